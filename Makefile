@@ -1,0 +1,73 @@
+# The one door. Every target sets up what it needs: Python 3.11 and make are enough to start.
+
+PYTHON     ?= python3
+VENV       ?= .venv
+BENCH_VENV ?= .venv-bench
+WORKERS    ?= 2
+ROUNDS     ?= 200
+# Passed on: make test ARGS="-k journal", make bench ARGS=--quick, make crash ROUNDS=1000.
+ARGS       ?=
+
+READY       := $(VENV)/.ready
+BENCH_READY := $(BENCH_VENV)/.ready
+
+PIP_ENV := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+INSTALL  = $(PIP_ENV) $(1)/bin/python -m pip install -qq
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check format bench crash clean
+
+help: ## show the targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)$$/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target does; do \
+		printf '  %-14s %s\n' "$$target" "$$does"; done
+
+demo: $(READY) ## the whole story in half a minute
+	@$(VENV)/bin/mulligan demo $(ARGS)
+
+test: $(READY) ## the whole test suite
+	@$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: $(READY) ## format, lint and types, changing nothing
+	@$(VENV)/bin/ruff format --check --quiet . || { echo "make format puts the files above in shape" >&2; exit 1; }
+	@$(VENV)/bin/ruff check --quiet .
+	@$(VENV)/bin/mypy
+
+format: $(READY) ## put the code in shape
+	@$(VENV)/bin/ruff format .
+	@$(VENV)/bin/ruff check --fix .
+
+bench: $(BENCH_READY) ## every benchmark, with the peers in the same run
+	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+
+crash: $(READY) ## kill a writer at random moments and verify, ROUNDS times
+	@$(VENV)/bin/python -m mulligan.testing.crash --rounds $(ROUNDS) $(ARGS)
+
+clean: ## remove everything made by make
+	@rm -rf $(VENV) $(BENCH_VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	$(call make_venv,$(VENV))
+	@$(call INSTALL,$(VENV)) -c constraints.txt hatchling
+	@$(call INSTALL,$(VENV)) -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+# The peers bring a hundred megabytes that no test needs, so they have a place of their own.
+$(BENCH_READY): pyproject.toml constraints.txt constraints-bench.txt
+	$(call make_venv,$(BENCH_VENV))
+	@$(call INSTALL,$(BENCH_VENV)) -c constraints.txt hatchling
+	@$(call INSTALL,$(BENCH_VENV)) -c constraints-bench.txt --no-build-isolation -e '.[bench]'
+	@touch $@
+
+# Begins from nothing, so that an interrupted set-up cannot leave half an environment behind.
+define make_venv
+@command -v "$(PYTHON)" >/dev/null || { \
+	echo "Mulligan needs Python 3.11 or later, and there is no $(PYTHON): try make PYTHON=/path/to/python3" >&2; exit 1; }
+@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo "Mulligan needs Python 3.11 or later, and $(PYTHON) is $$("$(PYTHON)" -V 2>&1 | head -n 1): try make PYTHON=python3.11" >&2; exit 1; }
+@echo "setting up $(1) (once)"
+@rm -rf "$(1)"
+@"$(PYTHON)" -m venv "$(1)" || { \
+	echo "$(PYTHON) cannot make a virtual environment: install its venv module (python3-venv on Debian)" >&2; exit 1; }
+endef
