@@ -1,0 +1,39 @@
+"""The clock that everything below the command line is handed."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The time of day, and a way to let some of it pass."""
+
+    def now(self) -> datetime:
+        """Return the time in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go backwards, for measuring."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """Return the time in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds that never go backwards, for measuring."""
+        return time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)

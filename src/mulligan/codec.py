@@ -1,0 +1,190 @@
+"""Canonical encoding: one value has exactly one sequence of bytes.
+
+Values are msgpack with sorted keys and five extension types. ``docs/FORMAT.md`` describes
+every byte; this module and ``mulligan.objects`` are its only implementation.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from mulligan.errors import DamageError
+from mulligan.model import DIGEST_SIZE, Digest, ObjectKind
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+FORMAT_VERSION = 1
+"""The version of everything on disk, written into FORMAT."""
+
+SCHEMA_VERSION = 1
+"""The version of event payloads, written into every checkpoint."""
+
+EXT_REF = 1
+EXT_DATETIME = 2
+EXT_BIGINT = 3
+EXT_LIST = 4
+EXT_MAP = 5
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+# Plain classes, because msgspec encodes structs and dataclasses by itself and would not ask the
+# hook that turns these into extension types.
+
+
+class Ref:
+    """A value that is an object of its own, named by its digest."""
+
+    __slots__ = ("digest",)
+
+    def __init__(self, digest: Digest) -> None:
+        self.digest = digest
+
+
+class ListBranch:
+    """An inner node of a long list: ``height`` 1 is just above the segments."""
+
+    __slots__ = ("count", "height", "slots")
+
+    def __init__(self, height: int, count: int, slots: list[Any]) -> None:
+        self.height = height
+        self.count = count
+        self.slots = slots
+
+
+class MapBranch:
+    """An inner node of a large dict: sixteen slots by four bits of the key's hash."""
+
+    __slots__ = ("count", "depth", "slots")
+
+    def __init__(self, depth: int, count: int, slots: list[Any]) -> None:
+        self.depth = depth
+        self.count = count
+        self.slots = slots
+
+
+def digest(kind: int, data: bytes) -> Digest:
+    """Return the identity of an object: BLAKE3 of its kind byte and its bytes."""
+    hasher = blake3(bytes((kind,)))
+    hasher.update(data)
+    return Digest(hasher.digest())
+
+
+def value_digest(data: bytes) -> Digest:
+    """Return the digest that the encoding of a value has as an object."""
+    return digest(ObjectKind.VALUE, data)
+
+
+def compress(data: bytes, level: int = 1) -> bytes:
+    """Return a zstd frame of the data."""
+    return zstd.compress(data, level)
+
+
+def decompress(data: bytes, size: int) -> bytes:
+    """Return the ``size`` bytes inside a zstd frame; raise ``ValueError`` if they are not there."""
+    try:
+        raw = zstd.ZstdDecompressor().decompress(data, max_length=size + 1)
+    except zstd.ZstdError as error:
+        raise ValueError(f"not a zstd frame: {error}") from error
+    if len(raw) != size:
+        raise ValueError(f"{len(raw)} bytes where {size} were expected")
+    return raw
+
+
+def to_micros(moment: datetime) -> int:
+    """Return microseconds since 1970 UTC of an aware datetime."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """Return the UTC datetime of :func:`to_micros`."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def moment(value: datetime) -> msgspec.msgpack.Ext:
+    """Return a datetime as it stands inside an encoded value: its ISO 8601 text."""
+    return msgspec.msgpack.Ext(EXT_DATETIME, value.isoformat().encode())
+
+
+def big_int(value: int) -> msgspec.msgpack.Ext:
+    """Return an integer beyond 64 bits as it stands inside an encoded value."""
+    return msgspec.msgpack.Ext(EXT_BIGINT, b"%d" % value)
+
+
+def _encode_hook(value: Any) -> msgspec.msgpack.Ext:
+    if isinstance(value, Ref):
+        return msgspec.msgpack.Ext(EXT_REF, value.digest)
+    if isinstance(value, ListBranch):
+        return msgspec.msgpack.Ext(EXT_LIST, encode([value.height, value.count, value.slots]))
+    if isinstance(value, MapBranch):
+        return msgspec.msgpack.Ext(EXT_MAP, encode([value.depth, value.count, value.slots]))
+    raise TypeError(f"{type(value).__name__} has no canonical encoding")
+
+
+encode = msgspec.msgpack.Encoder(enc_hook=_encode_hook, order="sorted").encode
+"""Return the canonical bytes of a frozen value."""
+
+
+def _frozen_hook(code: int, data: memoryview) -> Any:
+    if code == EXT_REF and len(data) == DIGEST_SIZE:
+        return Ref(Digest(bytes(data)))
+    if code == EXT_LIST:
+        return ListBranch(*decode(data))
+    if code == EXT_MAP:
+        return MapBranch(*decode(data))
+    if code in (EXT_DATETIME, EXT_BIGINT):
+        return msgspec.msgpack.Ext(code, bytes(data))
+    raise ValueError(f"unknown extension type {code}")
+
+
+_decode_frozen = msgspec.msgpack.Decoder(ext_hook=_frozen_hook).decode
+
+
+def decode(data: bytes | memoryview) -> Any:
+    """Return the frozen value of canonical bytes; references stay references.
+
+    Raises ``DamageError`` when the bytes are not an encoding of anything.
+    """
+    return _decoded(_decode_frozen, data)
+
+
+def plain_decoder(load: Callable[[Digest], bytes]) -> Callable[[bytes], Any]:
+    """Return a decoder to plain Python values that follows references through ``load``."""
+
+    def hook(code: int, data: memoryview) -> Any:
+        if code == EXT_REF and len(data) == DIGEST_SIZE:
+            return plain(load(Digest(bytes(data))))
+        if code == EXT_DATETIME:
+            return datetime.fromisoformat(str(data, "ascii"))
+        if code == EXT_BIGINT:
+            return int(str(data, "ascii"))
+        if code == EXT_LIST:
+            return [item for slot in decoder.decode(data)[2] for item in slot]
+        if code == EXT_MAP:
+            slots = decoder.decode(data)[2]
+            return dict(sorted(pair for slot in slots if slot for pair in slot.items()))
+        raise ValueError(f"unknown extension type {code}")
+
+    decoder = msgspec.msgpack.Decoder(ext_hook=hook)
+
+    def plain(data: bytes) -> Any:
+        return _decoded(decoder.decode, data)
+
+    return plain
+
+
+def _decoded(decoder: Callable[[bytes | memoryview], Any], data: bytes | memoryview) -> Any:
+    try:
+        return decoder(data)
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        raise DamageError(f"Stored bytes are not an encoded value: {error}.") from error

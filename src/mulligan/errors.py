@@ -1,0 +1,249 @@
+"""Every error Mulligan raises, in one tree.
+
+Each class carries an exit code for the command line; each instance is one sentence
+(``str(error)``), a ``hint`` that says what is safe and what to do next, and
+``retryable``: whether the same call may succeed later without anything being changed.
+
+::
+
+    MulliganError (1)
+    ├── StoreError
+    │   ├── StoreNotFound (10)      nothing there
+    │   ├── NotAStore (11)          something else is there
+    │   ├── UnknownFormat (12)      written by a version this one does not know
+    │   ├── StoreOpenedTwice (13)   the journal is open elsewhere in this process
+    │   ├── ReadOnlyStore (14)      a write was asked of a store that cannot be written
+    │   ├── DiskFull (15)           no space left; nothing acknowledged was lost
+    │   └── StoreClosed (16)        the handle was closed
+    ├── SessionError
+    │   ├── UnknownSession (20)
+    │   ├── SessionExists (21)
+    │   └── InvalidName (22)
+    ├── PointError
+    │   ├── UnknownPoint (30)
+    │   ├── AmbiguousPoint (31)
+    │   └── NothingToUndo (32)
+    ├── StateError
+    │   ├── UnstorableValue (40)
+    │   ├── InvalidPath (41)
+    │   ├── PathNotFound (42)
+    │   └── Conflict (43)           compare-and-set found another value; retryable
+    ├── LeaseError
+    │   ├── LeaseHeld (50)          retryable
+    │   └── StaleLease (51)         this writer was replaced
+    └── DamageError
+        ├── DamagedObject (60)
+        ├── MissingObject (61)
+        ├── DamagedPack (62)
+        └── DamagedJournal (63)
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MulliganError(Exception):
+    """The root of every error raised on purpose."""
+
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = self.default_hint if hint is None else hint
+
+
+class StoreError(MulliganError):
+    """The store as a whole cannot be used as asked."""
+
+
+class StoreNotFound(StoreError):
+    """There is no store at the path."""
+
+    exit_code = 10
+    default_hint = "Run `mulligan init` in the directory you work in, or pass --store."
+
+
+class NotAStore(StoreError):
+    """The path exists and is something other than a store."""
+
+    exit_code = 11
+    default_hint = "Nothing was changed there. Choose another path, or an empty directory."
+
+
+class UnknownFormat(StoreError):
+    """The store was written in a format this version does not know."""
+
+    exit_code = 12
+    default_hint = "Nothing was changed. Upgrade Mulligan, then try again."
+
+
+class StoreOpenedTwice(StoreError):
+    """The journal is already open in this process through something other than Mulligan."""
+
+    exit_code = 13
+    default_hint = "Use one handle per process: share the Store, or close the other one first."
+
+
+class ReadOnlyStore(StoreError):
+    """A write was asked of a store that cannot be written."""
+
+    exit_code = 14
+    default_hint = "Reading still works. Make the directory writable, or copy the store elsewhere."
+
+
+class DiskFull(StoreError):
+    """The disk has no space left."""
+
+    exit_code = 15
+    retryable = True
+    default_hint = "Everything acknowledged before is safe. Free some space, then try again."
+
+
+class StoreClosed(StoreError):
+    """The store handle was closed."""
+
+    exit_code = 16
+    default_hint = "Open the store again with mulligan.open()."
+
+
+class SessionError(MulliganError):
+    """A session cannot be used as asked."""
+
+
+class UnknownSession(SessionError):
+    """There is no session of that name."""
+
+    exit_code = 20
+    default_hint = "`mulligan status` lists the sessions of this store."
+
+
+class SessionExists(SessionError):
+    """A session of that name exists already."""
+
+    exit_code = 21
+    default_hint = "Choose another name."
+
+
+class InvalidName(SessionError):
+    """A session name, label, kind or actor is not acceptable."""
+
+    exit_code = 22
+    default_hint = (
+        "Use 1 to 120 printable characters, no ':' and no '~', "
+        "not starting with '@', '#' or '-', no space at either end."
+    )
+
+
+class PointError(MulliganError):
+    """A place on the timeline cannot be found."""
+
+
+class UnknownPoint(PointError):
+    """No place on the timeline answers to the point."""
+
+    exit_code = 30
+    default_hint = "`mulligan log` lists the checkpoints of a session."
+
+
+class AmbiguousPoint(PointError):
+    """More than one place on the timeline answers to the point."""
+
+    exit_code = 31
+    default_hint = "Use a longer id from the candidates."
+
+
+class NothingToUndo(PointError):
+    """There is no restore to undo or redo."""
+
+    exit_code = 32
+    default_hint = "`mulligan log` shows the restores of a session."
+
+
+class StateError(MulliganError):
+    """The state cannot be read or changed as asked."""
+
+
+class UnstorableValue(StateError):
+    """The value is of a type or size that the state cannot hold."""
+
+    exit_code = 40
+    default_hint = (
+        "Store None, bool, int, float, str, bytes, datetime, "
+        "and lists and string-keyed dicts of them."
+    )
+
+
+class InvalidPath(StateError):
+    """The path cannot lead anywhere in this state."""
+
+    exit_code = 41
+    default_hint = "A path is a tuple or 'a/b/c'; list items are addressed by their index."
+
+
+class PathNotFound(StateError):
+    """There is nothing at the path."""
+
+    exit_code = 42
+    default_hint = "`mulligan state get` shows what is there."
+
+
+class Conflict(StateError):
+    """Compare-and-set found another value than the expected one."""
+
+    exit_code = 43
+    retryable = True
+    default_hint = "Read the value again, decide again, then retry."
+
+
+class LeaseError(MulliganError):
+    """A writer's claim could not be taken or kept."""
+
+
+class LeaseHeld(LeaseError):
+    """Another live writer holds the lease."""
+
+    exit_code = 50
+    retryable = True
+    default_hint = "Wait until it expires or its holder ends, or take it over with steal=True."
+
+
+class StaleLease(LeaseError):
+    """This writer was replaced; nothing it writes is accepted any more."""
+
+    exit_code = 51
+    default_hint = "Stop this process. Its successor continues from the journal's head."
+
+
+class DamageError(MulliganError):
+    """Stored bytes are not what was written."""
+
+
+class DamagedObject(DamageError):
+    """An object's bytes do not match its digest."""
+
+    exit_code = 60
+    default_hint = "Nothing wrong was returned. `mulligan verify` lists all damage."
+
+
+class MissingObject(DamageError):
+    """An object that is referred to is not in the store."""
+
+    exit_code = 61
+    default_hint = "`mulligan verify` lists all damage; other sessions may be unaffected."
+
+
+class DamagedPack(DamageError):
+    """A pack file is not what the index says it is."""
+
+    exit_code = 62
+    default_hint = "Objects in other packs are safe. `mulligan verify` lists all damage."
+
+
+class DamagedJournal(DamageError):
+    """A journal record does not match its hash chain."""
+
+    exit_code = 63
+    default_hint = "Nothing wrong was returned. `mulligan verify` says where the chain breaks."

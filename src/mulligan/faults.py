@@ -1,0 +1,35 @@
+"""The named places on every write path where a process may die.
+
+Each write step calls ``reach(CrashPoint.X)`` with the hook it was given. In production the
+hook is :func:`pass_by`; tests hand in one that kills the process or raises an error
+there, so a new write step without a crash test is visible in this list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+
+class CrashPoint(StrEnum):
+    """Where a writer can be killed; the order is the order of one write."""
+
+    STORE_DIRECTORY_MADE = "store-directory-made"
+    STORE_FORMAT_WRITTEN = "store-format-written"
+    PACK_CREATED = "pack-created"
+    PACK_FRAME_HALF_WRITTEN = "pack-frame-half-written"
+    PACK_FRAME_WRITTEN = "pack-frame-written"
+    PACK_SYNCED = "pack-synced"
+    PACK_TAIL_CUT = "pack-tail-cut"
+    JOURNAL_BEGUN = "journal-begun"
+    JOURNAL_INDEXED = "journal-indexed"
+    JOURNAL_APPENDED = "journal-appended"
+    JOURNAL_BEFORE_COMMIT = "journal-before-commit"
+    JOURNAL_COMMITTED = "journal-committed"
+
+
+Reach = Callable[[CrashPoint], None]
+
+
+def pass_by(point: CrashPoint) -> None:
+    """Reach a crash point and live: the hook of every real store."""

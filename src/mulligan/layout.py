@@ -1,0 +1,131 @@
+"""The store's directory: how it is found, made and recognised."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+
+from mulligan.codec import FORMAT_VERSION
+from mulligan.errors import DiskFull, NotAStore, ReadOnlyStore, StoreNotFound, UnknownFormat
+from mulligan.faults import CrashPoint, Reach, pass_by
+
+NAME = ".mulligan"
+FORMAT = "FORMAT"
+PARTS = ("journal", "packs", "tmp")
+
+
+class Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of the FORMAT file."""
+
+    format: int
+    id: str
+    features: list[str] = []
+
+
+class _Version(msgspec.Struct, frozen=True):
+    format: int
+
+
+def locate(path: Path) -> Path:
+    """Return the store directory that a path names: itself, or ``.mulligan`` inside it."""
+    if path.name == NAME or (path / FORMAT).is_file():
+        return path
+    return path / NAME
+
+
+def read_format(directory: Path) -> Format:
+    """Return what the FORMAT file says; refuse anything this version does not know."""
+    if not directory.exists():
+        raise StoreNotFound(f"There is no store at {directory}.")
+    file = directory / FORMAT
+    if not directory.is_dir() or not file.is_file():
+        raise NotAStore(f"{directory} is not a Mulligan store.")
+    return parse_format(file.read_bytes(), directory)
+
+
+def parse_format(data: bytes, directory: Path) -> Format:
+    """Return the parsed FORMAT file or raise ``NotAStore`` or ``UnknownFormat``."""
+    try:
+        version = msgspec.json.decode(data, type=_Version).format
+    except msgspec.DecodeError as error:
+        raise NotAStore(f"The FORMAT file of {directory} cannot be read: {error}.") from error
+    if version != FORMAT_VERSION:
+        raise UnknownFormat(
+            f"The store at {directory} has format {version}; this version knows {FORMAT_VERSION}."
+        )
+    try:
+        found = msgspec.json.decode(data, type=Format)
+    except msgspec.DecodeError as error:
+        raise UnknownFormat(f"The FORMAT file of {directory} says more: {error}.") from error
+    if found.features:
+        raise UnknownFormat(
+            f"The store at {directory} uses features this version does not know: "
+            f"{', '.join(found.features)}."
+        )
+    return found
+
+
+def create(directory: Path, identity: bytes, reach: Reach = pass_by) -> Format:
+    """Make the store's directory, or complete one whose making was interrupted.
+
+    FORMAT is linked into place last, so of several makers at once one wins and all agree.
+    """
+    try:
+        _refuse_strangers(directory)
+        for made in (directory, *(directory / part for part in PARTS)):
+            made.mkdir(mode=0o700, parents=made == directory, exist_ok=True)
+        (directory / ".gitignore").write_text("*\n")
+        reach(CrashPoint.STORE_DIRECTORY_MADE)
+        _link_format(directory, Format(FORMAT_VERSION, identity.hex()))
+        reach(CrashPoint.STORE_FORMAT_WRITTEN)
+    except OSError as error:
+        raise _translation(error, directory) from error
+    return read_format(directory)
+
+
+def _refuse_strangers(directory: Path) -> None:
+    if not directory.exists():
+        return
+    known = {FORMAT, ".gitignore", *PARTS}
+    if not directory.is_dir() or any(entry.name not in known for entry in directory.iterdir()):
+        raise NotAStore(f"{directory} exists and is not a Mulligan store.")
+
+
+def _link_format(directory: Path, content: Format) -> None:
+    draft = directory / "tmp" / f"FORMAT.{os.getpid()}"
+    data = msgspec.json.format(msgspec.json.encode(content)) + b"\n"
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(handle, data)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    try:
+        os.link(draft, directory / FORMAT)
+    except FileExistsError:
+        return
+    finally:
+        draft.unlink()
+    for synced in (directory, directory.parent):
+        _sync_directory(synced)
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _translation(error: OSError, directory: Path) -> Exception:
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return ReadOnlyStore(f"It is not permitted to make a store at {directory}.")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(f"There is no space left to make a store at {directory}.")
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return NotAStore(f"{directory} cannot be a store: a file is in the way.")
+    return error

@@ -1,0 +1,170 @@
+"""The nouns as frozen structs: no I/O, no clock."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NewType
+
+import msgspec
+
+Digest = NewType("Digest", bytes)
+"""BLAKE3 of an object's type and canonical bytes: 32 bytes, the only identity of content."""
+
+Path = tuple[str | int, ...]
+"""A place in the state: dictionary keys and list indexes from the root."""
+
+DIGEST_SIZE = 32
+ID_SIZE = 16
+
+
+class ObjectKind:
+    """What an object is; the first byte that its digest covers."""
+
+    VALUE = 1
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An event that has not been given its place yet: a kind and an encoded payload."""
+
+    kind: str
+    payload: bytes
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One immutable fact of a session."""
+
+    session: str
+    seq: int
+    time: datetime
+    actor: str
+    epoch: int
+    kind: str
+    payload: Any
+    prev: bytes
+    hash: bytes
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a forked session left its parent."""
+
+    session: int
+    seq: int
+
+
+class SessionRecord(msgspec.Struct, frozen=True):
+    """A session as the journal knows it; ``number`` is its key and never reused."""
+
+    number: int
+    name: str
+    created: datetime
+    origin: Origin | None
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The newest event of a session, and the newest keyframe of its own."""
+
+    seq: int
+    hash: bytes
+    time: datetime
+    keyframe: int
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A writer's claim on one actor of a session; the highest epoch is the valid one."""
+
+    actor: str
+    epoch: int
+    holder: str
+    expires: datetime
+    released: bool = False
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What taking a checkpoint cost before its commit: time, and bytes of new objects."""
+
+    ms: float
+    bytes: int
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """The surroundings a checkpoint was taken in; variables by allow-list, never secrets."""
+
+    platform: str
+    python: str
+    host: str
+    tools: dict[str, str]
+    variables: dict[str, str]
+    git_head: str | None = None
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A named position in a session's journal."""
+
+    id: str
+    session: str
+    seq: int
+    time: datetime
+    actor: str
+    kind: str
+    label: str | None
+    note: str | None
+    parent: str | None
+    keyframe: Digest | None
+    environment: Environment
+    format: int
+    schema: int
+    cost: Cost
+
+
+class Point(msgspec.Struct, frozen=True):
+    """Any place on a timeline: the session, the seq, and the checkpoint there if one was named."""
+
+    session: str
+    seq: int
+    checkpoint: str | None = None
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a restore did: ``mode`` is restore, undo or redo; ``safety`` holds what was before."""
+
+    mode: str
+    point: Point
+    only: tuple[Path, ...] | None
+    safety: Checkpoint
+    seq: int
+
+
+class Location(msgspec.Struct, frozen=True, array_like=True):
+    """Where an object lies: the frame of a pack, and its slot in the frame's directory."""
+
+    pack: int
+    offset: int
+    length: int
+    slot: int
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that ``verify`` found broken."""
+
+    what: str
+    where: str
+    detail: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What ``verify`` looked at and found."""
+
+    full: bool
+    sessions: int
+    events: int
+    checkpoints: int
+    keyframes: int
+    objects: int
+    packs: int
+    unreferenced_bytes: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is broken."""
+        return not self.problems
