@@ -1,0 +1,215 @@
+"""The pack format as pure functions: bytes to structures and back, no I/O.
+
+A pack is a 32-byte header and frames back to back. A frame is a 32-byte header, a directory
+of the objects in it, and one body that holds them back to back, compressed or not.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgspec
+from blake3 import blake3
+
+from mulligan import codec
+from mulligan.model import DIGEST_SIZE, ID_SIZE, Digest
+from mulligan.objects.protocol import MAX_OBJECT
+
+PACK_MAGIC = b"MULLPACK"
+PACK_VERSION = 1
+FRAME_MAGIC = b"FRM1"
+RAW = 0
+ZSTD = 1
+
+PACK_HEADER_SIZE = 32
+FRAME_HEADER_SIZE = 32
+ENTRY_SIZE = 37
+CHECKSUM_SIZE = 12
+
+MAX_COUNT = 1 << 20
+"""The most objects in one frame, so that a damaged count cannot ask for all memory."""
+
+MAX_FRAME = FRAME_HEADER_SIZE + MAX_COUNT * ENTRY_SIZE + MAX_OBJECT
+"""The longest frame in bytes; a location that says more is damaged."""
+
+_LEVEL = 3
+_PACK_HEADER = struct.Struct(f"<8sII{ID_SIZE}s")
+_FRAME_START = struct.Struct("<4sB3sIII")
+_ENTRY = struct.Struct(f"<B{DIGEST_SIZE}sI")
+_ENTRY_LENGTH = struct.Struct(f"<{1 + DIGEST_SIZE}xI")
+_PACK_NAME = re.compile(r"([0-9a-f]{8})\.pack", re.ASCII)
+
+
+class DamagedFrame(ValueError):
+    """Bytes that break the pack format; whoever knows the file and offset says where."""
+
+
+class Entry(NamedTuple):
+    """One line of a frame's directory."""
+
+    kind: int
+    digest: Digest
+    length: int
+
+
+class FrameHeader(msgspec.Struct, frozen=True):
+    """The fixed part of a frame; only the directory's checksum makes it trustworthy."""
+
+    codec: int
+    count: int
+    raw_length: int
+    stored_length: int
+    checksum: bytes
+
+    @property
+    def body_start(self) -> int:
+        """Return where the body begins, counted from the start of the frame."""
+        return FRAME_HEADER_SIZE + self.count * ENTRY_SIZE
+
+    @property
+    def length(self) -> int:
+        """Return the length of the whole frame."""
+        return self.body_start + self.stored_length
+
+
+class Frame:
+    """A checked directory and the raw bytes of its objects."""
+
+    __slots__ = ("cost", "directory", "raw", "starts")
+
+    def __init__(self, directory: bytes, raw: bytes) -> None:
+        self.directory = directory
+        self.raw = raw
+        lengths = (length for (length,) in _ENTRY_LENGTH.iter_unpack(directory))
+        self.starts = array("Q", accumulate(lengths, initial=0))
+        self.cost = len(raw) + len(directory) + self.starts.itemsize * len(self.starts)
+
+    def object(self, slot: int, kind: int, digest: Digest) -> bytes:
+        """Return the object in a slot once its kind, its digest and its bytes agree."""
+        if not 0 <= slot < len(self.starts) - 1:
+            raise DamagedFrame(f"the frame has no slot {slot}")
+        at = slot * ENTRY_SIZE
+        if self.directory[at + 1 : at + 1 + DIGEST_SIZE] != digest:
+            raise DamagedFrame(f"slot {slot} holds another object")
+        if self.directory[at] != kind:
+            raise DamagedFrame(f"it is of kind {self.directory[at]}, not {kind}")
+        data = self.raw[self.starts[slot] : self.starts[slot + 1]]
+        if codec.digest(kind, data) != digest:
+            raise DamagedFrame("its bytes do not match its digest")
+        return data
+
+
+def pack_name(number: int) -> str:
+    """Return the file name of a pack."""
+    return f"{number:08x}.pack"
+
+
+def pack_number(name: str) -> int | None:
+    """Return the number in a pack's file name, or None for any other name."""
+    match = _PACK_NAME.fullmatch(name)
+    return int(match[1], 16) if match else None
+
+
+def encode_pack_header(number: int, store_id: bytes) -> bytes:
+    """Return the first 32 bytes of a pack."""
+    if len(store_id) != ID_SIZE:
+        raise ValueError(f"a store id has {ID_SIZE} bytes, not {len(store_id)}")
+    return _PACK_HEADER.pack(PACK_MAGIC, PACK_VERSION, number, store_id)
+
+
+def check_pack_header(data: bytes, number: int, store_id: bytes) -> None:
+    """Raise ``DamagedFrame`` unless the bytes are the header of this pack of this store."""
+    if len(data) < PACK_HEADER_SIZE:
+        raise DamagedFrame("the pack header is cut short")
+    magic, version, found, owner = _PACK_HEADER.unpack_from(data)
+    if magic != PACK_MAGIC:
+        raise DamagedFrame("the file does not begin like a pack")
+    if version != PACK_VERSION:
+        raise DamagedFrame(f"the pack has the unknown version {version}")
+    if found != number:
+        raise DamagedFrame(f"the header belongs to pack {found}")
+    if owner != store_id:
+        raise DamagedFrame("the pack belongs to another store")
+
+
+def encode_frame(objects: Sequence[tuple[int, Digest, bytes]]) -> bytes:
+    """Return a frame that holds the objects in this order, compressed where that pays."""
+    raw = b"".join(data for _, _, data in objects)
+    if not 1 <= len(objects) <= MAX_COUNT or len(raw) > MAX_OBJECT:
+        raise ValueError(f"{len(objects)} objects of {len(raw)} bytes do not fit a frame")
+    directory = b"".join(_ENTRY.pack(kind, name, len(data)) for kind, name, data in objects)
+    method, body = _squeeze(raw)
+    start = _FRAME_START.pack(FRAME_MAGIC, method, b"\0\0\0", len(objects), len(raw), len(body))
+    return b"".join((start, _checksum(start, directory), directory, body))
+
+
+def _squeeze(raw: bytes) -> tuple[int, bytes]:
+    packed = codec.compress(raw, _LEVEL)
+    # A few percent are not worth a decompression at every read.
+    if len(packed) < len(raw) - len(raw) // 32:
+        return ZSTD, packed
+    return RAW, raw
+
+
+def _checksum(start: bytes, directory: bytes) -> bytes:
+    return blake3(start + directory).digest()[:CHECKSUM_SIZE]
+
+
+def decode_header(data: bytes) -> FrameHeader:
+    """Return the header at the start of the bytes; nothing in it is trusted beyond its limits."""
+    if len(data) < FRAME_HEADER_SIZE:
+        raise DamagedFrame("the frame header is cut short")
+    magic, method, zeros, count, raw_length, stored_length = _FRAME_START.unpack_from(data)
+    if magic != FRAME_MAGIC:
+        raise DamagedFrame("there is no frame")
+    if method not in (RAW, ZSTD) or zeros != b"\0\0\0":
+        raise DamagedFrame(f"the frame has the unknown codec {method} or unknown flags")
+    if not 1 <= count <= MAX_COUNT or not stored_length <= raw_length <= MAX_OBJECT:
+        raise DamagedFrame("the frame header is out of its limits")
+    checksum = data[_FRAME_START.size : FRAME_HEADER_SIZE]
+    return FrameHeader(method, count, raw_length, stored_length, checksum)
+
+
+def decode_directory(data: bytes) -> tuple[FrameHeader, bytes]:
+    """Return the header and directory at the start of the bytes after checking both."""
+    header = decode_header(data)
+    directory = data[FRAME_HEADER_SIZE : header.body_start]
+    if len(directory) != header.count * ENTRY_SIZE:
+        raise DamagedFrame("the frame directory is cut short")
+    if _checksum(data[: _FRAME_START.size], directory) != header.checksum:
+        raise DamagedFrame("the frame header or directory does not match its checksum")
+    return header, directory
+
+
+def entries(directory: bytes) -> Iterator[Entry]:
+    """Yield the objects of a directory in slot order."""
+    for kind, name, length in _ENTRY.iter_unpack(directory):
+        yield Entry(kind, Digest(name), length)
+
+
+def decode_frame(data: bytes) -> Frame:
+    """Return the frame that the bytes are, from first to last; its objects are not verified."""
+    header, directory = decode_directory(data)
+    if len(data) != header.length:
+        raise DamagedFrame(f"the frame has {len(data)} bytes where it needs {header.length}")
+    frame = Frame(directory, decode_body(header, data[header.body_start :]))
+    if frame.starts[-1] != header.raw_length:
+        raise DamagedFrame("the directory does not add up to the body")
+    return frame
+
+
+def decode_body(header: FrameHeader, body: bytes) -> bytes:
+    """Return the raw bytes of a frame's body."""
+    if header.codec == ZSTD:
+        try:
+            return codec.decompress(body, header.raw_length)
+        except ValueError as error:
+            raise DamagedFrame(f"the frame body does not decompress ({error})") from error
+    if len(body) != header.raw_length:
+        raise DamagedFrame("the frame body has the wrong length")
+    return body

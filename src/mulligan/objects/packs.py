@@ -1,0 +1,232 @@
+"""Objects in append-only pack files; where each lies is the journal's to know."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from mulligan import codec
+from mulligan.errors import (
+    DamagedObject,
+    DamagedPack,
+    MissingObject,
+    ReadOnlyStore,
+    StoreClosed,
+    UnstorableValue,
+)
+from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.model import Digest, Location
+from mulligan.objects.frames import ENTRY_SIZE, DamagedFrame, encode_frame, pack_name
+from mulligan.objects.protocol import MAX_OBJECT, CommittedLength, Flushed, Locate
+from mulligan.objects.reader import PackReader, open_pack
+from mulligan.objects.scan import Scanned, scan_pack
+from mulligan.objects.writer import OwnPack, PackWriter, list_packs
+
+FRAME_TARGET = 1 << 20
+"""Small objects share a frame up to this many bytes; a larger object stands alone."""
+
+PACK_LIMIT = 512 << 20
+"""A pack that has reached this many bytes is not appended to any more."""
+
+
+class _Handles:
+    """The open files and locks of one process."""
+
+    def __init__(self, reader: PackReader, writer: PackWriter | None) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+        self.reader.close()
+
+    def abandon(self) -> None:
+        if self.writer is not None:
+            self.writer.abandon()
+
+
+class PackObjects:
+    """Implements ``Objects`` over a directory of packs.
+
+    Several processes may write at once, each to a pack of its own; a handle survives ``fork``.
+    Close it only after the transactions of its bundles have ended: what was flushed and
+    not yet committed may be cut off by the next owner of the pack.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        store_id: bytes,
+        locate: Locate,
+        committed: CommittedLength,
+        *,
+        reach: Reach = pass_by,
+        read_only: bool = False,
+        pack_limit: int = PACK_LIMIT,
+    ) -> None:
+        self.directory = directory
+        self.locate = locate
+        self.reach = reach
+        self._store_id = store_id
+        self._committed = committed
+        self._read_only = read_only
+        self._limit = pack_limit
+        self._closed = False
+        self._by_process: dict[int, _Handles] = {}
+
+    def bundle(self) -> PackBundle:
+        """Begin a bundle of new objects; it belongs to one thread of this process."""
+        return PackBundle(self, self.handles())
+
+    def has(self, digest: Digest) -> bool:
+        """Whether the index knows the object."""
+        return self.locate(digest) is not None
+
+    def get(self, kind: int, digest: Digest) -> bytes:
+        """Return the object's bytes after checking them; see ``Objects.get``."""
+        location = self.locate(digest)
+        if location is None:
+            raise MissingObject(f"Object {digest.hex()} is not in the store.")
+        return self.handles().reader.read(kind, digest, location)
+
+    def close(self) -> None:
+        """Release files and locks. Idempotent."""
+        self._closed = True
+        while self._by_process:
+            pid, handles = self._by_process.popitem()
+            if pid == os.getpid():
+                handles.close()
+            else:
+                handles.abandon()
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the packs that are there, in order."""
+        return list_packs(self.directory)
+
+    def path(self, number: int) -> Path:
+        """Return the file of a pack."""
+        return self.directory / pack_name(number)
+
+    def size(self, number: int) -> int:
+        """Return the length of a pack's file; raise ``DamagedPack`` when there is none."""
+        try:
+            return os.lstat(self.path(number)).st_size
+        except FileNotFoundError as error:
+            raise DamagedPack(f"Pack {self.path(number)} is missing.") from error
+
+    def scan(
+        self, number: int, end: int | None = None, *, bodies: bool = True
+    ) -> Iterator[Scanned]:
+        """Yield the frames of a pack, and the gaps where none can be read, up to ``end``.
+
+        With ``bodies`` every object is checked against its digest, otherwise only headers and
+        directories are read. Raises ``DamagedPack`` when the file cannot be opened.
+        """
+        path = self.path(number)
+        try:
+            file = open_pack(path)
+        except FileNotFoundError as error:
+            raise DamagedPack(f"Pack {path} is missing.") from error
+        except DamagedFrame as error:
+            raise DamagedPack(f"Pack {path} is damaged at offset 0: {error}.") from error
+        return scan_pack(file, number, self._store_id, end, bodies=bodies)
+
+    def handles(self) -> _Handles:
+        """Return the files and locks of this process, anew after a fork."""
+        if self._closed:
+            raise StoreClosed(f"The object store in {self.directory} was closed.")
+        return self._by_process.get(os.getpid()) or self._after_fork()
+
+    def _after_fork(self) -> _Handles:
+        # A lock of the parent may have been copied while held, so there is none to take here:
+        # dict.setdefault and dict.pop are atomic, and that is enough.
+        pid = os.getpid()
+        writer = None
+        if not self._read_only:
+            writer = PackWriter(
+                self.directory, self._store_id, self._committed, self.reach, self._limit
+            )
+        handles = self._by_process.setdefault(pid, _Handles(PackReader(self.directory), writer))
+        for other in [key for key in self._by_process if key != pid]:
+            inherited = self._by_process.pop(other, None)
+            if inherited is not None:
+                inherited.abandon()
+        return handles
+
+
+class PackBundle:
+    """New objects on their way into packs; implements ``Bundle``."""
+
+    def __init__(self, store: PackObjects, handles: _Handles) -> None:
+        self._store = store
+        self._handles = handles
+        self._pending: dict[Digest, tuple[int, bytes]] = {}
+        self._pending_size = 0
+        self._written: dict[Digest, Location] = {}
+        self._packs: dict[int, tuple[OwnPack, int]] = {}
+        self._size = 0
+
+    def put(self, kind: int, data: bytes) -> Digest:
+        """Take in an object and return its digest; see ``Bundle.put``."""
+        if len(data) > MAX_OBJECT:
+            raise UnstorableValue(
+                f"An object of {len(data)} bytes is larger than {MAX_OBJECT}.",
+                hint="Split it into smaller objects.",
+            )
+        self._check_process()
+        digest = codec.digest(kind, data)
+        if digest in self._pending or digest in self._written or self._store.has(digest):
+            return digest
+        cost = len(data) + ENTRY_SIZE
+        if self._pending and self._pending_size + cost > FRAME_TARGET:
+            self._write_frame()
+        self._pending[digest] = (kind, bytes(data))
+        self._pending_size += cost
+        if self._pending_size >= FRAME_TARGET:
+            self._write_frame()
+        return digest
+
+    def get(self, kind: int, digest: Digest) -> bytes:
+        """Return an object of this bundle, or else of the store."""
+        pending = self._pending.get(digest)
+        if pending is not None:
+            if pending[0] != kind:
+                raise DamagedObject(f"Object {digest.hex()} is of kind {pending[0]}, not {kind}.")
+            return pending[1]
+        location = self._written.get(digest)
+        if location is not None:
+            return self._store.handles().reader.read(kind, digest, location)
+        return self._store.get(kind, digest)
+
+    def flush(self) -> Flushed:
+        """Make everything put so far durable and say where it lies; idempotent."""
+        self._check_process()
+        if self._pending:
+            self._write_frame()
+        for pack, end in self._packs.values():
+            pack.sync(end)
+        if self._packs:
+            self._store.reach(CrashPoint.PACK_SYNCED)
+        ends = {number: end for number, (_, end) in self._packs.items()}
+        return Flushed(dict(self._written), ends, self._size)
+
+    def _check_process(self) -> None:
+        if self._handles is not self._store.handles():
+            raise StoreClosed(
+                "A bundle belongs to the process that began it.",
+                hint="Begin a new bundle after a fork.",
+            )
+
+    def _write_frame(self) -> None:
+        if self._handles.writer is None:
+            raise ReadOnlyStore(f"{self._store.directory} was opened for reading only.")
+        objects = [(kind, digest, data) for digest, (kind, data) in self._pending.items()]
+        frame = encode_frame(objects)
+        pack, offset = self._handles.writer.append(frame)
+        for slot, (_, digest, _) in enumerate(objects):
+            self._written[digest] = Location(pack.number, offset, len(frame), slot)
+        self._packs[pack.number] = (pack, offset + len(frame))
+        self._size += len(frame)
+        self._pending, self._pending_size = {}, 0

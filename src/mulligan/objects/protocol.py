@@ -1,0 +1,76 @@
+"""What every object store does: keep immutable bytes under their digest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from mulligan.model import Digest, Location
+
+MAX_OBJECT = 1 << 30
+"""The largest object in bytes; larger content is split by whoever stores it."""
+
+Locate = Callable[[Digest], Location | None]
+"""Looks an object up in the journal's index."""
+
+CommittedLength = Callable[[int], int]
+"""The acknowledged length of a pack by its number; 0 when the journal has not heard of it."""
+
+
+class Flushed(msgspec.Struct, frozen=True):
+    """What became durable, to be written into the index in the journal's transaction."""
+
+    entries: dict[Digest, Location]
+    packs: dict[int, int]
+    size: int
+
+
+class Bundle(Protocol):
+    """New objects on their way into the store; they belong to one journal transaction."""
+
+    def put(self, kind: int, data: bytes) -> Digest:
+        """Take in an object and return its digest.
+
+        Idempotent. Not durable before :meth:`flush` and not findable by others before the
+        journal committed what ``flush`` returned. Raises ``UnstorableValue`` above
+        ``MAX_OBJECT`` bytes, ``DiskFull`` when a full frame cannot be written out.
+        """
+        ...
+
+    def get(self, kind: int, digest: Digest) -> bytes:
+        """Return an object of this bundle, or else of the store; see :meth:`Objects.get`."""
+        ...
+
+    def flush(self) -> Flushed:
+        """Make everything put so far durable and say where it lies.
+
+        Objects that the store held already are not written again. When the caller's
+        transaction fails afterwards, the bytes are unreferenced and harmless. Raises ``DiskFull``.
+        """
+        ...
+
+
+class Objects(Protocol):
+    """Content-addressed storage of bytes."""
+
+    def bundle(self) -> Bundle:
+        """Begin a bundle of new objects."""
+        ...
+
+    def has(self, digest: Digest) -> bool:
+        """Whether the object is in the store (its bytes are not read)."""
+        ...
+
+    def get(self, kind: int, digest: Digest) -> bytes:
+        """Return the object's bytes after checking them against the digest.
+
+        Raises ``MissingObject`` when the index does not know it or its pack is gone, and
+        ``DamagedObject`` when the stored bytes are not what was put. Never returns wrong bytes.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release files and locks. Idempotent."""
+        ...

@@ -1,0 +1,154 @@
+"""Reading objects out of packs: every byte is checked before it is returned."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+
+from mulligan.errors import DamagedObject, MissingObject
+from mulligan.model import Digest, Location
+from mulligan.objects.frames import (
+    MAX_FRAME,
+    PACK_HEADER_SIZE,
+    DamagedFrame,
+    Frame,
+    decode_frame,
+    pack_name,
+)
+
+OPEN_FILES = 32
+"""How many packs are kept open for reading."""
+
+CACHE_BYTES = 8 << 20
+"""How many bytes of frames are kept decompressed, because neighbours are read together."""
+
+_MEDIA_ERRORS = (errno.EIO, errno.ELOOP, errno.EISDIR)
+
+
+class ReadHandle:
+    """A pack open for reading; it closes when the last thread that uses it lets go."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, path: Path) -> None:
+        self.fd = -1
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return the bytes there, fewer only at the end of the file."""
+        try:
+            data = os.pread(self.fd, length, offset)
+            while len(data) < length:
+                more = os.pread(self.fd, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise _as_damage(error) from error
+        return data
+
+
+def _as_damage(error: OSError) -> Exception:
+    if error.errno in _MEDIA_ERRORS:
+        return DamagedFrame(f"it cannot be read ({error.strerror})")
+    return error
+
+
+def open_pack(path: Path) -> ReadHandle:
+    """Open a pack; raise ``FileNotFoundError``, or ``DamagedFrame`` where no file can be read."""
+    try:
+        return ReadHandle(path)
+    except OSError as error:
+        raise _as_damage(error) from error
+
+
+class PackReader:
+    """Objects by location, through a few open files and a few decompressed frames."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = Lock()
+        self._files: OrderedDict[int, ReadHandle] = OrderedDict()
+        self._frames: OrderedDict[tuple[int, int, int], Frame] = OrderedDict()
+        self._cached = 0
+
+    def read(self, kind: int, digest: Digest, location: Location) -> bytes:
+        """Return the object at a location after checking it.
+
+        Raises ``MissingObject`` when the pack is gone and ``DamagedObject`` on any mismatch.
+        """
+        try:
+            try:
+                return self._frame(location).object(location.slot, kind, digest)
+            except DamagedFrame:
+                # What was kept in memory may be of a file that has been replaced since.
+                self._forget(location)
+                return self._frame(location).object(location.slot, kind, digest)
+        except DamagedFrame as error:
+            raise DamagedObject(f"{self._where(digest, location)} is damaged: {error}.") from error
+        except FileNotFoundError as error:
+            raise MissingObject(
+                f"{self._where(digest, location)} is missing: there is no such pack."
+            ) from error
+
+    def close(self) -> None:
+        """Let go of all files and frames."""
+        with self._lock:
+            self._files.clear()
+            self._frames.clear()
+            self._cached = 0
+
+    def _where(self, digest: Digest, location: Location) -> str:
+        path = self._directory / pack_name(location.pack)
+        return f"Object {digest.hex()} in {path} at offset {location.offset}"
+
+    def _frame(self, location: Location) -> Frame:
+        key = (location.pack, location.offset, location.length)
+        with self._lock:
+            frame = self._frames.get(key)
+            if frame is not None:
+                self._frames.move_to_end(key)
+                return frame
+        frame = self._load(location)
+        self._keep(key, frame)
+        return frame
+
+    def _load(self, location: Location) -> Frame:
+        if location.offset < PACK_HEADER_SIZE or not 0 < location.length <= MAX_FRAME:
+            raise DamagedFrame("the index says where no frame can be")
+        return decode_frame(self._file(location.pack).read(location.offset, location.length))
+
+    def _keep(self, key: tuple[int, int, int], frame: Frame) -> None:
+        if frame.cost > CACHE_BYTES // 2:
+            return
+        with self._lock:
+            if key not in self._frames:
+                self._frames[key] = frame
+                self._cached += frame.cost
+            while self._cached > CACHE_BYTES:
+                self._cached -= self._frames.popitem(last=False)[1].cost
+
+    def _forget(self, location: Location) -> None:
+        with self._lock:
+            self._files.pop(location.pack, None)
+            frame = self._frames.pop((location.pack, location.offset, location.length), None)
+            if frame is not None:
+                self._cached -= frame.cost
+
+    def _file(self, number: int) -> ReadHandle:
+        with self._lock:
+            file = self._files.get(number)
+            if file is None:
+                file = self._files[number] = open_pack(self._directory / pack_name(number))
+                if len(self._files) > OPEN_FILES:
+                    self._files.popitem(last=False)
+            else:
+                self._files.move_to_end(number)
+            return file

@@ -1,0 +1,150 @@
+"""Walking a pack from its first frame to its last, for ``verify`` and to rebuild the index.
+
+Damage never ends the walk: an object whose bytes are wrong is named in its frame, and a
+stretch where no frame can be read is a gap after which the walk goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+from mulligan.model import Location
+from mulligan.objects.frames import (
+    FRAME_HEADER_SIZE,
+    FRAME_MAGIC,
+    PACK_HEADER_SIZE,
+    DamagedFrame,
+    Entry,
+    FrameHeader,
+    check_pack_header,
+    decode_directory,
+    decode_frame,
+    decode_header,
+    entries,
+)
+from mulligan.objects.reader import ReadHandle
+
+_WINDOW = 1 << 20
+
+
+class ScannedFrame(msgspec.Struct, frozen=True):
+    """A frame whose header and directory are intact.
+
+    ``damage`` says by slot which objects are not what was put; it is empty when all are
+    well, and when the bodies were not read.
+    """
+
+    pack: int
+    offset: int
+    length: int
+    entries: tuple[Entry, ...]
+    damage: dict[int, str]
+
+    def location(self, slot: int) -> Location:
+        """Return where the object in a slot lies, as the index has it."""
+        return Location(self.pack, self.offset, self.length, slot)
+
+
+class ScannedGap(msgspec.Struct, frozen=True):
+    """A stretch of a pack in which nothing can be read, and why."""
+
+    pack: int
+    offset: int
+    length: int
+    detail: str
+
+
+Scanned = ScannedFrame | ScannedGap
+
+
+def scan_pack(
+    file: ReadHandle, number: int, store_id: bytes, end: int | None, *, bodies: bool
+) -> Iterator[Scanned]:
+    """Yield every frame and gap up to ``end``, in the order in which they lie.
+
+    Frames and gaps cover the pack without holes; only an intact pack header is not reported.
+    ``end`` is the acknowledged length, by default the file's.
+    """
+    size = os.fstat(file.fd).st_size
+    stop = size if end is None else min(size, end)
+    try:
+        check_pack_header(file.read(0, PACK_HEADER_SIZE), number, store_id)
+    except DamagedFrame as error:
+        yield ScannedGap(number, 0, PACK_HEADER_SIZE, str(error))
+    yield from _walk(file, number, stop, bodies)
+    if end is not None and max(size, PACK_HEADER_SIZE) < end:
+        missing = max(size, PACK_HEADER_SIZE)
+        yield ScannedGap(number, missing, end - missing, f"the file ends at {size}, not at {end}")
+
+
+def _walk(file: ReadHandle, number: int, stop: int, bodies: bool) -> Iterator[Scanned]:
+    offset = PACK_HEADER_SIZE
+    while offset < stop:
+        found: Scanned
+        try:
+            found = _frame_at(file, number, offset, stop, bodies)
+        except DamagedFrame as error:
+            following = _next_frame(file, offset + 1, stop)
+            found = ScannedGap(number, offset, following - offset, str(error))
+        yield found
+        offset += found.length
+
+
+def _frame_at(file: ReadHandle, number: int, offset: int, stop: int, bodies: bool) -> ScannedFrame:
+    header, directory = _directory_at(file, offset, stop)
+    listed = tuple(entries(directory))
+    damage = _damage(file, offset, header, listed) if bodies else {}
+    return ScannedFrame(number, offset, header.length, listed, damage)
+
+
+def _directory_at(file: ReadHandle, offset: int, stop: int) -> tuple[FrameHeader, bytes]:
+    header = decode_header(file.read(offset, min(FRAME_HEADER_SIZE, stop - offset)))
+    if offset + header.length > stop:
+        raise DamagedFrame(f"the frame reaches beyond the end of the pack at {stop}")
+    return decode_directory(file.read(offset, header.body_start))
+
+
+def _damage(
+    file: ReadHandle, offset: int, header: FrameHeader, listed: tuple[Entry, ...]
+) -> dict[int, str]:
+    try:
+        frame = decode_frame(file.read(offset, header.length))
+    except DamagedFrame as error:
+        return dict.fromkeys(range(len(listed)), str(error))
+    damage = {}
+    for slot, entry in enumerate(listed):
+        try:
+            frame.object(slot, entry.kind, entry.digest)
+        except DamagedFrame as error:
+            damage[slot] = str(error)
+    return damage
+
+
+def _next_frame(file: ReadHandle, start: int, stop: int) -> int:
+    """Return where the next intact frame begins, or ``stop``."""
+    offset = start
+    while offset < stop:
+        # Overlapping by the magic, so that one across the border of two windows is seen.
+        length = min(_WINDOW + len(FRAME_MAGIC) - 1, stop - offset)
+        for candidate in _magics(file, offset, length):
+            try:
+                _directory_at(file, candidate, stop)
+            except DamagedFrame:
+                continue
+            return candidate
+        offset += _WINDOW
+    return stop
+
+
+def _magics(file: ReadHandle, offset: int, length: int) -> Iterator[int]:
+    try:
+        window = file.read(offset, length)
+    except DamagedFrame:
+        return
+    at = window.find(FRAME_MAGIC)
+    while at >= 0:
+        yield offset + at
+        at = window.find(FRAME_MAGIC, at + 1)

@@ -1,0 +1,284 @@
+"""Appending to packs: each writing process owns the pack it appends to.
+
+Ownership is an exclusive ``flock`` that is held as long as bytes of this process may still be
+on their way into the index. Whoever takes a pack over cuts off what was never acknowledged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+
+from mulligan.errors import DiskFull, ReadOnlyStore
+from mulligan.faults import CrashPoint, Reach
+from mulligan.objects.frames import (
+    PACK_HEADER_SIZE,
+    DamagedFrame,
+    check_pack_header,
+    encode_pack_header,
+    pack_name,
+    pack_number,
+)
+from mulligan.objects.protocol import CommittedLength
+
+CANDIDATES = 16
+"""How many of the newest packs are tried before a new one is made."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_NOT_OURS = (*_DENIED, errno.ENOENT, errno.ELOOP, errno.EISDIR)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFull(f"There is no space left to write {path}.") from error
+        if error.errno in _DENIED:
+            raise ReadOnlyStore(f"{path} cannot be written: {error.strerror}.") from error
+        raise
+
+
+def _sync(fd: int) -> None:
+    if sys.platform == "darwin":
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync alone leaves the bytes in the drive's cache
+    else:
+        os.fdatasync(fd)
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write(fd: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, offset)
+        data = data[written:]
+        offset += written
+
+
+def list_packs(directory: Path) -> list[int]:
+    """Return the numbers of the packs in a directory, in order."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(number for name in names if (number := pack_number(name)) is not None)
+
+
+class OwnPack:
+    """A pack whose lock this process holds."""
+
+    def __init__(self, path: Path, number: int, fd: int, end: int, reach: Reach) -> None:
+        self.path = path
+        self.number = number
+        self.end = end
+        self.failed = False
+        self._fd = fd
+        self._synced = end
+        self._syncing = Lock()
+        self._reach = reach
+
+    def append(self, frame: bytes) -> int:
+        """Write a frame at the end and return its offset; nothing is appended on any error."""
+        offset, half = self.end, len(frame) // 2
+        view = memoryview(frame)
+        with _explained(self.path):
+            try:
+                _write(self._fd, view[:half], offset)
+                self._reach(CrashPoint.PACK_FRAME_HALF_WRITTEN)
+                _write(self._fd, view[half:], offset + half)
+            except BaseException:
+                # Only to give the space back: the next frame goes over these bytes anyway.
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, offset)
+                raise
+        self.end = offset + len(frame)
+        self._reach(CrashPoint.PACK_FRAME_WRITTEN)
+        return offset
+
+    def sync(self, end: int) -> None:
+        """Make everything before ``end`` durable; threads that wait share one sync."""
+        with self._syncing, _explained(self.path):
+            if self._synced >= end:
+                return
+            if self.failed:
+                raise OSError(errno.EIO, "An earlier sync of this pack failed", str(self.path))
+            target = self.end
+            try:
+                _sync(self._fd)
+            except OSError:
+                # The kernel may have dropped the pages, and a second sync would not tell.
+                self.failed = True
+                raise
+            self._synced = target
+
+    def release(self) -> None:
+        """Unlock and close; nothing of this process may be on its way into the index."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close without unlocking: after a fork the lock is the parent's."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class PackWriter:
+    """The packs that this process owns; frames go to the current one."""
+
+    def __init__(
+        self,
+        directory: Path,
+        store_id: bytes,
+        committed: CommittedLength,
+        reach: Reach,
+        pack_limit: int,
+    ) -> None:
+        self._directory = directory
+        self._store_id = store_id
+        self._committed = committed
+        self._reach = reach
+        self._limit = pack_limit
+        self._lock = Lock()
+        self._current: OwnPack | None = None
+        self._retired: list[OwnPack] = []
+
+    def append(self, frame: bytes) -> tuple[OwnPack, int]:
+        """Write a frame and return the pack it went to and its offset there."""
+        with self._lock:
+            pack = self._writable()
+            return pack, pack.append(frame)
+
+    def close(self) -> None:
+        """Release every pack."""
+        with self._lock:
+            for pack in self._owned():
+                pack.release()
+
+    def abandon(self) -> None:
+        """Close every pack without unlocking, without waiting for a lock the parent held."""
+        for pack in self._owned():
+            pack.abandon()
+
+    def _owned(self) -> list[OwnPack]:
+        owned = self._retired + ([self._current] if self._current else [])
+        self._retired, self._current = [], None
+        return owned
+
+    def _writable(self) -> OwnPack:
+        pack = self._current
+        if pack is not None and (pack.failed or pack.end >= self._limit):
+            self._retired.append(pack)
+            pack = self._current = None
+        if pack is None:
+            self._release_retired()
+            with _explained(self._directory):
+                pack = self._current = self._adopt() or self._create()
+        return pack
+
+    def _release_retired(self) -> None:
+        # A pack stays locked until the journal has heard of all of it: were it unlocked
+        # before, another process could cut off frames that are about to be committed.
+        owned, self._retired = self._retired, []
+        for pack in owned:
+            if not pack.failed and self._committed(pack.number) >= pack.end:
+                pack.release()
+            else:
+                self._retired.append(pack)
+
+    def _adopt(self) -> OwnPack | None:
+        for number in list_packs(self._directory)[: -CANDIDATES - 1 : -1]:
+            try:
+                fd = os.open(
+                    self._path(number), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+                )
+            except OSError as error:
+                if error.errno in _NOT_OURS:
+                    continue
+                raise
+            pack = self._claim(fd, number)
+            if pack is not None:
+                return pack
+        return None
+
+    def _create(self) -> OwnPack:
+        number = max(list_packs(self._directory), default=0) + 1
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        while True:
+            # A number the journal has heard of belongs to a pack that was lost.
+            if not self._committed(number):
+                with contextlib.suppress(FileExistsError):
+                    fd = os.open(self._path(number), flags, 0o600)
+                    # Another process may have found and locked the new file already.
+                    pack = self._claim(fd, number)
+                    if pack is not None:
+                        return pack
+            number += 1
+
+    def _path(self, number: int) -> Path:
+        return self._directory / pack_name(number)
+
+    def _claim(self, fd: int, number: int) -> OwnPack | None:
+        """Return the pack as our own, or None (and close it) when it is not to be had."""
+        end = None
+        try:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                end = self._prepared(fd, number)
+        finally:
+            if end is None:
+                os.close(fd)
+        if end is None:
+            return None
+        return OwnPack(self._path(number), number, fd, end, self._reach)
+
+    def _prepared(self, fd: int, number: int) -> int | None:
+        """Return where a locked pack ends once it is fit to be appended to, or None."""
+        status = os.fstat(fd)
+        committed = self._committed(number)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink == 0:
+            return None
+        if status.st_size < committed or committed >= self._limit:
+            return None
+        if not committed and status.st_size < PACK_HEADER_SIZE:
+            self._write_header(fd, number)
+            return PACK_HEADER_SIZE
+        try:
+            header = os.pread(fd, PACK_HEADER_SIZE, 0)
+            check_pack_header(header, number, self._store_id)
+        except DamagedFrame:
+            return None
+        end = max(committed, PACK_HEADER_SIZE)
+        if not committed:
+            # Its maker may have died before its name was durable.
+            _sync_directory(self._directory)
+        if status.st_size > end:
+            self._cut_tail(fd, end)
+        return end
+
+    def _write_header(self, fd: int, number: int) -> None:
+        _write(fd, memoryview(encode_pack_header(number, self._store_id)), 0)
+        os.fsync(fd)
+        _sync_directory(self._directory)
+        self._reach(CrashPoint.PACK_CREATED)
+
+    def _cut_tail(self, fd: int, end: int) -> None:
+        os.ftruncate(fd, end)
+        os.fsync(fd)
+        self._reach(CrashPoint.PACK_TAIL_CUT)

@@ -1,0 +1,1 @@
+"""Public test tools: conformance suites anyone can run against their own backend."""

@@ -1,0 +1,265 @@
+"""The conformance suite of object stores.
+
+Subclass :class:`ObjectsSuite` in a test module, give it an ``objects`` fixture, and override
+``commit`` when entries must reach an index before they can be found::
+
+    class TestMyObjects(ObjectsSuite):
+        @pytest.fixture
+        def objects(self, tmp_path):
+            self.index = MemoryIndex()
+            return MyObjects(tmp_path, self.index.locate)
+
+        def commit(self, flushed):
+            self.index.commit(flushed)
+"""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mulligan import codec
+from mulligan.errors import DamageError, MissingObject, StoreClosed, UnstorableValue
+from mulligan.model import Digest, Location
+from mulligan.objects.protocol import MAX_OBJECT, Flushed, Objects
+
+
+class MemoryIndex:
+    """What a journal does for an object store, in a dictionary."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Digest, Location] = {}
+        self.packs: dict[int, int] = {}
+
+    def locate(self, digest: Digest) -> Location | None:
+        """Return where an object lies."""
+        return self.entries.get(digest)
+
+    def committed(self, pack: int) -> int:
+        """Return the acknowledged length of a pack."""
+        return self.packs.get(pack, 0)
+
+    def commit(self, flushed: Flushed) -> None:
+        """Take in what a bundle flushed; a pack's length only ever grows."""
+        self.entries.update(flushed.entries)
+        for pack, length in flushed.packs.items():
+            self.packs[pack] = max(length, self.committed(pack))
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    """Return bytes that do not compress, the same for the same seed."""
+    return random.Random(seed).randbytes(size)
+
+
+SAMPLES = {
+    "empty": b"",
+    "one byte": b"x",
+    "a line": b"the quick brown fox\n",
+    "just under a frame": b"ab" * (1 << 19),
+    "compressible 5 MB": b"all work and no play makes jack a dull boy\n" * 120_000,
+    "incompressible 64 KB": noise(1 << 16),
+    "incompressible 5 MB": noise(5_000_000),
+}
+
+
+class ObjectsSuite:
+    """What every implementation of ``Objects`` must do; see the module for how to run it."""
+
+    @pytest.fixture
+    def objects(self) -> Objects:
+        """Return an empty store; every subclass provides its own."""
+        raise NotImplementedError("give the suite an `objects` fixture")
+
+    def commit(self, flushed: Flushed) -> None:
+        """Make flushed entries findable; nothing to do where ``flush`` does that."""
+
+    def keep(self, objects: Objects, *contents: bytes, kind: int = 1) -> list[Digest]:
+        """Put, flush and commit some objects in one bundle."""
+        bundle = objects.bundle()
+        digests = [bundle.put(kind, data) for data in contents]
+        self.commit(bundle.flush())
+        return digests
+
+    @pytest.mark.parametrize("name", SAMPLES)
+    def test_get_returns_exactly_what_was_put(self, objects: Objects, name: str) -> None:
+        """An object comes back byte for byte, whatever its size."""
+        [digest] = self.keep(objects, SAMPLES[name])
+        assert objects.get(1, digest) == SAMPLES[name]
+
+    def test_all_sizes_share_one_bundle(self, objects: Objects) -> None:
+        """Small and large objects in one bundle do not disturb one another."""
+        digests = self.keep(objects, *SAMPLES.values())
+        assert [objects.get(1, digest) for digest in digests] == list(SAMPLES.values())
+
+    def test_the_digest_is_the_one_of_the_codec(self, objects: Objects) -> None:
+        """The identity of an object does not depend on the store it is in."""
+        [digest] = self.keep(objects, b"hello", kind=3)
+        assert digest == codec.digest(3, b"hello")
+
+    def test_put_is_idempotent_within_a_bundle(self, objects: Objects) -> None:
+        """The same object twice in a bundle is one object."""
+        bundle = objects.bundle()
+        assert bundle.put(1, b"same") == bundle.put(1, b"same")
+        assert len(bundle.flush().entries) == 1
+
+    def test_flush_is_idempotent(self, objects: Objects) -> None:
+        """A second flush says the same and writes nothing."""
+        bundle = objects.bundle()
+        bundle.put(1, b"once")
+        first = bundle.flush()
+        assert bundle.flush() == first
+        assert first.entries
+
+    def test_a_bundle_goes_on_after_flush(self, objects: Objects) -> None:
+        """What is put after a flush is in the next one, together with all before."""
+        bundle = objects.bundle()
+        one = bundle.put(1, b"one")
+        bundle.flush()
+        two = bundle.put(1, b"two")
+        flushed = bundle.flush()
+        self.commit(flushed)
+        assert set(flushed.entries) == {one, two}
+        assert (objects.get(1, one), objects.get(1, two)) == (b"one", b"two")
+
+    def test_an_empty_bundle_flushes_to_nothing(self, objects: Objects) -> None:
+        """Nothing put, nothing written."""
+        assert objects.bundle().flush() == Flushed({}, {}, 0)
+
+    def test_known_objects_are_not_written_again(self, objects: Objects) -> None:
+        """A bundle of objects that the store holds costs no bytes."""
+        self.keep(objects, *SAMPLES.values())
+        bundle = objects.bundle()
+        for data in SAMPLES.values():
+            bundle.put(1, data)
+        assert bundle.flush() == Flushed({}, {}, 0)
+
+    def test_only_the_new_objects_of_a_bundle_are_written(self, objects: Objects) -> None:
+        """Entries name what is new, and size what it cost."""
+        self.keep(objects, noise(50_000))
+        bundle = objects.bundle()
+        bundle.put(1, noise(50_000))
+        new = bundle.put(1, b"new")
+        flushed = bundle.flush()
+        assert set(flushed.entries) == {new}
+        assert 0 < flushed.size < 1_000
+
+    def test_the_kind_is_part_of_the_identity(self, objects: Objects) -> None:
+        """The same bytes under two kinds are two objects."""
+        [one] = self.keep(objects, b"same bytes", kind=1)
+        [two] = self.keep(objects, b"same bytes", kind=2)
+        assert one != two
+        assert objects.get(1, one) == objects.get(2, two) == b"same bytes"
+
+    def test_another_kind_never_answers(self, objects: Objects) -> None:
+        """Asking for an object under a kind that it is not of is an error, in a bundle too."""
+        bundle = objects.bundle()
+        digest = bundle.put(1, b"of kind one")
+        with pytest.raises(DamageError, match=digest.hex()):
+            bundle.get(2, digest)
+        self.commit(bundle.flush())
+        with pytest.raises(DamageError, match=digest.hex()):
+            objects.get(2, digest)
+
+    def test_a_missing_object_is_named(self, objects: Objects) -> None:
+        """The error says which object is missing, from a store and from a bundle."""
+        absent = codec.digest(1, b"never put")
+        assert not objects.has(absent)
+        with pytest.raises(MissingObject, match=absent.hex()):
+            objects.get(1, absent)
+        with pytest.raises(MissingObject, match=absent.hex()):
+            objects.bundle().get(1, absent)
+
+    def test_a_bundle_sees_its_own_objects(self, objects: Objects) -> None:
+        """Before and after flush, small or large, a bundle returns what was put into it."""
+        bundle = objects.bundle()
+        digests = [bundle.put(1, data) for data in SAMPLES.values()]
+        assert [bundle.get(1, digest) for digest in digests] == list(SAMPLES.values())
+        bundle.flush()
+        assert [bundle.get(1, digest) for digest in digests] == list(SAMPLES.values())
+
+    def test_a_bundle_sees_the_store(self, objects: Objects) -> None:
+        """A bundle returns objects that were there before it."""
+        [digest] = self.keep(objects, b"older")
+        assert objects.bundle().get(1, digest) == b"older"
+
+    def test_nothing_is_visible_before_commit(self, objects: Objects) -> None:
+        """Neither the store nor another bundle sees an object before its bundle is committed."""
+        bundle = objects.bundle()
+        digests = [bundle.put(1, data) for data in SAMPLES.values()]
+        assert not any(objects.has(digest) for digest in digests)
+        for digest in digests:
+            with pytest.raises(MissingObject):
+                objects.bundle().get(1, digest)
+        self.commit(bundle.flush())
+        assert all(objects.has(digest) for digest in digests)
+
+    def test_an_abandoned_bundle_leaves_nothing(self, objects: Objects) -> None:
+        """A bundle that is dropped does not harm the next one."""
+        dropped = objects.bundle().put(1, noise(3_000_000, seed=7))
+        [kept] = self.keep(objects, b"kept")
+        assert objects.get(1, kept) == b"kept"
+        assert not objects.has(dropped)
+
+    def test_two_bundles_may_hold_the_same_object(self, objects: Objects) -> None:
+        """Whichever commits last, the object is there and whole."""
+        first, second = objects.bundle(), objects.bundle()
+        digest = first.put(1, b"twin")
+        assert second.put(1, b"twin") == digest
+        self.commit(second.flush())
+        self.commit(first.flush())
+        assert objects.get(1, digest) == b"twin"
+
+    def test_a_changed_buffer_does_not_change_the_object(self, objects: Objects) -> None:
+        """What was put is what was there at the time of the call."""
+        buffer = bytearray(b"before")
+        bundle = objects.bundle()
+        digest = bundle.put(1, buffer)  # type: ignore[arg-type]
+        buffer[:] = b"after!"
+        self.commit(bundle.flush())
+        assert objects.get(1, digest) == b"before"
+
+    def test_an_object_above_the_limit_is_refused(self, objects: Objects) -> None:
+        """More than ``MAX_OBJECT`` bytes are refused before anything is written."""
+        with pytest.raises(UnstorableValue, match=str(MAX_OBJECT)):
+            objects.bundle().put(1, bytes(MAX_OBJECT + 1))
+
+    def test_many_objects(self, objects: Objects) -> None:
+        """Thousands of objects in one bundle come back in any order."""
+        contents = [b"object %d " % number * (number % 90) for number in range(5_000)]
+        digests = self.keep(objects, *contents)
+        order = list(range(len(contents)))
+        random.Random(5).shuffle(order)
+        wrong = [n for n in order if objects.get(1, digests[n]) != contents[n]]
+        assert wrong == []
+
+    def test_threads_write_and_read_at_once(self, objects: Objects) -> None:
+        """Bundles of several threads do not disturb one another."""
+        shared = [noise(2_000, seed=number) for number in range(50)]
+
+        def work(thread: int) -> list[tuple[Digest, bytes]]:
+            kept = []
+            for number in range(10):
+                own = b"%d/%d " % (thread, number) * 20_000
+                contents = [own, shared[(thread + number) % 50]]
+                kept += zip(self.keep(objects, *contents), contents, strict=True)
+            return [(digest, data) for digest, data in kept if objects.get(1, digest) != data]
+
+        with ThreadPoolExecutor(8) as pool:
+            wrong = [bad for result in pool.map(work, range(8)) for bad in result]
+        assert wrong == []
+
+    def test_a_closed_store_refuses(self, objects: Objects) -> None:
+        """After ``close``, which may be called twice, neither reading nor writing is possible."""
+        [digest] = self.keep(objects, b"content")
+        open_bundle = objects.bundle()
+        open_bundle.put(1, b"late")
+        objects.close()
+        objects.close()
+        with pytest.raises(StoreClosed):
+            objects.get(1, digest)
+        with pytest.raises(StoreClosed):
+            objects.bundle()
+        with pytest.raises(StoreClosed):
+            open_bundle.flush()

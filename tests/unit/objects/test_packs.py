@@ -1,0 +1,768 @@
+"""Packs: who owns them, what is written where, what is read once."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mulligan import codec
+from mulligan.errors import (
+    DamagedObject,
+    DamagedPack,
+    DiskFull,
+    MissingObject,
+    ReadOnlyStore,
+    StoreClosed,
+)
+from mulligan.faults import CrashPoint
+from mulligan.model import Digest, Location
+from mulligan.objects import frames
+from mulligan.objects.packs import FRAME_TARGET, PackObjects
+from mulligan.objects.protocol import Flushed
+from mulligan.objects.reader import OPEN_FILES
+from mulligan.objects.scan import ScannedFrame, ScannedGap
+from mulligan.testing.objects import MemoryIndex, noise
+
+STORE = b"0123456789abcdef"
+
+
+class Place:
+    """A directory of packs with its index, and any number of handles on it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.index = MemoryIndex()
+        self.opened: list[PackObjects] = []
+
+    def open(self, **options: Any) -> PackObjects:
+        index = self.index
+        store = PackObjects(self.directory, STORE, index.locate, index.committed, **options)
+        self.opened.append(store)
+        return store
+
+    def keep(self, store: PackObjects, *contents: bytes) -> Flushed:
+        bundle = store.bundle()
+        for data in contents:
+            bundle.put(1, data)
+        flushed = bundle.flush()
+        self.index.commit(flushed)
+        return flushed
+
+    def pack(self, number: int) -> Path:
+        return self.directory / f"{number:08x}.pack"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    for store in place.opened:
+        store.close()
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Run something in a forked process and fail when it failed there."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def is_locked(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+class At:
+    """A hook that does something at the first arrival at a crash point, and counts them all."""
+
+    def __init__(self, point: CrashPoint | None = None, act: Callable[[], None] = int) -> None:
+        self.point = point
+        self.act = act
+        self.seen: list[CrashPoint] = []
+
+    def __call__(self, point: CrashPoint) -> None:
+        self.seen.append(point)
+        if point is self.point:
+            self.point = None
+            self.act()
+
+
+def fail(code: int) -> Callable[[], None]:
+    def act() -> None:
+        raise OSError(code, os.strerror(code))
+
+    return act
+
+
+# Owning a pack
+
+
+def test_a_new_pack_is_private_and_has_its_header(place: Place) -> None:
+    place.keep(place.open(), b"content")
+    path = place.pack(1)
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    frames.check_pack_header(path.read_bytes()[:32], 1, STORE)
+
+
+def test_nothing_is_made_or_locked_before_the_first_write(place: Place) -> None:
+    store = place.open()
+    store.bundle().put(1, b"pending")
+    assert not store.has(codec.digest(1, b"other"))
+    assert store.numbers() == []
+
+
+def test_two_handles_write_to_two_packs(place: Place) -> None:
+    one, two = place.open(), place.open()
+    assert list(place.keep(one, b"one").packs) == [1]
+    assert list(place.keep(two, b"two").packs) == [2]
+    assert list(place.keep(one, b"one more").packs) == [1]
+
+
+def test_a_released_pack_is_taken_up_again(place: Place) -> None:
+    first = place.open()
+    length = place.keep(first, b"one").packs[1]
+    first.close()
+    second = place.open()
+    entries = place.keep(second, b"two").entries
+    assert entries[codec.digest(1, b"two")].offset == length
+    assert second.get(1, codec.digest(1, b"one")) == b"one"
+
+
+def test_what_was_never_acknowledged_is_cut_from_a_pack_taken_up(place: Place) -> None:
+    first = place.open()
+    length = place.keep(first, b"acknowledged").packs[1]
+    lost = first.bundle()
+    lost.put(1, noise(5_000))
+    lost.flush()
+    first.close()
+    hook = At()
+    flushed = place.keep(place.open(reach=hook), b"next")
+    assert flushed.entries[codec.digest(1, b"next")].offset == length
+    assert place.pack(1).stat().st_size == flushed.packs[1]
+    assert hook.seen[0] is CrashPoint.PACK_TAIL_CUT
+
+
+def test_a_pack_in_use_is_never_cut(place: Place) -> None:
+    owner, other = place.open(), place.open()
+    bundle = owner.bundle()
+    digest = bundle.put(1, b"flushed and about to be committed")
+    flushed = bundle.flush()
+    assert list(place.keep(other, b"other").packs) == [2]
+    place.index.commit(flushed)
+    assert other.get(1, digest) == b"flushed and about to be committed"
+
+
+def test_a_pack_shorter_than_acknowledged_is_left_alone(place: Place) -> None:
+    first = place.open()
+    length = place.keep(first, noise(1_000)).packs[1]
+    first.close()
+    os.truncate(place.pack(1), length - 1)
+    assert list(place.keep(place.open(), b"next").packs) == [2]
+    assert place.pack(1).stat().st_size == length - 1
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        frames.encode_pack_header(1, b"another store id"),
+        frames.encode_pack_header(9, STORE),
+        b"?" * 32,
+    ],
+    ids=["another store", "another number", "not a pack"],
+)
+def test_a_pack_with_a_header_that_is_not_ours_is_left_alone(place: Place, header: bytes) -> None:
+    content = header + b"whatever it is, it is not ours to cut"
+    place.pack(1).write_bytes(content)
+    assert list(place.keep(place.open(), b"content").packs) == [2]
+    assert place.pack(1).read_bytes() == content
+
+
+@pytest.mark.parametrize("length", [0, 1, 31])
+def test_a_pack_whose_maker_died_over_its_header_is_adopted(place: Place, length: int) -> None:
+    place.pack(1).write_bytes(frames.encode_pack_header(1, STORE)[:length])
+    store = place.open()
+    assert list(place.keep(store, b"content").packs) == [1]
+    assert store.get(1, codec.digest(1, b"content")) == b"content"
+    frames.check_pack_header(place.pack(1).read_bytes()[:32], 1, STORE)
+
+
+def test_the_number_of_a_lost_pack_is_not_used_again(place: Place) -> None:
+    first = place.open()
+    place.keep(first, b"lost")
+    first.close()
+    place.pack(1).unlink()
+    assert list(place.keep(place.open(), b"next").packs) == [2]
+
+
+def test_a_symbolic_link_is_not_followed_for_writing(place: Place, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"")
+    place.pack(1).symlink_to(victim)
+    assert list(place.keep(place.open(), b"content").packs) == [2]
+    assert victim.read_bytes() == b""
+
+
+def test_a_file_locked_by_another_before_its_maker_is_left_to_it(place: Place) -> None:
+    """Whoever made pack 1 has not locked it yet, and another process did."""
+    place.pack(1).touch()
+    with place.pack(1).open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert list(place.keep(place.open(), b"content").packs) == [2]
+        assert place.pack(1).stat().st_size == 0
+
+
+def test_a_full_pack_is_followed_by_the_next(place: Place) -> None:
+    store = place.open(pack_limit=20_000)
+    numbers = [next(iter(place.keep(store, noise(9_000, n)).packs)) for n in range(6)]
+    assert numbers == [1, 1, 1, 2, 2, 2]
+    assert all(store.get(1, codec.digest(1, noise(9_000, n))) for n in range(6))
+
+
+def test_a_full_pack_is_unlocked_once_all_of_it_is_committed(place: Place) -> None:
+    store = place.open(pack_limit=100)
+    place.keep(store, noise(200, 1))
+    place.keep(store, noise(200, 2))
+    assert not is_locked(place.pack(1))
+    assert is_locked(place.pack(2))
+
+
+def test_a_full_pack_stays_locked_while_flushed_frames_are_uncommitted(place: Place) -> None:
+    store = place.open(pack_limit=100)
+    late = store.bundle()
+    digest = late.put(1, noise(200, 1))
+    flushed = late.flush()
+    place.keep(store, noise(200, 2))
+    assert is_locked(place.pack(1))
+    generous = place.open(pack_limit=10_000)
+    place.keep(generous, noise(200, 3))
+    place.index.commit(flushed)
+    assert generous.get(1, digest) == noise(200, 1)
+
+
+def test_a_bundle_over_two_packs_reports_both(place: Place) -> None:
+    store = place.open(pack_limit=1_000_000)
+    flushed = place.keep(store, *(noise(700_000, n) for n in range(4)))
+    assert flushed.packs == {n: place.pack(n).stat().st_size for n in (1, 2)}
+    assert flushed.size == sum(flushed.packs.values()) - 2 * 32
+
+
+def test_close_unlocks(place: Place) -> None:
+    store = place.open()
+    place.keep(store, b"content")
+    assert is_locked(place.pack(1))
+    store.close()
+    assert not is_locked(place.pack(1))
+
+
+# Fork
+
+
+def test_a_forked_child_takes_a_pack_of_its_own(place: Place) -> None:
+    store = place.open()
+    place.keep(store, b"parent")
+
+    def child() -> None:
+        assert store.get(1, codec.digest(1, b"parent")) == b"parent"
+        assert list(place.keep(store, b"child").packs) == [2]
+        assert store.get(1, codec.digest(1, b"child")) == b"child"
+
+    in_child(child)
+    assert list(place.keep(store, b"parent again").packs) == [1]
+
+
+@pytest.mark.parametrize("use", ["close", "write"])
+def test_a_child_does_not_unlock_the_pack_of_its_parent(place: Place, use: str) -> None:
+    store = place.open()
+    place.keep(store, b"parent")
+    in_child(lambda: store.close() if use == "close" else place.keep(store, b"child") and None)
+    assert is_locked(place.pack(1))
+
+
+def test_a_child_is_not_stopped_by_a_lock_held_in_the_parent(place: Place) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        inside.set()
+        leave.wait(30)
+
+    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, hold))
+    thread = threading.Thread(target=place.keep, args=(store, b"parent"))
+    thread.start()
+    inside.wait(30)
+    try:
+        in_child(lambda: place.keep(store, b"child") and None)
+    finally:
+        leave.set()
+        thread.join()
+    assert store.get(1, codec.digest(1, b"parent")) == b"parent"
+
+
+def test_a_bundle_does_not_cross_a_fork(place: Place) -> None:
+    store = place.open()
+    bundle = store.bundle()
+    bundle.put(1, b"pending")
+
+    def child() -> None:
+        with pytest.raises(StoreClosed, match="process that began it"):
+            bundle.flush()
+
+    in_child(child)
+    assert len(bundle.flush().entries) == 1
+
+
+# Writing
+
+
+def test_small_objects_share_a_frame_and_large_ones_stand_alone(place: Place) -> None:
+    contents = [*(noise(1_000, n) for n in range(20)), noise(FRAME_TARGET + 1), b"after"]
+    flushed = place.keep(place.open(), *contents)
+    locations = [flushed.entries[codec.digest(1, data)] for data in contents]
+    assert [place.slot for place in locations] == [*range(20), 0, 0]
+    assert len({place.offset for place in locations}) == 3
+
+
+def test_no_frame_of_several_objects_is_larger_than_the_target(place: Place) -> None:
+    store = place.open()
+    place.keep(store, *(noise(60_000, n) for n in range(60)), *(b"%d" % n for n in range(40_000)))
+    sizes = [scanned.length for scanned in store.scan(1)]
+    assert max(sizes) <= FRAME_TARGET + 32
+    assert len(sizes) <= 6
+
+
+def test_the_reported_size_is_what_the_pack_grew_by(place: Place) -> None:
+    flushed = place.keep(place.open(), *(noise(400_000, n) for n in range(8)))
+    assert flushed.packs == {1: 32 + flushed.size}
+    assert place.pack(1).stat().st_size == 32 + flushed.size
+
+
+def test_a_flush_syncs_once_and_only_when_something_was_written(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    real = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), real(fd)))
+    store = place.open()
+    place.keep(store, *(noise(400_000, n) for n in range(8)))
+    assert len(synced) == 1
+    place.keep(store, noise(400_000, 1))
+    assert len(synced) == 1
+
+
+def test_the_crash_points_of_a_write_come_in_order(place: Place) -> None:
+    hook = At()
+    place.keep(place.open(reach=hook), b"content")
+    assert hook.seen == [
+        CrashPoint.PACK_CREATED,
+        CrashPoint.PACK_FRAME_HALF_WRITTEN,
+        CrashPoint.PACK_FRAME_WRITTEN,
+        CrashPoint.PACK_SYNCED,
+    ]
+
+
+def test_half_of_the_frame_is_in_the_file_at_the_half_way_point(place: Place) -> None:
+    sizes: list[int] = []
+    hook = At(
+        CrashPoint.PACK_FRAME_HALF_WRITTEN, lambda: sizes.append(place.pack(1).stat().st_size)
+    )
+    flushed = place.keep(place.open(reach=hook), noise(1_000))
+    assert sizes == [32 + flushed.size // 2]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_loses_nothing_and_the_bundle_can_be_flushed_later(
+    place: Place, code: int
+) -> None:
+    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(code)))
+    bundle = store.bundle()
+    digest = bundle.put(1, noise(1_000))
+    with pytest.raises(DiskFull, match=r"00000001\.pack"):
+        bundle.flush()
+    assert place.pack(1).stat().st_size == 32
+    place.index.commit(bundle.flush())
+    assert place.index.entries[digest].offset == 32
+    assert store.get(1, digest) == noise(1_000)
+
+
+def test_a_large_object_that_met_a_full_disk_is_not_lost(place: Place) -> None:
+    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(errno.ENOSPC)))
+    bundle = store.bundle()
+    with pytest.raises(DiskFull):
+        bundle.put(1, noise(2_000_000))
+    digest = bundle.put(1, noise(2_000_000))
+    place.index.commit(bundle.flush())
+    assert store.get(1, digest) == noise(2_000_000)
+
+
+@contextmanager
+def file_size_limit(limit: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_write_the_kernel_really_cuts_short_is_undone(place: Place) -> None:
+    store = place.open()
+    before = place.keep(store, b"before").packs[1]
+    bundle = store.bundle()
+    digest = bundle.put(1, noise(500_000))
+    with file_size_limit(100_000), pytest.raises(OSError, match="too large"):
+        bundle.flush()
+    assert place.pack(1).stat().st_size == before
+    place.index.commit(bundle.flush())
+    assert store.get(1, digest) == noise(500_000)
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_directory_that_cannot_be_written_is_a_read_only_store(place: Place, code: int) -> None:
+    store = place.open(reach=At(CrashPoint.PACK_CREATED, fail(code)))
+    with pytest.raises(ReadOnlyStore):
+        place.keep(store, b"content")
+
+
+def test_other_errors_of_the_system_are_not_dressed_up(place: Place) -> None:
+    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(errno.EIO)))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        place.keep(store, b"content")
+
+
+def test_a_pack_whose_sync_failed_is_not_trusted_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = place.open()
+    committed = place.keep(store, b"safe").packs[1]
+    waiting = store.bundle()
+    waiting.put(1, noise(FRAME_TARGET + 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", lambda fd: fail(errno.EIO)())
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            place.keep(store, b"unsynced")
+    # A sync would succeed now, but the pages that the kernel dropped would still be lost.
+    with pytest.raises(OSError, match="earlier sync"):
+        waiting.flush()
+    assert list(place.keep(store, b"next").packs) == [2]
+    assert place.index.committed(1) == committed
+    assert store.get(1, codec.digest(1, b"safe")) == b"safe"
+
+
+def test_a_read_only_store_reads_and_refuses_to_write(place: Place) -> None:
+    place.keep(place.open(), b"content")
+    store = place.open(read_only=True)
+    bundle = store.bundle()
+    known = bundle.put(1, b"content")
+    assert bundle.get(1, known) == b"content"
+    assert bundle.flush() == Flushed({}, {}, 0)
+    bundle.put(1, b"new")
+    with pytest.raises(ReadOnlyStore):
+        bundle.flush()
+    assert store.numbers() == [1]
+
+
+# Reading
+
+
+def test_flushed_objects_are_not_found_before_the_journal_commits(place: Place) -> None:
+    store = place.open()
+    bundle = store.bundle()
+    digest = bundle.put(1, b"content")
+    flushed = bundle.flush()
+    assert not store.has(digest)
+    with pytest.raises(MissingObject):
+        store.get(1, digest)
+    place.index.commit(flushed)
+    assert store.get(1, digest) == b"content"
+
+
+def test_neighbours_read_in_order_decompress_each_frame_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = [(b"%d " % n) * (64_000 // len(b"%d " % n)) for n in range(400)]
+    place.keep(place.open(), *contents)
+    calls: list[int] = []
+    real = codec.decompress
+
+    def counted(data: bytes, size: int) -> bytes:
+        calls.append(size)
+        return real(data, size)
+
+    monkeypatch.setattr(codec, "decompress", counted)
+    reader = place.open(read_only=True)
+    assert [reader.get(1, codec.digest(1, data)) for data in contents] == contents
+    assert len(calls) == len(list(reader.scan(1, bodies=False)))
+    assert 20 < len(calls) < 30
+
+
+def test_the_frames_kept_in_memory_are_bounded(place: Place) -> None:
+    contents = [noise(900_000, n) for n in range(20)]
+    place.keep(place.open(), *contents, noise(6_000_000))
+    reader = place.open(read_only=True)
+    for data in [*contents, noise(6_000_000)]:
+        assert reader.get(1, codec.digest(1, data)) == data
+    held = reader.handles().reader
+    assert 4 << 20 < held._cached <= 8 << 20
+    assert held._cached == sum(frame.cost for frame in held._frames.values())
+
+
+def test_the_files_kept_open_are_bounded(place: Place) -> None:
+    store = place.open(pack_limit=50)
+    contents = [noise(100, n) for n in range(OPEN_FILES + 20)]
+    for data in contents:
+        place.keep(store, data)
+    before = len(os.listdir("/proc/self/fd"))
+    reader = place.open(read_only=True)
+    assert [reader.get(1, codec.digest(1, data)) for data in contents] == contents
+    assert len(os.listdir("/proc/self/fd")) - before == OPEN_FILES
+    reader.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_missing_pack_is_named_with_the_object(place: Place) -> None:
+    place.keep(place.open(), b"content")
+    place.pack(1).unlink()
+    digest = codec.digest(1, b"content")
+    with pytest.raises(MissingObject, match=rf"{digest.hex()}.*00000001\.pack"):
+        place.open().get(1, digest)
+
+
+def test_damage_is_named_with_object_pack_and_offset(place: Place) -> None:
+    flushed = place.keep(place.open(), noise(100))
+    [(digest, location)] = flushed.entries.items()
+    damaged = bytearray(place.pack(1).read_bytes())
+    damaged[-1] ^= 1
+    place.pack(1).write_bytes(damaged)
+    with pytest.raises(DamagedObject, match=rf"{digest.hex()}.*00000001\.pack.*offset 32") as info:
+        place.open().get(1, digest)
+    assert location.offset == 32
+    assert info.value.hint
+
+
+def test_a_pack_replaced_by_a_symbolic_link_is_damage(place: Place, tmp_path: Path) -> None:
+    place.keep(place.open(), b"content")
+    place.pack(1).rename(tmp_path / "elsewhere")
+    place.pack(1).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DamagedObject, match=r"00000001\.pack"):
+        place.open().get(1, codec.digest(1, b"content"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Location(1, 0, 100, 0),
+        Location(1, -5, 100, 0),
+        Location(1, 33, 100, 0),
+        Location(1, 32, 1 << 50, 0),
+        Location(1, 32, 0, 0),
+        Location(1, 1 << 40, 100, 0),
+    ],
+)
+def test_an_index_that_points_nowhere_is_damage_and_not_a_crash(
+    place: Place, wrong: Location
+) -> None:
+    [digest] = place.keep(place.open(), b"content").entries
+    place.index.entries[digest] = wrong
+    with pytest.raises(DamagedObject, match=digest.hex()):
+        place.open().get(1, digest)
+
+
+def test_a_pack_replaced_on_disk_is_read_anew(place: Place) -> None:
+    """What a handle keeps of an old file never stands in the way of the new one."""
+    writer = place.open()
+    [old] = place.keep(writer, noise(100, 1)).entries
+    reader = place.open(read_only=True)
+    assert reader.get(1, old) == noise(100, 1)
+    other = Place(place.directory / "other")
+    other.directory.mkdir()
+    [new] = other.keep(other.open(), noise(100, 2)).entries
+    other.pack(1).rename(place.pack(1))
+    place.index.entries[new] = other.index.entries[new]
+    assert reader.get(1, new) == noise(100, 2)
+
+
+def test_threads_read_through_more_packs_than_stay_open(place: Place) -> None:
+    store = place.open(pack_limit=50)
+    contents = [noise(3_000, n) for n in range(OPEN_FILES * 2)]
+    for data in contents:
+        place.keep(store, data)
+    wrong: list[Digest] = []
+
+    def work(start: int) -> None:
+        for n in range(len(contents) * 3):
+            data = contents[(start + n * 7) % len(contents)]
+            digest = codec.digest(1, data)
+            try:
+                if store.get(1, digest) != data:
+                    wrong.append(digest)
+            except DamagedObject:
+                wrong.append(digest)
+
+    threads = [threading.Thread(target=work, args=(n * 11,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+# Scanning
+
+
+def test_a_scan_finds_every_object_where_the_index_has_it(place: Place) -> None:
+    store = place.open()
+    for n in range(5):
+        place.keep(store, noise(300_000, n), b"small %d" % n, b"zip" * n * 1000)
+    found = {}
+    for frame in store.scan(1, place.index.committed(1)):
+        assert isinstance(frame, ScannedFrame)
+        assert frame.damage == {}
+        for slot, entry in enumerate(frame.entries):
+            found[entry.digest] = frame.location(slot)
+            assert len(store.get(entry.kind, entry.digest)) == entry.length
+    assert found == place.index.entries
+
+
+def test_a_scan_without_bodies_finds_the_same(place: Place) -> None:
+    store = place.open()
+    place.keep(store, *(noise(300_000, n) for n in range(9)))
+    assert list(store.scan(1, bodies=False)) == list(store.scan(1))
+
+
+def test_a_scan_stops_at_the_acknowledged_end(place: Place) -> None:
+    store = place.open()
+    end = place.keep(store, b"acknowledged").packs[1]
+    bundle = store.bundle()
+    bundle.put(1, b"not acknowledged")
+    bundle.flush()
+    assert len(list(store.scan(1, end))) == 1
+    assert len(list(store.scan(1))) == 2
+
+
+def _three_frames(place: Place) -> list[int]:
+    store = place.open()
+    for n in range(3):
+        place.keep(store, noise(200, 10 + n), noise(300, 20 + n))
+    store.close()
+    return [scanned.offset for scanned in place.open(read_only=True).scan(1)]
+
+
+def _flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0x10
+    path.write_bytes(content)
+
+
+def test_a_damaged_body_is_reported_by_object_and_the_scan_goes_on(place: Place) -> None:
+    offsets = _three_frames(place)
+    _flip(place.pack(1), offsets[2] - 1)
+    scanned = list(place.open().scan(1))
+    assert [type(item) for item in scanned] == [ScannedFrame] * 3
+    assert [list(item.damage) for item in scanned if isinstance(item, ScannedFrame)] == [
+        [],
+        [1],
+        [],
+    ]
+    assert all(
+        item.damage == {}
+        for item in place.open().scan(1, bodies=False)
+        if isinstance(item, ScannedFrame)
+    )
+
+
+def test_a_body_that_does_not_decompress_damages_all_its_objects(place: Place) -> None:
+    store = place.open()
+    place.keep(store, b"a" * 5_000, b"b" * 5_000)
+    end = place.index.committed(1)
+    body = 32 + 32 + 2 * 37
+    content = bytearray(place.pack(1).read_bytes())
+    content[body:end] = bytes(end - body)
+    place.pack(1).write_bytes(content)
+    [frame] = store.scan(1, end)
+    assert isinstance(frame, ScannedFrame)
+    assert list(frame.damage) == [0, 1]
+
+
+@pytest.mark.parametrize("into", [0, 10, 25, 40])
+def test_after_a_damaged_header_the_scan_finds_the_next_frame(place: Place, into: int) -> None:
+    offsets = _three_frames(place)
+    _flip(place.pack(1), offsets[1] + into)
+    scanned = list(place.open().scan(1))
+    assert [item.offset for item in scanned] == offsets
+    assert [type(item) for item in scanned] == [ScannedFrame, ScannedGap, ScannedFrame]
+    assert sum(item.length for item in scanned) + 32 == place.pack(1).stat().st_size
+
+
+def test_a_frame_is_found_again_across_the_border_of_a_search_window(place: Place) -> None:
+    store = place.open()
+    place.keep(store, noise((1 << 20) - 32 - 37 - 1))
+    place.keep(store, b"next")
+    first, second = store.scan(1)
+    assert (second.offset - (first.offset + 1)) % (1 << 20) == (1 << 20) - 2
+    _flip(place.pack(1), first.offset)
+    gap, again = store.scan(1)
+    assert isinstance(gap, ScannedGap)
+    assert again == second
+
+
+def test_a_damaged_pack_header_is_a_gap_and_the_frames_are_still_found(place: Place) -> None:
+    _three_frames(place)
+    _flip(place.pack(1), 3)
+    gap, *found = place.open().scan(1)
+    assert gap == ScannedGap(1, 0, 32, "the file does not begin like a pack")
+    assert [type(item) for item in found] == [ScannedFrame] * 3
+
+
+@pytest.mark.parametrize("length", [0, 20, 32, 100])
+def test_a_pack_that_is_too_short_ends_in_a_gap(place: Place, length: int) -> None:
+    _three_frames(place)
+    end = place.index.committed(1)
+    os.truncate(place.pack(1), length)
+    scanned = list(place.open().scan(1, end))
+    last = scanned[-1]
+    assert isinstance(last, ScannedGap)
+    assert last.offset + last.length == end
+    assert str(length) in last.detail
+
+
+def test_a_missing_pack_is_named_by_scan_and_size(place: Place) -> None:
+    store = place.open()
+    with pytest.raises(DamagedPack, match=r"00000007\.pack"):
+        store.scan(7)
+    with pytest.raises(DamagedPack, match=r"00000007\.pack"):
+        store.size(7)
+
+
+def test_numbers_and_sizes_are_those_of_the_files(place: Place) -> None:
+    store = place.open(pack_limit=50)
+    for n in range(3):
+        place.keep(store, noise(100 + n, n))
+    (place.directory / "notes.txt").touch()
+    assert store.numbers() == [1, 2, 3]
+    assert {n: store.size(n) for n in store.numbers()} == place.index.packs
+    assert place.open().numbers() == store.numbers()
+
+
+def test_a_directory_that_is_gone_holds_no_packs(tmp_path: Path) -> None:
+    index = MemoryIndex()
+    store = PackObjects(tmp_path / "absent", STORE, index.locate, index.committed)
+    assert store.numbers() == []
