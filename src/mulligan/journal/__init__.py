@@ -1,0 +1,5 @@
+"""The journal: sessions, events, checkpoints, leases and the index of objects.
+
+``protocol`` says what a journal does, ``keyed`` does it over any ordered tables with
+transactions, ``lmdb`` and ``memory`` are such tables, ``chain`` is the hash chain.
+"""

@@ -1,0 +1,357 @@
+"""A journal over ordered tables: what each key and record is, written once for all backends."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+from blake3 import blake3
+
+from mulligan import codec
+from mulligan.errors import DamagedJournal, SessionExists, StaleLease, UnknownSession
+from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.journal import chain
+from mulligan.journal.protocol import Reader, Tables, Writer
+from mulligan.model import (
+    DIGEST_SIZE,
+    ID_SIZE,
+    Digest,
+    Draft,
+    Event,
+    Head,
+    Lease,
+    Location,
+    Origin,
+    SessionRecord,
+)
+
+T = TypeVar("T")
+
+_NUMBER = struct.Struct(">I")
+_PLACE = struct.Struct(">IQ")
+_HEAD = struct.Struct(f">Q{DIGEST_SIZE}sqQ")
+_LOCATION = struct.Struct(">IQII")
+_LENGTH = struct.Struct(">Q")
+_CHECK = 8
+_MAX_SEQ = 2**64 - 2
+
+_encode = msgspec.msgpack.encode
+
+
+class KeyedView:
+    """A snapshot of the journal."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def sessions(self) -> list[SessionRecord]:
+        """Return all sessions in the order they were made."""
+        found = self._reader.scan("sessions", b"", None)
+        return [_decode(_opened("sessions", k, v), SessionRecord, "sessions") for k, v in found]
+
+    def find(self, name: str) -> SessionRecord | None:
+        """Return the session of that name."""
+        value = self._get("names", name.encode())
+        return None if value is None else self.session(*_NUMBER.unpack(value))
+
+    def session(self, number: int) -> SessionRecord:
+        """Return the session of that number."""
+        value = self._get("sessions", _NUMBER.pack(number))
+        if value is None:
+            raise UnknownSession(f"There is no session number {number}.")
+        return _decode(value, SessionRecord, "sessions")
+
+    def head(self, number: int) -> Head:
+        """Return the newest event's place."""
+        value = self._get("heads", _NUMBER.pack(number))
+        if value is None:
+            raise DamagedJournal(f"Session number {number} has no head.")
+        seq, hash_, micros, keyframe = _HEAD.unpack(value)
+        return Head(seq, hash_, codec.from_micros(micros), keyframe)
+
+    def events(self, number: int, first: int, last: int) -> Iterator[Event]:
+        """Yield the events ``first..last``, each checked against the chain."""
+        for session, start, stop in self._segments(number, first, last):
+            yield from self._own_events(session, start, stop)
+
+    def checkpoints(self, number: int, first: int, last: int) -> list[tuple[int, str]]:
+        """Return (seq, id) of the checkpoints within ``first..last``, oldest first."""
+        found: list[tuple[int, str]] = []
+        for session, start, stop in self._segments(number, first, last):
+            entries = self._scan("checkpoints", session.number, start, stop)
+            found += [(_PLACE.unpack(key)[1], value.hex()) for key, value in entries]
+        return found
+
+    def checkpoint_before(self, number: int, seq: int) -> tuple[int, str] | None:
+        """Return (seq, id) of the newest checkpoint at or before ``seq``."""
+        nearest = self._nearest("checkpoints", number, seq)
+        return None if nearest is None else (nearest[0], nearest[1].hex())
+
+    def checkpoints_by_id(self, prefix: str) -> list[tuple[str, int, int]]:
+        """Return (id, session number, seq) of every checkpoint whose id starts so."""
+        digits = prefix.lower()
+        start = bytes.fromhex(digits[: len(digits) // 2 * 2])
+        found = []
+        for key, value in self._reader.scan("ids", start, None):
+            if not key.startswith(start):
+                break
+            if key.hex().startswith(digits):
+                number, seq = _PLACE.unpack(_opened("ids", key, value))
+                found.append((key.hex(), number, seq))
+        return found
+
+    def labelled(self, number: int, label: str) -> list[int]:
+        """Return the seqs of the session's own checkpoints that carry the label."""
+        prefix = _label_key(number, label)
+        found = self._reader.scan("labels", prefix, prefix + b"\xff" * 9)
+        return [_LENGTH.unpack(key[len(prefix) :])[0] for key, _ in found]
+
+    def keyframe(self, number: int, seq: int) -> tuple[int, Digest] | None:
+        """Return the nearest keyframe at or before ``seq``."""
+        nearest = self._nearest("keyframes", number, seq)
+        return None if nearest is None else (nearest[0], Digest(nearest[1]))
+
+    def lease(self, number: int, actor: str) -> Lease | None:
+        """Return the last lease on the actor."""
+        value = self._get("leases", _NUMBER.pack(number) + actor.encode())
+        return None if value is None else _decode(value, Lease, "leases")
+
+    def locate(self, digest: Digest) -> Location | None:
+        """Return where the object lies."""
+        value = self._reader.get("objects", digest)
+        return None if value is None else _location(value)
+
+    def locations(self) -> Iterator[tuple[Digest, Location]]:
+        """Yield the whole index of objects."""
+        for key, value in self._reader.scan("objects", b"", None):
+            yield Digest(key), _location(value)
+
+    def pack_length(self, pack: int) -> int:
+        """Return the acknowledged length of a pack, 0 if it has none."""
+        value = self._get("packs", _NUMBER.pack(pack))
+        return 0 if value is None else int(_LENGTH.unpack(value)[0])
+
+    def packs(self) -> dict[int, int]:
+        """Return the acknowledged length of every pack."""
+        found = self._reader.scan("packs", b"", None)
+        return {_NUMBER.unpack(k)[0]: _LENGTH.unpack(_opened("packs", k, v))[0] for k, v in found}
+
+    def _segments(self, number: int, first: int, last: int) -> list[tuple[SessionRecord, int, int]]:
+        """Return who owns which part of ``first..last``, oldest ancestor first."""
+        segments: list[tuple[SessionRecord, int, int]] = []
+        first = max(first, 1)
+        while last >= first:
+            session = self.session(number)
+            base = session.origin.seq if session.origin else 0
+            if last > base:
+                segments.append((session, max(first, base + 1), last))
+            if session.origin is None:
+                break
+            number, last = session.origin.session, min(last, base)
+        return segments[::-1]
+
+    def _own_events(self, session: SessionRecord, first: int, last: int) -> Iterator[Event]:
+        prev = self._hash_before(session, first)
+        seq = first
+        for key, record in self._raw_scan("events", session.number, first, last):
+            if key != _PLACE.pack(session.number, seq):
+                break
+            event = chain.read_record(session.name, seq, prev, record)
+            yield event
+            prev = event.hash
+            seq += 1
+        if seq <= last:
+            raise DamagedJournal(f"Event #{seq} of session {session.name!r} is missing.")
+
+    def _hash_before(self, session: SessionRecord, seq: int) -> bytes:
+        """Return the hash of the event before ``seq``, which may be the parent's."""
+        if seq == 1:
+            return chain.GENESIS
+        owner = session
+        while owner.origin is not None and seq - 1 <= owner.origin.seq:
+            owner = self.session(owner.origin.session)
+        record = self._reader.get("events", _PLACE.pack(owner.number, seq - 1))
+        if record is None:
+            raise DamagedJournal(f"Event #{seq - 1} of session {owner.name!r} is missing.")
+        return chain.record_hash(record)
+
+    def _nearest(self, table: str, number: int, seq: int) -> tuple[int, bytes] | None:
+        """Return the newest record at or before ``seq``, the parent's included."""
+        for session, start, stop in reversed(self._segments(number, 1, seq)):
+            for key, value in self._scan(table, session.number, start, stop, reverse=True):
+                return _PLACE.unpack(key)[1], value
+        return None
+
+    def _get(self, table: str, key: bytes) -> bytes | None:
+        value = self._reader.get(table, key)
+        return None if value is None else _opened(table, key, value)
+
+    def _scan(
+        self, table: str, number: int, first: int, last: int, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in self._raw_scan(table, number, first, last, reverse=reverse):
+            yield key, _opened(table, key, value)
+
+    def _raw_scan(
+        self, table: str, number: int, first: int, last: int, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        start = _PLACE.pack(number, first)
+        stop = _PLACE.pack(number, min(last, _MAX_SEQ) + 1)
+        return self._reader.scan(table, start, stop, reverse=reverse)
+
+
+class KeyedTxn(KeyedView):
+    """The write transaction of the journal."""
+
+    def __init__(self, writer: Writer, reach: Reach) -> None:
+        super().__init__(writer)
+        self._writer = writer
+        self._reach = reach
+
+    def create(self, name: str, time: datetime, origin: Origin | None) -> SessionRecord:
+        """Make a session; a fork starts at its origin's seq."""
+        if self.find(name) is not None:
+            raise SessionExists(f"There is a session {name!r} already.")
+        last = next(self._writer.scan("sessions", b"", None, reverse=True), None)
+        number = 1 if last is None else _NUMBER.unpack(last[0])[0] + 1
+        record = SessionRecord(number, name, time, origin)
+        self._put("sessions", _NUMBER.pack(number), _encode(record))
+        self._put("names", name.encode(), _NUMBER.pack(number))
+        seq = origin.seq if origin else 0
+        self._put_head(number, Head(seq, self._hash_before(record, seq + 1), time, 0))
+        return record
+
+    def append(
+        self, number: int, drafts: Sequence[Draft], *, actor: str, epoch: int, time: datetime
+    ) -> list[Event]:
+        """Give the drafts the next seqs and chain them."""
+        session = self.session(number)
+        self._check_epoch(session, actor, epoch)
+        head = self.head(number)
+        time = max(time, head.time)
+        events = []
+        seq, prev = head.seq, head.hash
+        for draft in drafts:
+            seq += 1
+            body = chain.encode_body(draft, time=time, actor=actor, epoch=epoch)
+            hash_ = chain.chain(prev, seq, body)
+            self._writer.put("events", _PLACE.pack(number, seq), chain.pack_record(hash_, body))
+            payload = codec.decode(draft.payload)
+            events.append(
+                Event(session.name, seq, time, actor, epoch, draft.kind, payload, prev, hash_)
+            )
+            prev = hash_
+        self._put_head(number, Head(seq, prev, time, head.keyframe))
+        self._reach(CrashPoint.JOURNAL_APPENDED)
+        return events
+
+    def index_checkpoint(self, number: int, seq: int, label: str | None) -> str:
+        """Make the event at ``seq`` findable as a checkpoint and return its id."""
+        record = self._writer.get("events", _PLACE.pack(number, seq))
+        if record is None:
+            raise DamagedJournal(f"Event #{seq} of session number {number} is missing.")
+        identity = chain.record_hash(record)[:ID_SIZE]
+        place = _PLACE.pack(number, seq)
+        self._put("checkpoints", place, identity)
+        self._put("ids", identity, place)
+        if label is not None:
+            self._put("labels", _label_key(number, label) + _LENGTH.pack(seq), b"")
+        return identity.hex()
+
+    def put_keyframe(self, number: int, seq: int, digest: Digest) -> None:
+        """Note that the object holds the session's document as of ``seq``."""
+        self._put("keyframes", _PLACE.pack(number, seq), digest)
+        head = self.head(number)
+        self._put_head(number, Head(head.seq, head.hash, head.time, max(seq, head.keyframe)))
+
+    def put_lease(self, number: int, lease: Lease) -> None:
+        """Write the lease of its actor."""
+        self._put("leases", _NUMBER.pack(number) + lease.actor.encode(), _encode(lease))
+
+    def index_objects(self, entries: Mapping[Digest, Location], packs: Mapping[int, int]) -> None:
+        """Make flushed objects findable."""
+        for digest, place in entries.items():
+            if self._writer.get("objects", digest) is None:
+                fields = (place.pack, place.offset, place.length, place.slot)
+                self._writer.put("objects", digest, _LOCATION.pack(*fields))
+        for pack, length in packs.items():
+            # Another bundle of the same pack may have acknowledged more already.
+            length = max(length, self.pack_length(pack))
+            self._put("packs", _NUMBER.pack(pack), _LENGTH.pack(length))
+        self._reach(CrashPoint.JOURNAL_INDEXED)
+
+    def _check_epoch(self, session: SessionRecord, actor: str, epoch: int) -> None:
+        lease = self.lease(session.number, actor)
+        valid = 0 if lease is None or lease.released else lease.epoch
+        if epoch != valid:
+            holder = f"held by {lease.holder} with epoch {valid}" if lease and valid else "not held"
+            raise StaleLease(
+                f"The lease of {actor!r} in session {session.name!r} is {holder}; "
+                f"a write with epoch {epoch} is refused."
+            )
+
+    def _put_head(self, number: int, head: Head) -> None:
+        micros = codec.to_micros(head.time)
+        fields = _HEAD.pack(head.seq, head.hash, micros, head.keyframe)
+        self._put("heads", _NUMBER.pack(number), fields)
+
+    def _put(self, table: str, key: bytes, value: bytes) -> None:
+        self._writer.put(table, key, value + _check(table, key, value))
+
+
+class KeyedJournal:
+    """A journal over any ordered tables with transactions."""
+
+    def __init__(self, tables: Tables, *, reach: Reach = pass_by) -> None:
+        self._tables = tables
+        self._reach = reach
+
+    @contextmanager
+    def read(self) -> Iterator[KeyedView]:
+        """Open a snapshot; keep it short."""
+        with self._tables.read() as reader:
+            yield KeyedView(reader)
+
+    @contextmanager
+    def write(self) -> Iterator[KeyedTxn]:
+        """Open the write transaction; commit durably on a clean exit."""
+        with self._tables.write() as writer:
+            yield KeyedTxn(writer, self._reach)
+
+    def close(self) -> None:
+        """Release the tables."""
+        self._tables.close()
+
+
+def _label_key(number: int, label: str) -> bytes:
+    return _NUMBER.pack(number) + label.encode() + b"\x00"
+
+
+def _check(table: str, key: bytes, value: bytes) -> bytes:
+    """Return the checksum of a small record; it covers where the record stands, too."""
+    return blake3(b"%s\x00%s\x00%s" % (table.encode(), key, value)).digest(length=_CHECK)
+
+
+def _opened(table: str, key: bytes, value: bytes) -> bytes:
+    """Return a small record without its checksum after checking it."""
+    content = value[:-_CHECK]
+    if value[-_CHECK:] != _check(table, key, content):
+        raise DamagedJournal(f"A record of the journal's table {table!r} is damaged.")
+    return content
+
+
+def _location(value: bytes) -> Location:
+    if len(value) != _LOCATION.size:
+        raise DamagedJournal("A record of the journal's table 'objects' is damaged.")
+    return Location(*_LOCATION.unpack(value))
+
+
+def _decode(value: bytes, type_: type[T], table: str) -> T:
+    try:
+        return msgspec.msgpack.decode(value, type=type_)
+    except msgspec.DecodeError as error:
+        raise DamagedJournal(f"A record of the table {table!r} cannot be read.") from error

@@ -1,0 +1,264 @@
+"""Ordered tables in LMDB: many processes, one writer at a time, every commit synced."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from mulligan.errors import (
+    DamagedJournal,
+    DiskFull,
+    MulliganError,
+    ReadOnlyStore,
+    StoreClosed,
+    StoreOpenedTwice,
+)
+from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.journal.protocol import TABLES
+
+MAP_SIZE = 1 << 40
+"""The address space reserved for the journal; the file only grows as it is used."""
+
+MAX_READERS = 1022
+
+Key = tuple[int, int]
+
+
+class _Environment:
+    """One LMDB environment, shared by every handle of this process on the same directory."""
+
+    def __init__(self, directory: Path, *, read_only: bool) -> None:
+        self.pid = os.getpid()
+        self.users = 1
+        self.read_only = read_only
+        self.env = _open_environment(directory, read_only=read_only)
+        try:
+            _check_length(self.env, directory)
+            self.tables = {name: self._table(name) for name in TABLES}
+            if not read_only:
+                self.env.reader_check()
+        except BaseException:
+            self.env.close()
+            raise
+
+    def _table(self, name: str) -> lmdb._Database:
+        return self.env.open_db(name.encode(), create=not self.read_only)
+
+
+# LMDB must not be opened twice in one process, so this registry is the one piece of global
+# state: environments by the identity of their directory.
+_open_environments: dict[Key, _Environment] = {}
+_registry_lock = threading.Lock()
+
+
+class LmdbTables:
+    """Ordered tables in the LMDB environment of a directory."""
+
+    def __init__(self, directory: Path, *, read_only: bool = False, reach: Reach = pass_by) -> None:
+        self._directory = directory
+        self._read_only = read_only
+        self._reach = reach
+        self._key = _identity(directory)
+        self._shared: _Environment | None = _acquire(self._key, directory, read_only)
+
+    @contextmanager
+    def read(self) -> Iterator[LmdbReader]:
+        """Open a snapshot."""
+        shared = self._environment()
+        with _translated(), shared.env.begin() as txn:
+            yield LmdbReader(txn, shared.tables)
+
+    @contextmanager
+    def write(self) -> Iterator[LmdbWriter]:
+        """Open the write transaction; commit durably on a clean exit."""
+        shared = self._environment()
+        if self._read_only:
+            raise ReadOnlyStore(f"The store at {self._directory.parent} was opened for reading.")
+        with _translated():
+            txn = shared.env.begin(write=True)
+            try:
+                self._reach(CrashPoint.JOURNAL_BEGUN)
+                yield LmdbWriter(txn, shared.tables)
+                self._reach(CrashPoint.JOURNAL_BEFORE_COMMIT)
+            except BaseException:
+                txn.abort()
+                raise
+            txn.commit()
+            self._reach(CrashPoint.JOURNAL_COMMITTED)
+
+    def close(self) -> None:
+        """Release the environment; the last handle in the process closes it."""
+        if self._shared is not None:
+            _release(self._key, self._shared)
+            self._shared = None
+
+    def _environment(self) -> _Environment:
+        shared = self._shared
+        if shared is None:
+            raise StoreClosed("This store was closed.")
+        if shared.pid != os.getpid():
+            shared = self._shared = _acquire(self._key, self._directory, self._read_only)
+        return shared
+
+
+class LmdbReader:
+    """A snapshot of the tables."""
+
+    def __init__(self, txn: lmdb.Transaction[bytes], tables: dict[str, lmdb._Database]) -> None:
+        self._txn = txn
+        self._tables = tables
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        return self._txn.get(key, db=self._tables[table])
+
+    def scan(
+        self, table: str, start: bytes, stop: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys in ``start <= key < stop`` and their values, in order or backwards."""
+        with self._txn.cursor(db=self._tables[table]) as cursor:
+            if reverse:
+                yield from _backwards(cursor, start, stop)
+            elif cursor.set_range(start):
+                for key, value in cursor:
+                    if stop is not None and key >= stop:
+                        return
+                    yield key, value
+
+
+class LmdbWriter(LmdbReader):
+    """The tables inside the write transaction."""
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        """Set the value of a key."""
+        self._txn.put(key, value, db=self._tables[table])
+
+
+def _backwards(
+    cursor: lmdb.Cursor[bytes], start: bytes, stop: bytes | None
+) -> Iterator[tuple[bytes, bytes]]:
+    found = cursor.last() if stop is None or not cursor.set_range(stop) else cursor.prev()
+    while found:
+        key, value = cursor.item()
+        if key < start:
+            return
+        yield key, value
+        found = cursor.prev()
+
+
+def _identity(directory: Path) -> Key:
+    status = directory.stat()
+    return status.st_dev, status.st_ino
+
+
+def _acquire(key: Key, directory: Path, read_only: bool) -> _Environment:
+    with _registry_lock:
+        shared = _open_environments.get(key)
+        if shared is not None and shared.pid != os.getpid():
+            # After a fork the parent's handle must go before LMDB can be opened anew; py-lmdb
+            # does not touch the parent's locks when a child closes.
+            shared.env.close()
+            del _open_environments[key]
+            shared = None
+        if shared is None or (shared.read_only and not read_only):
+            shared = _reopened(key, directory, read_only, shared)
+        else:
+            shared.users += 1
+        return shared
+
+
+def _reopened(
+    key: Key, directory: Path, read_only: bool, before: _Environment | None
+) -> _Environment:
+    if before is not None:
+        raise StoreOpenedTwice(
+            f"The store at {directory.parent} is open for reading in this process; "
+            "it cannot be opened for writing as well."
+        )
+    shared = _open_environments[key] = _Environment(directory, read_only=read_only)
+    return shared
+
+
+def _release(key: Key, shared: _Environment) -> None:
+    with _registry_lock:
+        shared.users -= 1
+        if shared.users == 0 and shared.pid == os.getpid():
+            shared.env.close()
+            _open_environments.pop(key, None)
+
+
+def _open_environment(directory: Path, *, read_only: bool) -> lmdb.Environment:
+    def attempt(lock: bool) -> lmdb.Environment:
+        return lmdb.open(
+            str(directory),
+            map_size=MAP_SIZE,
+            max_dbs=16,
+            max_readers=MAX_READERS,
+            mode=0o600,
+            readonly=read_only,
+            create=not read_only,
+            lock=lock,
+        )
+
+    with _translated(f"the journal in {directory}"):
+        try:
+            return attempt(lock=True)
+        except lmdb.Error as error:
+            if not (read_only and _error_number(error) in _READ_ONLY):
+                raise
+            # On read-only media there can be no writer, so the lock file is not needed.
+            return attempt(lock=False)
+
+
+def _check_length(env: lmdb.Environment, directory: Path) -> None:
+    """Refuse a truncated file: touching a page past its end would kill the process."""
+    needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    actual = (directory / "data.mdb").stat().st_size
+    if actual < needed:
+        raise DamagedJournal(
+            f"The journal is cut short: {actual} bytes where {needed} were written.",
+            hint="The packs are untouched. Put data.mdb back from a copy of the store.",
+        )
+
+
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def _translated(what: str = "the journal") -> Iterator[None]:
+    """Turn LMDB's errors into ours."""
+    try:
+        yield
+    except MulliganError:
+        raise
+    except (lmdb.Error, OSError, struct.error) as error:
+        raise _translation(error, what) from error
+
+
+def _translation(error: Exception, what: str) -> Exception:
+    number = _error_number(error)
+    if isinstance(error, lmdb.MapFullError) or number in _FULL:
+        return DiskFull(f"There is no space left to write {what}.")
+    if isinstance(error, lmdb.ReadonlyError) or number in _READ_ONLY:
+        return ReadOnlyStore(f"It is not permitted to write {what}.")
+    if "already open in this process" in str(error):
+        return StoreOpenedTwice("The journal is already open in this process.")
+    if isinstance(error, lmdb.Error):
+        return DamagedJournal(f"It was not possible to read or write {what}: {error}.")
+    return error
+
+
+def _error_number(error: Exception) -> int | None:
+    """Return the errno behind an error; LMDB only keeps its text."""
+    if isinstance(error, OSError):
+        return error.errno
+    text = str(error)
+    return next((n for n in (*_FULL, *_READ_ONLY) if os.strerror(n) in text), None)

@@ -1,0 +1,108 @@
+"""Ordered tables in memory: the twin of ``lmdb`` for tests and throw-away stores."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mulligan.errors import StoreClosed
+from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.journal.protocol import TABLES
+
+
+class _Table:
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.values: dict[bytes, bytes] = {}
+
+
+class MemoryTables:
+    """Ordered tables of one process; readers and the writer take turns."""
+
+    def __init__(self, *, reach: Reach = pass_by) -> None:
+        self._tables = {name: _Table() for name in TABLES}
+        self._lock = threading.RLock()
+        self._reach = reach
+        self._closed = False
+
+    @contextmanager
+    def read(self) -> Iterator[MemoryReader]:
+        """Open a snapshot."""
+        with self._lock:
+            self._check_open()
+            yield MemoryReader(self._tables)
+
+    @contextmanager
+    def write(self) -> Iterator[MemoryWriter]:
+        """Open the write transaction; undo all of it on an exception."""
+        with self._lock:
+            self._check_open()
+            writer = MemoryWriter(self._tables)
+            try:
+                self._reach(CrashPoint.JOURNAL_BEGUN)
+                yield writer
+                self._reach(CrashPoint.JOURNAL_BEFORE_COMMIT)
+            except BaseException:
+                writer.undo()
+                raise
+            self._reach(CrashPoint.JOURNAL_COMMITTED)
+
+    def close(self) -> None:
+        """Refuse further use."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("This store was closed.")
+
+
+class MemoryReader:
+    """The tables under the lock."""
+
+    def __init__(self, tables: dict[str, _Table]) -> None:
+        self._tables = tables
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        return self._tables[table].values.get(key)
+
+    def scan(
+        self, table: str, start: bytes, stop: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys in ``start <= key < stop`` and their values, in order or backwards."""
+        content = self._tables[table]
+        first = bisect_left(content.keys, start)
+        last = len(content.keys) if stop is None else bisect_left(content.keys, stop)
+        found = content.keys[first:last]
+        for key in reversed(found) if reverse else found:
+            yield key, content.values[key]
+
+
+class MemoryWriter(MemoryReader):
+    """The tables inside the write transaction, with what is needed to take it back."""
+
+    def __init__(self, tables: dict[str, _Table]) -> None:
+        super().__init__(tables)
+        self._before: list[tuple[str, bytes, bytes | None]] = []
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        """Set the value of a key."""
+        self._before.append((table, key, self.get(table, key)))
+        self._set(table, key, value)
+
+    def undo(self) -> None:
+        """Put everything back as it was."""
+        for table, key, value in reversed(self._before):
+            self._set(table, key, value)
+
+    def _set(self, table: str, key: bytes, value: bytes | None) -> None:
+        content = self._tables[table]
+        if value is None:
+            del content.values[key]
+            del content.keys[bisect_left(content.keys, key)]
+            return
+        if key not in content.values:
+            insort(content.keys, key)
+        content.values[key] = value

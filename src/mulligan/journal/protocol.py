@@ -1,0 +1,189 @@
+"""What every journal does: keep the events of sessions in order, and never forget one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from mulligan.model import Digest, Draft, Event, Head, Lease, Location, Origin, SessionRecord
+
+
+class View(Protocol):
+    """A consistent snapshot of the journal. Every record is checked as it is read.
+
+    Sessions are addressed by their number. A forked session continues its parent's
+    sequence: reading an event at or before the fork reads the parent's.
+    Everything here raises ``DamagedJournal`` for a record that is not what was written.
+    """
+
+    def sessions(self) -> list[SessionRecord]:
+        """Return all sessions in the order they were made."""
+        ...
+
+    def find(self, name: str) -> SessionRecord | None:
+        """Return the session of that name."""
+        ...
+
+    def session(self, number: int) -> SessionRecord:
+        """Return the session of that number; raises ``UnknownSession``."""
+        ...
+
+    def head(self, number: int) -> Head:
+        """Return the newest event's place; seq 0 for a session without events."""
+        ...
+
+    def events(self, number: int, first: int, last: int) -> Iterator[Event]:
+        """Yield the events ``first..last`` (both included), each checked against the chain.
+
+        Raises ``DamagedJournal`` when one is missing: sequence numbers are dense.
+        """
+        ...
+
+    def checkpoints(self, number: int, first: int, last: int) -> list[tuple[int, str]]:
+        """Return (seq, id) of the checkpoints within ``first..last``, oldest first."""
+        ...
+
+    def checkpoint_before(self, number: int, seq: int) -> tuple[int, str] | None:
+        """Return (seq, id) of the newest checkpoint at or before ``seq``."""
+        ...
+
+    def checkpoints_by_id(self, prefix: str) -> list[tuple[str, int, int]]:
+        """Return (id, session number, seq) of every checkpoint whose id starts so."""
+        ...
+
+    def labelled(self, number: int, label: str) -> list[int]:
+        """Return the seqs of the session's own checkpoints that carry the label."""
+        ...
+
+    def keyframe(self, number: int, seq: int) -> tuple[int, Digest] | None:
+        """Return the nearest keyframe at or before ``seq``."""
+        ...
+
+    def lease(self, number: int, actor: str) -> Lease | None:
+        """Return the last lease on the actor, whether expired, released or valid."""
+        ...
+
+    def locate(self, digest: Digest) -> Location | None:
+        """Return where the object lies."""
+        ...
+
+    def locations(self) -> Iterator[tuple[Digest, Location]]:
+        """Yield the whole index of objects."""
+        ...
+
+    def pack_length(self, pack: int) -> int:
+        """Return the acknowledged length of a pack, 0 if it has none."""
+        ...
+
+    def packs(self) -> dict[int, int]:
+        """Return the acknowledged length of every pack."""
+        ...
+
+
+class Txn(View, Protocol):
+    """The one write transaction of the moment: all of it happens, or none."""
+
+    def create(self, name: str, time: datetime, origin: Origin | None) -> SessionRecord:
+        """Make a session; raises ``SessionExists``. A fork starts at its origin's seq."""
+        ...
+
+    def append(
+        self, number: int, drafts: Sequence[Draft], *, actor: str, epoch: int, time: datetime
+    ) -> list[Event]:
+        """Give the drafts the next seqs and chain them.
+
+        Time never goes backwards within a session. Raises ``StaleLease`` unless ``epoch``
+        is that of the actor's lease (0 for an actor without one).
+        """
+        ...
+
+    def index_checkpoint(self, number: int, seq: int, label: str | None) -> str:
+        """Make the event at ``seq`` findable as a checkpoint and return its id."""
+        ...
+
+    def put_keyframe(self, number: int, seq: int, digest: Digest) -> None:
+        """Note that the object holds the session's document as of ``seq``."""
+        ...
+
+    def put_lease(self, number: int, lease: Lease) -> None:
+        """Write the lease of its actor."""
+        ...
+
+    def index_objects(self, entries: Mapping[Digest, Location], packs: Mapping[int, int]) -> None:
+        """Make flushed objects findable. Idempotent: an object known already stays where it is."""
+        ...
+
+
+class Journal(Protocol):
+    """The durable, ordered record of a store."""
+
+    def read(self) -> AbstractContextManager[View]:
+        """Open a snapshot; keep it short."""
+        ...
+
+    def write(self) -> AbstractContextManager[Txn]:
+        """Open the write transaction, waiting for other writers.
+
+        On a clean exit it is committed and durable when this returns; on an exception
+        nothing of it happened. Raises ``DiskFull`` and ``ReadOnlyStore``.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the handle. Idempotent."""
+        ...
+
+
+class Reader(Protocol):
+    """Ordered tables of bytes as they are at one moment."""
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        ...
+
+    def scan(
+        self, table: str, start: bytes, stop: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys in ``start <= key < stop`` and their values, in order or backwards."""
+        ...
+
+
+class Writer(Reader, Protocol):
+    """Ordered tables of bytes inside a write transaction."""
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        """Set the value of a key."""
+        ...
+
+
+class Tables(Protocol):
+    """A small ordered key-value store with transactions, which ``KeyedJournal`` stands on."""
+
+    def read(self) -> AbstractContextManager[Reader]:
+        """Open a snapshot."""
+        ...
+
+    def write(self) -> AbstractContextManager[Writer]:
+        """Open the exclusive write transaction; commit durably on a clean exit."""
+        ...
+
+    def close(self) -> None:
+        """Release the handle. Idempotent."""
+        ...
+
+
+TABLES: Iterable[str] = (
+    "sessions",
+    "names",
+    "heads",
+    "events",
+    "checkpoints",
+    "ids",
+    "labels",
+    "keyframes",
+    "leases",
+    "objects",
+    "packs",
+)
