@@ -1,0 +1,78 @@
+"""Leases: one live writer for an actor, and an epoch that shuts out the ones before it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from mulligan.errors import LeaseHeld, StaleLease
+from mulligan.journal.protocol import Txn
+from mulligan.model import Lease, SessionRecord
+
+
+def this_process() -> str:
+    """Return what identifies this process among all that ever ran: host, pid, start time."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}/{pid}/{_started(pid) or 0}"
+
+
+def take(
+    txn: Txn, session: SessionRecord, actor: str, *, now: datetime, ttl: float, steal: bool
+) -> Lease:
+    """Write a lease with the next epoch; raises ``LeaseHeld`` while another writer is alive."""
+    before = txn.lease(session.number, actor)
+    if before is not None and not steal and _is_held(before, now):
+        raise LeaseHeld(
+            f"{actor!r} in session {session.name!r} is held by {before.holder} "
+            f"until {before.expires.isoformat(timespec='seconds')}."
+        )
+    epoch = before.epoch + 1 if before else 1
+    lease = Lease(actor, epoch, this_process(), now + timedelta(seconds=ttl))
+    txn.put_lease(session.number, lease)
+    return lease
+
+
+def _is_held(lease: Lease, now: datetime) -> bool:
+    return not lease.released and lease.expires > now and not is_dead(lease.holder)
+
+
+def is_dead(holder: str) -> bool:
+    """Whether the process is known to be gone; one on another host never is."""
+    host, pid, started = holder.rsplit("/", 2)
+    if host != socket.gethostname():
+        return False
+    return _started(int(pid)) != (int(started) or None)
+
+
+def _started(pid: int) -> int | None:
+    """Return when a process began, in ticks since boot, or None if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The command's name, in parentheses, may hold spaces; fields are counted from after it.
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def renew(txn: Txn, session: SessionRecord, lease: Lease, *, now: datetime, ttl: float) -> Lease:
+    """Write the lease anew with a later end; raises ``StaleLease`` if it is no longer valid."""
+    valid = txn.lease(session.number, lease.actor)
+    if valid is None or valid.released or valid.epoch != lease.epoch:
+        raise StaleLease(
+            f"The lease of {lease.actor!r} in session {session.name!r} was taken by "
+            f"{valid.holder if valid else 'another writer'}."
+        )
+    renewed = msgspec.structs.replace(lease, expires=now + timedelta(seconds=ttl))
+    txn.put_lease(session.number, renewed)
+    return renewed
+
+
+def release(txn: Txn, session: SessionRecord, lease: Lease) -> None:
+    """Mark the lease as given up, unless another writer has it by now."""
+    valid = txn.lease(session.number, lease.actor)
+    if valid is not None and valid.epoch == lease.epoch:
+        txn.put_lease(session.number, msgspec.structs.replace(valid, released=True))

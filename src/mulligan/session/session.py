@@ -1,0 +1,319 @@
+"""The session: one timeline of one agent or a team of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from mulligan import codec
+from mulligan.engine import Engine
+from mulligan.errors import UnknownPoint, UnknownSession
+from mulligan.journal.protocol import View
+from mulligan.model import (
+    Checkpoint,
+    Draft,
+    Event,
+    Lease,
+    Origin,
+    Path,
+    Point,
+    Restored,
+    SessionRecord,
+)
+from mulligan.session.names import MAX_NAME, check_name
+from mulligan.session.state import State
+from mulligan.session.surroundings import Surroundings
+from mulligan.session.writer import Work, Writer
+from mulligan.state.document import Document, settle_root
+from mulligan.state.events import FORKED, STATE
+from mulligan.state.history import document_at
+from mulligan.state.values import PathLike, parse_path
+from mulligan.timeline.checkpoints import (
+    checkpoint_change,
+    environment_value,
+    event_at,
+    read_checkpoint,
+    read_checkpoints,
+)
+from mulligan.timeline.diff import Diff, diff
+from mulligan.timeline.points import PointLike, Points
+from mulligan.timeline.restore import last_walk, restore_change
+
+PAGE = 256
+"""How many events are read within one snapshot."""
+
+_POLL = (0.002, 0.05)
+
+_Target = tuple[Point, list[Path] | None, Document]
+
+
+class Session:
+    """One run of one agent or a team: its state, its checkpoints, its past.
+
+    Get one from ``store.session(name)``. Every process that opens a session sees what the
+    others write, and may write itself; ``agent=`` makes this handle the only writer of that
+    agent.
+    """
+
+    def __init__(
+        self, engine: Engine, record: SessionRecord, actor: str, surroundings: Surroundings
+    ) -> None:
+        self._engine = engine
+        self._record = record
+        self._surroundings = surroundings
+        self._writer = Writer(engine, record, actor)
+        self.state = State(self._writer)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.name!r}>"
+
+    @property
+    def name(self) -> str:
+        """The session's name."""
+        return self._record.name
+
+    @property
+    def created(self) -> datetime:
+        """When the session was made."""
+        return self._record.created
+
+    @property
+    def actor(self) -> str:
+        """Under which name this handle writes."""
+        return self._writer.actor
+
+    @property
+    def parent(self) -> Point | None:
+        """Where this session was forked from, if it was."""
+        origin = self._record.origin
+        if origin is None:
+            return None
+        with self._engine.read() as view:
+            return Point(view.session(origin.session).name, origin.seq)
+
+    @property
+    def head(self) -> Point:
+        """The newest event's place."""
+        with self._engine.read() as view:
+            return Point(self.name, view.head(self._record.number).seq)
+
+    @property
+    def updated(self) -> datetime:
+        """When the newest event was written."""
+        with self._engine.read() as view:
+            return view.head(self._record.number).time
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease this handle holds as the one writer of its agent."""
+        return self._writer.lease
+
+    def take(self, ttl: float, *, steal: bool = False) -> Lease:
+        """Become the one writer of this agent; raises ``LeaseHeld`` while another one lives."""
+        return self._writer.take_lease(ttl, steal=steal)
+
+    def renew(self) -> None:
+        """Extend the lease; raises ``StaleLease`` when another writer has taken it."""
+        self._writer.renew_lease()
+
+    def release(self) -> None:
+        """Give the lease up, so that another writer need not wait for it to expire."""
+        self._writer.release_lease()
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Make one transaction of all state changes inside: all of them happen, or none."""
+        return self._writer.batch()
+
+    def checkpoint(
+        self, kind: str = "manual", note: str | None = None, label: str | None = None
+    ) -> Checkpoint:
+        """Take a checkpoint of the newest state; it is durable when this returns.
+
+        ``kind`` is ``routine``, ``pre_operation``, ``recovery``, ``manual`` or one of your own.
+        """
+        check_name(kind, "checkpoint kind")
+        if label is not None:
+            check_name(label, "label")
+        events = self._writer.commit(lambda work: self._add_checkpoint(work, kind, note, label))
+        return read_checkpoint(self._engine, events[-1])
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the checkpoints on this timeline, oldest first, those before a fork included."""
+        with self._engine.read() as view:
+            head = view.head(self._record.number)
+            return read_checkpoints(self._engine, view, self._record.number, 1, head.seq)
+
+    def find_checkpoint(self, point: PointLike) -> Checkpoint:
+        """Return the checkpoint at or before a point."""
+        with self._engine.read() as view:
+            place = self._points(view).find(point)
+            number = self._number(view, place.session)
+            found = view.checkpoint_before(number, place.seq)
+            if found is None:
+                raise UnknownPoint(
+                    f"There is no checkpoint at or before #{place.seq} of {place.session!r}."
+                )
+            return read_checkpoint(self._engine, event_at(view, number, found[0]))
+
+    def point(self, point: PointLike) -> Point:
+        """Return the place that a point names; see ``mulligan.timeline.points``."""
+        with self._engine.read() as view:
+            return self._points(view).find(point)
+
+    def events(
+        self, since: PointLike | None = None, until: PointLike | None = None, follow: bool = False
+    ) -> Iterator[Event]:
+        """Yield the events after ``since`` up to and including ``until``.
+
+        With ``follow`` it waits for new ones, whoever writes them, and never ends by itself.
+        """
+        seq = 0 if since is None else self.point(since).seq
+        last = None if until is None else self.point(until).seq
+        pause = _POLL[0]
+        while True:
+            page = self._page(seq + 1, last)
+            yield from page
+            if page:
+                seq, pause = page[-1].seq, _POLL[0]
+                continue
+            if not follow or (last is not None and seq >= last):
+                return
+            self._engine.clock.sleep(pause)
+            pause = min(pause * 2, _POLL[1])
+
+    def state_at(self, point: PointLike) -> dict[str, Any]:
+        """Return the whole state as it was at a point; nothing is changed."""
+        document = self._document_at(self.point(point))
+        state: dict[str, Any] = document.plain(document.find(STATE))
+        return state
+
+    def state_digest(self, point: PointLike) -> str:
+        """Return the digest of the state at a point; equal states have equal digests."""
+        state = self._document_at(self.point(point)).find(STATE)
+        return settle_root(state, codec.value_digest).hex()
+
+    def diff(self, before: PointLike, after: PointLike | None = None) -> Diff:
+        """Return what differs in state and conversation between two points.
+
+        ``after`` defaults to the present. The points may lie in different sessions.
+        """
+        one = self.point(before)
+        other = self.head if after is None else self.point(after)
+        return diff(one, other, self._document_at(one), self._document_at(other))
+
+    def restore(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Restored:
+        """Bring the state of a point back, or the named parts of it.
+
+        The present is kept in a safety checkpoint first, and history is never rewritten:
+        the restore is a new event, which :meth:`undo` takes back.
+        """
+        place = self.point(point)
+        paths = None if only is None else [parse_path(path) for path in only]
+        target = self._document_at(place)
+        return self._restore(lambda _: (place, paths, target), "restore")
+
+    def undo(self) -> Restored:
+        """Take the last restore back; repeat to go further."""
+        return self._walk("undo")
+
+    def redo(self) -> Restored:
+        """Take the last undo back; repeat to go further."""
+        return self._walk("redo")
+
+    def fork(self, point: PointLike, name: str | None = None) -> Session:
+        """Make a new session that continues from a point and shares all storage with this one."""
+        if name is not None:
+            check_name(name, "session name")
+        with self._engine.write(self._engine.objects.bundle()) as txn:
+            place = self._points(txn).find(point)
+            parent = self._number(txn, place.session)
+            now = self._engine.clock.now()
+            chosen = name or _free_name(txn, place.session)
+            record = txn.create(chosen, now, Origin(parent, place.seq))
+            payload = {"session": place.session, "seq": place.seq, "name": chosen}
+            made = Draft(FORKED, codec.encode(payload))
+            txn.append(record.number, [made], actor=self.actor, epoch=0, time=now)
+        return Session(self._engine, record, self.actor, self._surroundings)
+
+    def _page(self, first: int, last: int | None) -> list[Event]:
+        with self._engine.read() as view:
+            head = view.head(self._record.number).seq
+            stop = min(head if last is None else last, head, first + PAGE - 1)
+            events = list(view.events(self._record.number, first, stop))
+        return [msgspec.structs.replace(e, payload=self._engine.plain(e.payload)) for e in events]
+
+    def _points(self, view: View) -> Points:
+        return Points(self._engine, view, self._record)
+
+    def _number(self, view: View, name: str) -> int:
+        record = view.find(name)
+        if record is None:
+            raise UnknownSession(f"There is no session {name!r}.")
+        return record.number
+
+    def _document_at(self, point: Point) -> Document:
+        with self._engine.read() as view:
+            number = self._number(view, point.session)
+            return document_at(view, number, point.seq, self._engine.load)
+
+    def _add_checkpoint(self, work: Work, kind: str, note: str | None, label: str | None) -> None:
+        started = self._engine.clock.monotonic()
+        environment = settle_root(environment_value(self._surroundings.capture()), work.put)
+        seq = work.seq + 1
+        keyframe = work.keyframe_if_due(seq)
+        parent = work.view.checkpoint_before(work.record.number, work.base.seq)
+        size = work.bundle.flush().size
+        ms = (self._engine.clock.monotonic() - started) * 1000
+        change = checkpoint_change(
+            kind=kind,
+            label=label,
+            note=note,
+            parent=parent and parent[1],
+            keyframe=keyframe,
+            environment=environment,
+            ms=round(ms, 3),
+            size=size,
+        )
+        work.labels[work.add(change)] = label
+
+    def _restore(self, choose: Callable[[Work], _Target], mode: str) -> Restored:
+        """Take a safety checkpoint and bring back what is chosen, in one transaction."""
+        chosen: list[_Target] = []
+
+        def plan(work: Work) -> None:
+            place, only, target = choose(work)
+            note = f"before {mode} to #{place.seq} of {place.session}"
+            self._add_checkpoint(work, "pre_operation", note, None)
+            work.add(restore_change(work.document, target, place, only, mode))
+            chosen[:] = [(place, only, target)]
+
+        events = self._writer.commit(plan)
+        ((place, only, _),) = chosen
+        safety = read_checkpoint(self._engine, events[0])
+        parts = None if only is None else tuple(only)
+        return Restored(mode, place, parts, safety, events[-1].seq)
+
+    def _walk(self, mode: str) -> Restored:
+        """Undo or redo: go back to just before the restore on top of the stack."""
+
+        def choose(work: Work) -> _Target:
+            seq = last_walk(work.document, mode)
+            event = event_at(work.view, self._record.number, seq)
+            only = self._engine.plain(event.payload)["only"]
+            paths = None if only is None else [tuple(path) for path in only]
+            load = self._engine.load
+            target = document_at(work.view, self._record.number, seq - 1, load)
+            return Point(self.name, seq - 1), paths, target
+
+        return self._restore(choose, mode)
+
+
+def _free_name(view: View, parent: str) -> str:
+    """Return a name for a fork that no session has."""
+    stem = parent[: MAX_NAME - 12]
+    return next(n for i in count(1) if view.find(n := f"{stem}-fork-{i}") is None)

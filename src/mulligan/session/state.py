@@ -1,0 +1,78 @@
+"""The state as its users see it: get, set, append, extend, put, delete by path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from mulligan.errors import InvalidPath
+from mulligan.session import changes
+from mulligan.session.changes import UNSET, Ask
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import STATE
+from mulligan.state.values import PathLike, freeze, parse_path
+
+
+class Writer(Protocol):
+    """What the state needs of its session."""
+
+    def write(self, ask: Ask) -> None:
+        """Write what is asked for in a transaction, or add it to the batch."""
+        ...
+
+    def document(self) -> Document:
+        """Return the newest document, the open batch included."""
+        ...
+
+
+class State:
+    """The shared document of a session.
+
+    Paths are tuples or ``/``-separated strings. Every change is durable when its call returns,
+    or, inside ``session.batch()``, when the batch ends. ``expected`` makes a change conditional:
+    it raises ``Conflict`` unless the present value is that one (``MISSING``: none at all).
+    """
+
+    def __init__(self, session: Writer) -> None:
+        self._session = session
+
+    def get(self, path: PathLike = "", default: Any = None) -> Any:
+        """Return a copy of the value at a path, or the default where there is none."""
+        document = self._session.document()
+        found = document.find((*STATE, *parse_path(path)))
+        return default if found is MISSING else document.plain(found)
+
+    def set(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
+        """Set the value at a path; missing dictionaries on the way are made."""
+        place = parse_path(path)
+        self._session.write(changes.ask_set(place, freeze(value, place), _expected(expected)))
+
+    def append(self, path: PathLike, value: Any) -> None:
+        """Append one value to the list at a path, which is made if missing."""
+        self.extend(path, [value])
+
+    def extend(self, path: PathLike, values: Iterable[Any]) -> None:
+        """Append values to the list at a path, which is made if missing."""
+        place = parse_path(path)
+        if not place:
+            raise InvalidPath("The root of the state is a dictionary and cannot be appended to.")
+        frozen = [freeze(value, place) for value in values]
+        self._session.write(changes.ask_extend(place, frozen))
+
+    def put(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
+        """Make the value at a path equal to a whole value, storing only what changed.
+
+        Lists that only grew become appends, so handing over a whole conversation at every
+        step costs no more storage than appending to it.
+        """
+        place = parse_path(path)
+        self._session.write(changes.ask_put(place, freeze(value, place), _expected(expected)))
+
+    def delete(self, path: PathLike, *, expected: Any = UNSET) -> None:
+        """Delete what is at a path; raises ``PathNotFound`` when nothing is."""
+        place = parse_path(path)
+        self._session.write(changes.ask_delete(place, _expected(expected)))
+
+
+def _expected(value: Any) -> Any:
+    return value if value is UNSET or value is MISSING else freeze(value)

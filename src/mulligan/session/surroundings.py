@@ -1,0 +1,145 @@
+"""The surroundings of a checkpoint: machine, tools, git head, and variables without secrets."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from mulligan.model import Environment
+
+ALLOWED = frozenset(
+    {
+        "CI",
+        "CONDA_DEFAULT_ENV",
+        "EDITOR",
+        "LANG",
+        "LANGUAGE",
+        "LC_ALL",
+        "LC_CTYPE",
+        "LOGNAME",
+        "NODE_ENV",
+        "PATH",
+        "PYTHONHASHSEED",
+        "PYTHONPATH",
+        "SHELL",
+        "TERM",
+        "TZ",
+        "USER",
+        "VIRTUAL_ENV",
+    }
+)
+"""The variables that are kept when they are set."""
+
+_SECRET_NAME = re.compile(
+    r"TOKEN|SECRET|PASS|PWD$|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE|DSN|_KEY$|^KEY$",
+    re.IGNORECASE,
+)
+_SECRET_VALUE = re.compile(
+    r"://[^/\s:@]+:[^/\s@]+@"
+    r"|-----BEGIN "
+    r"|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}"
+    r"|\bgh[pousr]_[A-Za-z0-9]{20,}"
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bxox[abprs]-"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
+)
+
+
+class Surroundings:
+    """Captures the environment of a process whose variables it is given."""
+
+    def __init__(
+        self, directory: Path, variables: Mapping[str, str], keep: Iterable[str] = ()
+    ) -> None:
+        self._directory = directory
+        self._variables = variables
+        self._keep = ALLOWED | frozenset(keep)
+
+    def capture(self) -> Environment:
+        """Return the environment as it is now; only the git head can change between calls."""
+        head = None if self._git_directory is None else git_head(self._git_directory)
+        return msgspec.structs.replace(self._constant, git_head=head)
+
+    @cached_property
+    def _constant(self) -> Environment:
+        return Environment(
+            platform=platform.platform(),
+            python=platform.python_version(),
+            host=socket.gethostname(),
+            tools=_tools(),
+            variables=safe_variables(self._variables, self._keep),
+        )
+
+    @cached_property
+    def _git_directory(self) -> Path | None:
+        return find_git(self._directory)
+
+
+def safe_variables(variables: Mapping[str, str], keep: Iterable[str]) -> dict[str, str]:
+    """Return the allowed variables; whatever looks like a secret is left out all the same."""
+    return {
+        name: variables[name]
+        for name in sorted(keep)
+        if name in variables and not is_secret(name, variables[name])
+    }
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable looks like one that must not be stored."""
+    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+
+
+def find_git(directory: Path) -> Path | None:
+    """Return the git directory of the repository around a directory, worktrees included."""
+    for place in (directory, *directory.parents):
+        entry = place / ".git"
+        if entry.is_dir():
+            return entry
+        if entry.is_file():
+            text = entry.read_text(errors="replace").removeprefix("gitdir:").strip()
+            return place / text
+    return None
+
+
+def git_head(git: Path) -> str | None:
+    """Return the commit that HEAD names, read from the files of a git directory."""
+    head = _line(git / "HEAD")
+    if head is None or not head.startswith("ref:"):
+        return head
+    ref = head.removeprefix("ref:").strip()
+    common = git / (_line(git / "commondir") or ".")
+    return _line(git / ref) or _line(common / ref) or _packed(common, ref)
+
+
+def _packed(git: Path, ref: str) -> str | None:
+    try:
+        lines = (git / "packed-refs").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.split()[0] for line in lines if line.endswith(f" {ref}")), None)
+
+
+def _line(file: Path) -> str | None:
+    try:
+        return file.read_text(errors="replace").strip() or None
+    except OSError:
+        return None
+
+
+def _tools() -> dict[str, str]:
+    found = {"mulligan": version("mulligan"), "lmdb": version("lmdb")}
+    if git := shutil.which("git"):
+        done = subprocess.run(
+            [git, "--version"], capture_output=True, text=True, check=False, timeout=5
+        )
+        found["git"] = done.stdout.removeprefix("git version").strip()
+    return found

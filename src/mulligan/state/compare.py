@@ -1,0 +1,147 @@
+"""Comparing frozen values: equality by digest, and the differences as changes or as a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from mulligan import codec
+from mulligan.codec import ListBranch, MapBranch
+from mulligan.model import Path
+from mulligan.state import nodes
+from mulligan.state.document import MISSING, Document, settle
+from mulligan.state.events import APPEND, DELETE, SET, Change
+
+Difference = tuple[Path, Any, Any]
+"""A path with the frozen values before and after; ``MISSING`` where there is none."""
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two frozen values are the same, type by type; nothing is loaded for it."""
+    if one is MISSING or other is MISSING:
+        return one is other
+    return settle(one, codec.value_digest) == settle(other, codec.value_digest)
+
+
+def differences(
+    document: Document, before: Any, after: Any, path: Path = ()
+) -> Iterator[Difference]:
+    """Yield the smallest differences between two frozen values, in order of their paths."""
+    if same(before, after):
+        return
+    old, new = _resolved(document, before), _resolved(document, after)
+    if nodes.is_map(old) and nodes.is_map(new):
+        yield from _map_differences(document, old, new, path)
+    elif nodes.is_list(old) and nodes.is_list(new):
+        yield from _list_differences(document, old, new, path)
+    else:
+        yield path, before, after
+
+
+def derive(document: Document, before: Any, after: Any, path: Path) -> Iterator[Change]:
+    """Yield the changes that turn one frozen value into another; appended lists are recognised."""
+    if same(before, after):
+        return
+    old, new = _resolved(document, before), _resolved(document, after)
+    if nodes.is_map(old) and nodes.is_map(new):
+        for key, one, other in _differing_entries(document, old, new):
+            yield from derive(document, one, other, (*path, key))
+    elif nodes.is_list(old) and nodes.is_list(new):
+        yield from _derive_list(document, old, new, path)
+    elif after is MISSING:
+        yield DELETE, {"path": list(path)}
+    else:
+        yield SET, {"path": list(path), "value": after}
+
+
+def _resolved(document: Document, value: Any) -> Any:
+    return value if value is MISSING else document.resolved(value)
+
+
+def _map_differences(document: Document, old: Any, new: Any, path: Path) -> Iterator[Difference]:
+    for key, one, other in _differing_entries(document, old, new):
+        yield from differences(document, one, other, (*path, key))
+
+
+def _differing_entries(document: Document, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
+    return sorted(_entries_apart(document, old, new), key=lambda entry: entry[0])
+
+
+def _entries_apart(document: Document, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the keys whose values differ; equal branches of large dicts are not looked into."""
+    if isinstance(old, MapBranch) and isinstance(new, MapBranch):
+        for one, other in zip(old.slots, new.slots, strict=True):
+            if not same(one, other):
+                yield from _entries_apart(document, _slot(document, one), _slot(document, other))
+        return
+    left, right = document.entries(old), document.entries(new)
+    for key in left.keys() | right.keys():
+        one, other = left.get(key, MISSING), right.get(key, MISSING)
+        if not same(one, other):
+            yield key, one, other
+
+
+def _slot(document: Document, slot: Any) -> Any:
+    return {} if slot is None else document.resolved(slot)
+
+
+def _list_differences(document: Document, old: Any, new: Any, path: Path) -> Iterator[Difference]:
+    start = _common_items(document, old, new)
+    left, right = _from(document, old, start), _from(document, new, start)
+    for offset in range(max(len(left), len(right))):
+        one = left[offset] if offset < len(left) else MISSING
+        other = right[offset] if offset < len(right) else MISSING
+        yield from differences(document, one, other, (*path, start + offset))
+
+
+def _derive_list(document: Document, old: Any, new: Any, path: Path) -> Iterator[Change]:
+    start = _common_items(document, old, new)
+    if start == nodes.size(old):
+        items = nodes.build_list(_from(document, new, start))
+        yield APPEND, {"path": list(path), "values": items}
+        return
+    if nodes.size(old) == nodes.size(new):
+        pairs = zip(_from(document, old, start), _from(document, new, start), strict=True)
+        apart = [(i, a, b) for i, (a, b) in enumerate(pairs, start) if not same(a, b)]
+        if len(apart) * 2 <= nodes.size(new):
+            for index, one, other in apart:
+                yield from derive(document, one, other, (*path, index))
+            return
+    yield SET, {"path": list(path), "value": new}
+
+
+def _common_items(document: Document, old: Any, new: Any) -> int:
+    """Return how many items two lists share from the start, by whole segments where possible."""
+    count = 0
+    for one, other in zip(_segments(document, old), _segments(document, new), strict=False):
+        if not same(one, other):
+            pairs = zip(document.resolved(one), document.resolved(other), strict=False)
+            for a, b in pairs:
+                if not same(a, b):
+                    break
+                count += 1
+            return count
+        count += nodes.FAN
+    return min(count, nodes.size(old), nodes.size(new))
+
+
+def _segments(document: Document, node: Any) -> Iterator[Any]:
+    """Yield the segments of a list without loading them."""
+    node = document.resolved(node) if not isinstance(node, ListBranch) else node
+    if not isinstance(node, ListBranch):
+        yield node
+    elif node.height == 1:
+        yield from node.slots
+    else:
+        for slot in node.slots:
+            yield from _segments(document, slot)
+
+
+def _from(document: Document, node: Any, start: int) -> list[Any]:
+    """Return the items of a list from a position on; segments before it are not loaded."""
+    skipped = start // nodes.FAN
+    items: list[Any] = []
+    for segment in islice(_segments(document, node), skipped, None):
+        items += document.resolved(segment)
+    return items[start - skipped * nodes.FAN :]

@@ -1,0 +1,193 @@
+"""The document: an immutable value with paths into it, loaded from objects as it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from mulligan import codec
+from mulligan.codec import ListBranch, MapBranch, Ref
+from mulligan.errors import InvalidPath, PathNotFound
+from mulligan.model import Digest, Path
+from mulligan.state import nodes
+from mulligan.state.values import format_path
+
+EMBED_LIMIT = 4096
+"""The largest encoding that stays inside its parent; a larger value is an object of its own."""
+
+Put = Callable[[bytes], Digest]
+LoadBytes = Callable[[Digest], bytes]
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+"""Stands for no value at all, where None is a value."""
+
+
+class Document:
+    """A frozen value and the means to load its parts."""
+
+    __slots__ = ("_load", "_load_bytes", "root")
+
+    def __init__(self, root: Any, load_bytes: LoadBytes) -> None:
+        self.root = root
+        self._load_bytes = load_bytes
+        self._load = lambda ref: codec.decode(load_bytes(ref.digest))
+
+    def with_root(self, root: Any) -> Document:
+        """Return a document of another root over the same objects."""
+        return Document(root, self._load_bytes)
+
+    def find(self, path: Path) -> Any:
+        """Return the frozen value at a path, or ``MISSING``."""
+        value = self.root
+        for part in path:
+            node = nodes.resolve(value, self._load)
+            value = self._child(node, part)
+            if value is MISSING:
+                return MISSING
+        return value
+
+    def normal(self, path: Path) -> Path:
+        """Return the path with list indexes as non-negative integers where lists are."""
+        value, parts = self.root, []
+        for part in path:
+            node = nodes.resolve(value, self._load)
+            if nodes.is_list(node):
+                index = _index(part, nodes.size(node))
+                part = part if index is None else index
+            parts.append(part)
+            value = self._child(node, part)
+        return tuple(parts)
+
+    def set(self, path: Path, value: Any) -> Document:
+        """Return the document with the value at the path; missing dicts are made on the way."""
+        return self.with_root(self._updated(self.root, path, 0, lambda _: value))
+
+    def delete(self, path: Path) -> Document:
+        """Return the document without what is at the path; raises ``PathNotFound``."""
+        if self.find(path) is MISSING:
+            raise PathNotFound(f"There is nothing at {format_path(path)!r} to delete.")
+        if not path:
+            return self.with_root({})
+        return self.with_root(self._updated(self.root, path, 0, lambda _: MISSING))
+
+    def extend(self, path: Path, items: list[Any]) -> Document:
+        """Return the document with items appended to the list at the path, made if missing."""
+
+        def extended(old: Any) -> Any:
+            node = nodes.resolve([] if old is MISSING else old, self._load)
+            if not nodes.is_list(node):
+                raise InvalidPath(f"The value at {format_path(path)!r} is not a list.")
+            return nodes.list_extend(node, items, self._load)
+
+        return self.with_root(self._updated(self.root, path, 0, extended))
+
+    def resolved(self, value: Any) -> Any:
+        """Return the node behind a frozen value."""
+        return nodes.resolve(value, self._load)
+
+    def items(self, node: Any) -> list[Any]:
+        """Return the items of a resolved list."""
+        return list(nodes.list_items(node, self._load))
+
+    def entries(self, node: Any) -> dict[str, Any]:
+        """Return the entries of a resolved dict by sorted key."""
+        return dict(sorted(nodes.map_items(node, self._load)))
+
+    def plain(self, value: Any) -> Any:
+        """Return a frozen value as plain Python values of the caller's own."""
+        if value is None or type(value) in (str, int, float, bool, bytes):
+            return value
+        return codec.plain_decoder(self._load_bytes)(codec.encode(value))
+
+    def _child(self, node: Any, part: str | int) -> Any:
+        if nodes.is_map(node):
+            return nodes.map_get(node, part, MISSING, self._load) if type(part) is str else MISSING
+        if nodes.is_list(node):
+            index = _index(part, nodes.size(node))
+            return MISSING if index is None else nodes.list_get(node, index, self._load)
+        return MISSING
+
+    def _updated(self, value: Any, path: Path, at: int, change: Callable[[Any], Any]) -> Any:
+        """Return the value with ``change`` applied at the end of the path."""
+        if at == len(path):
+            return change(value)
+        part = path[at]
+        node = {} if value is MISSING else nodes.resolve(value, self._load)
+        child = self._updated(self._child(node, part), path, at + 1, change)
+        if nodes.is_map(node) and isinstance(part, str):
+            return self._with_entry(node, part, child)
+        if nodes.is_list(node):
+            return self._with_item(node, path[: at + 1], child)
+        raise InvalidPath(
+            f"{format_path(path)!r} leads through {format_path(path[:at]) or 'the root'!r}, "
+            f"which has no part {part!r}."
+        )
+
+    def _with_entry(self, node: Any, key: str, child: Any) -> Any:
+        if child is MISSING:
+            return nodes.map_delete(node, key, self._load)
+        return nodes.map_set(node, key, child, self._load)
+
+    def _with_item(self, node: Any, path: Path, child: Any) -> Any:
+        index = _index(path[-1], nodes.size(node))
+        if index is None:
+            raise InvalidPath(
+                f"{format_path(path)!r} is not an item of a list of {nodes.size(node)}.",
+                hint="Use append or extend to add items.",
+            )
+        if child is not MISSING:
+            return nodes.list_set(node, index, child, self._load)
+        items = self.items(node)
+        return nodes.build_list(items[:index] + items[index + 1 :])
+
+
+def _index(part: str | int, length: int) -> int | None:
+    """Return the position a path's part names in a list, or None if there is none."""
+    if isinstance(part, str):
+        if not part.removeprefix("-").isdecimal():
+            return None
+        part = int(part)
+    index = part + length if part < 0 else part
+    return index if 0 <= index < length else None
+
+
+def settle(value: Any, put: Put) -> bytes:
+    """Return the canonical encoding of a frozen value with every large part made an object."""
+    data = codec.encode(value)
+    if len(data) <= EMBED_LIMIT:
+        return data
+    data = _with_settled_parts(value, put, data)
+    if len(data) <= EMBED_LIMIT:
+        return data
+    return codec.encode(Ref(put(data)))
+
+
+def settle_root(value: Any, put: Put) -> Digest:
+    """Make an object of a whole frozen value, whatever its size, and return its digest."""
+    data = codec.encode(value)
+    if len(data) > EMBED_LIMIT:
+        data = _with_settled_parts(value, put, data)
+    return put(data)
+
+
+def _with_settled_parts(value: Any, put: Put, data: bytes) -> bytes:
+    def part(child: Any) -> msgspec.Raw:
+        return msgspec.Raw(settle(child, put))
+
+    if isinstance(value, dict):
+        return codec.encode({key: part(child) for key, child in value.items()})
+    if isinstance(value, list):
+        return codec.encode([part(child) for child in value])
+    if isinstance(value, ListBranch):
+        return codec.encode(ListBranch(value.height, value.count, [part(s) for s in value.slots]))
+    if isinstance(value, MapBranch):
+        return codec.encode(MapBranch(value.depth, value.count, [part(s) for s in value.slots]))
+    return data

@@ -1,0 +1,69 @@
+"""The events that make up the document: how each is written, and what it does when read.
+
+The document has three parts: ``state``, which is the user's, and ``undo`` and ``redo``, the
+seqs of the restores that can be walked back over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mulligan import codec
+from mulligan.model import Draft, Path
+from mulligan.state.document import Document, Put, settle
+
+STATE: Path = ("state",)
+
+SET = "state.set"
+APPEND = "state.append"
+DELETE = "state.delete"
+RESTORED = "restore.applied"
+CREATED = "session.created"
+FORKED = "session.forked"
+CHECKPOINT = "checkpoint.created"
+
+EMPTY: dict[str, Any] = {"state": {}, "undo": [], "redo": []}
+
+Change = tuple[str, dict[str, Any]]
+"""An event in the making: its kind and its payload of frozen values."""
+
+
+def draft(change: Change, put: Put) -> Draft:
+    """Return the draft of a change; large values of its payload become objects."""
+    kind, payload = change
+    parts = {key: msgspec.Raw(settle(value, put)) for key, value in payload.items()}
+    return Draft(kind, codec.encode(parts))
+
+
+def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:
+    """Return the document after the event of that kind and payload."""
+    if kind == SET:
+        return document.set((*STATE, *payload["path"]), payload["value"])
+    if kind == APPEND:
+        values = document.resolved(payload["values"])
+        return document.extend((*STATE, *payload["path"]), document.items(values))
+    if kind == DELETE:
+        return document.delete((*STATE, *payload["path"]))
+    if kind == RESTORED:
+        return _walked(_restored(document, payload["changes"]), payload["mode"], seq)
+    if kind == FORKED:
+        return document.set(("undo",), []).set(("redo",), [])
+    return document
+
+
+def _restored(document: Document, changes: Any) -> Document:
+    for change in document.items(document.resolved(changes)):
+        path, *value = document.resolved(change)
+        place = (*STATE, *document.resolved(path))
+        document = document.set(place, value[0]) if value else document.delete(place)
+    return document
+
+
+def _walked(document: Document, mode: str, seq: int) -> Document:
+    """Return the document with the restore on the stack where its opposite will find it."""
+    if mode == "restore":
+        return document.extend(("undo",), [seq]).set(("redo",), [])
+    source, target = ("undo", "redo") if mode == "undo" else ("redo", "undo")
+    return document.delete((source, -1)).extend((target,), [seq])

@@ -1,0 +1,206 @@
+"""Persistent containers: small ones are plain dicts and lists, large ones are trees.
+
+A frozen value is never changed in place; an update copies the nodes on its path and shares the
+rest. The shape of a tree depends on its content alone, so equal values have equal digests:
+
+- a list of up to ``FAN`` items is one segment; a longer one is a tree of full segments;
+- a dict of up to ``FAN`` entries is one leaf; a larger one is a trie over the hashes of its keys.
+
+Any slot may hold a ``Ref`` to a node that has not been loaded; ``load`` resolves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from blake3 import blake3
+
+from mulligan.codec import ListBranch, MapBranch, Ref
+from mulligan.errors import DamageError
+
+FAN = 64
+"""Items in a list segment, children of a list branch, and entries in a leaf of a dict."""
+
+WAYS = 16
+
+Load = Callable[[Ref], Any]
+
+
+def resolve(value: Any, load: Load) -> Any:
+    """Return the node itself where there is a reference to it."""
+    return load(value) if type(value) is Ref else value
+
+
+def is_list(node: Any) -> bool:
+    """Whether the resolved node is a list."""
+    return isinstance(node, list | ListBranch)
+
+
+def is_map(node: Any) -> bool:
+    """Whether the resolved node is a dict."""
+    return isinstance(node, dict | MapBranch)
+
+
+def size(node: Any) -> int:
+    """Return how many items or entries a resolved container has."""
+    return node.count if isinstance(node, ListBranch | MapBranch) else len(node)
+
+
+# --- lists -----------------------------------------------------------------------------------
+
+
+def build_list(items: list[Any]) -> Any:
+    """Return the node of a list."""
+    height = 0
+    while len(items) > FAN ** (height + 1):
+        height += 1
+    return _build_level(items, height)
+
+
+def list_get(node: Any, index: int, load: Load) -> Any:
+    """Return an item; the index is within bounds."""
+    node = resolve(node, load)
+    while isinstance(node, ListBranch):
+        capacity = FAN**node.height
+        node = resolve(node.slots[index // capacity], load)
+        index %= capacity
+    return node[index]
+
+
+def list_set(node: Any, index: int, item: Any, load: Load) -> Any:
+    """Return the list with one item replaced; the index is within bounds."""
+    node = resolve(node, load)
+    if not isinstance(node, ListBranch):
+        return [*node[:index], item, *node[index + 1 :]]
+    slot, inner = divmod(index, FAN**node.height)
+    slots = list(node.slots)
+    slots[slot] = list_set(slots[slot], inner, item, load)
+    return ListBranch(node.height, node.count, slots)
+
+
+def list_extend(node: Any, items: list[Any], load: Load) -> Any:
+    """Return the list with items appended; full segments are shared with the old one."""
+    node = resolve(node, load)
+    if not isinstance(node, ListBranch):
+        return build_list([*node, *items])
+    slots = _extended_slots(node, items, load)
+    height, count = node.height, node.count + len(items)
+    while len(slots) > FAN:
+        slots = _grouped(slots, height, count)
+        height += 1
+    return ListBranch(height, count, slots)
+
+
+def list_items(node: Any, load: Load) -> Iterator[Any]:
+    """Yield the items of a list in order."""
+    node = resolve(node, load)
+    if isinstance(node, ListBranch):
+        for slot in node.slots:
+            yield from list_items(slot, load)
+    else:
+        yield from node
+
+
+def _build_level(items: list[Any], height: int) -> Any:
+    if height == 0:
+        return list(items)
+    capacity = FAN**height
+    chunks = (items[i : i + capacity] for i in range(0, len(items), capacity))
+    return ListBranch(height, len(items), [_build_level(chunk, height - 1) for chunk in chunks])
+
+
+def _extended_slots(node: ListBranch, items: list[Any], load: Load) -> list[Any]:
+    capacity = FAN**node.height
+    last = resolve(node.slots[-1], load)
+    room = capacity - size(last)
+    slots = node.slots[:-1]
+    slots.append(_fill(last, items[:room], load) if room and items else node.slots[-1])
+    for i in range(room, len(items), capacity):
+        slots.append(_build_level(items[i : i + capacity], node.height - 1))
+    return slots
+
+
+def _fill(node: Any, items: list[Any], load: Load) -> Any:
+    """Return a node of the same height with items that fit."""
+    if not isinstance(node, ListBranch):
+        return [*node, *items]
+    return ListBranch(node.height, node.count + len(items), _extended_slots(node, items, load))
+
+
+def _grouped(slots: list[Any], height: int, count: int) -> list[Any]:
+    full = FAN ** (height + 1)
+    groups = [slots[i : i + FAN] for i in range(0, len(slots), FAN)]
+    rest = count - full * (len(groups) - 1)
+    counts = [full] * (len(groups) - 1) + [rest]
+    return [ListBranch(height, n, group) for n, group in zip(counts, groups, strict=True)]
+
+
+# --- dicts -----------------------------------------------------------------------------------
+
+
+def build_map(entries: dict[str, Any], depth: int = 0) -> Any:
+    """Return the node of a dict."""
+    if len(entries) <= FAN:
+        return entries
+    parts: list[dict[str, Any]] = [{} for _ in range(WAYS)]
+    for key, value in entries.items():
+        parts[_way(key, depth)][key] = value
+    slots = [build_map(part, depth + 1) if part else None for part in parts]
+    return MapBranch(depth, len(entries), slots)
+
+
+def map_get(node: Any, key: str, default: Any, load: Load) -> Any:
+    """Return the value of a key."""
+    node = resolve(node, load)
+    while isinstance(node, MapBranch):
+        node = resolve(node.slots[_way(key, node.depth)], load)
+    return default if node is None else node.get(key, default)
+
+
+def map_set(node: Any, key: str, value: Any, load: Load, depth: int = 0) -> Any:
+    """Return the dict with one entry set."""
+    node = resolve(node, load)
+    if not isinstance(node, MapBranch):
+        return build_map({**(node or {}), key: value}, depth)
+    slots = list(node.slots)
+    way = _way(key, node.depth)
+    before = _slot_size(slots[way], load)
+    slots[way] = map_set(slots[way], key, value, load, node.depth + 1)
+    return MapBranch(node.depth, node.count + _slot_size(slots[way], load) - before, slots)
+
+
+def map_delete(node: Any, key: str, load: Load) -> Any:
+    """Return the dict without an entry that it has."""
+    node = resolve(node, load)
+    if not isinstance(node, MapBranch):
+        return {k: v for k, v in node.items() if k != key}
+    if node.count - 1 <= FAN:
+        return {k: v for k, v in map_items(node, load) if k != key}
+    slots = list(node.slots)
+    way = _way(key, node.depth)
+    slots[way] = map_delete(slots[way], key, load) or None
+    return MapBranch(node.depth, node.count - 1, slots)
+
+
+def map_items(node: Any, load: Load) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a dict, in no particular order."""
+    node = resolve(node, load)
+    if isinstance(node, MapBranch):
+        for slot in node.slots:
+            if slot is not None:
+                yield from map_items(slot, load)
+    else:
+        yield from node.items()
+
+
+def _slot_size(slot: Any, load: Load) -> int:
+    return 0 if slot is None else size(resolve(slot, load))
+
+
+def _way(key: str, depth: int) -> int:
+    """Return which of the sixteen ways a key goes at a depth: four bits of its hash."""
+    if depth >= 64:
+        raise DamageError("A dictionary of the state is nested deeper than its keys' hashes.")
+    byte = blake3(key.encode()).digest()[depth // 2]
+    return byte >> 4 if depth % 2 == 0 else byte & 15

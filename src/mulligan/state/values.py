@@ -1,0 +1,125 @@
+"""Values and paths: what the state can hold, checked and copied on the way in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from mulligan import codec
+from mulligan.errors import InvalidPath, UnstorableValue
+from mulligan.model import Path
+from mulligan.state import nodes
+
+MAX_DEPTH = 100
+"""How deep values may nest."""
+
+MAX_KEY = 1024
+"""The longest dictionary key in characters."""
+
+PathLike = str | Sequence[str | int]
+
+_INT_RANGE = range(-(2**63), 2**64)
+
+
+def parse_path(path: PathLike) -> Path:
+    """Return a path as a tuple; ``~1`` and ``~0`` in a string stand for ``/`` and ``~``.
+
+    The empty string is the root; a key that is empty can only be named in a tuple.
+    """
+    if isinstance(path, str):
+        return _parse_text(path) if path else ()
+    parts = tuple(path)
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, str | int):
+            raise InvalidPath(f"A path is made of strings and integers, not {part!r}.")
+    return parts
+
+
+def format_path(path: Path) -> str:
+    """Return a path as text that :func:`parse_path` reads back."""
+    return "/".join(str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def freeze(value: Any, path: Path = ()) -> Any:
+    """Return a private, canonical copy of a plain value, or raise ``UnstorableValue``."""
+    if value is None or value is True or value is False:
+        return value
+    kind = type(value)
+    if kind is str:
+        return _text(value, path)
+    if kind is int:
+        return _integer(value, path)
+    if kind is float or kind is bytes:
+        return value
+    if isinstance(value, dict):
+        return nodes.build_map(_frozen_dict(value, path))
+    if isinstance(value, list):
+        return nodes.build_list(
+            [freeze(v, (*path, i)) for i, v in enumerate(_shallow(value, path))]
+        )
+    return _unusual(value, path)
+
+
+def _parse_text(path: str) -> Path:
+    parts = path.split("/")
+    if "" in parts:
+        raise InvalidPath(f"The path {path!r} has an empty part.")
+    if "~" not in path:
+        return tuple(parts)
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
+
+
+def _frozen_dict(value: dict[Any, Any], path: Path) -> dict[str, Any]:
+    frozen: dict[str, Any] = {}
+    for key, item in _shallow(value, path).items():
+        if not isinstance(key, str):
+            raise _refusal(path, f"has the key {key!r}; keys must be strings")
+        if len(key) > MAX_KEY:
+            raise _refusal(path, f"has a key of {len(key)} characters; {MAX_KEY} are allowed")
+        name = _text(str(key), (*path, key))
+        frozen[name] = freeze(item, (*path, name))
+    return frozen
+
+
+def _shallow(value: Any, path: Path) -> Any:
+    if len(path) >= MAX_DEPTH:
+        raise UnstorableValue(
+            f"The value at {format_path(path[:3])}/… nests deeper than {MAX_DEPTH} levels."
+        )
+    return value
+
+
+def _text(value: str, path: Path) -> str:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise _refusal(path, "holds text that is not valid Unicode") from error
+    return value
+
+
+def _integer(value: int, path: Path) -> Any:
+    if value in _INT_RANGE:
+        return value
+    try:
+        return codec.big_int(value)
+    except ValueError as error:
+        raise _refusal(path, "is an integer of too many digits") from error
+
+
+def _unusual(value: Any, path: Path) -> Any:
+    """Freeze what is a subclass of a plain type, as long as it stays equal to its copy."""
+    if isinstance(value, datetime):
+        return codec.moment(value)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    bases: tuple[type[Any], ...] = (str, int, float, bytes)
+    for base in bases:
+        if isinstance(value, base):
+            return freeze(base(value), path)
+    raise _refusal(path, f"is of type {type(value).__name__}, which cannot be stored")
+
+
+def _refusal(path: Path, what: str) -> UnstorableValue:
+    return UnstorableValue(f"The value at {format_path(path) or 'the root'!r} {what}.")

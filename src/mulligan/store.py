@@ -1,0 +1,110 @@
+"""The store: the open handle on everything."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from mulligan import codec
+from mulligan.engine import Engine
+from mulligan.errors import UnknownSession
+from mulligan.journal.protocol import Txn
+from mulligan.model import Draft, Report, SessionRecord
+from mulligan.session import Session
+from mulligan.session.names import check_name
+from mulligan.session.surroundings import Surroundings
+from mulligan.state.events import CREATED
+from mulligan.upkeep.verify import verify
+
+DEFAULT_ACTOR = "main"
+LEASE_TTL = 30.0
+"""Seconds until a lease that nobody renews can be taken over."""
+
+
+class Store:
+    """The sessions of one place, from ``mulligan.open(path)``.
+
+    Handles are cheap to share between threads and survive ``fork``; several processes may
+    have the same store open. Use it as a context manager, or call :meth:`close`.
+    """
+
+    def __init__(self, engine: Engine, surroundings: Surroundings) -> None:
+        self._engine = engine
+        self._surroundings = surroundings
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def path(self) -> str | None:
+        """The store's directory; None for one in memory."""
+        return None if self._engine.directory is None else str(self._engine.directory)
+
+    def session(
+        self,
+        name: str,
+        create: bool = True,
+        *,
+        agent: str | None = None,
+        ttl: float = LEASE_TTL,
+        steal: bool = False,
+        actor: str = DEFAULT_ACTOR,
+    ) -> Session:
+        """Return the session of that name, made if missing unless ``create`` is false.
+
+        With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
+        every write renews in passing, and raises ``LeaseHeld`` while another live process has
+        it, unless ``steal``. Without it, events are written under the name ``actor``.
+        """
+        check_name(name, "session name")
+        check_name(agent or actor, "actor")
+        record = self._record(name, create, agent or actor)
+        session = Session(self._engine, record, agent or actor, self._surroundings)
+        if agent is not None:
+            session.take(ttl, steal=steal)
+        return session
+
+    def sessions(self) -> list[Session]:
+        """Return all sessions, oldest first."""
+        with self._engine.read() as view:
+            records = view.sessions()
+        return [
+            Session(self._engine, record, DEFAULT_ACTOR, self._surroundings) for record in records
+        ]
+
+    def verify(self, full: bool = True) -> Report:
+        """Check everything that is stored and say exactly what is broken.
+
+        Without ``full`` the bodies of objects are not read and states are not replayed.
+        """
+        return verify(self._engine, full=full)
+
+    def close(self) -> None:
+        """Release the store. Idempotent."""
+        self._engine.close()
+
+    def _record(self, name: str, create: bool, actor: str) -> SessionRecord:
+        with self._engine.read() as view:
+            record = view.find(name)
+        if record is not None:
+            return record
+        if not create:
+            raise UnknownSession(f"There is no session {name!r}.")
+        bundle = self._engine.objects.bundle()
+        with self._engine.write(bundle) as txn:
+            return txn.find(name) or self._made(txn, name, actor)
+
+    def _made(self, txn: Txn, name: str, actor: str) -> SessionRecord:
+        now = self._engine.clock.now()
+        record = txn.create(name, now, None)
+        made = Draft(CREATED, codec.encode({"name": name}))
+        txn.append(record.number, [made], actor=actor, epoch=0, time=now)
+        return record

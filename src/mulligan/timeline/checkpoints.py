@@ -1,0 +1,88 @@
+"""Checkpoint records: what the event holds, and the checkpoint it becomes when read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mulligan import codec
+from mulligan.codec import Ref
+from mulligan.engine import Engine
+from mulligan.errors import DamagedJournal
+from mulligan.journal.protocol import View
+from mulligan.model import ID_SIZE, Checkpoint, Cost, Digest, Environment, Event
+from mulligan.state.events import CHECKPOINT, Change
+
+
+def environment_value(environment: Environment) -> dict[str, Any]:
+    """Return the environment as a frozen value; it is stored once per change, as an object."""
+    value: dict[str, Any] = msgspec.to_builtins(environment)
+    return value
+
+
+def checkpoint_change(
+    *,
+    kind: str,
+    label: str | None,
+    note: str | None,
+    parent: str | None,
+    keyframe: Digest | None,
+    environment: Digest,
+    ms: float,
+    size: int,
+) -> Change:
+    """Return the event that records a checkpoint."""
+    payload = {
+        "kind": kind,
+        "label": label,
+        "note": note,
+        "parent": parent,
+        "keyframe": keyframe,
+        "environment": Ref(environment),
+        "format": codec.FORMAT_VERSION,
+        "schema": codec.SCHEMA_VERSION,
+        "ms": ms,
+        "bytes": size,
+    }
+    return CHECKPOINT, payload
+
+
+def read_checkpoint(engine: Engine, event: Event) -> Checkpoint:
+    """Return the checkpoint that an event records."""
+    if event.kind != CHECKPOINT:
+        raise DamagedJournal(f"Event #{event.seq} of {event.session!r} is not a checkpoint.")
+    payload = event.payload
+    return Checkpoint(
+        id=event.hash[:ID_SIZE].hex(),
+        session=event.session,
+        seq=event.seq,
+        time=event.time,
+        actor=event.actor,
+        kind=payload["kind"],
+        label=payload["label"],
+        note=payload["note"] and engine.plain(payload["note"]),
+        parent=payload["parent"],
+        keyframe=payload["keyframe"] and Digest(payload["keyframe"]),
+        environment=_environment(engine, payload["environment"].digest),
+        format=payload["format"],
+        schema=payload["schema"],
+        cost=Cost(payload["ms"], payload["bytes"]),
+    )
+
+
+def read_checkpoints(
+    engine: Engine, view: View, number: int, first: int, last: int
+) -> list[Checkpoint]:
+    """Return the checkpoints of a timeline within ``first..last``, oldest first."""
+    places = view.checkpoints(number, first, last)
+    return [read_checkpoint(engine, event_at(view, number, seq)) for seq, _ in places]
+
+
+def event_at(view: View, number: int, seq: int) -> Event:
+    """Return one event."""
+    return next(iter(view.events(number, seq, seq)))
+
+
+def _environment(engine: Engine, digest: Digest) -> Environment:
+    return msgspec.convert(engine.plain(Ref(digest)), Environment)

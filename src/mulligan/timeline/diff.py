@@ -1,0 +1,60 @@
+"""Differences between the states of two points: structural, for people and for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mulligan.model import Path, Point
+from mulligan.state.compare import differences
+from mulligan.state.document import MISSING, Document
+from mulligan.state.values import format_path
+
+CONVERSATION = "conversation"
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One path whose value differs: ``change`` is added, removed or changed."""
+
+    path: Path
+    change: str
+    before: Any = None
+    after: Any = None
+
+    @property
+    def place(self) -> str:
+        """The path as text."""
+        return format_path(self.path)
+
+
+class Diff(msgspec.Struct, frozen=True):
+    """What differs between two points, apart from and within the conversation."""
+
+    before: Point
+    after: Point
+    state: tuple[Difference, ...]
+    conversation: tuple[Difference, ...]
+
+    def __bool__(self) -> bool:
+        """Whether anything differs."""
+        return bool(self.state or self.conversation)
+
+
+def diff(before: Point, after: Point, old: Document, new: Document) -> Diff:
+    """Return the differences of two documents' states."""
+    found = [
+        _difference(new, path, one, other)
+        for path, one, other in differences(new, old.find(("state",)), new.find(("state",)))
+    ]
+    talk = [d for d in found if d.path[:1] == (CONVERSATION,)]
+    rest = [d for d in found if d.path[:1] != (CONVERSATION,)]
+    return Diff(before, after, tuple(rest), tuple(talk))
+
+
+def _difference(document: Document, path: Path, before: Any, after: Any) -> Difference:
+    if before is MISSING:
+        return Difference(path, "added", after=document.plain(after))
+    if after is MISSING:
+        return Difference(path, "removed", before=document.plain(before))
+    return Difference(path, "changed", document.plain(before), document.plain(after))

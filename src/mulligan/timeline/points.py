@@ -1,0 +1,201 @@
+"""Points: every way of naming a place on a timeline, and finding it.
+
+A point is a checkpoint id or a unique prefix of one, a label, ``@latest``, any of these with
+``~N`` (N checkpoints earlier), ``#SEQ``, or a time: ISO 8601 or ``10m ago``. With
+``SESSION:`` in front it is looked up in that session.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from mulligan.engine import Engine
+from mulligan.errors import AmbiguousPoint, UnknownPoint, UnknownSession
+from mulligan.journal.protocol import View
+from mulligan.model import ID_SIZE, Checkpoint, Event, Point, SessionRecord
+from mulligan.timeline.checkpoints import event_at, read_checkpoint
+
+PointLike = Point | Checkpoint | Event | str | int | datetime
+"""Everything that can be given where a point is wanted."""
+
+MIN_PREFIX = 4
+"""The shortest prefix of a checkpoint id that is looked up."""
+
+_HEX = re.compile(rf"[0-9a-fA-F]{{{MIN_PREFIX},{ID_SIZE * 2}}}")
+_BACK = re.compile(r"(.+)~(\d+)")
+_AGO = re.compile(r"((?:\d+(?:\.\d+)?[smhdw])+)(?:\s+ago)", re.IGNORECASE)
+_UNIT = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.IGNORECASE)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+class Points:
+    """Finds points on the timeline of a session within one snapshot of the journal."""
+
+    def __init__(self, engine: Engine, view: View, session: SessionRecord) -> None:
+        self._engine = engine
+        self._view = view
+        self._session = session
+        self._head = view.head(session.number)
+
+    def find(self, point: PointLike) -> Point:
+        """Return the place; raises ``UnknownPoint`` or ``AmbiguousPoint`` with the candidates."""
+        if isinstance(point, Point):
+            return point
+        if isinstance(point, Checkpoint):
+            return Point(point.session, point.seq, point.id)
+        if isinstance(point, Event):
+            return Point(point.session, point.seq)
+        if isinstance(point, datetime):
+            return self._at_time(point, point.isoformat())
+        if isinstance(point, int):
+            return self._at_seq(point)
+        return self._parse(point.strip())
+
+    def _parse(self, text: str) -> Point:
+        if text.startswith("#"):
+            return self._at_number(text)
+        if text == "@latest":
+            return self._latest()
+        if labelled := self._labelled(text):
+            return labelled
+        if back := _BACK.fullmatch(text):
+            return self._back(self._parse(back[1]), int(back[2]), text)
+        for attempt in (self._by_id, self._ago, self._iso, self._elsewhere):
+            if found := attempt(text):
+                return found
+        raise UnknownPoint(
+            f"{text!r} names no place on the timeline of session {self._session.name!r}"
+            f"{self._known()}."
+        )
+
+    def _at_number(self, text: str) -> Point:
+        if not text[1:].isdecimal():
+            raise UnknownPoint(f"{text!r} is not a sequence number; write for example #12.")
+        return self._at_seq(int(text[1:]))
+
+    def _at_seq(self, seq: int) -> Point:
+        if not 1 <= seq <= self._head.seq:
+            raise UnknownPoint(
+                f"Session {self._session.name!r} has no event #{seq}, only #1 to #{self._head.seq}."
+            )
+        return Point(self._session.name, seq)
+
+    def _latest(self) -> Point:
+        found = self._view.checkpoint_before(self._session.number, self._head.seq)
+        if found is None:
+            raise UnknownPoint(
+                f"Session {self._session.name!r} has no checkpoint yet.",
+                hint="Take one with `mulligan checkpoint`, or name an event with #SEQ.",
+            )
+        return Point(self._session.name, *found)
+
+    def _labelled(self, label: str) -> Point | None:
+        """Return the checkpoint of that label on this timeline, the parents' part included."""
+        session, last = self._session, self._head.seq
+        seqs: list[int] = []
+        while True:
+            own = self._view.labelled(session.number, label)
+            seqs = [seq for seq in own if seq <= last] + seqs
+            origin = session.origin
+            if origin is None:
+                break
+            session, last = self._view.session(origin.session), origin.seq
+        if len(seqs) > 1:
+            raise self._ambiguous(f"The label {label!r}", [(self._session, s) for s in seqs])
+        return self._checkpoint(self._session, seqs[0]) if seqs else None
+
+    def _back(self, point: Point, steps: int, text: str) -> Point:
+        session = self._record(point.session)
+        found = self._view.checkpoint_before(session.number, point.seq)
+        if found and found[0] != point.seq and steps > 0:
+            steps -= 1
+        for _ in range(steps):
+            if found is None:
+                break
+            found = self._view.checkpoint_before(session.number, found[0] - 1)
+        if found is None:
+            raise UnknownPoint(f"{text!r} goes back past the first checkpoint{self._known()}.")
+        return Point(point.session, *found)
+
+    def _by_id(self, text: str) -> Point | None:
+        if not _HEX.fullmatch(text):
+            return None
+        found = self._view.checkpoints_by_id(text)
+        if len(found) > 1:
+            places = [(self._view.session(number), seq) for _, number, seq in found]
+            raise self._ambiguous(f"The prefix {text!r}", places)
+        return self._place(*found[0]) if found else None
+
+    def _place(self, identity: str, number: int, seq: int) -> Point:
+        """Return a checkpoint as a place on this session's timeline if it lies on it."""
+        on_this = (seq, identity) in self._view.checkpoints(self._session.number, seq, seq)
+        name = self._session.name if on_this else self._view.session(number).name
+        return Point(name, seq, identity)
+
+    def _ago(self, text: str) -> Point | None:
+        match = _AGO.fullmatch(text)
+        if match is None:
+            return None
+        seconds = sum(float(n) * _SECONDS[unit.lower()] for n, unit in _UNIT.findall(match[1]))
+        return self._at_time(self._engine.clock.now() - timedelta(seconds=seconds), text)
+
+    def _iso(self, text: str) -> Point | None:
+        if len(text) < len("2026-01-01"):
+            return None
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        return self._at_time(moment, text)
+
+    def _at_time(self, moment: datetime, text: str) -> Point:
+        """Return the last event at or before a time; without an offset it is local time."""
+        low, high = 0, self._head.seq
+        while low < high:
+            middle = (low + high + 1) // 2
+            if event_at(self._view, self._session.number, middle).time <= moment.astimezone():
+                low = middle
+            else:
+                high = middle - 1
+        if low == 0:
+            first = event_at(self._view, self._session.number, 1).time
+            raise UnknownPoint(
+                f"{text!r} is before session {self._session.name!r} began at {first.isoformat()}."
+            )
+        return Point(self._session.name, low)
+
+    def _elsewhere(self, text: str) -> Point | None:
+        name, colon, rest = text.partition(":")
+        session = self._view.find(name) if colon and rest else None
+        return Points(self._engine, self._view, session).find(rest) if session else None
+
+    def _record(self, name: str) -> SessionRecord:
+        session = self._view.find(name)
+        if session is None:
+            raise UnknownSession(f"There is no session {name!r}.")
+        return session
+
+    def _checkpoint(self, session: SessionRecord, seq: int) -> Point:
+        (found,) = self._view.checkpoints(session.number, seq, seq)
+        return Point(session.name, *found)
+
+    def _known(self) -> str:
+        recent = self._view.checkpoint_before(self._session.number, self._head.seq)
+        if recent is None:
+            return f", which has events #1 to #{self._head.seq} and no checkpoints"
+        places = self._view.checkpoints(self._session.number, 1, self._head.seq)[-5:]
+        return "; the latest checkpoints are:" + self._listing(
+            [(self._session, seq) for seq, _ in reversed(places)]
+        )
+
+    def _ambiguous(self, what: str, places: list[tuple[SessionRecord, int]]) -> AmbiguousPoint:
+        return AmbiguousPoint(f"{what} names {len(places)} checkpoints:{self._listing(places)}")
+
+    def _listing(self, places: list[tuple[SessionRecord, int]]) -> str:
+        return "".join(f"\n  {self._describe(*place)}" for place in places[:10])
+
+    def _describe(self, session: SessionRecord, seq: int) -> str:
+        found = read_checkpoint(self._engine, event_at(self._view, session.number, seq))
+        words = [found.id[:12], f"{session.name} #{seq}", found.time.isoformat(" ", "seconds")]
+        return "  ".join(words + [word for word in (found.kind, found.label, found.note) if word])

@@ -1,0 +1,60 @@
+"""Restores as events: which change brings a state back, and which one undo and redo mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mulligan.errors import NothingToUndo, PathNotFound
+from mulligan.model import Path, Point
+from mulligan.state import nodes
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import RESTORED, STATE, Change
+from mulligan.state.values import format_path
+
+
+def restore_change(
+    now: Document, target: Document, point: Point, only: Sequence[Path] | None, mode: str
+) -> Change:
+    """Return the change that brings the target's state back, or the named parts of it."""
+    paths = [()] if only is None else _outermost(only)
+    changes = [entry for path in paths if (entry := _entry(now, target, path)) is not None]
+    payload = {
+        "mode": mode,
+        "session": point.session,
+        "seq": point.seq,
+        "only": None if only is None else nodes.build_list([list(path) for path in only]),
+        "changes": nodes.build_list(changes),
+    }
+    return RESTORED, payload
+
+
+def last_walk(document: Document, mode: str) -> int:
+    """Return the seq of the restore that ``undo`` or ``redo`` would take back."""
+    seq = document.find((mode, -1))
+    if seq is MISSING:
+        raise NothingToUndo(f"There is no restore to {mode}.")
+    return int(seq)
+
+
+def _outermost(paths: Sequence[Path]) -> list[Path]:
+    """Return the paths without those that lie inside another one."""
+    ordered = sorted(set(paths), key=lambda path: (len(path), format_path(path)))
+    kept: list[Path] = []
+    for path in ordered:
+        if not any(path[: len(other)] == other for other in kept):
+            kept.append(path)
+    return kept
+
+
+def _entry(now: Document, target: Document, path: Path) -> list[Any] | None:
+    """Return the path with its value at the target, alone if it is to go."""
+    wanted, present = target.find((*STATE, *path)), now.find((*STATE, *path))
+    if wanted is not MISSING:
+        return [list(path), wanted]
+    if present is not MISSING:
+        return [list(path)]
+    raise PathNotFound(
+        f"There is nothing at {format_path(path)!r}, neither now nor at the point.",
+        hint="Name a component such as memory, or a path such as agents/coder.",
+    )

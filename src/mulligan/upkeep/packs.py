@@ -1,0 +1,90 @@
+"""Checking packs against the index of objects, and the index against the packs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mulligan.errors import MulliganError
+from mulligan.journal.protocol import View
+from mulligan.model import Digest, Location
+from mulligan.objects.packs import PackObjects
+from mulligan.objects.scan import ScannedFrame, ScannedGap
+from mulligan.upkeep.findings import Findings
+
+
+class PackCheck:
+    """Walks every pack once; with ``full`` every object is read and digested."""
+
+    def __init__(self, view: View, objects: PackObjects, findings: Findings, full: bool) -> None:
+        self._view = view
+        self._objects = objects
+        self._findings = findings
+        self._full = full
+        self._indexed = 0
+        self.objects = 0
+        self.packs = 0
+        self.unreferenced = 0
+
+    def check(self, progress: Callable[[str], None]) -> None:
+        """Check all packs, then every index entry that no pack has answered for."""
+        lengths = self._view.packs()
+        for number in sorted({*lengths, *self._objects.numbers()}):
+            progress(f"pack {number:08x}")
+            self._pack(number, lengths.get(number, 0))
+        entries = sum(1 for _ in self._view.locations())
+        if entries != self._indexed:
+            self._blame_entries(lengths)
+
+    def _pack(self, number: int, length: int) -> None:
+        self.packs += 1
+        try:
+            self.unreferenced += max(0, self._objects.size(number) - length)
+            if length:
+                for found in self._objects.scan(number, length, bodies=self._full):
+                    self._scanned(found)
+        except MulliganError as error:
+            self._findings.blame("pack", self._name(number), error)
+
+    def _scanned(self, found: ScannedFrame | ScannedGap) -> None:
+        where = f"{self._name(found.pack)} at offset {found.offset}"
+        if isinstance(found, ScannedGap):
+            self._findings.blame("pack", where, f"{found.length} bytes: {found.detail}")
+            return
+        used = 0
+        for slot, entry in enumerate(found.entries):
+            self.objects += 1
+            if self._view.locate(entry.digest) == found.location(slot):
+                used += 1
+            if slot in found.damage:
+                self._findings.blame(
+                    "object", f"{entry.digest.hex()} in {where}", found.damage[slot]
+                )
+        self._indexed += used
+        if not used:
+            self.unreferenced += found.length
+
+    def _blame_entries(self, lengths: dict[int, int]) -> None:
+        """Name every index entry that does not lead to its object."""
+        true = {
+            (entry.digest, found.location(slot))
+            for number, length in lengths.items()
+            for found in self._frames(number, length)
+            for slot, entry in enumerate(found.entries)
+        }
+        for digest, location in self._view.locations():
+            if (digest, location) not in true:
+                self._findings.blame("index", f"object {digest.hex()}", _nowhere(digest, location))
+
+    def _frames(self, number: int, length: int) -> list[ScannedFrame]:
+        try:
+            found = list(self._objects.scan(number, length, bodies=False))
+        except MulliganError:  # the pack itself was blamed already
+            return []
+        return [frame for frame in found if isinstance(frame, ScannedFrame)]
+
+    def _name(self, number: int) -> str:
+        return self._objects.path(number).name
+
+
+def _nowhere(digest: Digest, location: Location) -> str:
+    return f"it is not at offset {location.offset} of pack {location.pack:08x}"

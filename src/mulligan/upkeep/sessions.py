@@ -1,0 +1,216 @@
+"""Checking a session: its chain, its indexes, its keyframes, and everything it refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mulligan import codec
+from mulligan.codec import ListBranch, MapBranch, Ref
+from mulligan.engine import Engine
+from mulligan.errors import MulliganError
+from mulligan.journal.protocol import View
+from mulligan.model import ID_SIZE, Digest, Event, SessionRecord
+from mulligan.state.document import Document, settle_root
+from mulligan.state.events import CHECKPOINT, EMPTY, fold
+from mulligan.state.history import document_at, from_keyframe
+from mulligan.timeline.checkpoints import read_checkpoint
+from mulligan.upkeep.findings import Findings
+
+
+class Graph:
+    """Follows references from events and keyframes; each object is looked at once."""
+
+    def __init__(self, engine: Engine, findings: Findings, full: bool) -> None:
+        self._engine = engine
+        self._findings = findings
+        self._full = full
+        self._seen: set[Digest] = set()
+
+    def follow(self, value: Any, where: str) -> None:
+        """Check that everything a frozen value refers to is there."""
+        pending = list(references(value))
+        while pending:
+            digest = pending.pop()
+            if digest in self._seen:
+                continue
+            self._seen.add(digest)
+            try:
+                pending += self._inside(digest)
+            except MulliganError as error:
+                self._findings.blame("object", f"{digest.hex()}, needed by {where}", error)
+
+    def _inside(self, digest: Digest) -> list[Digest]:
+        if self._full:
+            return list(references(codec.decode(self._engine.load(digest))))
+        if not self._engine.objects.has(digest):
+            self._engine.load(digest)
+        return []
+
+
+def references(value: Any) -> Iterator[Digest]:
+    """Yield the digests a frozen value refers to, its own objects not loaded."""
+    if isinstance(value, Ref):
+        yield value.digest
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+    elif isinstance(value, ListBranch | MapBranch):
+        yield from references(value.slots)
+
+
+class SessionCheck:
+    """Reads a session's own events once and checks every index against them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        view: View,
+        record: SessionRecord,
+        findings: Findings,
+        graph: Graph,
+        full: bool,
+    ) -> None:
+        self._engine = engine
+        self._view = view
+        self._record = record
+        self._findings = findings
+        self._graph = graph
+        self._full = full
+        self._base = record.origin.seq if record.origin else 0
+        self._keyframes: dict[int, Digest] = {}
+        self._checkpoints: list[tuple[int, str]] = []
+        self._actors: set[str] = set()
+        self.events = 0
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Events, checkpoints and keyframes of the session's own."""
+        return self.events, len(self._checkpoints), len(self._keyframes)
+
+    def check(self) -> None:
+        """Check everything of the session; damage is noted and the rest goes on."""
+        for step in (self._names, self._find_keyframes, self._chain, self._indexes):
+            try:
+                step()
+            except MulliganError as error:
+                self._blame("journal", "", error)
+
+    def _blame(self, what: str, place: str, detail: object) -> None:
+        where = f"session {self._record.name!r}" + (f" {place}" if place else "")
+        self._findings.blame(what, where, detail)
+
+    def _names(self) -> None:
+        found = self._view.find(self._record.name)
+        if found != self._record:
+            self._blame("index", "name", "its name does not lead to it")
+        if self._record.origin is not None:
+            parent = self._view.head(self._record.origin.session)
+            if parent.seq < self._base:
+                self._blame("journal", "origin", f"its parent ends before #{self._base}")
+
+    def _find_keyframes(self) -> None:
+        number = self._record.number
+        found = self._view.keyframe(number, self._view.head(number).seq)
+        while found is not None and found[0] > self._base:
+            self._keyframes[found[0]] = found[1]
+            found = self._view.keyframe(number, found[0] - 1)
+
+    def _chain(self) -> None:
+        head = self._view.head(self._record.number)
+        document = self._document_before() if self._full else None
+        last: Event | None = None
+        for seq, event in self._own_events(head.seq):
+            if event is None:
+                document = None
+                continue
+            self.events += 1
+            self._event(event, last)
+            document = self._replayed(document, event, seq)
+            last = event
+        if last is not None and last.seq == head.seq and last.hash != head.hash:
+            self._blame("index", "head", f"it does not hold the hash of #{head.seq}")
+        if self._has_event(head.seq + 1):
+            self._blame("index", "head", f"there is an event after its #{head.seq}")
+
+    def _own_events(self, last: int) -> Iterator[tuple[int, Event | None]]:
+        """Yield each seq with its event, or None where it is broken, which is noted."""
+        seq = self._base + 1
+        while seq <= last:
+            try:
+                for event in self._view.events(self._record.number, seq, last):
+                    yield seq, event
+                    seq += 1
+            except MulliganError as error:
+                self._blame("journal", f"event #{seq}", error)
+                yield seq, None
+                seq += 1
+
+    def _has_event(self, seq: int) -> bool:
+        try:
+            return any(True for _ in self._view.events(self._record.number, seq, seq))
+        except MulliganError:  # there is none, as there should be
+            return False
+
+    def _event(self, event: Event, before: Event | None) -> None:
+        where = f"event #{event.seq} of session {self._record.name!r}"
+        self._actors.add(event.actor)
+        if before is not None and event.time < before.time:
+            self._blame("journal", f"event #{event.seq}", "its time is before the one before it")
+        self._graph.follow(event.payload, where)
+        if event.kind == CHECKPOINT:
+            self._checkpoint(event)
+
+    def _checkpoint(self, event: Event) -> None:
+        place = f"checkpoint #{event.seq}"
+        identity = event.hash[:ID_SIZE].hex()
+        self._checkpoints.append((event.seq, identity))
+        if self._view.checkpoints_by_id(identity) != [(identity, self._record.number, event.seq)]:
+            self._blame("index", place, f"its id {identity} does not lead to it")
+        try:
+            found = read_checkpoint(self._engine, event)
+        except (MulliganError, KeyError, TypeError, ValueError) as error:
+            self._blame("journal", place, f"its record cannot be read: {error}")
+            return
+        if found.label and event.seq not in self._view.labelled(self._record.number, found.label):
+            self._blame("index", place, f"its label {found.label!r} does not lead to it")
+        if found.keyframe != self._keyframes.get(event.seq):
+            self._blame("index", place, "its keyframe is not the one in the index")
+
+    def _document_before(self) -> Document | None:
+        if self._record.origin is None:
+            return Document(EMPTY, self._engine.load)
+        parent = self._record.origin.session
+        try:
+            return document_at(self._view, parent, self._base, self._engine.load)
+        except MulliganError as error:
+            self._blame("journal", "origin", error)
+            return None
+
+    def _replayed(self, document: Document | None, event: Event, seq: int) -> Document | None:
+        """Fold an event, and compare with the keyframe if there is one here."""
+        keyframe = self._keyframes.get(seq)
+        try:
+            if document is not None:
+                document = fold(document, event.kind, event.payload, seq)
+            if keyframe is None:
+                return document
+            self._graph.follow(Ref(keyframe), f"keyframe #{seq} of session {self._record.name!r}")
+            if document is not None and settle_root(document.root, codec.value_digest) != keyframe:
+                self._blame("index", f"keyframe #{seq}", "it is not the state at that event")
+            return from_keyframe(keyframe, self._engine.load) if self._full else None
+        except (MulliganError, KeyError, TypeError) as error:
+            self._blame("journal", f"event #{seq}", f"its state cannot be worked out: {error}")
+            return None
+
+    def _indexes(self) -> None:
+        number = self._record.number
+        listed = self._view.checkpoints(number, self._base + 1, self._view.head(number).seq)
+        for seq, identity in sorted(set(listed) ^ set(self._checkpoints)):
+            state = "listed but not recorded" if (seq, identity) in listed else "not listed"
+            self._blame("index", f"checkpoint #{seq}", f"{identity} is {state}")
+        for actor in self._actors:
+            self._view.lease(number, actor)

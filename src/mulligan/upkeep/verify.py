@@ -1,0 +1,57 @@
+"""Verify: read everything that is stored, check it against everything else, name what is broken.
+
+Two truths are checked on their own (every hash chain, every object's digest) and every index
+against them: heads, checkpoints, ids, labels, keyframes, the index of objects, pack lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mulligan.engine import Engine
+from mulligan.errors import MulliganError
+from mulligan.journal.protocol import View
+from mulligan.model import Report, SessionRecord
+from mulligan.objects.packs import PackObjects
+from mulligan.upkeep.findings import Findings
+from mulligan.upkeep.packs import PackCheck
+from mulligan.upkeep.sessions import Graph, SessionCheck
+
+Progress = Callable[[str], None]
+
+
+def verify(engine: Engine, *, full: bool, progress: Progress = lambda _: None) -> Report:
+    """Check a whole store within one snapshot of its journal; never raises for damage."""
+    findings = Findings()
+    objects = packs = unreferenced = 0
+    counts = []
+    with engine.read() as view:
+        if isinstance(engine.objects, PackObjects):
+            check = PackCheck(view, engine.objects, findings, full)
+            check.check(progress)
+            objects, packs, unreferenced = check.objects, check.packs, check.unreferenced
+        graph = Graph(engine, findings, full)
+        for record in _records(view, findings):
+            progress(f"session {record.name}")
+            session = SessionCheck(engine, view, record, findings, graph, full)
+            session.check()
+            counts.append(session.counts)
+    return Report(
+        full=full,
+        sessions=len(counts),
+        events=sum(count[0] for count in counts),
+        checkpoints=sum(count[1] for count in counts),
+        keyframes=sum(count[2] for count in counts),
+        objects=objects,
+        packs=packs,
+        unreferenced_bytes=unreferenced,
+        problems=tuple(findings.problems),
+    )
+
+
+def _records(view: View, findings: Findings) -> list[SessionRecord]:
+    try:
+        return view.sessions()
+    except MulliganError as error:
+        findings.blame("journal", "table 'sessions'", error)
+        return []
