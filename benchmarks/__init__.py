@@ -1,0 +1,19 @@
+"""Benchmarks: ours and the peers', measured in the same run.
+
+::
+
+    harness.py     what all share: settings, targets, tables, JSON, the command line
+    timing.py      seconds, medians, sizes on disk, peak memory
+    messages.py    what is written: text-like and incompressible messages of 1 KB
+    contenders.py  who writes it: Mulligan, the floor and the peers, behind one protocol
+    race.py        how: in turns, each beside the floor of its own race
+    history.py     a long past: the changes of a session of many events
+    archives.py    who keeps it, and what a fresh process measures when it reopens it
+    append.py      one durable act: an event, a checkpoint, a step
+    steps.py       a session of 2,000 steps: does step 2,000 cost what step 2 did, and what is kept
+    reopen.py      a store with 100,000 events: open it, look anywhere in it, fork it
+    startup.py     the command line, from nothing to its help
+
+Each topic is ``python -m benchmarks.NAME [--quick] [--check] [--json FILE]``, and
+``python -m benchmarks`` runs them all. The targets stand at the top of each topic.
+"""

@@ -1,0 +1,9 @@
+"""Run every benchmark: ``python -m benchmarks [--quick] [--check] [--json FILE]``."""
+
+from __future__ import annotations
+
+from benchmarks import append, harness, reopen, startup, steps
+
+if __name__ == "__main__":
+    benchmarks = (module.BENCHMARK for module in (startup, append, steps, reopen))
+    raise SystemExit(harness.main(*benchmarks))
