@@ -29,7 +29,7 @@ from mulligan.clock import Clock, SystemClock
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
 from mulligan.faults import Reach, pass_by
-from mulligan.journal.keyed import KeyedJournal
+from mulligan.journal.keyed import KeyedJournal, check_identity, claim
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.journal.memory import MemoryTables
 from mulligan.model import (
@@ -106,13 +106,27 @@ def open(
 
 def _format(directory: Path, create: bool, reach: Reach) -> layout.Format:
     if create and not (directory / layout.FORMAT).is_file():
-        return layout.create(directory, secrets.token_bytes(16), reach)
+        return layout.create(directory, _new_journal, reach)
     return layout.read_format(directory)
+
+
+def _new_journal(directory: Path) -> bytes:
+    """Make the journal of a new store and return the id that it carries."""
+    tables = LmdbTables(directory)
+    try:
+        return claim(tables, secrets.token_bytes(16))
+    finally:
+        tables.close()
 
 
 def _engine(directory: Path, identity: bytes, clock: Clock, reach: Reach) -> Engine:
     read_only = not os.access(directory, os.W_OK)
     tables = LmdbTables(directory / "journal", read_only=read_only, reach=reach)
+    try:
+        check_identity(tables, identity)
+    except BaseException:
+        tables.close()
+        raise
     journal = KeyedJournal(tables, reach=reach)
 
     def locate(digest: Digest) -> Location | None:

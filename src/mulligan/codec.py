@@ -7,6 +7,7 @@ every byte; this module and ``mulligan.objects`` are its only implementation.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -85,7 +86,22 @@ def value_digest(data: bytes) -> Digest:
     return digest(ObjectKind.VALUE, data)
 
 
-def compress(data: bytes, level: int = 1) -> bytes:
+class _Contexts(threading.local):
+    """One compressor a thread: making one costs three times a small compression itself."""
+
+    def __init__(self) -> None:
+        self.small = zstd.ZstdCompressor(level=1)
+
+
+_contexts = _Contexts()
+
+
+def compress_small(data: bytes) -> bytes:
+    """Return a zstd frame of a few KB of data, quickly."""
+    return _contexts.small.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
+
+
+def compress(data: bytes, level: int) -> bytes:
     """Return a zstd frame of the data."""
     return zstd.compress(data, level)
 

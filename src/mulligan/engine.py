@@ -7,14 +7,17 @@ the events that refer to them. A crash at any instruction leaves, at worst, unre
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from mulligan import codec
 from mulligan.clock import Clock
 from mulligan.journal.protocol import Journal, Txn, View
-from mulligan.model import Digest, ObjectKind
+from mulligan.model import Digest, Environment, ObjectKind
 from mulligan.objects.protocol import Bundle, Objects
 
 
@@ -28,12 +31,12 @@ class Engine:
         self.objects = objects
         self.clock = clock
         self.directory = directory
+        self.environment = lru_cache(maxsize=64)(self._environment)
+        """Returns the environment that an object holds; many checkpoints share one."""
 
-    @contextmanager
-    def read(self) -> Iterator[View]:
+    def read(self) -> AbstractContextManager[View]:
         """Open a snapshot of the journal; keep it short."""
-        with self.journal.read() as view:
-            yield view
+        return self.journal.read()
 
     @contextmanager
     def write(self, bundle: Bundle) -> Iterator[Txn]:
@@ -57,6 +60,10 @@ class Engine:
     def plain(self, value: Any) -> Any:
         """Return a frozen value, such as an event's payload, as plain Python values."""
         return codec.plain_decoder(self.load)(codec.encode(value))
+
+    def _environment(self, digest: Digest) -> Environment:
+        value = codec.plain_decoder(self.load)(self.load(digest))
+        return msgspec.convert(value, Environment)
 
     def close(self) -> None:
         """Release everything. Idempotent."""

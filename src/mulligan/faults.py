@@ -15,6 +15,7 @@ class CrashPoint(StrEnum):
     """Where a writer can be killed; the order is the order of one write."""
 
     STORE_DIRECTORY_MADE = "store-directory-made"
+    STORE_JOURNAL_MADE = "store-journal-made"
     STORE_FORMAT_WRITTEN = "store-format-written"
     PACK_CREATED = "pack-created"
     PACK_FRAME_HALF_WRITTEN = "pack-frame-half-written"

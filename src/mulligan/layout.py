@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -68,10 +69,11 @@ def parse_format(data: bytes, directory: Path) -> Format:
     return found
 
 
-def create(directory: Path, identity: bytes, reach: Reach = pass_by) -> Format:
+def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach = pass_by) -> Format:
     """Make the store's directory, or complete one whose making was interrupted.
 
-    FORMAT is linked into place last, so of several makers at once one wins and all agree.
+    The journal is made first and holds the store's id; FORMAT is linked into place last. So of
+    several makers at once one wins and all agree, and a store with a FORMAT has a journal.
     """
     try:
         _refuse_strangers(directory)
@@ -79,6 +81,8 @@ def create(directory: Path, identity: bytes, reach: Reach = pass_by) -> Format:
             made.mkdir(mode=0o700, parents=made == directory, exist_ok=True)
         (directory / ".gitignore").write_text("*\n")
         reach(CrashPoint.STORE_DIRECTORY_MADE)
+        identity = new_journal(directory / "journal")
+        reach(CrashPoint.STORE_JOURNAL_MADE)
         _link_format(directory, Format(FORMAT_VERSION, identity.hex()))
         reach(CrashPoint.STORE_FORMAT_WRITTEN)
     except OSError as error:

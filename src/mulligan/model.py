@@ -61,12 +61,16 @@ class SessionRecord(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The newest event of a session, and the newest keyframe of its own."""
+    """The newest event of a session, and the newest keyframe and checkpoint on its timeline.
+
+    ``keyframe`` is 0 and ``checkpoint`` None while there is none.
+    """
 
     seq: int
     hash: bytes
     time: datetime
-    keyframe: int
+    keyframe: int = 0
+    checkpoint: tuple[int, str] | None = None
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from mulligan.session import Session
 from mulligan.session.names import check_name
 from mulligan.session.surroundings import Surroundings
 from mulligan.state.events import CREATED
-from mulligan.upkeep.verify import verify
+from mulligan.upkeep.verify import Progress, verify
 
 DEFAULT_ACTOR = "main"
 LEASE_TTL = 30.0
@@ -80,12 +80,13 @@ class Store:
             Session(self._engine, record, DEFAULT_ACTOR, self._surroundings) for record in records
         ]
 
-    def verify(self, full: bool = True) -> Report:
+    def verify(self, full: bool = True, progress: Progress | None = None) -> Report:
         """Check everything that is stored and say exactly what is broken.
 
         Without ``full`` the bodies of objects are not read and states are not replayed.
+        ``progress`` is told what is being looked at.
         """
-        return verify(self._engine, full=full)
+        return verify(self._engine, full=full, progress=progress or (lambda _: None))
 
     def close(self) -> None:
         """Release the store. Idempotent."""

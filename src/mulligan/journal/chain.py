@@ -17,7 +17,7 @@ GENESIS = bytes(DIGEST_SIZE)
 """What stands for the previous event's hash at the first event of a session."""
 
 _COMPRESS_FROM = 256
-_PLAIN, _ZSTD = 0, 1
+_PLAIN, _ZSTD = b"\x00", b"\x01"
 _SIZE = struct.Struct("<I")
 _SEQ = struct.Struct(">Q")
 
@@ -36,10 +36,10 @@ def encode_body(draft: Draft, *, time: datetime, actor: str, epoch: int) -> byte
 def pack_record(hash_: bytes, body: bytes) -> bytes:
     """Return what the journal stores: the hash, then the body, compressed if that helps."""
     if len(body) >= _COMPRESS_FROM:
-        squeezed = codec.compress(body)
+        squeezed = codec.compress_small(body)
         if len(squeezed) + _SIZE.size < len(body):
-            return hash_ + bytes((_ZSTD,)) + _SIZE.pack(len(body)) + squeezed
-    return hash_ + bytes((_PLAIN,)) + body
+            return hash_ + _ZSTD + _SIZE.pack(len(body)) + squeezed
+    return hash_ + _PLAIN + body
 
 
 def record_hash(record: bytes) -> bytes:
@@ -61,9 +61,9 @@ def read_record(session: str, seq: int, prev: bytes, record: bytes) -> Event:
 def _body(record: bytes, where: str) -> bytes:
     start = DIGEST_SIZE + 1
     flag = record[DIGEST_SIZE:start]
-    if flag == b"\x00":
+    if flag == _PLAIN:
         return record[start:]
-    if flag != b"\x01":
+    if flag != _ZSTD:
         raise DamagedJournal(f"The record of {where} has an unknown form.")
     body = start + _SIZE.size
     try:

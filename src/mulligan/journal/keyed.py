@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from types import TracebackType
 from typing import TypeVar
 
 import msgspec
@@ -33,10 +34,11 @@ T = TypeVar("T")
 
 _NUMBER = struct.Struct(">I")
 _PLACE = struct.Struct(">IQ")
-_HEAD = struct.Struct(f">Q{DIGEST_SIZE}sqQ")
+_HEAD = struct.Struct(f">Q{DIGEST_SIZE}sqQQ{ID_SIZE}s")
 _LOCATION = struct.Struct(">IQII")
 _LENGTH = struct.Struct(">Q")
 _CHECK = 8
+_STORE = b"store"
 _MAX_SEQ = 2**64 - 2
 
 _encode = msgspec.msgpack.encode
@@ -45,8 +47,9 @@ _encode = msgspec.msgpack.encode
 class KeyedView:
     """A snapshot of the journal."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, records: dict[int, SessionRecord]) -> None:
         self._reader = reader
+        self._records = records
 
     def sessions(self) -> list[SessionRecord]:
         """Return all sessions in the order they were made."""
@@ -60,18 +63,19 @@ class KeyedView:
 
     def session(self, number: int) -> SessionRecord:
         """Return the session of that number."""
-        value = self._get("sessions", _NUMBER.pack(number))
-        if value is None:
-            raise UnknownSession(f"There is no session number {number}.")
-        return _decode(value, SessionRecord, "sessions")
+        known = self._records.get(number)
+        if known is None:
+            known = self._records[number] = self._read_session(number)
+        return known
 
     def head(self, number: int) -> Head:
         """Return the newest event's place."""
         value = self._get("heads", _NUMBER.pack(number))
         if value is None:
             raise DamagedJournal(f"Session number {number} has no head.")
-        seq, hash_, micros, keyframe = _HEAD.unpack(value)
-        return Head(seq, hash_, codec.from_micros(micros), keyframe)
+        seq, hash_, micros, keyframe, checkpoint, identity = _HEAD.unpack(value)
+        latest = (checkpoint, identity.hex()) if checkpoint else None
+        return Head(seq, hash_, codec.from_micros(micros), keyframe, latest)
 
     def events(self, number: int, first: int, last: int) -> Iterator[Event]:
         """Yield the events ``first..last``, each checked against the chain."""
@@ -140,6 +144,12 @@ class KeyedView:
         found = self._reader.scan("packs", b"", None)
         return {_NUMBER.unpack(k)[0]: _LENGTH.unpack(_opened("packs", k, v))[0] for k, v in found}
 
+    def _read_session(self, number: int) -> SessionRecord:
+        value = self._get("sessions", _NUMBER.pack(number))
+        if value is None:
+            raise UnknownSession(f"There is no session number {number}.")
+        return _decode(value, SessionRecord, "sessions")
+
     def _segments(self, number: int, first: int, last: int) -> list[tuple[SessionRecord, int, int]]:
         """Return who owns which part of ``first..last``, oldest ancestor first."""
         segments: list[tuple[SessionRecord, int, int]] = []
@@ -207,10 +217,24 @@ class KeyedView:
 class KeyedTxn(KeyedView):
     """The write transaction of the journal."""
 
-    def __init__(self, writer: Writer, reach: Reach) -> None:
-        super().__init__(writer)
+    def __init__(self, writer: Writer, records: dict[int, SessionRecord], reach: Reach) -> None:
+        super().__init__(writer, records)
         self._writer = writer
         self._reach = reach
+        self._heads: dict[int, Head] = {}
+        self._moved: set[int] = set()
+        self._hashes: dict[tuple[int, int], bytes] = {}
+
+    def session(self, number: int) -> SessionRecord:
+        """Return the session of that number; one made here is not remembered before the commit."""
+        return self._records.get(number) or self._read_session(number)
+
+    def head(self, number: int) -> Head:
+        """Return the newest event's place, this transaction's own events included."""
+        head = self._heads.get(number)
+        if head is None:
+            head = self._heads[number] = super().head(number)
+        return head
 
     def create(self, name: str, time: datetime, origin: Origin | None) -> SessionRecord:
         """Make a session; a fork starts at its origin's seq."""
@@ -221,8 +245,7 @@ class KeyedTxn(KeyedView):
         record = SessionRecord(number, name, time, origin)
         self._put("sessions", _NUMBER.pack(number), _encode(record))
         self._put("names", name.encode(), _NUMBER.pack(number))
-        seq = origin.seq if origin else 0
-        self._put_head(number, Head(seq, self._hash_before(record, seq + 1), time, 0))
+        self._put_head(number, self._first_head(record))
         return record
 
     def append(
@@ -245,28 +268,27 @@ class KeyedTxn(KeyedView):
                 Event(session.name, seq, time, actor, epoch, draft.kind, payload, prev, hash_)
             )
             prev = hash_
-        self._put_head(number, Head(seq, prev, time, head.keyframe))
+            self._hashes[number, seq] = hash_
+        self._put_head(number, msgspec.structs.replace(head, seq=seq, hash=prev, time=time))
         self._reach(CrashPoint.JOURNAL_APPENDED)
         return events
 
     def index_checkpoint(self, number: int, seq: int, label: str | None) -> str:
         """Make the event at ``seq`` findable as a checkpoint and return its id."""
-        record = self._writer.get("events", _PLACE.pack(number, seq))
-        if record is None:
-            raise DamagedJournal(f"Event #{seq} of session number {number} is missing.")
-        identity = chain.record_hash(record)[:ID_SIZE]
+        identity = self._hashes[number, seq][:ID_SIZE]
         place = _PLACE.pack(number, seq)
         self._put("checkpoints", place, identity)
         self._put("ids", identity, place)
         if label is not None:
             self._put("labels", _label_key(number, label) + _LENGTH.pack(seq), b"")
+        latest = (seq, identity.hex())
+        self._put_head(number, msgspec.structs.replace(self.head(number), checkpoint=latest))
         return identity.hex()
 
     def put_keyframe(self, number: int, seq: int, digest: Digest) -> None:
         """Note that the object holds the session's document as of ``seq``."""
         self._put("keyframes", _PLACE.pack(number, seq), digest)
-        head = self.head(number)
-        self._put_head(number, Head(head.seq, head.hash, head.time, max(seq, head.keyframe)))
+        self._put_head(number, msgspec.structs.replace(self.head(number), keyframe=seq))
 
     def put_lease(self, number: int, lease: Lease) -> None:
         """Write the lease of its actor."""
@@ -295,12 +317,57 @@ class KeyedTxn(KeyedView):
             )
 
     def _put_head(self, number: int, head: Head) -> None:
-        micros = codec.to_micros(head.time)
-        fields = _HEAD.pack(head.seq, head.hash, micros, head.keyframe)
-        self._put("heads", _NUMBER.pack(number), fields)
+        self._heads[number] = head
+        self._moved.add(number)
+
+    def finish(self) -> None:
+        """Write the heads, each once, however often it moved."""
+        for number in self._moved:
+            head = self._heads[number]
+            micros = codec.to_micros(head.time)
+            seq, identity = head.checkpoint or (0, "")
+            latest = bytes.fromhex(identity)
+            fields = _HEAD.pack(head.seq, head.hash, micros, head.keyframe, seq, latest)
+            self._put("heads", _NUMBER.pack(number), fields)
+
+    def _first_head(self, record: SessionRecord) -> Head:
+        """Return the head of a new session: nothing, or all that its origin has."""
+        if record.origin is None:
+            return Head(0, chain.GENESIS, record.created)
+        number, seq = record.origin.session, record.origin.seq
+        keyframe = self.keyframe(number, seq)
+        left = next(self.events(number, seq, seq), None)
+        return Head(
+            seq,
+            left.hash if left else chain.GENESIS,
+            max(record.created, left.time) if left else record.created,
+            keyframe[0] if keyframe else 0,
+            self.checkpoint_before(number, seq),
+        )
 
     def _put(self, table: str, key: bytes, value: bytes) -> None:
         self._writer.put(table, key, value + _check(table, key, value))
+
+
+class _ReadView:
+    """A snapshot as a context manager; a class because every look-up of an object opens one."""
+
+    __slots__ = ("_reading", "_records")
+
+    def __init__(self, tables: Tables, records: dict[int, SessionRecord]) -> None:
+        self._reading = tables.read()
+        self._records = records
+
+    def __enter__(self) -> KeyedView:
+        return KeyedView(self._reading.__enter__(), self._records)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._reading.__exit__(kind, error, trace)
 
 
 class KeyedJournal:
@@ -309,22 +376,49 @@ class KeyedJournal:
     def __init__(self, tables: Tables, *, reach: Reach = pass_by) -> None:
         self._tables = tables
         self._reach = reach
+        # Session records never change, so what was read once from a commit need not be again.
+        self._records: dict[int, SessionRecord] = {}
 
-    @contextmanager
-    def read(self) -> Iterator[KeyedView]:
+    def read(self) -> _ReadView:
         """Open a snapshot; keep it short."""
-        with self._tables.read() as reader:
-            yield KeyedView(reader)
+        return _ReadView(self._tables, self._records)
 
     @contextmanager
     def write(self) -> Iterator[KeyedTxn]:
         """Open the write transaction; commit durably on a clean exit."""
         with self._tables.write() as writer:
-            yield KeyedTxn(writer, self._reach)
+            txn = KeyedTxn(writer, self._records, self._reach)
+            yield txn
+            txn.finish()
 
     def close(self) -> None:
         """Release the tables."""
         self._tables.close()
+
+
+def claim(tables: Tables, identity: bytes) -> bytes:
+    """Make the tables those of a store and return its id: the given one, or the one they had."""
+    with tables.write() as writer:
+        found = writer.get("meta", _STORE)
+        if found is None:
+            writer.put("meta", _STORE, identity + _check("meta", _STORE, identity))
+            return identity
+    return _opened("meta", _STORE, found)
+
+
+def check_identity(tables: Tables, identity: bytes) -> None:
+    """Raise ``DamagedJournal`` when the tables are not those of the store with this id.
+
+    A journal that was lost and made anew must be noticed before anything is written: to it,
+    all packs are unacknowledged.
+    """
+    with tables.read() as reader:
+        found = reader.get("meta", _STORE)
+        if found is None or _opened("meta", _STORE, found) != identity:
+            raise DamagedJournal(
+                "The journal does not belong to this store.",
+                hint="The packs are untouched. Put the journal back from a copy of the store.",
+            )
 
 
 def _label_key(number: int, label: str) -> bytes:

@@ -68,30 +68,16 @@ class LmdbTables:
         self._key = _identity(directory)
         self._shared: _Environment | None = _acquire(self._key, directory, read_only)
 
-    @contextmanager
-    def read(self) -> Iterator[LmdbReader]:
+    def read(self) -> _Read:
         """Open a snapshot."""
-        shared = self._environment()
-        with _translated(), shared.env.begin() as txn:
-            yield LmdbReader(txn, shared.tables)
+        return _Read(self._environment())
 
-    @contextmanager
-    def write(self) -> Iterator[LmdbWriter]:
+    def write(self) -> _Write:
         """Open the write transaction; commit durably on a clean exit."""
         shared = self._environment()
         if self._read_only:
             raise ReadOnlyStore(f"The store at {self._directory.parent} was opened for reading.")
-        with _translated():
-            txn = shared.env.begin(write=True)
-            try:
-                self._reach(CrashPoint.JOURNAL_BEGUN)
-                yield LmdbWriter(txn, shared.tables)
-                self._reach(CrashPoint.JOURNAL_BEFORE_COMMIT)
-            except BaseException:
-                txn.abort()
-                raise
-            txn.commit()
-            self._reach(CrashPoint.JOURNAL_COMMITTED)
+        return _Write(shared, self._reach)
 
     def close(self) -> None:
         """Release the environment; the last handle in the process closes it."""
@@ -106,6 +92,70 @@ class LmdbTables:
         if shared.pid != os.getpid():
             shared = self._shared = _acquire(self._key, self._directory, self._read_only)
         return shared
+
+
+# Transactions are classes, not generators: they are begun for every single look-up.
+
+
+class _Read:
+    """A snapshot as a context manager."""
+
+    __slots__ = ("_shared", "_txn")
+
+    def __init__(self, shared: _Environment) -> None:
+        self._shared = shared
+
+    def __enter__(self) -> LmdbReader:
+        try:
+            self._txn = self._shared.env.begin()
+        except lmdb.Error as error:
+            raise _translation(error, "the journal") from error
+        return LmdbReader(self._txn, self._shared.tables)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._txn.abort()
+        if isinstance(error, lmdb.Error):
+            raise _translation(error, "the journal") from error
+
+
+class _Write:
+    """The write transaction as a context manager."""
+
+    __slots__ = ("_reach", "_shared", "_txn")
+
+    def __init__(self, shared: _Environment, reach: Reach) -> None:
+        self._shared = shared
+        self._reach = reach
+
+    def __enter__(self) -> LmdbWriter:
+        try:
+            self._txn = self._shared.env.begin(write=True)
+        except lmdb.Error as error:
+            raise _translation(error, "the journal") from error
+        self._reach_or_abort(CrashPoint.JOURNAL_BEGUN)
+        return LmdbWriter(self._txn, self._shared.tables)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._txn.abort()
+            if isinstance(error, lmdb.Error):
+                raise _translation(error, "the journal") from error
+            return
+        self._reach_or_abort(CrashPoint.JOURNAL_BEFORE_COMMIT)
+        try:
+            self._txn.commit()
+        except lmdb.Error as failure:
+            raise _translation(failure, "the journal") from failure
+        self._reach(CrashPoint.JOURNAL_COMMITTED)
+
+    def _reach_or_abort(self, point: CrashPoint) -> None:
+        try:
+            self._reach(point)
+        except BaseException as error:
+            self._txn.abort()
+            if isinstance(error, OSError):
+                raise _translation(error, "the journal") from error
+            raise
 
 
 class LmdbReader:

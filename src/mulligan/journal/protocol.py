@@ -175,6 +175,7 @@ class Tables(Protocol):
 
 
 TABLES: Iterable[str] = (
+    "meta",
     "sessions",
     "names",
     "heads",

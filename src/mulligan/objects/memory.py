@@ -67,8 +67,7 @@ class MemoryBundle:
                 hint="Split it into smaller objects.",
             )
         digest = codec.digest(kind, data)
-        if not self._store.has(digest):
-            self._pending[digest] = (kind, bytes(data))
+        self._pending[digest] = (kind, bytes(data))
         return digest
 
     def get(self, kind: int, digest: Digest) -> bytes:

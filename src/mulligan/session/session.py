@@ -29,7 +29,7 @@ from mulligan.session.names import MAX_NAME, check_name
 from mulligan.session.state import State
 from mulligan.session.surroundings import Surroundings
 from mulligan.session.writer import Work, Writer
-from mulligan.state.document import Document, settle_root
+from mulligan.state.document import MISSING, Document, settle_root
 from mulligan.state.events import FORKED, STATE
 from mulligan.state.history import document_at
 from mulligan.state.values import PathLike, parse_path
@@ -42,6 +42,7 @@ from mulligan.timeline.checkpoints import (
 )
 from mulligan.timeline.diff import Diff, diff
 from mulligan.timeline.points import PointLike, Points
+from mulligan.timeline.record import changed_paths, checkpoint_record
 from mulligan.timeline.restore import last_walk, restore_change
 
 PAGE = 256
@@ -186,25 +187,48 @@ class Session:
             self._engine.clock.sleep(pause)
             pause = min(pause * 2, _POLL[1])
 
-    def state_at(self, point: PointLike) -> dict[str, Any]:
-        """Return the whole state as it was at a point; nothing is changed."""
+    def state_at(self, point: PointLike, path: PathLike = "", default: Any = None) -> Any:
+        """Return the state as it was at a point, or one value of it; nothing is changed."""
         document = self._document_at(self.point(point))
-        state: dict[str, Any] = document.plain(document.find(STATE))
-        return state
+        found = document.find((*STATE, *parse_path(path)))
+        return default if found is MISSING else document.plain(found)
 
     def state_digest(self, point: PointLike) -> str:
         """Return the digest of the state at a point; equal states have equal digests."""
         state = self._document_at(self.point(point)).find(STATE)
         return settle_root(state, codec.value_digest).hex()
 
-    def diff(self, before: PointLike, after: PointLike | None = None) -> Diff:
+    def diff(
+        self,
+        before: PointLike,
+        after: PointLike | None = None,
+        only: Sequence[PathLike] | None = None,
+    ) -> Diff:
         """Return what differs in state and conversation between two points.
 
-        ``after`` defaults to the present. The points may lie in different sessions.
+        ``after`` defaults to the present. The points may lie in different sessions. ``only``
+        names the parts to look at; a part that neither has is a ``PathNotFound``.
         """
         one = self.point(before)
         other = self.head if after is None else self.point(after)
-        return diff(one, other, self._document_at(one), self._document_at(other))
+        paths = None if only is None else [parse_path(path) for path in only]
+        return diff(one, other, self._document_at(one), self._document_at(other), paths)
+
+    def record(self, point: PointLike) -> dict[str, Any]:
+        """Return the checkpoint at or before a point as one document for recovery.
+
+        Its fields are those of ``mulligan show --json``; see ``mulligan.timeline.record``.
+        """
+        checkpoint = self.find_checkpoint(point)
+        with self._engine.read() as view:
+            records = view.sessions()
+        return checkpoint_record(
+            checkpoint,
+            self.state_at(checkpoint),
+            digest=self.state_digest(checkpoint),
+            changed=changed_paths(self.diff(checkpoint.parent or 1, checkpoint)),
+            sessions=[made.name for made in records if made.created <= checkpoint.time],
+        )
 
     def restore(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Restored:
         """Bring the state of a point back, or the named parts of it.
@@ -266,14 +290,13 @@ class Session:
         environment = settle_root(environment_value(self._surroundings.capture()), work.put)
         seq = work.seq + 1
         keyframe = work.keyframe_if_due(seq)
-        parent = work.view.checkpoint_before(work.record.number, work.base.seq)
         size = work.bundle.flush().size
         ms = (self._engine.clock.monotonic() - started) * 1000
         change = checkpoint_change(
             kind=kind,
             label=label,
             note=note,
-            parent=parent and parent[1],
+            parent=work.base.checkpoint and work.base.checkpoint[1],
             keyframe=keyframe,
             environment=environment,
             ms=round(ms, 3),
@@ -303,12 +326,12 @@ class Session:
 
         def choose(work: Work) -> _Target:
             seq = last_walk(work.document, mode)
-            event = event_at(work.view, self._record.number, seq)
+            with self._engine.read() as view:
+                event = event_at(view, self._record.number, seq)
             only = self._engine.plain(event.payload)["only"]
             paths = None if only is None else [tuple(path) for path in only]
-            load = self._engine.load
-            target = document_at(work.view, self._record.number, seq - 1, load)
-            return Point(self.name, seq - 1), paths, target
+            before = Point(self.name, seq - 1)
+            return before, paths, self._document_at(before)
 
         return self._restore(choose, mode)
 

@@ -1,8 +1,8 @@
 """The writer: keeps the newest document of a session and turns plans into transactions.
 
-A plan is worked out against the newest document outside the write lock; if another process
-wrote in the meantime it is worked out again inside. Either way, what is decided is decided
-on exactly the document that the events follow.
+A plan is worked out against the newest document known here, outside the write lock; if another
+process wrote in the meantime, it is worked out again inside. Either way, what is decided is
+decided on exactly the document that the events follow.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from mulligan import codec
 from mulligan.engine import Engine
-from mulligan.errors import StateError
+from mulligan.errors import MulliganError, StateError
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Digest, Draft, Event, Head, Lease, ObjectKind, SessionRecord
 from mulligan.objects.protocol import Bundle
@@ -28,17 +28,14 @@ from mulligan.state.history import KEYFRAME_EVERY, advance, document_at, from_ke
 class Work:
     """The events of one transaction in the making, and the document after them."""
 
-    def __init__(
-        self, record: SessionRecord, view: View, bundle: Bundle, document: Document, head: Head
-    ) -> None:
-        self.record = record
-        self.view = view
+    def __init__(self, bundle: Bundle, document: Document, head: Head) -> None:
         self.bundle = bundle
         self.document = Document(document.root, self._load)
         self.base = head
         self.drafts: list[Draft] = []
         self.labels: dict[int, str | None] = {}
-        self.keyframe: tuple[int, Digest] | None = None
+        self.keyframes: dict[int, Digest] = {}
+        self._last_keyframe = head.keyframe
 
     @property
     def seq(self) -> int:
@@ -51,6 +48,7 @@ class Work:
         self.drafts.append(made)
         payload = codec.decode(made.payload)
         self.document = fold(self.document, made.kind, payload, self.seq)
+        self.keyframe_if_due(self.seq)
         return self.seq
 
     def put(self, data: bytes) -> Digest:
@@ -59,25 +57,22 @@ class Work:
 
     def keyframe_if_due(self, seq: int) -> Digest | None:
         """Make a keyframe of the document as of ``seq`` when replay would become too long."""
-        if seq - self.base.keyframe < KEYFRAME_EVERY or self.keyframe is not None:
+        if seq - self._last_keyframe < KEYFRAME_EVERY:
             return None
-        nearest = self.view.keyframe(self.record.number, self.base.seq)
-        if nearest is not None and seq - nearest[0] < KEYFRAME_EVERY:
-            return None
-        digest = settle_root(self.document.root, self.put)
-        self.keyframe = (seq, digest)
+        digest = self.keyframes[seq] = settle_root(self.document.root, self.put)
+        self._last_keyframe = seq
         self.document = from_keyframe(digest, self._load)
         return digest
 
-    def append(self, txn: Txn, *, actor: str, epoch: int, engine: Engine) -> list[Event]:
+    def append(
+        self, txn: Txn, number: int, *, actor: str, epoch: int, time: datetime
+    ) -> list[Event]:
         """Write everything into the transaction."""
-        number = self.record.number
-        now = engine.clock.now()
-        events = txn.append(number, self.drafts, actor=actor, epoch=epoch, time=now)
+        events = txn.append(number, self.drafts, actor=actor, epoch=epoch, time=time)
         for seq, label in self.labels.items():
             txn.index_checkpoint(number, seq, label)
-        if self.keyframe is not None:
-            txn.put_keyframe(number, *self.keyframe)
+        for seq, digest in self.keyframes.items():
+            txn.put_keyframe(number, seq, digest)
         return events
 
     def _load(self, digest: Digest) -> bytes:
@@ -98,7 +93,7 @@ class Writer:
         self.lease: Lease | None = None
         self._ttl = 0.0
         self._lock = threading.RLock()
-        self._seq = 0
+        self._head: Head | None = None
         self._newest: Document | None = None
         self._batch: list[Ask] | None = None
         self._batched: Document | None = None
@@ -142,17 +137,16 @@ class Writer:
             if self._batch is not None:
                 raise StateError("This cannot be done inside a batch.", hint="End the batch first.")
             bundle = self.engine.objects.bundle()
-            with self.engine.read() as view:
-                work = self._worked_out(plan, view, bundle)
+            work = self._foreseen(plan, bundle)
             with self.engine.write(bundle) as txn:
-                if txn.head(self.record.number).seq != work.base.seq:
+                if work is None or txn.head(self.record.number) != work.base:
                     work = self._worked_out(plan, txn, bundle)
-                epoch = self.lease.epoch if self.lease else 0
-                events = work.append(txn, actor=self.actor, epoch=epoch, engine=self.engine)
+                events = self._append(txn, work)
                 renewed = self._renewed(txn)
+                head = txn.head(self.record.number)
             self.lease = renewed
             self._newest = Document(work.document.root, self.engine.load)
-            self._seq = work.seq
+            self._head = head
             return events
 
     def take_lease(self, ttl: float, *, steal: bool) -> Lease:
@@ -186,23 +180,39 @@ class Writer:
             return self.lease
         return leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
 
+    def _append(self, txn: Txn, work: Work) -> list[Event]:
+        epoch = self.lease.epoch if self.lease else 0
+        now = self.engine.clock.now()
+        return work.append(txn, self.record.number, actor=self.actor, epoch=epoch, time=now)
+
+    def _foreseen(self, plan: Plan, bundle: Bundle) -> Work | None:
+        """Work the plan out on what is known here; None when that may be out of date."""
+        if self._newest is None or self._head is None:
+            return None
+        try:
+            work = Work(bundle, self._newest, self._head)
+            plan(work)
+            return work
+        except MulliganError:
+            # The newest document may not object; inside the transaction we will know.
+            return None
+
     def _worked_out(self, plan: Plan, view: View, bundle: Bundle) -> Work:
         document = self._caught_up(view)
-        head = view.head(self.record.number)
-        work = Work(self.record, view, bundle, document, head)
+        work = Work(bundle, document, view.head(self.record.number))
         plan(work)
-        work.keyframe_if_due(work.seq)
         return work
 
     def _caught_up(self, view: View) -> Document:
         """Return the document as of the view, with what other processes wrote."""
         number, load = self.record.number, self.engine.load
         head = view.head(number)
-        if self._newest is None or head.seq - self._seq > KEYFRAME_EVERY:
+        known = self._head.seq if self._head else 0
+        if self._newest is None or head.seq - known > KEYFRAME_EVERY:
             self._newest = document_at(view, number, head.seq, load)
-        elif head.seq > self._seq:
-            self._newest = advance(view, number, self._newest, self._seq, head.seq)
-        self._seq = head.seq
+        elif head.seq > known:
+            self._newest = advance(view, number, self._newest, known, head.seq)
+        self._head = head
         return self._newest
 
 

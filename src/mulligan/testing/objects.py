@@ -104,6 +104,12 @@ class ObjectsSuite:
         assert bundle.put(1, b"same") == bundle.put(1, b"same")
         assert len(bundle.flush().entries) == 1
 
+    def test_a_large_object_put_twice_costs_once(self, objects: Objects) -> None:
+        """An object that a bundle has written out already is not written again."""
+        bundle = objects.bundle()
+        assert bundle.put(1, noise(2_000_000)) == bundle.put(1, noise(2_000_000))
+        assert 2_000_000 <= bundle.flush().size < 2_100_000
+
     def test_flush_is_idempotent(self, objects: Objects) -> None:
         """A second flush says the same and writes nothing."""
         bundle = objects.bundle()
@@ -239,7 +245,7 @@ class ObjectsSuite:
         shared = [noise(2_000, seed=number) for number in range(50)]
 
         def work(thread: int) -> list[tuple[Digest, bytes]]:
-            kept = []
+            kept: list[tuple[Digest, bytes]] = []
             for number in range(10):
                 own = b"%d/%d " % (thread, number) * 20_000
                 contents = [own, shared[(thread + number) % 50]]

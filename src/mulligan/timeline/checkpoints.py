@@ -64,7 +64,7 @@ def read_checkpoint(engine: Engine, event: Event) -> Checkpoint:
         note=payload["note"] and engine.plain(payload["note"]),
         parent=payload["parent"],
         keyframe=payload["keyframe"] and Digest(payload["keyframe"]),
-        environment=_environment(engine, payload["environment"].digest),
+        environment=engine.environment(payload["environment"].digest),
         format=payload["format"],
         schema=payload["schema"],
         cost=Cost(payload["ms"], payload["bytes"]),
@@ -82,7 +82,3 @@ def read_checkpoints(
 def event_at(view: View, number: int, seq: int) -> Event:
     """Return one event."""
     return next(iter(view.events(number, seq, seq)))
-
-
-def _environment(engine: Engine, digest: Digest) -> Environment:
-    return msgspec.convert(engine.plain(Ref(digest)), Environment)

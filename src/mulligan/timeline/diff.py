@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +10,9 @@ import msgspec
 from mulligan.model import Path, Point
 from mulligan.state.compare import differences
 from mulligan.state.document import MISSING, Document
+from mulligan.state.events import STATE
 from mulligan.state.values import format_path
+from mulligan.timeline.restore import nothing_at, outermost
 
 CONVERSATION = "conversation"
 
@@ -41,15 +44,26 @@ class Diff(msgspec.Struct, frozen=True):
         return bool(self.state or self.conversation)
 
 
-def diff(before: Point, after: Point, old: Document, new: Document) -> Diff:
-    """Return the differences of two documents' states."""
-    found = [
-        _difference(new, path, one, other)
-        for path, one, other in differences(new, old.find(("state",)), new.find(("state",)))
-    ]
+def diff(
+    before: Point,
+    after: Point,
+    old: Document,
+    new: Document,
+    only: Sequence[Path] | None = None,
+) -> Diff:
+    """Return the differences of two documents' states, or of the named parts of them."""
+    parts = [()] if only is None else outermost(only)
+    found = [d for part in parts for d in _part_differences(old, new, part)]
     talk = [d for d in found if d.path[:1] == (CONVERSATION,)]
     rest = [d for d in found if d.path[:1] != (CONVERSATION,)]
     return Diff(before, after, tuple(rest), tuple(talk))
+
+
+def _part_differences(old: Document, new: Document, part: Path) -> list[Difference]:
+    one, other = old.find((*STATE, *part)), new.find((*STATE, *part))
+    if one is MISSING and other is MISSING:
+        raise nothing_at(part)
+    return [_difference(new, *found) for found in differences(new, one, other, part)]
 
 
 def _difference(document: Document, path: Path, before: Any, after: Any) -> Difference:

@@ -17,7 +17,7 @@ def restore_change(
     now: Document, target: Document, point: Point, only: Sequence[Path] | None, mode: str
 ) -> Change:
     """Return the change that brings the target's state back, or the named parts of it."""
-    paths = [()] if only is None else _outermost(only)
+    paths = [()] if only is None else outermost(only)
     changes = [entry for path in paths if (entry := _entry(now, target, path)) is not None]
     payload = {
         "mode": mode,
@@ -37,7 +37,7 @@ def last_walk(document: Document, mode: str) -> int:
     return int(seq)
 
 
-def _outermost(paths: Sequence[Path]) -> list[Path]:
+def outermost(paths: Sequence[Path]) -> list[Path]:
     """Return the paths without those that lie inside another one."""
     ordered = sorted(set(paths), key=lambda path: (len(path), format_path(path)))
     kept: list[Path] = []
@@ -47,6 +47,14 @@ def _outermost(paths: Sequence[Path]) -> list[Path]:
     return kept
 
 
+def nothing_at(path: Path) -> PathNotFound:
+    """Return the error for a part that neither of two states has."""
+    return PathNotFound(
+        f"There is nothing at {format_path(path)!r}, neither now nor at the point.",
+        hint="Name a component such as memory, or a path such as agents/coder.",
+    )
+
+
 def _entry(now: Document, target: Document, path: Path) -> list[Any] | None:
     """Return the path with its value at the target, alone if it is to go."""
     wanted, present = target.find((*STATE, *path)), now.find((*STATE, *path))
@@ -54,7 +62,4 @@ def _entry(now: Document, target: Document, path: Path) -> list[Any] | None:
         return [list(path), wanted]
     if present is not MISSING:
         return [list(path)]
-    raise PathNotFound(
-        f"There is nothing at {format_path(path)!r}, neither now nor at the point.",
-        hint="Name a component such as memory, or a path such as agents/coder.",
-    )
+    raise nothing_at(path)

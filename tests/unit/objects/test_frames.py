@@ -71,7 +71,8 @@ def test_a_frame_has_the_documented_bytes() -> None:
 def test_what_compresses_is_compressed_and_what_does_not_is_kept_raw() -> None:
     assert frames.decode_header(frames.encode_frame(listed(bytes(10_000)))).codec == frames.ZSTD
     assert frames.decode_header(frames.encode_frame(listed(noise(10_000)))).codec == frames.RAW
-    nearly = noise(10_000) + bytes(100)
+    nearly = noise(10_000) + bytes(250)
+    assert len(codec.compress(nearly, 3)) < len(nearly)
     assert frames.decode_header(frames.encode_frame(listed(nearly))).codec == frames.RAW
 
 
@@ -166,7 +167,7 @@ def test_a_directory_that_does_not_add_up_is_refused() -> None:
 
 
 def test_a_frame_does_not_decompress_to_more_than_it_says() -> None:
-    body = codec.compress(bytes(50_000_000))
+    body = codec.compress(bytes(50_000_000), 3)
     [(kind, name, _)] = listed(b"bomb")
     directory = bytes([kind]) + name + struct.pack("<I", 10_000)
     bomb = sealed(_start(method=1, raw=10_000, stored=len(body)), directory, body)

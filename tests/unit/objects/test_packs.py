@@ -212,6 +212,7 @@ def test_the_number_of_a_lost_pack_is_not_used_again(place: Place) -> None:
     first.close()
     place.pack(1).unlink()
     assert list(place.keep(place.open(), b"next").packs) == [2]
+    assert not place.pack(1).exists()
 
 
 def test_a_symbolic_link_is_not_followed_for_writing(place: Place, tmp_path: Path) -> None:
@@ -275,6 +276,24 @@ def test_close_unlocks(place: Place) -> None:
 
 
 # Fork
+
+
+def test_close_unlocks_though_a_child_inherited_the_file(place: Place) -> None:
+    store = place.open()
+    place.keep(store, b"content")
+    wait, go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(go)
+        os.read(wait, 1)
+        os._exit(0)
+    try:
+        store.close()
+        assert not is_locked(place.pack(1))
+    finally:
+        os.close(go)
+        os.close(wait)
+        os.waitpid(pid, 0)
 
 
 def test_a_forked_child_takes_a_pack_of_its_own(place: Place) -> None:
@@ -362,10 +381,57 @@ def test_a_flush_syncs_once_and_only_when_something_was_written(
     real = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), real(fd)))
     store = place.open()
-    place.keep(store, *(noise(400_000, n) for n in range(8)))
+    bundle = store.bundle()
+    for n in range(8):
+        bundle.put(1, noise(400_000, n))
+    place.index.commit(bundle.flush())
     assert len(synced) == 1
+    bundle.flush()
     place.keep(store, noise(400_000, 1))
     assert len(synced) == 1
+
+
+def test_a_new_pack_is_durable_by_name_before_anything_is_in_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []
+    real = os.fsync
+
+    def recorded(fd: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(fd).st_mode))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    seen: list[list[bool]] = []
+    hook = At(CrashPoint.PACK_CREATED, lambda: seen.append(list(synced)))
+    place.keep(place.open(reach=hook), b"content")
+    assert seen == [[False, True]]
+
+
+def test_a_pack_taken_up_before_its_first_commit_is_made_durable_by_name(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.pack(1).write_bytes(frames.encode_pack_header(1, STORE))
+    synced: list[bool] = []
+    real = os.fsync
+
+    def recorded(fd: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(fd).st_mode))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    assert list(place.keep(place.open(), b"content").packs) == [1]
+    assert synced == [True]
+
+
+def test_writes_that_the_kernel_takes_piece_by_piece_are_completed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:1_000], at))
+    store = place.open()
+    [digest] = place.keep(store, noise(50_000)).entries
+    assert store.get(1, digest) == noise(50_000)
 
 
 def test_the_crash_points_of_a_write_come_in_order(place: Place) -> None:
@@ -518,9 +584,12 @@ def test_the_frames_kept_in_memory_are_bounded(place: Place) -> None:
     contents = [noise(900_000, n) for n in range(20)]
     place.keep(place.open(), *contents, noise(6_000_000))
     reader = place.open(read_only=True)
-    for data in [*contents, noise(6_000_000)]:
+    for data in contents:
         assert reader.get(1, codec.digest(1, data)) == data
     held = reader.handles().reader
+    before = list(held._frames)
+    assert reader.get(1, codec.digest(1, noise(6_000_000))) == noise(6_000_000)
+    assert list(held._frames) == before
     assert 4 << 20 < held._cached <= 8 << 20
     assert held._cached == sum(frame.cost for frame in held._frames.values())
 
@@ -656,6 +725,16 @@ def test_a_scan_stops_at_the_acknowledged_end(place: Place) -> None:
     bundle.flush()
     assert len(list(store.scan(1, end))) == 1
     assert len(list(store.scan(1))) == 2
+
+
+@pytest.mark.parametrize("bodies", [True, False])
+def test_a_frame_across_the_acknowledged_end_is_a_gap(place: Place, bodies: bool) -> None:
+    store = place.open()
+    end = place.keep(store, noise(500)).packs[1] - 1
+    [gap] = store.scan(1, end, bodies=bodies)
+    assert isinstance(gap, ScannedGap)
+    assert (gap.offset, gap.length) == (32, end - 32)
+    assert "beyond the end" in gap.detail
 
 
 def _three_frames(place: Place) -> list[int]:

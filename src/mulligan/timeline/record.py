@@ -1,0 +1,83 @@
+"""The checkpoint record: one document that says what a checkpoint holds and how to recover it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from mulligan.model import Checkpoint
+from mulligan.timeline.diff import Diff
+
+AGENT_FIELDS = ("process_id", "current_prompt", "state", "last_action", "working_on")
+"""What the record says of an agent; null where the state does not."""
+
+RESTORE_ORDER = ("shared_state", "workspace", "orchestrator", "agents")
+"""The order in which a session's parts are brought back."""
+
+
+def checkpoint_record(
+    checkpoint: Checkpoint,
+    state: Mapping[str, Any],
+    *,
+    digest: str,
+    changed: Iterable[str],
+    sessions: Iterable[str],
+) -> dict[str, Any]:
+    """Return a checkpoint with what its state says of agents and orchestrator.
+
+    ``digest`` is that of the state, ``changed`` the paths that differ from the parent
+    checkpoint, ``sessions`` the names of the store's sessions at that time.
+    """
+    return {
+        "checkpoint_id": checkpoint.id,
+        "timestamp": checkpoint.time.isoformat(),
+        "kind": checkpoint.kind,
+        "session": checkpoint.session,
+        "seq": checkpoint.seq,
+        "parent": checkpoint.parent,
+        "label": checkpoint.label,
+        "note": checkpoint.note,
+        "actor": checkpoint.actor,
+        "system_state": {
+            "orchestrator": _orchestrator(state, sessions),
+            "agents": _agents(state),
+            "shared_memory": {"snapshot": digest, "keys_modified": list(changed)},
+        },
+        "recovery_instructions": {
+            "restore_order": list(RESTORE_ORDER),
+            "required_tools": dict(checkpoint.environment.tools),
+            "environment_vars": dict(checkpoint.environment.variables),
+        },
+        "environment": msgspec.to_builtins(checkpoint.environment),
+        "keyframe": checkpoint.keyframe and checkpoint.keyframe.hex(),
+        "format": checkpoint.format,
+        "schema": checkpoint.schema,
+        "cost": msgspec.to_builtins(checkpoint.cost),
+    }
+
+
+def changed_paths(diff: Diff) -> list[str]:
+    """Return the paths of a diff in their order."""
+    return sorted(difference.place for difference in (*diff.state, *diff.conversation))
+
+
+def _orchestrator(state: Mapping[str, Any], sessions: Iterable[str]) -> dict[str, Any]:
+    known = _mapping(state.get("orchestrator"))
+    return {
+        "active_sessions": known.get("active_sessions", list(sessions)),
+        "configuration": state.get("config", known.get("configuration", {})),
+    }
+
+
+def _agents(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: {field: _mapping(agent).get(field) for field in AGENT_FIELDS}
+        for name, agent in _mapping(state.get("agents")).items()
+    }
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """Return the value where it is a dict; a user may have put anything there."""
+    return value if isinstance(value, dict) else {}
