@@ -3,6 +3,7 @@
 A store holds sessions; a session is one durable timeline. The layout, from the top::
 
     cli/        the command line
+    opening.py  what mulligan.open() does: find, check, join
     store.py    Store: the open handle, what mulligan.open() returns
     session/    Session: state, checkpoints, restore, undo, fork, leases
     upkeep/     verify
@@ -20,38 +21,32 @@ Imports point down this list; ``tests/unit/test_layers.py`` holds it.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterable
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from mulligan import errors, layout
-from mulligan.clock import Clock, SystemClock
-from mulligan.engine import Engine
+from mulligan import errors
 from mulligan.errors import MulliganError
 from mulligan.faults import Reach, pass_by
-from mulligan.journal.keyed import KeyedJournal, check_identity, claim
-from mulligan.journal.lmdb import LmdbTables
-from mulligan.journal.memory import MemoryTables
-from mulligan.model import (
-    Checkpoint,
-    Cost,
-    Digest,
-    Environment,
-    Event,
-    Lease,
-    Location,
-    Point,
-    Problem,
-    Report,
-    Restored,
-)
-from mulligan.objects.memory import MemoryObjects
-from mulligan.objects.packs import PackObjects
-from mulligan.session import Session
-from mulligan.session.surroundings import Surroundings
-from mulligan.state.document import MISSING
-from mulligan.store import Store
-from mulligan.timeline.diff import Diff, Difference
+
+if TYPE_CHECKING:
+    from mulligan.clock import Clock
+    from mulligan.model import (
+        Checkpoint,
+        Cost,
+        Digest,
+        Environment,
+        Event,
+        Lease,
+        Point,
+        Problem,
+        Report,
+        Restored,
+    )
+    from mulligan.session import Session
+    from mulligan.state.document import MISSING
+    from mulligan.store import Store
+    from mulligan.timeline.diff import Diff, Difference
 
 __all__ = [
     "MISSING",
@@ -74,7 +69,25 @@ __all__ = [
     "open",
 ]
 
-MEMORY = "memory:"
+_HOMES = {
+    "MISSING": "mulligan.state.document",
+    "Checkpoint": "mulligan.model",
+    "Cost": "mulligan.model",
+    "Diff": "mulligan.timeline.diff",
+    "Difference": "mulligan.timeline.diff",
+    "Digest": "mulligan.model",
+    "Environment": "mulligan.model",
+    "Event": "mulligan.model",
+    "Lease": "mulligan.model",
+    "Point": "mulligan.model",
+    "Problem": "mulligan.model",
+    "Report": "mulligan.model",
+    "Restored": "mulligan.model",
+    "Session": "mulligan.session",
+    "Store": "mulligan.store",
+}
+"""Where the public names live. They are imported when they are first used, so that the help of
+the command line, which needs none of them, starts fast."""
 
 
 def open(
@@ -92,52 +105,19 @@ def open(
     that checkpoints record; whatever looks like a secret is never stored. ``clock`` and
     ``reach`` are for tests.
     """
-    clock = clock or SystemClock()
-    if str(path) == MEMORY:
-        engine = Engine(
-            KeyedJournal(MemoryTables(reach=reach), reach=reach), MemoryObjects(), clock
-        )
-        return Store(engine, Surroundings(Path.cwd(), os.environ, keep_env))
-    directory = layout.locate(Path(path).absolute())
-    format_ = _format(directory, create, reach)
-    engine = _engine(directory, bytes.fromhex(format_.id), clock, reach)
-    return Store(engine, Surroundings(directory.parent, os.environ, keep_env))
+    from mulligan.opening import open_store
+
+    return open_store(path, os.environ, create, keep_env, clock, reach)
 
 
-def _format(directory: Path, create: bool, reach: Reach) -> layout.Format:
-    if create and not (directory / layout.FORMAT).is_file():
-        return layout.create(directory, _new_journal, reach)
-    return layout.read_format(directory)
+def __getattr__(name: str) -> Any:
+    """Import a public name from its home."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mulligan' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
 
 
-def _new_journal(directory: Path) -> bytes:
-    """Make the journal of a new store and return the id that it carries."""
-    tables = LmdbTables(directory)
-    try:
-        return claim(tables, secrets.token_bytes(16))
-    finally:
-        tables.close()
-
-
-def _engine(directory: Path, identity: bytes, clock: Clock, reach: Reach) -> Engine:
-    read_only = not os.access(directory, os.W_OK)
-    tables = LmdbTables(directory / "journal", read_only=read_only, reach=reach)
-    try:
-        check_identity(tables, identity)
-    except BaseException:
-        tables.close()
-        raise
-    journal = KeyedJournal(tables, reach=reach)
-
-    def locate(digest: Digest) -> Location | None:
-        with journal.read() as view:
-            return view.locate(digest)
-
-    def committed(pack: int) -> int:
-        with journal.read() as view:
-            return view.pack_length(pack)
-
-    objects = PackObjects(
-        directory / "packs", identity, locate, committed, reach=reach, read_only=read_only
-    )
-    return Engine(journal, objects, clock, directory)
+def __dir__() -> list[str]:
+    """Return the public names, imported yet or not."""
+    return sorted({*globals(), *__all__})

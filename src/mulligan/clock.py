@@ -14,6 +14,10 @@ class Clock(Protocol):
         """Return the time in UTC."""
         ...
 
+    def wall_ns(self) -> int:
+        """Return nanoseconds since 1970, as filesystems count them."""
+        ...
+
     def monotonic(self) -> float:
         """Return seconds that never go backwards, for measuring."""
         ...
@@ -29,6 +33,10 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the time in UTC."""
         return datetime.now(UTC)
+
+    def wall_ns(self) -> int:
+        """Return nanoseconds since 1970, as filesystems count them."""
+        return time.time_ns()
 
     def monotonic(self) -> float:
         """Return seconds that never go backwards, for measuring."""

@@ -31,6 +31,10 @@ Each class carries an exit code for the command line; each instance is one sente
     ├── LeaseError
     │   ├── LeaseHeld (50)          retryable
     │   └── StaleLease (51)         this writer was replaced
+    ├── WorkspaceError
+    │   ├── UnsafeWorkspace (80)    the directory must not be a workspace
+    │   ├── UnsafeName (81)         a tree that would write outside its root
+    │   └── RestoreIncomplete (82)  the files are not all as the checkpoint says
     └── DamageError
         ├── DamagedObject (60)
         ├── MissingObject (61)
@@ -215,6 +219,34 @@ class StaleLease(LeaseError):
 
     exit_code = 51
     default_hint = "Stop this process. Its successor continues from the journal's head."
+
+
+class WorkspaceError(MulliganError):
+    """The files of a session cannot be captured or restored as asked."""
+
+
+class UnsafeWorkspace(WorkspaceError):
+    """The directory is one that must not be a workspace unless that is forced."""
+
+    exit_code = 80
+    default_hint = "Choose the directory of one project, or force it if you are sure."
+
+
+class UnsafeName(WorkspaceError):
+    """A tree holds a name that would lead out of the workspace."""
+
+    exit_code = 81
+    default_hint = "Nothing was written. The tree did not come from a capture; do not trust it."
+
+
+class RestoreIncomplete(WorkspaceError):
+    """After a restore the files are not all what the checkpoint says."""
+
+    exit_code = 82
+    default_hint = (
+        "What was there before is kept in the safety checkpoint. "
+        "Make the named paths writable, then restore again or undo."
+    )
 
 
 class DamageError(MulliganError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +63,8 @@ def parse_format(data: bytes, directory: Path) -> Format:
         found = msgspec.json.decode(data, type=Format)
     except msgspec.DecodeError as error:
         raise UnknownFormat(f"The FORMAT file of {directory} says more: {error}.") from error
+    if not re.fullmatch("[0-9a-f]{32}", found.id):
+        raise NotAStore(f"The FORMAT file of {directory} holds no id of a store.")
     if found.features:
         raise UnknownFormat(
             f"The store at {directory} uses features this version does not know: "
@@ -79,7 +83,7 @@ def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach =
         _refuse_strangers(directory)
         for made in (directory, *(directory / part for part in PARTS)):
             made.mkdir(mode=0o700, parents=made == directory, exist_ok=True)
-        (directory / ".gitignore").write_text("*\n")
+        _write(directory / ".gitignore", b"*\n")
         reach(CrashPoint.STORE_DIRECTORY_MADE)
         identity = new_journal(directory / "journal")
         reach(CrashPoint.STORE_JOURNAL_MADE)
@@ -99,14 +103,9 @@ def _refuse_strangers(directory: Path) -> None:
 
 
 def _link_format(directory: Path, content: Format) -> None:
-    draft = directory / "tmp" / f"FORMAT.{os.getpid()}"
+    draft = directory / "tmp" / f"FORMAT.{os.getpid()}.{threading.get_ident()}"
     data = msgspec.json.format(msgspec.json.encode(content)) + b"\n"
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(handle, data)
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    _write(draft, data)
     try:
         os.link(draft, directory / FORMAT)
     except FileExistsError:
@@ -115,6 +114,15 @@ def _link_format(directory: Path, content: Format) -> None:
         draft.unlink()
     for synced in (directory, directory.parent):
         _sync_directory(synced)
+
+
+def _write(file: Path, data: bytes) -> None:
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(handle, data)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _sync_directory(directory: Path) -> None:

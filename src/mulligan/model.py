@@ -21,6 +21,7 @@ class ObjectKind:
     """What an object is; the first byte that its digest covers."""
 
     VALUE = 1
+    CHUNK = 2
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -101,6 +102,22 @@ class Environment(msgspec.Struct, frozen=True):
     git_head: str | None = None
 
 
+class LeftOut(msgspec.Struct, frozen=True, order=True):
+    """A path that a checkpoint does not hold, and why."""
+
+    path: str
+    rule: str
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """What of a workspace a checkpoint holds, and everything it does not."""
+
+    files: int
+    directories: int
+    bytes: int
+    left_out: tuple[LeftOut, ...]
+
+
 class Checkpoint(msgspec.Struct, frozen=True):
     """A named position in a session's journal."""
 
@@ -118,6 +135,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     format: int
     schema: int
     cost: Cost
+    safety: bool = False
 
 
 class Point(msgspec.Struct, frozen=True):

@@ -108,11 +108,28 @@ class KeyedView:
                 found.append((key.hex(), number, seq))
         return found
 
+    def labels(self, number: int) -> list[tuple[str, int]]:
+        """Return (label, seq) of the session's own labelled checkpoints."""
+        start, stop = _NUMBER.pack(number), _NUMBER.pack(number + 1)
+        keys = [
+            key[_NUMBER.size :]
+            for key, value in self._reader.scan("labels", start, stop)
+            if _opened("labels", key, value) == b""
+        ]
+        split = -_LENGTH.size
+        return [(k[: split - 1].decode(), _LENGTH.unpack(k[split:])[0]) for k in keys]
+
+    def names(self) -> dict[str, int]:
+        """Return the numbers of all sessions by their names."""
+        found = self._reader.scan("names", b"", None)
+        return {k.decode(): _NUMBER.unpack(_opened("names", k, v))[0] for k, v in found}
+
     def labelled(self, number: int, label: str) -> list[int]:
         """Return the seqs of the session's own checkpoints that carry the label."""
         prefix = _label_key(number, label)
         found = self._reader.scan("labels", prefix, prefix + b"\xff" * 9)
-        return [_LENGTH.unpack(key[len(prefix) :])[0] for key, _ in found]
+        keys = [key for key, value in found if _opened("labels", key, value) == b""]
+        return [_LENGTH.unpack(key[len(prefix) :])[0] for key in keys]
 
     def keyframe(self, number: int, seq: int) -> tuple[int, Digest] | None:
         """Return the nearest keyframe at or before ``seq``."""

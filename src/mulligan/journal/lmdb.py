@@ -44,6 +44,9 @@ class _Environment:
             self.tables = {name: self._table(name) for name in TABLES}
             if not read_only:
                 self.env.reader_check()
+        except lmdb.Error as error:
+            self.env.close()
+            raise _translation(error, f"the journal in {directory}") from error
         except BaseException:
             self.env.close()
             raise
@@ -145,7 +148,7 @@ class _Write:
         try:
             self._txn.commit()
         except lmdb.Error as failure:
-            raise _translation(failure, "the journal") from failure
+            raise _commit_failure(failure, self._shared.env.path()) from failure
         self._reach(CrashPoint.JOURNAL_COMMITTED)
 
     def _reach_or_abort(self, point: CrashPoint) -> None:
@@ -280,6 +283,7 @@ def _check_length(env: lmdb.Environment, directory: Path) -> None:
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NEARLY_NOTHING = 1024  # blocks
 
 
 @contextmanager
@@ -304,6 +308,13 @@ def _translation(error: Exception, what: str) -> Exception:
     if isinstance(error, lmdb.Error):
         return DamagedJournal(f"It was not possible to read or write {what}: {error}.")
     return error
+
+
+def _commit_failure(error: lmdb.Error, directory: str) -> Exception:
+    # LMDB calls a write that was cut short, as happens when a disk fills up, an I/O error.
+    if os.strerror(errno.EIO) in str(error) and os.statvfs(directory).f_bavail < _NEARLY_NOTHING:
+        return DiskFull("There is no space left to write the journal.")
+    return _translation(error, "the journal")
 
 
 def _error_number(error: Exception) -> int | None:

@@ -53,6 +53,14 @@ class View(Protocol):
         """Return (id, session number, seq) of every checkpoint whose id starts so."""
         ...
 
+    def labels(self, number: int) -> list[tuple[str, int]]:
+        """Return (label, seq) of the session's own labelled checkpoints."""
+        ...
+
+    def names(self) -> dict[str, int]:
+        """Return the numbers of all sessions by their names."""
+        ...
+
     def labelled(self, number: int, label: str) -> list[int]:
         """Return the seqs of the session's own checkpoints that carry the label."""
         ...

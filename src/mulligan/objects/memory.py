@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from threading import Lock
 
 from mulligan import codec
@@ -28,6 +29,10 @@ class MemoryObjects:
     def has(self, digest: Digest) -> bool:
         """Whether the object is in the store."""
         return digest in self._contents
+
+    def in_order(self, digests: Iterable[Digest]) -> list[Digest]:
+        """Return the digests; here any order is as good."""
+        return sorted(digests, key=lambda digest: digest not in self._contents)
 
     def get(self, kind: int, digest: Digest) -> bytes:
         """Return the object's bytes; see ``Objects.get``."""

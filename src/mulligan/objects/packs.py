@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from mulligan import codec
 from mulligan.errors import (
@@ -26,18 +30,34 @@ from mulligan.objects.writer import OwnPack, PackWriter, list_packs
 FRAME_TARGET = 1 << 20
 """Small objects share a frame up to this many bytes; a larger object stands alone."""
 
+MAX_SEALED = 3
+"""How many full frames may wait for their compression; more would only use memory."""
+
 PACK_LIMIT = 512 << 20
 """A pack that has reached this many bytes is not appended to any more."""
 
 
-class _Handles:
+_Objects = dict[Digest, tuple[int, bytes]]
+
+
+class Handles:
     """The open files and locks of one process."""
 
     def __init__(self, reader: PackReader, writer: PackWriter | None) -> None:
         self.reader = reader
         self.writer = writer
 
+        self._compressors: ThreadPoolExecutor | None = None
+
+    def compress(self, job: Callable[..., bytes], *arguments: object) -> Future[bytes]:
+        """Run a job on another core; the thread is only made when there is one to run."""
+        if self._compressors is None:
+            self._compressors = ThreadPoolExecutor(1, "mulligan-compress")
+        return self._compressors.submit(job, *arguments)
+
     def close(self) -> None:
+        if self._compressors is not None:
+            self._compressors.shutdown()
         if self.writer is not None:
             self.writer.close()
         self.reader.close()
@@ -74,7 +94,7 @@ class PackObjects:
         self._read_only = read_only
         self._limit = pack_limit
         self._closed = False
-        self._by_process: dict[int, _Handles] = {}
+        self._by_process: dict[int, Handles] = {}
 
     def bundle(self) -> PackBundle:
         """Begin a bundle of new objects; it belongs to one thread of this process."""
@@ -90,6 +110,14 @@ class PackObjects:
         if location is None:
             raise MissingObject(f"Object {digest.hex()} is not in the store.")
         return self.handles().reader.read(kind, digest, location)
+
+    def in_order(self, digests: Iterable[Digest]) -> list[Digest]:
+        """Return the digests in the order in which they lie in the packs."""
+        return sorted(digests, key=self._place)
+
+    def _place(self, digest: Digest) -> tuple[float, int, int]:
+        found = self.locate(digest)
+        return (found.pack, found.offset, found.slot) if found else (math.inf, 0, 0)
 
     def close(self) -> None:
         """Release files and locks. Idempotent."""
@@ -133,13 +161,13 @@ class PackObjects:
             raise DamagedPack(f"Pack {path} is damaged at offset 0: {error}.") from error
         return scan_pack(file, number, self._store_id, end, bodies=bodies)
 
-    def handles(self) -> _Handles:
+    def handles(self) -> Handles:
         """Return the files and locks of this process, anew after a fork."""
         if self._closed:
             raise StoreClosed(f"The object store in {self.directory} was closed.")
         return self._by_process.get(os.getpid()) or self._after_fork()
 
-    def _after_fork(self) -> _Handles:
+    def _after_fork(self) -> Handles:
         # A lock of the parent may have been copied while held, so there is none to take here:
         # dict.setdefault and dict.pop are atomic, and that is enough.
         pid = os.getpid()
@@ -148,7 +176,7 @@ class PackObjects:
             writer = PackWriter(
                 self.directory, self._store_id, self._committed, self.reach, self._limit
             )
-        handles = self._by_process.setdefault(pid, _Handles(PackReader(self.directory), writer))
+        handles = self._by_process.setdefault(pid, Handles(PackReader(self.directory), writer))
         for other in [key for key in self._by_process if key != pid]:
             inherited = self._by_process.pop(other, None)
             if inherited is not None:
@@ -156,14 +184,22 @@ class PackObjects:
         return handles
 
 
+class _Sealed(NamedTuple):
+    """A full frame whose bytes are being made."""
+
+    objects: _Objects
+    frame: Future[bytes]
+
+
 class PackBundle:
     """New objects on their way into packs; implements ``Bundle``."""
 
-    def __init__(self, store: PackObjects, handles: _Handles) -> None:
+    def __init__(self, store: PackObjects, handles: Handles) -> None:
         self._store = store
         self._handles = handles
         self._pending: dict[Digest, tuple[int, bytes]] = {}
         self._pending_size = 0
+        self._sealed: deque[_Sealed] = deque()
         self._written: dict[Digest, Location] = {}
         self._packs: dict[int, tuple[OwnPack, int]] = {}
         self._size = 0
@@ -177,24 +213,24 @@ class PackBundle:
             )
         self._check_process()
         digest = codec.digest(kind, data)
-        if digest in self._pending or digest in self._written or self._store.has(digest):
+        if digest in self._written or self._held(digest) or self._store.has(digest):
             return digest
         cost = len(data) + ENTRY_SIZE
         if self._pending and self._pending_size + cost > FRAME_TARGET:
-            self._write_frame()
+            self._seal()
         self._pending[digest] = (kind, bytes(data))
         self._pending_size += cost
         if self._pending_size >= FRAME_TARGET:
-            self._write_frame()
+            self._seal()
         return digest
 
     def get(self, kind: int, digest: Digest) -> bytes:
         """Return an object of this bundle, or else of the store."""
-        pending = self._pending.get(digest)
-        if pending is not None:
-            if pending[0] != kind:
-                raise DamagedObject(f"Object {digest.hex()} is of kind {pending[0]}, not {kind}.")
-            return pending[1]
+        held = self._held(digest)
+        if held is not None:
+            if held[0] != kind:
+                raise DamagedObject(f"Object {digest.hex()} is of kind {held[0]}, not {kind}.")
+            return held[1]
         location = self._written.get(digest)
         if location is not None:
             return self._store.handles().reader.read(kind, digest, location)
@@ -203,8 +239,11 @@ class PackBundle:
     def flush(self) -> Flushed:
         """Make everything put so far durable and say where it lies; idempotent."""
         self._check_process()
+        while self._sealed:
+            self._write_sealed()
         if self._pending:
-            self._write_frame()
+            self._write(self._pending, encode_frame(_listed(self._pending)))
+            self._pending, self._pending_size = {}, 0
         for pack, end in self._packs.values():
             pack.sync(end)
         if self._packs:
@@ -219,14 +258,41 @@ class PackBundle:
                 hint="Begin a new bundle after a fork.",
             )
 
-    def _write_frame(self) -> None:
-        if self._handles.writer is None:
-            raise ReadOnlyStore(f"{self._store.directory} was opened for reading only.")
-        objects = [(kind, digest, data) for digest, (kind, data) in self._pending.items()]
-        frame = encode_frame(objects)
-        pack, offset = self._handles.writer.append(frame)
-        for slot, (_, digest, _) in enumerate(objects):
+    def _held(self, digest: Digest) -> tuple[int, bytes] | None:
+        """Return an object that is not written yet."""
+        found = self._pending.get(digest)
+        if found is None:
+            for sealed in self._sealed:
+                found = found or sealed.objects.get(digest)
+        return found
+
+    def _seal(self) -> None:
+        """Have the full frame compressed on another core while this one goes on reading."""
+        self._check_writable()
+        future = self._handles.compress(encode_frame, _listed(self._pending))
+        self._sealed.append(_Sealed(self._pending, future))
+        self._pending, self._pending_size = {}, 0
+        if len(self._sealed) > MAX_SEALED:
+            self._write_sealed()
+
+    def _write_sealed(self) -> None:
+        """Write the oldest sealed frame; it stays sealed, to be tried again, when that fails."""
+        oldest = self._sealed[0]
+        self._write(oldest.objects, oldest.frame.result())
+        self._sealed.popleft()
+
+    def _write(self, objects: _Objects, frame: bytes) -> None:
+        pack, offset = self._check_writable().append(frame)
+        for slot, digest in enumerate(objects):
             self._written[digest] = Location(pack.number, offset, len(frame), slot)
         self._packs[pack.number] = (pack, offset + len(frame))
         self._size += len(frame)
-        self._pending, self._pending_size = {}, 0
+
+    def _check_writable(self) -> PackWriter:
+        if self._handles.writer is None:
+            raise ReadOnlyStore(f"{self._store.directory} was opened for reading only.")
+        return self._handles.writer
+
+
+def _listed(objects: _Objects) -> list[tuple[int, Digest, bytes]]:
+    return [(kind, digest, data) for digest, (kind, data) in objects.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -61,6 +61,13 @@ class Objects(Protocol):
 
     def has(self, digest: Digest) -> bool:
         """Whether the object is in the store (its bytes are not read)."""
+        ...
+
+    def in_order(self, digests: Iterable[Digest]) -> list[Digest]:
+        """Return the digests in the order in which reading them is cheapest.
+
+        Those that the store does not have come last.
+        """
         ...
 
     def get(self, kind: int, digest: Digest) -> bytes:

@@ -61,6 +61,10 @@ def ask_extend(path: Path, values: list[Any]) -> Ask:
 
 def ask_delete(path: Path, expected: Any) -> Ask:
     """Delete a value, if it is the expected one."""
+    if not path:
+        raise InvalidPath(
+            "The root of the state cannot be deleted.", hint='Empty it with set("", {}).'
+        )
 
     def changes(document: Document) -> Iterable[Change]:
         return [(DELETE, {"path": _place(document, path, expected)})]
@@ -75,5 +79,6 @@ def _place(document: Document, path: Path, expected: Any) -> list[str | int]:
         present = document.find((*STATE, *place))
         if not same(present, expected):
             shown = "nothing" if present is MISSING else repr(document.plain(present))[:80]
-            raise Conflict(f"The value at {format_path(path)!r} is {shown}, not the expected one.")
+            wanted = "nothing was expected" if expected is MISSING else "another one was expected"
+            raise Conflict(f"At {format_path(path)!r} there is {shown}, but {wanted}.")
     return place

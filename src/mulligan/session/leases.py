@@ -49,13 +49,15 @@ def is_dead(holder: str) -> bool:
 
 
 def _started(pid: int) -> int | None:
-    """Return when a process began, in ticks since boot, or None if there is none."""
+    """Return when a process began, in ticks since boot, or None if it runs no longer."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     # The command's name, in parentheses, may hold spaces; fields are counted from after it.
-    return int(stat.rpartition(")")[2].split()[19])
+    fields = stat.rpartition(")")[2].split()
+    # A process that was killed and not yet waited for still has an entry, as a zombie.
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def renew(txn: Txn, session: SessionRecord, lease: Lease, *, now: datetime, ttl: float) -> Lease:

@@ -32,7 +32,7 @@ from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
 from mulligan.state.events import FORKED, STATE
 from mulligan.state.history import document_at
-from mulligan.state.values import PathLike, parse_path
+from mulligan.state.values import PathLike, freeze, parse_path
 from mulligan.timeline.checkpoints import (
     checkpoint_change,
     environment_value,
@@ -140,6 +140,8 @@ class Session:
         check_name(kind, "checkpoint kind")
         if label is not None:
             check_name(label, "label")
+        if note is not None:
+            note = freeze(note, ("note",))
         events = self._writer.commit(lambda work: self._add_checkpoint(work, kind, note, label))
         return read_checkpoint(self._engine, events[-1])
 
@@ -285,7 +287,9 @@ class Session:
             number = self._number(view, point.session)
             return document_at(view, number, point.seq, self._engine.load)
 
-    def _add_checkpoint(self, work: Work, kind: str, note: str | None, label: str | None) -> None:
+    def _add_checkpoint(
+        self, work: Work, kind: str, note: str | None, label: str | None, safety: bool = False
+    ) -> None:
         started = self._engine.clock.monotonic()
         environment = settle_root(environment_value(self._surroundings.capture()), work.put)
         seq = work.seq + 1
@@ -301,6 +305,7 @@ class Session:
             environment=environment,
             ms=round(ms, 3),
             size=size,
+            safety=safety,
         )
         work.labels[work.add(change)] = label
 
@@ -311,7 +316,7 @@ class Session:
         def plan(work: Work) -> None:
             place, only, target = choose(work)
             note = f"before {mode} to #{place.seq} of {place.session}"
-            self._add_checkpoint(work, "pre_operation", note, None)
+            self._add_checkpoint(work, "pre_operation", note, None, safety=True)
             work.add(restore_change(work.document, target, place, only, mode))
             chosen[:] = [(place, only, target)]
 

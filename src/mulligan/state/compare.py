@@ -45,7 +45,7 @@ def derive(document: Document, before: Any, after: Any, path: Path) -> Iterator[
         return
     old, new = _resolved(document, before), _resolved(document, after)
     if nodes.is_map(old) and nodes.is_map(new):
-        for key, one, other in _differing_entries(document, old, new):
+        for key, one, other in differing_entries(document, old, new):
             yield from derive(document, one, other, (*path, key))
     elif nodes.is_list(old) and nodes.is_list(new):
         yield from _derive_list(document, old, new, path)
@@ -60,11 +60,12 @@ def _resolved(document: Document, value: Any) -> Any:
 
 
 def _map_differences(document: Document, old: Any, new: Any, path: Path) -> Iterator[Difference]:
-    for key, one, other in _differing_entries(document, old, new):
+    for key, one, other in differing_entries(document, old, new):
         yield from differences(document, one, other, (*path, key))
 
 
-def _differing_entries(document: Document, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
+def differing_entries(document: Document, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
+    """Return the keys of two resolved dicts whose values differ, with both, in order."""
     return sorted(_entries_apart(document, old, new), key=lambda entry: entry[0])
 
 

@@ -33,24 +33,33 @@ Change = tuple[str, dict[str, Any]]
 def draft(change: Change, put: Put) -> Draft:
     """Return the draft of a change; large values of its payload become objects."""
     kind, payload = change
-    parts = {key: msgspec.Raw(settle(value, put)) for key, value in payload.items()}
+    # A path is read on every replay, so it stays inside the event whatever its length.
+    parts = {
+        key: value if key == "path" else msgspec.Raw(settle(value, put))
+        for key, value in payload.items()
+    }
     return Draft(kind, codec.encode(parts))
 
 
 def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:
     """Return the document after the event of that kind and payload."""
-    if kind == SET:
-        return document.set((*STATE, *payload["path"]), payload["value"])
-    if kind == APPEND:
-        values = document.resolved(payload["values"])
-        return document.extend((*STATE, *payload["path"]), document.items(values))
-    if kind == DELETE:
-        return document.delete((*STATE, *payload["path"]))
+    if kind in (SET, APPEND, DELETE):
+        state = document.with_root(document.find(STATE))
+        return document.set(STATE, _changed(state, kind, payload).root)
     if kind == RESTORED:
         return _walked(_restored(document, payload["changes"]), payload["mode"], seq)
     if kind == FORKED:
         return document.set(("undo",), []).set(("redo",), [])
     return document
+
+
+def _changed(state: Document, kind: str, payload: Any) -> Document:
+    path = tuple(payload["path"])
+    if kind == SET:
+        return state.set(path, payload["value"])
+    if kind == APPEND:
+        return state.extend(path, state.items(state.resolved(payload["values"])))
+    return state.delete(path)
 
 
 def _restored(document: Document, changes: Any) -> Document:

@@ -27,12 +27,14 @@ def parse_path(path: PathLike) -> Path:
 
     The empty string is the root; a key that is empty can only be named in a tuple.
     """
-    if isinstance(path, str):
-        return _parse_text(path) if path else ()
-    parts = tuple(path)
+    parts = tuple(path) if not isinstance(path, str) else _parse_text(path) if path else ()
+    if len(parts) > MAX_DEPTH:
+        raise InvalidPath(f"A path of {len(parts)} parts is too long; {MAX_DEPTH} are allowed.")
     for part in parts:
         if isinstance(part, bool) or not isinstance(part, str | int):
             raise InvalidPath(f"A path is made of strings and integers, not {part!r}.")
+        if isinstance(part, str):
+            _check_key(part)
     return parts
 
 
@@ -68,6 +70,15 @@ def _parse_text(path: str) -> Path:
     if "~" not in path:
         return tuple(parts)
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
+
+
+def _check_key(key: str) -> None:
+    if len(key) > MAX_KEY:
+        raise InvalidPath(f"A part of the path has {len(key)} characters; {MAX_KEY} are allowed.")
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidPath(f"A part of the path is not valid Unicode: {key!r}.") from error
 
 
 def _frozen_dict(value: dict[Any, Any], path: Path) -> dict[str, Any]:

@@ -31,9 +31,10 @@ def checkpoint_change(
     environment: Digest,
     ms: float,
     size: int,
+    safety: bool = False,
 ) -> Change:
-    """Return the event that records a checkpoint."""
-    payload = {
+    """Return the event that records a checkpoint; ``safety`` marks one taken by a restore."""
+    payload: dict[str, Any] = {
         "kind": kind,
         "label": label,
         "note": note,
@@ -45,7 +46,12 @@ def checkpoint_change(
         "ms": ms,
         "bytes": size,
     }
-    return CHECKPOINT, payload
+    return CHECKPOINT, payload | ({"safety": True} if safety else {})
+
+
+def is_safety(event: Event) -> bool:
+    """Whether a checkpoint was taken by a restore, to keep what was there before it."""
+    return bool(event.payload.get("safety"))
 
 
 def read_checkpoint(engine: Engine, event: Event) -> Checkpoint:
@@ -68,6 +74,7 @@ def read_checkpoint(engine: Engine, event: Event) -> Checkpoint:
         format=payload["format"],
         schema=payload["schema"],
         cost=Cost(payload["ms"], payload["bytes"]),
+        safety=is_safety(event),
     )
 
 

@@ -1,20 +1,21 @@
 """Points: every way of naming a place on a timeline, and finding it.
 
 A point is a checkpoint id or a unique prefix of one, a label, ``@latest``, any of these with
-``~N`` (N checkpoints earlier), ``#SEQ``, or a time: ISO 8601 or ``10m ago``. With
+``~N`` (N checkpoints earlier), ``#SEQ``, or a time: ISO 8601 or ``10m ago``. ``@latest`` and ``~N``
+pass over safety checkpoints, so that a restore to ``@latest`` can be repeated. With
 ``SESSION:`` in front it is looked up in that session.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from mulligan.engine import Engine
 from mulligan.errors import AmbiguousPoint, UnknownPoint, UnknownSession
 from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Checkpoint, Event, Point, SessionRecord
-from mulligan.timeline.checkpoints import event_at, read_checkpoint
+from mulligan.timeline.checkpoints import event_at, is_safety, read_checkpoint
 
 PointLike = Point | Checkpoint | Event | str | int | datetime
 """Everything that can be given where a point is wanted."""
@@ -22,8 +23,9 @@ PointLike = Point | Checkpoint | Event | str | int | datetime
 MIN_PREFIX = 4
 """The shortest prefix of a checkpoint id that is looked up."""
 
+_DIGITS = 20
 _HEX = re.compile(rf"[0-9a-fA-F]{{{MIN_PREFIX},{ID_SIZE * 2}}}")
-_BACK = re.compile(r"(.+)~(\d+)")
+_BACK = re.compile(rf"(.+)~(\d{{1,{_DIGITS}}})")
 _AGO = re.compile(r"((?:\d+(?:\.\d+)?[smhdw])+)(?:\s+ago)", re.IGNORECASE)
 _UNIT = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -41,36 +43,41 @@ class Points:
     def find(self, point: PointLike) -> Point:
         """Return the place; raises ``UnknownPoint`` or ``AmbiguousPoint`` with the candidates."""
         if isinstance(point, Point):
-            return point
+            return self._existing(point)
         if isinstance(point, Checkpoint):
-            return Point(point.session, point.seq, point.id)
+            return self._existing(Point(point.session, point.seq, point.id))
         if isinstance(point, Event):
-            return Point(point.session, point.seq)
+            return self._existing(Point(point.session, point.seq))
         if isinstance(point, datetime):
             return self._at_time(point, point.isoformat())
         if isinstance(point, int):
             return self._at_seq(point)
         return self._parse(point.strip())
 
+    def _existing(self, point: Point) -> Point:
+        """Return the place if there is such a session with such an event."""
+        Points(self._engine, self._view, self._record(point.session))._at_seq(point.seq)
+        return point
+
     def _parse(self, text: str) -> Point:
+        if back := _BACK.fullmatch(text):
+            return self._back(self._parse(back[1]), int(back[2]), text)
         if text.startswith("#"):
             return self._at_number(text)
         if text == "@latest":
             return self._latest()
         if labelled := self._labelled(text):
             return labelled
-        if back := _BACK.fullmatch(text):
-            return self._back(self._parse(back[1]), int(back[2]), text)
         for attempt in (self._by_id, self._ago, self._iso, self._elsewhere):
             if found := attempt(text):
                 return found
         raise UnknownPoint(
             f"{text!r} names no place on the timeline of session {self._session.name!r}"
-            f"{self._known()}."
+            f"{self._known()}"
         )
 
     def _at_number(self, text: str) -> Point:
-        if not text[1:].isdecimal():
+        if not text[1:].isdecimal() or len(text) > _DIGITS:
             raise UnknownPoint(f"{text!r} is not a sequence number; write for example #12.")
         return self._at_seq(int(text[1:]))
 
@@ -82,7 +89,7 @@ class Points:
         return Point(self._session.name, seq)
 
     def _latest(self) -> Point:
-        found = self._view.checkpoint_before(self._session.number, self._head.seq)
+        found = self._taken_before(self._session.number, self._head.seq)
         if found is None:
             raise UnknownPoint(
                 f"Session {self._session.name!r} has no checkpoint yet.",
@@ -107,16 +114,19 @@ class Points:
 
     def _back(self, point: Point, steps: int, text: str) -> Point:
         session = self._record(point.session)
-        found = self._view.checkpoint_before(session.number, point.seq)
-        if found and found[0] != point.seq and steps > 0:
-            steps -= 1
+        place: tuple[int, str | None] | None = (point.seq, point.checkpoint)
         for _ in range(steps):
-            if found is None:
-                break
-            found = self._view.checkpoint_before(session.number, found[0] - 1)
-        if found is None:
-            raise UnknownPoint(f"{text!r} goes back past the first checkpoint{self._known()}.")
-        return Point(point.session, *found)
+            place = self._taken_before(session.number, place[0] - 1) if place else None
+        if place is None:
+            raise UnknownPoint(f"{text!r} goes back past the first checkpoint{self._known()}")
+        return Point(point.session, *place)
+
+    def _taken_before(self, number: int, seq: int) -> tuple[int, str] | None:
+        """Return the newest checkpoint at or before ``seq`` that somebody asked for."""
+        found = self._view.checkpoint_before(number, seq)
+        while found is not None and is_safety(event_at(self._view, number, found[0])):
+            found = self._view.checkpoint_before(number, found[0] - 1)
+        return found
 
     def _by_id(self, text: str) -> Point | None:
         if not _HEX.fullmatch(text):
@@ -138,7 +148,11 @@ class Points:
         if match is None:
             return None
         seconds = sum(float(n) * _SECONDS[unit.lower()] for n, unit in _UNIT.findall(match[1]))
-        return self._at_time(self._engine.clock.now() - timedelta(seconds=seconds), text)
+        try:
+            moment = self._engine.clock.now() - timedelta(seconds=seconds)
+        except OverflowError:
+            moment = datetime.min.replace(tzinfo=UTC)
+        return self._at_time(moment, text)
 
     def _iso(self, text: str) -> Point | None:
         if len(text) < len("2026-01-01"):
@@ -151,10 +165,11 @@ class Points:
 
     def _at_time(self, moment: datetime, text: str) -> Point:
         """Return the last event at or before a time; without an offset it is local time."""
+        moment = _aware(moment)
         low, high = 0, self._head.seq
         while low < high:
             middle = (low + high + 1) // 2
-            if event_at(self._view, self._session.number, middle).time <= moment.astimezone():
+            if event_at(self._view, self._session.number, middle).time <= moment:
                 low = middle
             else:
                 high = middle - 1
@@ -183,7 +198,7 @@ class Points:
     def _known(self) -> str:
         recent = self._view.checkpoint_before(self._session.number, self._head.seq)
         if recent is None:
-            return f", which has events #1 to #{self._head.seq} and no checkpoints"
+            return f", which has events #1 to #{self._head.seq} and no checkpoints."
         places = self._view.checkpoints(self._session.number, 1, self._head.seq)[-5:]
         return "; the latest checkpoints are:" + self._listing(
             [(self._session, seq) for seq, _ in reversed(places)]
@@ -199,3 +214,11 @@ class Points:
         found = read_checkpoint(self._engine, event_at(self._view, session.number, seq))
         words = [found.id[:12], f"{session.name} #{seq}", found.time.isoformat(" ", "seconds")]
         return "  ".join(words + [word for word in (found.kind, found.label, found.note) if word])
+
+
+def _aware(moment: datetime) -> datetime:
+    """Return a time with an offset; the ends of the calendar have no local time."""
+    try:
+        return moment.astimezone()
+    except (OverflowError, ValueError):
+        return moment.replace(tzinfo=UTC)

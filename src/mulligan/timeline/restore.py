@@ -17,8 +17,7 @@ def restore_change(
     now: Document, target: Document, point: Point, only: Sequence[Path] | None, mode: str
 ) -> Change:
     """Return the change that brings the target's state back, or the named parts of it."""
-    paths = [()] if only is None else outermost(only)
-    changes = [entry for path in paths if (entry := _entry(now, target, path)) is not None]
+    changes = _changes(now, target, only, strict=mode == "restore")
     payload = {
         "mode": mode,
         "session": point.session,
@@ -27,6 +26,19 @@ def restore_change(
         "changes": nodes.build_list(changes),
     }
     return RESTORED, payload
+
+
+def _changes(
+    now: Document, target: Document, only: Sequence[Path] | None, *, strict: bool
+) -> list[list[Any]]:
+    """Return what is to be set and deleted; with ``strict`` a part must be on one side."""
+    if only is None:
+        return [[[], target.find(STATE)]]
+    for path in only:
+        if strict and _entry(now, target, path) is None:
+            raise nothing_at(path)
+    paths = outermost([_well_defined(now, target, path) for path in only])
+    return [entry for path in paths if (entry := _entry(now, target, path)) is not None]
 
 
 def last_walk(document: Document, mode: str) -> int:
@@ -62,4 +74,24 @@ def _entry(now: Document, target: Document, path: Path) -> list[Any] | None:
         return [list(path), wanted]
     if present is not MISSING:
         return [list(path)]
-    raise nothing_at(path)
+    return None
+
+
+def _well_defined(now: Document, target: Document, path: Path) -> Path:
+    """Return the path, or the part of it that has to be restored as a whole.
+
+    Where something else stands in the way now, and where a list has not the same item on both
+    sides, only the whole value can be put back.
+    """
+    for length in range(len(path)):
+        holder = now.find((*STATE, *path[:length]))
+        if holder is MISSING:
+            return path
+        node = now.resolved(holder)
+        if nodes.is_map(node):
+            continue
+        step = (*STATE, *path[: length + 1])
+        both = now.find(step) is not MISSING and target.find(step) is not MISSING
+        if not (nodes.is_list(node) and both):
+            return path[:length]
+    return path

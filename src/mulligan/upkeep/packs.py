@@ -27,13 +27,24 @@ class PackCheck:
 
     def check(self, progress: Callable[[str], None]) -> None:
         """Check all packs, then every index entry that no pack has answered for."""
-        lengths = self._view.packs()
-        for number in sorted({*lengths, *self._objects.numbers()}):
-            progress(f"pack {number:08x}")
-            self._pack(number, lengths.get(number, 0))
-        entries = sum(1 for _ in self._view.locations())
-        if entries != self._indexed:
-            self._blame_entries(lengths)
+        lengths = self._lengths()
+        try:
+            for number in sorted({*lengths, *self._objects.numbers()}):
+                progress(f"pack {number:08x}")
+                self._pack(number, lengths.get(number, 0))
+            entries = sum(1 for _ in self._view.locations())
+            if entries != self._indexed:
+                self._blame_entries(lengths)
+        except MulliganError as error:
+            self._findings.blame("journal", "table 'objects'", error)
+
+    def _lengths(self) -> dict[int, int]:
+        """Return the acknowledged lengths, or the files' where the journal cannot tell."""
+        try:
+            return self._view.packs()
+        except MulliganError as error:
+            self._findings.blame("journal", "table 'packs'", error)
+            return {number: self._objects.size(number) for number in self._objects.numbers()}
 
     def _pack(self, number: int, length: int) -> None:
         self.packs += 1

@@ -83,8 +83,14 @@ class SessionCheck:
         self._base = record.origin.seq if record.origin else 0
         self._keyframes: dict[int, Digest] = {}
         self._checkpoints: list[tuple[int, str]] = []
+        self._labels: set[tuple[str, int]] = set()
         self._actors: set[str] = set()
         self.events = 0
+
+    @property
+    def ids(self) -> set[str]:
+        """The ids of the session's own checkpoints."""
+        return {identity for _, identity in self._checkpoints}
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -175,6 +181,8 @@ class SessionCheck:
         except (MulliganError, KeyError, TypeError, ValueError) as error:
             self._blame("journal", place, f"its record cannot be read: {error}")
             return
+        if found.label:
+            self._labels.add((found.label, event.seq))
         if found.label and event.seq not in self._view.labelled(self._record.number, found.label):
             self._blame("index", place, f"its label {found.label!r} does not lead to it")
         if found.keyframe != self._keyframes.get(event.seq):
@@ -208,7 +216,16 @@ class SessionCheck:
 
     def _indexes(self) -> None:
         number = self._record.number
-        listed = self._view.checkpoints(number, self._base + 1, self._view.head(number).seq)
+        head = self._view.head(number)
+        if head.checkpoint != self._view.checkpoint_before(number, head.seq):
+            self._blame("index", "head", "it does not hold the newest checkpoint")
+        keyframe = self._view.keyframe(number, head.seq)
+        if head.keyframe != (keyframe[0] if keyframe else 0):
+            self._blame("index", "head", "it does not hold the newest keyframe")
+        for label, seq in self._view.labels(number):
+            if (label, seq) not in self._labels:
+                self._blame("index", f"label {label!r}", f"checkpoint #{seq} does not carry it")
+        listed = self._view.checkpoints(number, self._base + 1, head.seq)
         for seq, identity in sorted(set(listed) ^ set(self._checkpoints)):
             state = "listed but not recorded" if (seq, identity) in listed else "not listed"
             self._blame("index", f"checkpoint #{seq}", f"{identity} is {state}")

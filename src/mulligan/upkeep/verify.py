@@ -25,6 +25,7 @@ def verify(engine: Engine, *, full: bool, progress: Progress = lambda _: None) -
     findings = Findings()
     objects = packs = unreferenced = 0
     counts = []
+    ids: set[str] = set()
     with engine.read() as view:
         if isinstance(engine.objects, PackObjects):
             check = PackCheck(view, engine.objects, findings, full)
@@ -36,6 +37,8 @@ def verify(engine: Engine, *, full: bool, progress: Progress = lambda _: None) -
             session = SessionCheck(engine, view, record, findings, graph, full)
             session.check()
             counts.append(session.counts)
+            ids |= session.ids
+        _check_strangers(view, findings, ids)
     return Report(
         full=full,
         sessions=len(counts),
@@ -47,6 +50,20 @@ def verify(engine: Engine, *, full: bool, progress: Progress = lambda _: None) -
         unreferenced_bytes=unreferenced,
         problems=tuple(findings.problems),
     )
+
+
+def _check_strangers(view: View, findings: Findings, ids: set[str]) -> None:
+    """Name entries of store-wide indexes that lead to nothing."""
+    try:
+        for identity, _, seq in view.checkpoints_by_id(""):
+            if identity not in ids:
+                findings.blame("index", f"id {identity}", f"there is no such checkpoint at #{seq}")
+        records = {record.name: record.number for record in _records(view, findings)}
+        for name, number in view.names().items():
+            if records.get(name) != number:
+                findings.blame("index", f"name {name!r}", "there is no such session")
+    except MulliganError as error:
+        findings.blame("journal", "indexes", error)
 
 
 def _records(view: View, findings: Findings) -> list[SessionRecord]:

@@ -1,0 +1,171 @@
+"""How a command was called: which store, which session, and how to print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from mulligan import Session, Store
+
+DEFAULT_SESSION = "main"
+ACTOR = "cli"
+"""The name under which commands write, so that a person's hand is told from an agent's."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class Call:
+    """The choices that every command shares."""
+
+    store: str | None = None
+    session: str | None = None
+    json: bool = False
+    quiet: bool = False
+
+    def open_store(self) -> Store:
+        """Open the store that was named, or the nearest one upward; never make one."""
+        import mulligan
+
+        store = mulligan.open(self.store or _nearest(Path.cwd()), create=False)
+        click.get_current_context().call_on_close(store.close)
+        return store
+
+    def open_session(self, create: bool | None = None) -> Session:
+        """Open the session that was named, or the one there can be no doubt about.
+
+        ``create`` is None for commands that only read, and for those that write whether
+        ``--create`` was given.
+        """
+        from mulligan.errors import UnknownSession
+
+        store = self.open_store()
+        name = self.session or _undoubted(store, bool(create))
+        try:
+            return store.session(name, create=bool(create), actor=ACTOR)
+        except UnknownSession as error:
+            raise _unknown(store, name, error.hint, may_create=create is not None) from error
+
+    @property
+    def bare(self) -> bool:
+        """Whether a result is printed alone: in scripts, and when asked to be quiet."""
+        return self.quiet or not sys.stdout.isatty()
+
+
+class SharedOptions(click.Command):
+    """A command that takes the shared options after its name, too, where people type them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += shared_options()
+
+
+class Command(SharedOptions):
+    """One command."""
+
+
+class Group(SharedOptions, click.Group):
+    """A command of commands."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order in which they were made."""
+        return list(self.commands)
+
+
+def shared_options(environment: bool = False) -> list[click.Parameter]:
+    """Return the options of every command; only the outermost ones read the environment."""
+    store = "MULLIGAN_STORE" if environment else None
+    session = "MULLIGAN_SESSION" if environment else None
+    return [
+        _shared("--store", metavar="PATH", envvar=store, help="Use the store in this directory."),
+        _shared("-s", "--session", metavar="NAME", envvar=session, help="Use this session."),
+        _shared("--json", is_flag=True, help="Print JSON; see docs/cli-json.md."),
+        _shared("-q", "--quiet", is_flag=True, help="Print only ids, names and values."),
+    ]
+
+
+def create_option(function: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--create`` to a command that writes: without it, a mistyped name is an error."""
+    return click.option("--create", is_flag=True, help="Make the session if there is none.")(
+        function
+    )
+
+
+def example(*lines: str) -> str:
+    """Return the end of a help text that shows how it is done."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def debugging() -> bool:
+    """Whether tracebacks are wanted."""
+    return os.environ.get("MULLIGAN_DEBUG", "0") not in ("", "0")
+
+
+def colour() -> bool | None:
+    """Return False when colours are unwanted, None where the terminal decides."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def _shared(*names: str, **settings: Any) -> click.Option:
+    return click.Option(names, expose_value=False, callback=_remember, **settings)
+
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    if value and option.name:
+        setattr(context.ensure_object(Call), option.name, value)
+    return value
+
+
+def _nearest(start: Path) -> Path:
+    """Return the nearest directory upward that holds a store."""
+    from mulligan.errors import StoreNotFound
+    from mulligan.layout import NAME
+
+    for directory in (start, *start.parents):
+        if (directory / NAME).exists():
+            return directory
+    raise StoreNotFound(f"There is no store in {start} or any directory above it.")
+
+
+def _undoubted(store: Store, create: bool) -> str:
+    """Return the session that is meant when none is named."""
+    from mulligan.errors import UnknownSession
+
+    names = [session.name for session in store.sessions()]
+    if DEFAULT_SESSION in names or (create and not names):
+        return DEFAULT_SESSION
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise UnknownSession(
+            "The store has no session yet.", hint=f"`mulligan init` makes {DEFAULT_SESSION!r}."
+        )
+    raise UnknownSession(
+        f"There are several sessions and none is named {DEFAULT_SESSION!r}:{_listing(names)}",
+        hint="Choose one with -s NAME, or set MULLIGAN_SESSION.",
+    )
+
+
+def _unknown(store: Store, name: str, hint: str, *, may_create: bool) -> Exception:
+    from mulligan.errors import UnknownSession
+
+    names = [session.name for session in store.sessions()]
+    known = f"; there are:{_listing(names)}" if names else ", nor any other."
+    if may_create:
+        hint = "Check the name, or pass --create to make it."
+    return UnknownSession(f"There is no session {name!r}{known}", hint=hint)
+
+
+def _listing(names: list[str]) -> str:
+    shown = [f"\n  {name}" for name in names[:20]]
+    more = f"\n  … and {len(names) - 20} more" if len(names) > 20 else ""
+    return "".join(shown) + more

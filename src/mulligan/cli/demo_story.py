@@ -1,0 +1,301 @@
+"""The story of the demo: what is done with real processes, and the proof of each claim."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mulligan.cli.demo_agent import FORK_AT, LABEL, STEPS, TASKS, first_incomplete
+from mulligan.cli.verify import summary
+from mulligan.errors import MulliganError
+
+if TYPE_CHECKING:
+    from mulligan import Diff, Event, Report, Restored, Session, Store
+
+SESSION = "demo"
+BRANCH = "demo-rewrite"
+KILL_AT = "2.0"
+"""The step whose event, once it is seen in the journal, ends the first process."""
+
+PATIENCE = 20.0
+"""Seconds after which a process of the story is given up."""
+
+
+class Narrator(Protocol):
+    """Who tells the story while it happens."""
+
+    def chapter(self, title: str, text: str) -> None:
+        """Begin a part of the story."""
+        ...
+
+    def check(self, claim: str, holds: bool) -> None:
+        """Tell the outcome of a check."""
+        ...
+
+    def differences(self, diff: Diff) -> None:
+        """Show what differs between the branches."""
+        ...
+
+
+@dataclass
+class Facts:
+    """What happened, for programs."""
+
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    killed: dict[str, Any] = field(default_factory=dict)
+    resumed: dict[str, Any] = field(default_factory=dict)
+    restored: dict[str, Any] = field(default_factory=dict)
+    branches: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check of the story held."""
+        return bool(self.checks) and all(check["ok"] for check in self.checks)
+
+
+class Agent:
+    """An agent process and what it acknowledged."""
+
+    def __init__(self, store: Store, session: str, style: str) -> None:
+        command = [sys.executable, "-m", "mulligan.cli.demo_agent"]
+        # In a session of its own, so that Ctrl-C reaches the one who tells the story alone.
+        self._process = subprocess.Popen(
+            [*command, str(store.path), session, style],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self.epoch: int | None = None
+        self.steps: dict[str, Any] = {}
+
+    def kill(self) -> None:
+        """End it with SIGKILL, whatever it is doing."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Make sure that it is gone."""
+        self._process.kill()
+        self._process.communicate()
+
+    def finish(self) -> int:
+        """Wait for its end, read what it acknowledged, and return its exit status."""
+        output, _ = self._process.communicate(timeout=PATIENCE)
+        for line in output.splitlines():
+            self._note(json.loads(line))
+        return self._process.returncode
+
+    def _note(self, said: dict[str, Any]) -> None:
+        if "step" in said:
+            self.steps[said["step"]] = said["message"]
+        else:
+            self.epoch = said["epoch"]
+
+
+class Story:
+    """The acts in their order; each leaves its facts and its checks."""
+
+    def __init__(self, store: Store, narrator: Narrator) -> None:
+        self.store = store
+        self.session = store.session(SESSION, actor="demo")
+        self.narrator = narrator
+        self.facts = Facts()
+        self._agents: list[Agent] = []
+
+    def tell(self) -> Facts:
+        """Do everything, up to the first act with a check that fails, and return the facts."""
+        acts = (self.kill_midway, self.resume, self.roll_back, self.branch, self.verify)
+        try:
+            for act in acts:
+                act()
+                if not self.facts.ok:
+                    break
+        finally:
+            for agent in self._agents:
+                agent.end()
+        return self.facts
+
+    def kill_midway(self) -> None:
+        """Start an agent and kill it in the middle of a task, seen live in the journal."""
+        self.narrator.chapter(
+            "An agent at work",
+            f"A process works through {len(TASKS)} tasks; each step is durable before it is "
+            "acknowledged.",
+        )
+        agent = self._start(SESSION, "patch")
+        seen = _kill_when_seen(self.session, agent)
+        status = agent.finish()
+        seq = seen()
+        self.facts.killed = {"pid": agent.pid, "seq": seq, "acknowledged": len(agent.steps)}
+        self.narrator.chapter(
+            "kill -9",
+            f"Event #{seq} is seen in the journal: task 3, {TASKS[2]!r}, has begun. "
+            f"Process {agent.pid} is killed there.",
+        )
+        self._check("it died of the kill, in the middle of its work", status == -9 and seq > 0)
+        kept = _steps(self.session.state.get("conversation", []))
+        lost = [step for step, said in agent.steps.items() if kept.get(step) != said]
+        self._check(
+            f"all {len(agent.steps)} acknowledged steps are in the store, word for word",
+            bool(agent.steps) and not lost,
+        )
+
+    def resume(self) -> None:
+        """Let a new process go on, and prove that nothing is lost and nothing done twice."""
+        tasks = self.session.state.get("tasks", [])
+        number = first_incomplete(tasks) or 0
+        (killed,) = self._agents
+        agent = self._start(SESSION, "patch")
+        status = agent.finish()
+        self.facts.resumed = {"pid": agent.pid, "task": number + 1, "epoch": agent.epoch}
+        self.narrator.chapter(
+            "A new process resumes",
+            f"Process {agent.pid} takes the lease (epoch {agent.epoch}) and goes on at task "
+            f"{number + 1} with step {tasks[number]['steps'] + 1} of {len(STEPS)}.",
+        )
+        first = next(iter(agent.steps), "")
+        self._check(
+            "it went on exactly where the store said",
+            status == 0 and first == f"{number}.{tasks[number]['steps']}",
+        )
+        completions = _completions(self.session.events())
+        self._check(
+            f"each of the {len(TASKS)} tasks was completed exactly once",
+            completions == dict.fromkeys(range(len(TASKS)), 1),
+        )
+        said = [m["step"] for m in self.session.state.get("conversation") if "step" in m]
+        wanted = [f"{n}.{s}" for n in range(len(TASKS)) for s in range(len(STEPS))]
+        self._check(f"all {len(wanted)} steps were taken, in order, none twice", said == wanted)
+        self._check("no step was acknowledged twice", not killed.steps.keys() & agent.steps.keys())
+
+    def roll_back(self) -> None:
+        """Bring an earlier state back and prove that the present of before is kept."""
+        present = self.session.state.get()
+        done: Restored = self.session.restore(LABEL)
+        self.facts.restored = {"seq": done.seq, "to": done.point.seq, "safety": done.safety.id}
+        self.narrator.chapter(
+            "Roll back",
+            f"The session goes back to the checkpoint {LABEL!r} (#{done.point.seq}), as a new "
+            "event; no history is rewritten.",
+        )
+        now = self.session.state.get()
+        self._check("the state is exactly what it was there", now == self.session.state_at(LABEL))
+        self._check(
+            "what was there before is kept in the safety checkpoint",
+            now != present and self.session.state_at(done.safety) == present,
+        )
+
+    def branch(self) -> None:
+        """Fork, let both branches go on at once in different ways, and compare them."""
+        fork = self.session.fork(LABEL, BRANCH)
+        self.narrator.chapter(
+            "Fork, and compare",
+            f"{SESSION!r} patches the code, {BRANCH!r} rewrites it: two processes at once, "
+            "from identical state.",
+        )
+        agents = [self._start(SESSION, "patch"), self._start(BRANCH, "rewrite")]
+        statuses = [agent.finish() for agent in agents]
+        self._check(
+            "both branches finished all tasks", statuses == [0, 0] and _all_done(self, fork)
+        )
+        found = self.session.diff(self.session.head, fork.head)
+        self.narrator.differences(found)
+        self._check("the branches differ, and only after the fork", _is_after_fork(found))
+        sizes = {"state": len(found.state), "conversation": len(found.conversation)}
+        self.facts.branches = {"sessions": [SESSION, BRANCH], "differences": sizes}
+
+    def verify(self) -> None:
+        """Check the whole store."""
+        report: Report = self.store.verify()
+        self.narrator.chapter(
+            "Verify",
+            f"{summary(report)}: everything is read and checked.",
+        )
+        self._check("every hash chain, object and index is sound", report.ok)
+
+    def _start(self, session: str, style: str) -> Agent:
+        with _without_interruption():
+            agent = Agent(self.store, session, style)
+            self._agents.append(agent)
+        return agent
+
+    def _check(self, claim: str, holds: bool) -> None:
+        self.facts.checks.append({"claim": claim, "ok": holds})
+        self.narrator.check(claim, holds)
+
+
+@contextlib.contextmanager
+def _without_interruption() -> Iterator[None]:
+    """Put Ctrl-C off, so that no process is started that nobody knows of."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _kill_when_seen(session: Session, agent: Agent) -> Callable[[], int]:
+    """Follow the journal live and kill the agent at a step; return how to learn the event's seq."""
+    seen: list[int] = []
+
+    def watch() -> None:
+        # The store is closed under its feet when the story ends before the event comes.
+        with contextlib.suppress(MulliganError):
+            for event in session.events(follow=True):
+                if _step(event) == KILL_AT:
+                    agent.kill()
+                    seen.append(event.seq)
+                    return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+
+    def result() -> int:
+        watcher.join(1.0)
+        return seen[0] if seen else 0
+
+    return result
+
+
+def _step(event: Event) -> str | None:
+    """Return the step whose message an event adds to the conversation."""
+    if event.kind != "state.append" or event.payload["path"] != ["conversation"]:
+        return None
+    step: str | None = event.payload["values"][0].get("step")
+    return step
+
+
+def _steps(conversation: list[dict[str, Any]]) -> dict[str, Any]:
+    return {message["step"]: message for message in conversation if "step" in message}
+
+
+def _completions(events: Iterable[Event]) -> dict[int, int]:
+    """Return how often each task was completed, by the events of the journal."""
+    return dict(Counter(e.payload["path"][1] for e in events if _is_completion(e)))
+
+
+def _is_completion(event: Event) -> bool:
+    if event.kind != "state.set" or event.payload["value"] != "done":
+        return False
+    path = event.payload["path"]
+    return len(path) == 3 and path[0] == "tasks" and path[2] == "status"
+
+
+def _all_done(story: Story, fork: Session) -> bool:
+    sessions = (story.session, fork)
+    return all(first_incomplete(session.state.get("tasks")) is None for session in sessions)
+
+
+def _is_after_fork(found: Diff) -> bool:
+    """Whether messages differ, and none of those from before the fork."""
+    shared = 1 + (FORK_AT + 1) * len(STEPS)
+    talk = [d.path[1] for d in found.conversation if len(d.path) > 1]
+    return bool(talk) and all(isinstance(i, int) and i >= shared for i in talk)

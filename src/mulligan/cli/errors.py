@@ -1,0 +1,77 @@
+"""Failures as people and programs see them: one sentence, a hint, an exit code."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from dataclasses import dataclass
+
+import click
+
+from mulligan.cli.context import colour, debugging
+from mulligan.errors import MulliganError
+
+USAGE = 2
+BUG = 70
+SYSTEM = 74
+INTERRUPTED = 130
+CLOSED_PIPE = 141
+"""What a shell reports for a program that ended because nobody reads its output any more."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, in the fields of the JSON contract."""
+
+    error: str
+    message: str
+    hint: str
+    exit_code: int
+    retryable: bool = False
+
+
+def report(error: BaseException, as_json: bool) -> int:
+    """Print a failure to stderr and return its exit code."""
+    failure = describe(error)
+    if debugging():
+        traceback.print_exception(error)
+    if as_json:
+        click.echo(json.dumps(failure.__dict__), err=True)
+        return failure.exit_code
+    click.echo(_styled("Error:", "red") + f" {failure.message}", err=True, color=colour())
+    if failure.hint:
+        click.echo(_styled("Hint:", "cyan") + f"  {failure.hint}", err=True, color=colour())
+    return failure.exit_code
+
+
+def describe(error: BaseException) -> Failure:
+    """Return what an exception means for the one who ran the command."""
+    name = type(error).__name__
+    if isinstance(error, MulliganError):
+        return Failure(name, str(error), error.hint, error.exit_code, error.retryable)
+    if isinstance(error, click.UsageError):
+        return Failure("UsageError", error.format_message(), _usage_hint(error), USAGE)
+    if isinstance(error, click.ClickException):
+        return Failure(name, error.format_message(), "", error.exit_code)
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        hint = "What was acknowledged before is kept."
+        return Failure("Interrupted", "Interrupted.", hint, INTERRUPTED)
+    if isinstance(error, OSError):
+        return Failure(name, f"The system refused: {error}.", "", SYSTEM)
+    return Failure(
+        name,
+        f"This is a bug in Mulligan ({name}: {error}).",
+        "Run it again with MULLIGAN_DEBUG=1 and report the traceback. Nothing stored is lost.",
+        BUG,
+    )
+
+
+def _usage_hint(error: click.UsageError) -> str:
+    if "(ago)" in error.format_message():
+        return "A point with a space in it needs quotes: '10m ago'."
+    command = error.ctx.command_path if error.ctx else "mulligan"
+    return f"`{command} --help` shows how."
+
+
+def _styled(text: str, colour: str) -> str:
+    return click.style(text, fg=colour, bold=True)

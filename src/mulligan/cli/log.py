@@ -1,0 +1,127 @@
+"""mulligan log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.context import Call, Command, example
+from mulligan.cli.render import (
+    SHORT_ID,
+    Cell,
+    ago,
+    checkpoint_fields,
+    clean,
+    echo_columns,
+    local,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from mulligan import Checkpoint, Event, Session
+
+    Entry = Checkpoint | Event
+
+RESTORED = "restore.applied"
+FORKED = "session.forked"
+DEFAULT_COUNT = 20
+
+
+@click.command("log", cls=Command, epilog=example("mulligan log", "mulligan log -n 0 --json"))
+@click.option(
+    "-n",
+    "count",
+    type=click.IntRange(min=0),
+    default=DEFAULT_COUNT,
+    show_default=True,
+    help="How many lines; 0 for all.",
+)
+@click.pass_obj
+def command(call: Call, count: int) -> None:
+    """List the checkpoints of a session, newest first, with its restores and forks between."""
+    session = call.open_session()
+    if call.quiet and not call.json:
+        _print_ids(session, count)
+        return
+    entries, earlier = history(session, count)
+    if call.json:
+        print_json(
+            {"session": session.name, "entries": [_fields(e) for e in entries], "more": earlier}
+        )
+    else:
+        _print(session, entries, earlier)
+
+
+def history(session: Session, count: int) -> tuple[list[Entry], bool]:
+    """Return the newest entries of a session's log, and whether there are earlier ones."""
+    checkpoints = session.checkpoints()
+    oldest = checkpoints[-count].seq - 1 if 0 < count < len(checkpoints) else 0
+    since = None if oldest == 0 else oldest
+    events = [e for e in session.events(since=since) if e.kind in (RESTORED, FORKED)]
+    entries: list[Entry] = [*checkpoints, *events]
+    entries.sort(key=lambda entry: entry.seq, reverse=True)
+    return (entries[:count], len(entries) > count) if count else (entries, False)
+
+
+def print_entries(entries: Sequence[Entry]) -> None:
+    """Print the entries of a log for people."""
+    echo_columns([_row(entry) for entry in entries])
+
+
+def _print_ids(session: Session, count: int) -> None:
+    newest = session.checkpoints()[::-1]
+    for checkpoint in newest[: count or None]:
+        click.echo(checkpoint.id)
+
+
+def _print(session: Session, entries: Sequence[Entry], earlier: bool) -> None:
+    if not entries:
+        click.echo(f"Session {session.name!r} has no checkpoint yet.", err=True)
+        click.echo("Take one with `mulligan checkpoint`.", err=True)
+    print_entries(entries)
+    if earlier:
+        click.echo("… there are earlier ones; -n 0 shows all.", err=True)
+
+
+def _is_event(entry: Entry) -> bool:
+    return hasattr(entry, "payload")
+
+
+def _row(entry: Any) -> list[Cell]:
+    when = [Cell(ago(entry.time), dim=True), Cell(local(entry.time), dim=True)]
+    seq = Cell(f"#{entry.seq}", dim=True)
+    if not _is_event(entry):
+        words = [clean(word) for word in (entry.label, entry.note) if word]
+        shown = Cell("  ".join(words), bold=bool(entry.label))
+        return [Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, Cell(entry.kind, "green"), shown]
+    if entry.kind == FORKED:
+        mark, said = "fork", f"from {entry.payload['session']} #{entry.payload['seq']}"
+    else:
+        mark, said = entry.payload["mode"], _restored(entry.payload)
+    return [Cell(f"─ {mark} ─", "cyan"), seq, *when, Cell("", "cyan"), Cell(said, "cyan")]
+
+
+def _restored(payload: dict[str, Any]) -> str:
+    only = payload["only"]
+    parts = "" if only is None else f", only {', '.join(_path(path) for path in only)}"
+    return clean(f"to {payload['session']} #{payload['seq']}{parts}")
+
+
+def _path(path: Sequence[str | int]) -> str:
+    from mulligan.state.values import format_path
+
+    return format_path(tuple(path))
+
+
+def _fields(entry: Any) -> dict[str, Any]:
+    if not _is_event(entry):
+        return {"type": "checkpoint", **checkpoint_fields(entry)}
+    base = {"seq": entry.seq, "timestamp": entry.time, "actor": entry.actor}
+    source = {"session": entry.payload["session"], "seq": entry.payload["seq"]}
+    if entry.kind == FORKED:
+        return {"type": "fork", **base, "from": source}
+    only = entry.payload["only"]
+    parts = None if only is None else [_path(path) for path in only]
+    return {"type": "restore", **base, "mode": entry.payload["mode"], "to": source, "only": parts}

@@ -1,0 +1,134 @@
+"""The door of the command line: the table of commands, and what becomes of failures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from mulligan.cli.context import Call, colour, example, shared_options
+
+COMMANDS = {
+    "init": "Make a store beside the work.",
+    "checkpoint": "Take a checkpoint now and print its id.",
+    "log": "List checkpoints, restores and forks, newest first.",
+    "show": "Show one checkpoint.",
+    "events": "List the events of a session, or follow them live.",
+    "status": "Show the store and its sessions.",
+    "diff": "Show what differs between two points.",
+    "restore": "Bring the state of a point back; nothing is lost.",
+    "undo": "Take the last restore back.",
+    "redo": "Take the last undo back.",
+    "fork": "Make a new session that continues from a point.",
+    "state": "Read and write the state from scripts.",
+    "verify": "Check everything that is stored.",
+    "demo": "See the whole story, with real processes and a real kill -9.",
+}
+"""Every command with its short help, so that the help needs none of their modules."""
+
+POINTS = """\b
+A POINT is a checkpoint's id or the beginning of one, a label, @latest,
+@latest~2, '#SEQ', or a time: 2026-11-15T10:00, '10m ago'.
+SESSION:POINT is one of another session."""
+
+
+EXAMPLE = example(
+    "mulligan init",
+    "mulligan checkpoint -m 'before the refactoring'",
+    "mulligan restore @latest",
+)
+
+
+class LazyGroup(click.Group):
+    """The commands by name; a command's module is imported when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"mulligan.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which one may have been meant."""
+        if args[0] not in COMMANDS:
+            raise click.UsageError(_no_command(args[0]), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    params=shared_options(environment=True),
+    epilog=f"{POINTS}\n\n{EXAMPLE}",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="mulligan", message="mulligan %(version)s")
+@click.pass_context
+def group(context: click.Context) -> None:
+    """Checkpoint and recovery for long-running AI agents, on one durable timeline."""
+    context.ensure_object(Call)
+    context.color = colour()
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    if "_MULLIGAN_COMPLETE" in os.environ:
+        group.main(prog_name="mulligan")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command and return its exit code; every failure becomes a sentence."""
+    try:
+        code = _invoke(list(args))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return _closed_pipe()
+    except (Exception, KeyboardInterrupt) as error:
+        from mulligan.cli.errors import report
+
+        return report(error, "--json" in args)
+
+
+def _invoke(args: list[str]) -> int:
+    try:
+        with group.make_context("mulligan", args) as context:
+            group.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    return 0
+
+
+def _closed_pipe() -> int:
+    """Send the rest of the output nowhere, or the interpreter complains when it ends."""
+    from mulligan.cli.errors import CLOSED_PIPE
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CLOSED_PIPE
+
+
+def _no_command(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, n=2)
+    return f"There is no command {name!r}" + (
+        f"; did you mean {' or '.join(near)}?" if near else "."
+    )

@@ -1,0 +1,94 @@
+"""mulligan show."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from mulligan.cli.context import Call, Command, example
+from mulligan.cli.render import (
+    Cell,
+    ago,
+    clean,
+    echo_columns,
+    fields,
+    local,
+    print_json,
+    short,
+    size,
+)
+
+MANY = 8
+
+
+@click.command("show", cls=Command, epilog=example("mulligan show", "mulligan show tests-green"))
+@click.argument("point", default="@latest")
+@click.pass_obj
+def command(call: Call, point: str) -> None:
+    """Show the checkpoint at POINT, or the one before it; the latest, if none is given."""
+    record = call.open_session().record(point)
+    if call.json:
+        print_json(record)
+    elif call.quiet:
+        click.echo(record["checkpoint_id"])
+    else:
+        _print(record)
+
+
+def _print(record: dict[str, Any]) -> None:
+    click.echo(Cell(f"checkpoint {record['checkpoint_id']}", "yellow").styled())
+    memory, environment = record["system_state"]["shared_memory"], record["environment"]
+    time = datetime.fromisoformat(record["timestamp"])
+    fields(
+        [
+            ("session", f"{record['session']} #{record['seq']}"),
+            ("time", f"{local(time)} ({ago(time)})"),
+            ("kind", record["kind"]),
+            ("label", record["label"] or ""),
+            ("note", record["note"] or ""),
+            ("by", record["actor"]),
+            ("parent", record["parent"] or "none"),
+            ("state", memory["snapshot"]),
+            ("changed", _some(memory["keys_modified"])),
+            ("machine", f"{environment['host']}, {environment['platform']}"),
+            ("tools", _tools(record)),
+            ("git head", environment["git_head"] or ""),
+            ("cost", f"{record['cost']['ms']:.1f} ms, {size(record['cost']['bytes'])}"),
+        ]
+    )
+    _print_agents(record["system_state"]["agents"])
+
+
+def _some(paths: list[str]) -> str:
+    more = f" … and {len(paths) - MANY} more" if len(paths) > MANY else ""
+    return (", ".join(paths[:MANY]) or "nothing") + more
+
+
+def _tools(record: dict[str, Any]) -> str:
+    tools = {"python": record["environment"]["python"]}
+    tools |= record["recovery_instructions"]["required_tools"]
+    return ", ".join(f"{name} {version}" for name, version in tools.items())
+
+
+def _print_agents(agents: dict[str, Any]) -> None:
+    if agents:
+        click.echo("agents")
+        echo_columns([_agent_row(name, agent) for name, agent in agents.items()])
+
+
+def _agent_row(name: str, agent: dict[str, Any]) -> list[Cell]:
+    process = f"pid {agent['process_id']}" if agent["process_id"] is not None else ""
+    return [
+        Cell(f"  {clean(name)}", bold=True),
+        Cell(process, dim=True),
+        Cell(_said(agent["state"]), "green"),
+        Cell(_said(agent["working_on"])),
+    ]
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return ""
+    return clean(value) if isinstance(value, str) else short(value)

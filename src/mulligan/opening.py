@@ -1,0 +1,86 @@
+"""Opening a store: find its directory, check its format, join its journal and its objects."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from mulligan import layout
+from mulligan.clock import Clock, SystemClock
+from mulligan.engine import Engine
+from mulligan.faults import Reach
+from mulligan.journal.keyed import KeyedJournal, check_identity, claim
+from mulligan.journal.lmdb import LmdbTables
+from mulligan.journal.memory import MemoryTables
+from mulligan.model import (
+    Digest,
+    Location,
+)
+from mulligan.objects.memory import MemoryObjects
+from mulligan.objects.packs import PackObjects
+from mulligan.session.surroundings import Surroundings
+from mulligan.store import Store
+
+MEMORY = "memory:"
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    variables: Mapping[str, str],
+    create: bool,
+    keep_env: Iterable[str],
+    clock: Clock | None,
+    reach: Reach,
+) -> Store:
+    """Open the store that a path names; see ``mulligan.open``."""
+    clock = clock or SystemClock()
+    if str(path) == MEMORY:
+        engine = Engine(
+            KeyedJournal(MemoryTables(reach=reach), reach=reach), MemoryObjects(), clock
+        )
+        return Store(engine, Surroundings(Path.cwd(), variables, keep_env))
+    directory = layout.locate(Path(path).absolute())
+    format_ = _format(directory, create, reach)
+    engine = _engine(directory, bytes.fromhex(format_.id), clock, reach)
+    return Store(engine, Surroundings(directory.parent, variables, keep_env))
+
+
+def _format(directory: Path, create: bool, reach: Reach) -> layout.Format:
+    if create and not (directory / layout.FORMAT).is_file():
+        return layout.create(directory, _new_journal, reach)
+    return layout.read_format(directory)
+
+
+def _new_journal(directory: Path) -> bytes:
+    """Make the journal of a new store and return the id that it carries."""
+    tables = LmdbTables(directory)
+    try:
+        return claim(tables, secrets.token_bytes(16))
+    finally:
+        tables.close()
+
+
+def _engine(directory: Path, identity: bytes, clock: Clock, reach: Reach) -> Engine:
+    read_only = not os.access(directory, os.W_OK)
+    tables = LmdbTables(directory / "journal", read_only=read_only, reach=reach)
+    try:
+        check_identity(tables, identity)
+    except BaseException:
+        tables.close()
+        raise
+    journal = KeyedJournal(tables, reach=reach)
+
+    def locate(digest: Digest) -> Location | None:
+        with journal.read() as view:
+            return view.locate(digest)
+
+    def committed(pack: int) -> int:
+        with journal.read() as view:
+            return view.pack_length(pack)
+
+    objects = PackObjects(
+        directory / "packs", identity, locate, committed, reach=reach, read_only=read_only
+    )
+    return Engine(journal, objects, clock, directory)
