@@ -27,7 +27,7 @@ from mulligan.errors import (
 from mulligan.faults import CrashPoint
 from mulligan.model import Digest, Location
 from mulligan.objects import frames
-from mulligan.objects.packs import FRAME_TARGET, PackObjects
+from mulligan.objects.packs import FRAME_TARGET, MAX_SEALED, PackObjects
 from mulligan.objects.protocol import Flushed
 from mulligan.objects.reader import OPEN_FILES
 from mulligan.objects.scan import ScannedFrame, ScannedGap
@@ -472,9 +472,9 @@ def test_a_full_disk_loses_nothing_and_the_bundle_can_be_flushed_later(
 def test_a_large_object_that_met_a_full_disk_is_not_lost(place: Place) -> None:
     store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(errno.ENOSPC)))
     bundle = store.bundle()
-    with pytest.raises(DiskFull):
-        bundle.put(1, noise(2_000_000))
     digest = bundle.put(1, noise(2_000_000))
+    with pytest.raises(DiskFull):
+        bundle.flush()
     place.index.commit(bundle.flush())
     assert store.get(1, digest) == noise(2_000_000)
 
@@ -520,7 +520,8 @@ def test_a_pack_whose_sync_failed_is_not_trusted_again(
     store = place.open()
     committed = place.keep(store, b"safe").packs[1]
     waiting = store.bundle()
-    waiting.put(1, noise(FRAME_TARGET + 1))
+    for seed in range(MAX_SEALED + 1):  # so that the first of them is written
+        waiting.put(1, noise(FRAME_TARGET + 1, seed=seed))
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", lambda fd: fail(errno.EIO)())
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):

@@ -1,0 +1,60 @@
+"""Hooks for ``mulligan.open(..., reach=hook)`` that make something happen at a crash point."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+from mulligan.faults import CrashPoint, Reach
+
+
+def kill_at(point: CrashPoint, nth: int = 1) -> Reach:
+    """Return a hook that kills this process, by SIGKILL, when it reaches the point the nth time."""
+    return _at(point, nth, _die)
+
+
+def fail_at(point: CrashPoint, error: BaseException, nth: int = 1) -> Reach:
+    """Return a hook that raises the error when the point is reached the nth time, and only then."""
+
+    def fail() -> None:
+        raise error
+
+    return _at(point, nth, fail)
+
+
+class Reached:
+    """A hook that counts which points were reached, and lives."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[CrashPoint] = Counter()
+
+    def __call__(self, point: CrashPoint) -> None:
+        """Reach a point."""
+        self.counts[point] += 1
+
+
+def _at(point: CrashPoint, nth: int, act: Callable[[], None]) -> Reach:
+    if nth < 1:
+        raise ValueError("a point is reached for the first time at nth=1")
+    counted = 0
+    lock = threading.Lock()
+
+    def hook(reached: CrashPoint) -> None:
+        nonlocal counted
+        if reached is not point:
+            return
+        with lock:
+            counted += 1
+            due = counted == nth
+        if due:
+            act()
+
+    return hook
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()  # SIGKILL may take a moment; nothing more may happen in it

@@ -1,0 +1,91 @@
+"""Running commands: in this process where that shows the same, as a process where it matters."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mulligan.cli.main import run
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The result on standard output."""
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> Any:
+        """The failure on standard error."""
+        return json.loads(self.err)
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory to stand in, without settings from outside."""
+    for name in [n for n in os.environ if n.startswith("MULLIGAN_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def cli(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run a command in this process; ``stdin`` is what it can read."""
+
+    def call(*args: str, stdin: str = "") -> Result:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        code = run(args)
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def store(cli: Cli) -> Cli:
+    """A store with a session ``main`` around the directory; returns how to run commands."""
+    assert cli("init").code == 0
+    return cli
+
+
+@pytest.fixture
+def process(place: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Start a command as a process of its own."""
+
+    def start(*args: str, **settings: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", "from mulligan.cli.main import main; main()", *args]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
+        return subprocess.Popen(command, text=True, cwd=place, **pipes)
+
+    return start
+
+
+@pytest.fixture
+def path_with_mulligan(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PATH on which ``mulligan`` is this one, installed or not."""
+    directory = tmp_path_factory.mktemp("bin")
+    script = directory / "mulligan"
+    script.write_text(f"#!{sys.executable}\nfrom mulligan.cli.main import main\nmain()\n")
+    script.chmod(0o755)
+    return f"{directory}{os.pathsep}{os.environ['PATH']}"

@@ -1,0 +1,140 @@
+"""docs/cli-json.md, the help and the program say the same."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import mulligan
+from mulligan.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+CONTRACT = (ROOT / "docs/cli-json.md").read_text()
+STATE = ("state get", "state set", "state append", "state delete")
+LEAVES = [name for name in COMMANDS if name != "state"] + list(STATE)
+
+
+def section(title: str) -> str:
+    """Return the text under a heading."""
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", CONTRACT, re.M | re.S)
+    assert found, f"docs/cli-json.md has no section {title!r}"
+    return found[1]
+
+
+def documented(title: str) -> set[str]:
+    """Return the fields in the table under a heading."""
+    return set(re.findall(r"^\| `(\w+)` \|", section(title), re.M))
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_is_in_the_contract(name: str):
+    assert section(name)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_its_module_help_and_example(name: str):
+    command: click.Command = importlib.import_module(f"mulligan.cli.{name}").command
+    leaves = command.commands.values() if isinstance(command, click.Group) else [command]
+    for leaf in leaves:
+        assert leaf.help
+        assert "Example:\n  mulligan" in (leaf.epilog or "")
+
+
+def test_the_help_lists_every_command(cli):
+    said = cli("--help").out
+    for name, short_help in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(short_help)}$", said, re.M)
+
+
+def test_every_module_of_a_command_is_in_the_table():
+    modules = (ROOT / "src/mulligan/cli").glob("*.py")
+    commands = [m.stem for m in modules if re.search(r"^def command\(", m.read_text(), re.M)]
+    assert sorted(commands) == sorted(COMMANDS)
+
+
+def test_the_readme_lists_every_command():
+    readme = (ROOT / "README.md").read_text()
+    if "| command |" not in readme:
+        pytest.skip("the README has no table of commands yet")
+    missing = [name for name in COMMANDS if not re.search(rf"^\|.*`{name}\b", readme, re.M)]
+    assert missing == []
+
+
+def test_every_error_class_is_in_the_table_of_exit_codes():
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", section("Errors"), re.M)
+    listed = {name: int(code) for code, names in rows for name in re.findall(r"`(\w+)`", names)}
+    actual = {name: c.exit_code for name, c in vars(mulligan.errors).items() if _is_error(c)}
+    assert {name: listed.get(name) for name in actual} == actual
+
+
+def _is_error(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, mulligan.MulliganError)
+
+
+@pytest.fixture
+def used(store):
+    """A store in which every command has something to say."""
+    store("state", "set", "memory/goal", "first")
+    store("checkpoint", "--label", "one")
+    store("state", "set", "memory/goal", "second")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("title", "args"),
+    [
+        ("init", ["init"]),
+        ("log", ["log"]),
+        ("show", ["show"]),
+        ("events", ["events", "-n", "1"]),
+        ("status", ["status"]),
+        ("diff", ["diff", "one"]),
+        ("restore", ["restore", "one"]),
+        ("restore", ["restore", "one", "--dry-run"]),
+        ("fork", ["fork", "one"]),
+        ("verify", ["verify"]),
+        ("state set", ["state", "set", "a", "1"]),
+        ("state append", ["state", "append", "a", "1"]),
+        ("state delete", ["state", "delete", "memory"]),
+        ("A checkpoint", ["checkpoint"]),
+    ],
+)
+def test_the_fields_are_the_documented_ones(used, title: str, args: list[str]):
+    assert set(used(*args, "--json").json) == documented(title)
+
+
+def test_the_fields_of_undo_and_redo(used):
+    used("restore", "one")
+    for name in ("undo", "redo"):
+        assert set(used(name, "--json").json) == documented(name)
+
+
+def test_the_fields_inside(used):
+    assert set(used("diff", "one", "--json").json["before"]) == documented("A point")
+    (changed,) = used("diff", "one", "--json").json["state"]
+    assert set(changed) == documented("A difference")
+    entry = used("log", "--json").json["entries"][0]
+    assert set(entry) == documented("A checkpoint") | {"type"}
+    (session,) = used("status", "--json").json["sessions"]
+    assert all(f"`{field}`" in section("status") for field in session)
+    assert set(session["checkpoint"]) == documented("A checkpoint")
+
+
+def test_the_fields_of_a_failure(used):
+    failed = json.loads(used("show", "nowhere", "--json").err)
+    assert set(failed) == documented("Errors")
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_json_and_session_are_taken_on_either_side(name: str):
+    module = importlib.import_module(f"mulligan.cli.{name.split()[0]}")
+    command = module.command
+    if isinstance(command, click.Group):
+        command = command.commands[name.split()[1]]
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {"--json", "--quiet", "-q", "--session", "-s", "--store"} <= options

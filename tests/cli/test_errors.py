@@ -1,0 +1,153 @@
+"""Failures: one sentence, a hint, the exit code of the class, and never a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan.cli import errors as cli_errors
+
+
+def test_an_error_is_a_sentence_and_a_hint(store):
+    failed = store("show", "nowhere")
+    assert failed.code == 30
+    assert failed.out == ""
+    assert failed.err.startswith("Error: 'nowhere' names no place")
+    assert failed.err.splitlines()[-1].startswith("Hint:")
+    assert "Traceback" not in failed.err
+
+
+def test_an_error_as_json(store):
+    for args in (["--json", "show", "nowhere"], ["show", "nowhere", "--json"]):
+        failed = store(*args)
+        assert failed.out == ""
+        assert failed.error["error"] == "UnknownPoint"
+        assert failed.error["exit_code"] == failed.code == 30
+        assert failed.error["retryable"] is False
+        assert failed.error["hint"]
+
+
+def test_an_ambiguous_point_lists_the_candidates(store):
+    ids = [store("checkpoint", "--label", "twice").out[:12] for _ in range(2)]
+    failed = store("restore", "twice")
+    assert failed.code == 31
+    assert all(identity in failed.err for identity in ids)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["chekpoint"], "did you mean checkpoint?"),
+        (["frobnicate"], "There is no command 'frobnicate'."),
+        (["diff"], "Missing argument 'A'"),
+        (["log", "--frob"], "No such option"),
+        (["log", "-n", "-1"], "-n"),
+        (["log", "-n", "many"], "-n"),
+        (["show", "10m", "ago"], "needs quotes"),
+        (["restore"], "Missing argument 'POINT'"),
+        (["state", "frob"], "frob"),
+        (["--store"], "--store"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_wrong(store, args: list[str], said: str):
+    failed = store(*args)
+    assert failed.code == 2
+    assert said in failed.err
+    assert "Hint:" in failed.err
+
+
+def test_a_wrong_command_line_as_json(store):
+    failed = store("diff", "--json")
+    assert failed.code == 2
+    assert failed.error["error"] == "UsageError"
+    assert "mulligan diff --help" in failed.error["hint"]
+
+
+def test_paths_that_hold_no_store(cli, place: Path):
+    assert cli("--store", str(place / "nowhere"), "log").code == 10
+    (place / ".mulligan").mkdir()
+    assert cli("log").code == 11
+    (place / ".mulligan/FORMAT").write_text('{"format": 99, "id": "00", "features": []}')
+    unknown = cli("log")
+    assert unknown.code == 12
+    assert "99" in unknown.err
+
+
+def test_a_bug_is_called_one(store, monkeypatch):
+    def broken(*_: object) -> None:
+        raise KeyError("oops")
+
+    monkeypatch.setattr(mulligan.Session, "checkpoints", broken)
+    failed = store("log")
+    assert failed.code == 70
+    assert "bug in Mulligan (KeyError: 'oops')" in failed.err
+    assert "MULLIGAN_DEBUG=1" in failed.err
+    assert "Traceback" not in failed.err
+    monkeypatch.setenv("MULLIGAN_DEBUG", "1")
+    assert "Traceback" in store("log").err
+
+
+def test_a_refusal_of_the_system_is_no_bug(store, monkeypatch):
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/x")
+
+    monkeypatch.setattr(mulligan.Session, "checkpoints", refused)
+    failed = store("log")
+    assert failed.code == 74
+    assert "Permission denied" in failed.err
+    assert "bug" not in failed.err
+
+
+def test_an_interruption_is_short(store, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mulligan.Session, "checkpoints", interrupted)
+    stopped = store("log")
+    assert stopped.code == 130
+    assert stopped.err.startswith("Error: Interrupted.")
+    assert "Traceback" not in stopped.err
+
+
+def test_every_error_class_keeps_its_exit_code():
+    for error in _classes(mulligan.MulliganError):
+        failure = cli_errors.describe(error("A sentence."))
+        assert failure.exit_code == error.exit_code
+        assert failure.error == error.__name__
+
+
+def test_verify_names_what_is_broken(store, place: Path):
+    store("state", "set", "x", "a" * 5000)
+    store("checkpoint")
+    sound = store("verify")
+    assert sound.code == 0
+    assert "sound" in sound.out
+    _damage(place)
+    broken = store("verify")
+    assert broken.code == 60
+    assert "✗" in broken.out
+    assert "problem" in broken.err
+    report = store("verify", "--json")
+    assert report.code == 60
+    assert report.json["ok"] is False
+    assert all(set(p) == {"what", "where", "detail"} for p in report.json["problems"])
+
+
+def test_verify_quick_says_that_it_was(store):
+    assert store("verify", "--quick", "--json").json["full"] is False
+    assert "quick" in store("verify", "--quick").out
+    assert store("verify", "-q").out == ""
+
+
+def _damage(place: Path) -> None:
+    """Flip a bit in the middle of the largest pack."""
+    pack = max((place / ".mulligan/packs").iterdir(), key=lambda file: file.stat().st_size)
+    data = bytearray(pack.read_bytes())
+    data[len(data) // 2] ^= 1
+    pack.write_bytes(data)
+
+
+def _classes(root: type[mulligan.MulliganError]) -> list[type[mulligan.MulliganError]]:
+    return [root, *(found for child in root.__subclasses__() for found in _classes(child))]

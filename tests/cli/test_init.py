@@ -1,0 +1,91 @@
+"""Making stores and finding them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def test_init_makes_a_store_with_a_session(cli, place: Path):
+    made = cli("init", "--json")
+    assert made.code == 0
+    assert made.json == {
+        "store": str(place / ".mulligan"),
+        "created": True,
+        "sessions": ["main"],
+    }
+    assert cli("status", "-q").out == "main\n"
+
+
+def test_init_again_changes_nothing_and_says_so(store):
+    store("state", "set", "a", "1")
+    again = store("init")
+    assert again.code == 0
+    assert "already" in again.out
+    assert store("init", "--json").json["created"] is False
+    assert store("state", "get", "a").json == 1
+
+
+def test_init_makes_the_directory_it_is_given(cli, place: Path):
+    assert cli("init", "deep/er").code == 0
+    assert (place / "deep/er/.mulligan/FORMAT").is_file()
+
+
+def test_init_with_a_session_makes_that_one(cli):
+    assert cli("init", "-s", "agent").code == 0
+    assert cli("status", "-q").out == "agent\n"
+
+
+def test_init_refuses_a_directory_of_something_else(cli, place: Path):
+    (place / ".mulligan").mkdir()
+    (place / ".mulligan/photo.jpg").touch()
+    refused = cli("init")
+    assert refused.code == 11
+    assert "Hint:" in refused.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["checkpoint"],
+        ["log"],
+        ["show"],
+        ["events"],
+        ["status"],
+        ["diff", "@latest"],
+        ["restore", "@latest"],
+        ["undo"],
+        ["redo"],
+        ["fork", "@latest"],
+        ["verify"],
+        ["state", "get"],
+        ["state", "set", "a", "1"],
+    ],
+)
+def test_only_init_makes_a_store(cli, place: Path, command: list[str]):
+    failed = cli(*command)
+    assert failed.code == 10
+    assert failed.out == ""
+    assert "mulligan init" in failed.err
+    assert not (place / ".mulligan").exists()
+
+
+def test_the_store_is_found_from_below(store, place: Path, monkeypatch):
+    (place / "a/b").mkdir(parents=True)
+    monkeypatch.chdir(place / "a/b")
+    assert store("status", "--json").json["store"] == str(place / ".mulligan")
+
+
+def test_the_option_wins_over_the_environment_and_that_over_the_directory(
+    cli, place: Path, monkeypatch
+):
+    for name in ("here", "there", "elsewhere"):
+        cli("init", name)
+    monkeypatch.chdir(place / "here")
+    monkeypatch.setenv("MULLIGAN_STORE", str(place / "there"))
+    assert cli("status", "--json").json["store"] == str(place / "there/.mulligan")
+    chosen = cli("--store", str(place / "elsewhere"), "status", "--json")
+    assert chosen.json["store"] == str(place / "elsewhere/.mulligan")
+    after = cli("status", "--json", "--store", str(place / "elsewhere"))
+    assert after.json["store"] == str(place / "elsewhere/.mulligan")

@@ -1,0 +1,157 @@
+"""What only a process of its own shows: signals, pipes, shells, terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mulligan
+
+
+def test_follow_shows_events_as_they_happen_and_ends_with_ctrl_c(store, process, place: Path):
+    following = process("events", "--follow", "--json")
+    assert following.stdout is not None
+    assert json.loads(following.stdout.readline())["kind"] == "session.created"
+    with mulligan.open(place) as opened:
+        opened.session("main").state.set("x", 1)
+    assert json.loads(following.stdout.readline())["payload"] == {"path": ["x"], "value": 1}
+    following.send_signal(signal.SIGINT)
+    out, err = following.communicate(timeout=10)
+    assert (following.returncode, out) == (0, "")
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_elsewhere_is_130_and_leaves_nothing_behind(process, place: Path):
+    telling = process("demo", env={**os.environ, "TMPDIR": str(place)})
+    assert telling.stdout is not None
+    while "An agent at work" not in telling.stdout.readline():
+        pass
+    telling.send_signal(signal.SIGINT)
+    _, err = telling.communicate(timeout=10)
+    assert telling.returncode == 130
+    assert "Interrupted" in err
+    assert "Traceback" not in err
+    assert list(place.iterdir()) == []
+
+
+def test_a_closed_pipe_is_silent(store, process, place: Path):
+    with mulligan.open(place) as opened:
+        session = opened.session("main")
+        with session.batch():
+            for number in range(3000):
+                session.state.set(f"k{number}", "x" * 50)
+    printing = process("events", "--json")
+    assert printing.stdout is not None
+    printing.stdout.readline()
+    printing.stdout.close()
+    assert printing.stderr is not None
+    assert printing.stderr.read() == ""
+    assert printing.wait(10) == 141
+    printing.stderr.close()
+
+
+def test_a_shell_script_can_go_there_and_back(place: Path, path_with_mulligan: str):
+    script = """
+    set -e
+    mulligan init --quiet
+    mulligan state set goal 'ship it'
+    id=$(mulligan checkpoint -m 'before')
+    mulligan state set goal 'panic'
+    mulligan restore "$id" --quiet >/dev/null
+    test "$(mulligan state get goal --raw)" = 'ship it'
+    branch=$(mulligan fork "$id")
+    printf '{"a": 1}' | mulligan -s "$branch" state set extra -
+    mulligan -s "$branch" state get extra/a
+    echo "$id"
+    """
+    environment = {**os.environ, "PATH": path_with_mulligan}
+    done = subprocess.run(
+        ["sh", "-c", script],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    one, identity = done.stdout.split()
+    assert one == "1"
+    assert len(identity) == 32
+
+
+def on_terminal(place: Path, *args: str, answer: str = "", **environment: str) -> tuple[int, str]:
+    """Run a command on a terminal of its own and return its exit code and what it showed."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", "from mulligan.cli.main import main; main()", *args]
+    started = subprocess.Popen(
+        command,
+        cwd=place,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", **environment},
+    )
+    os.close(theirs)
+    os.write(ours, answer.encode())
+    shown = _read_all(ours)
+    os.close(ours)
+    return started.wait(10), shown
+
+
+def _read_all(terminal: int) -> str:
+    data = b""
+    while select.select([terminal], [], [], 20)[0]:
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        data += more
+    return data.decode()
+
+
+def test_a_terminal_is_asked_before_a_restore(store, place: Path):
+    store("state", "set", "x", "1")
+    store("checkpoint", "--label", "one")
+    store("state", "set", "x", "2")
+    code, shown = on_terminal(place, "restore", "one", answer="n\n")
+    assert code == 1
+    assert "Restore?" in shown
+    assert "Nothing was changed" in shown
+    assert store("state", "get", "x").json == 2
+    assert on_terminal(place, "restore", "one", answer="y\n")[0] == 0
+    assert store("state", "get", "x").json == 1
+    code, shown = on_terminal(place, "restore", "#4", "--yes")
+    assert code == 0
+    assert "Restore?" not in shown
+
+
+def test_colours_are_for_terminals_that_want_them(store, place: Path, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    store("checkpoint")
+    assert "\x1b[33m" in on_terminal(place, "log")[1]
+    assert "\x1b" not in on_terminal(place, "log", NO_COLOR="1")[1]
+    assert "\x1b" not in on_terminal(place, "show", "nowhere", NO_COLOR="1")[1]
+
+
+def test_lines_fit_the_terminal(store, place: Path):
+    store("checkpoint", "-m", "long " * 100)
+    _, shown = on_terminal(place, "log", COLUMNS="70", NO_COLOR="1")
+    assert max(len(line) for line in shown.splitlines()) <= 70
+    assert "…" in shown
+
+
+@pytest.mark.parametrize("command", [["checkpoint"], ["verify"], ["status"]])
+def test_commands_work_on_a_terminal(store, place: Path, command: list[str]):
+    code, shown = on_terminal(place, *command)
+    assert code == 0
+    assert shown.strip()

@@ -1,0 +1,150 @@
+"""diff, restore, undo, redo, fork."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def changed(store):
+    """A checkpoint ``one``, and a state that has changed since."""
+    store("state", "set", "memory", '{"goal": "first", "keep": true}')
+    store("state", "set", "tasks", '["a"]')
+    store("checkpoint", "--label", "one")
+    store("state", "set", "memory/goal", "second")
+    store("state", "delete", "memory/keep")
+    store("state", "append", "tasks", "b")
+    store("state", "append", "conversation", '{"role": "user", "content": "hello\\nyou"}')
+    return store
+
+
+def test_diff_for_people(changed):
+    assert changed("diff", "one").out.splitlines() == [
+        "main #4 → main #8",
+        '~ memory/goal  "first" → "second"',
+        "- memory/keep  true",
+        '+ tasks/1  "b"',
+        "+ conversation/0  user: hello you",
+    ]
+
+
+def test_diff_as_json_leaves_out_what_is_not_there(changed):
+    found = changed("diff", "one", "--json").json
+    assert found["before"]["session"] == "main"
+    assert len(found["before"]["checkpoint_id"]) == 32
+    assert found["state"] == [
+        {"path": "memory/goal", "change": "changed", "before": "first", "after": "second"},
+        {"path": "memory/keep", "change": "removed", "before": True},
+        {"path": "tasks/1", "change": "added", "after": "b"},
+    ]
+    (message,) = found["conversation"]
+    assert message["path"] == "conversation"
+
+
+def test_diff_of_a_point_with_itself(changed):
+    same = changed("diff", "one", "one")
+    assert same.code == 0
+    assert "Nothing differs" in same.out
+
+
+def test_diff_can_be_narrowed_and_quiet(changed):
+    assert changed("diff", "one", "--only", "memory", "-q").out == "memory/goal\nmemory/keep\n"
+
+
+def test_diff_shortens_long_values_but_not_in_json(store):
+    store("state", "set", "x", "a" * 5000)
+    assert max(map(len, store("diff", "#1").out.splitlines())) < 120
+    assert len(store("diff", "#1", "--json").json["state"][0]["after"]) == 5000
+
+
+def test_diff_between_sessions(changed):
+    changed("fork", "one", "--name", "branch")
+    changed("state", "set", "memory/goal", "third", "-s", "branch")
+    found = changed("diff", "#8", "branch:#6", "--only", "memory/goal", "--json").json
+    assert found["state"][0]["after"] == "third"
+
+
+def test_restore_says_what_changes_and_how_to_undo(changed):
+    done = changed("restore", "one")
+    assert done.code == 0
+    assert '~ memory/goal  "second" → "first"' in done.out
+    assert "mulligan undo" in done.out
+    (safety,) = changed("log", "-q", "-n", "1").out.splitlines()
+    assert safety[:12] in done.out
+    assert changed("state", "get", "memory").json == {"goal": "first", "keep": True}
+
+
+def test_restore_as_json(changed):
+    done = changed("restore", "one", "--json").json
+    assert done["applied"] is True
+    assert done["to"]["seq"] == 4
+    assert done["only"] is None
+    assert {change["path"] for change in done["changes"]} >= {"memory/goal", "tasks/1"}
+    before = changed("state", "get", "memory/goal", "--at", done["safety"])
+    assert before.json == "second"
+
+
+def test_restore_of_parts_leaves_the_rest(changed):
+    done = changed("restore", "one", "--only", "memory/goal", "--only", "tasks", "--json").json
+    assert done["only"] == ["memory/goal", "tasks"]
+    state = changed("state", "get").json
+    assert state["memory"] == {"goal": "first"}
+    assert state["tasks"] == ["a"]
+    assert "conversation" in state
+
+
+def test_a_dry_run_changes_nothing(changed):
+    before = changed("events", "--json").out
+    dry = changed("restore", "one", "--dry-run")
+    assert "~ memory/goal" in dry.out
+    assert "dry run" in dry.out
+    shown = changed("restore", "one", "--dry-run", "--json").json
+    assert (shown["applied"], shown["safety"], shown["seq"]) == (False, None, None)
+    assert len(shown["changes"]) == 4
+    assert changed("events", "--json").out == before
+
+
+def test_a_restore_of_what_is_there_already_writes_nothing(changed):
+    changed("restore", "one")
+    before = changed("events", "--json").out
+    again = changed("restore", "one")
+    assert again.code == 0
+    assert "Nothing to restore" in again.out
+    assert changed("restore", "one", "--json").json["applied"] is False
+    assert changed("events", "--json").out == before
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_part_that_never_was_is_an_error(changed, more: list[str]):
+    failed = changed("restore", "one", "--only", "memroy", *more)
+    assert failed.code == 42
+    assert "'memroy'" in failed.err
+
+
+def test_undo_and_redo_walk(changed):
+    changed("restore", "one")
+    undone = changed("undo", "--json").json
+    assert undone["mode"] == "undo"
+    assert changed("state", "get", "memory/goal").json == "second"
+    assert "mulligan undo" in changed("redo").out
+    assert changed("state", "get", "memory/goal").json == "first"
+    nothing = changed("redo")
+    assert nothing.code == 32
+    assert "mulligan log" in nothing.err
+
+
+def test_quiet_restores_print_the_safety_checkpoint(changed):
+    for command in (["restore", "one"], ["undo"], ["redo"]):
+        safety = changed(*command, "-q").out.strip()
+        assert changed("show", safety, "--json").json["kind"] == "pre_operation"
+
+
+def test_fork_prints_the_name_alone(changed):
+    assert changed("fork", "one").out == "main-fork-1\n"
+    named = changed("fork", "one", "--name", "bold", "--json").json
+    assert named == {"session": "bold", "parent": {"session": "main", "seq": 4}, "seq": 5}
+    assert changed("state", "get", "memory/goal", "-s", "bold").json == "first"
+
+
+def test_fork_refuses_a_name_that_is_taken(changed):
+    assert changed("fork", "one", "--name", "main").code == 21

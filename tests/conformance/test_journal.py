@@ -1,0 +1,36 @@
+"""Every journal passes the public suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mulligan.journal.keyed import KeyedJournal
+from mulligan.journal.lmdb import LmdbTables
+from mulligan.journal.memory import MemoryTables
+from mulligan.journal.protocol import Journal
+from mulligan.testing.journal import JournalSuite
+
+
+class TestMemoryJournal(JournalSuite):
+    @pytest.fixture
+    def journal(self) -> Journal:
+        return KeyedJournal(MemoryTables())
+
+
+class TestLmdbJournal(JournalSuite):
+    @pytest.fixture
+    def journal(self, tmp_path: Path) -> Iterator[Journal]:
+        journal = KeyedJournal(LmdbTables(tmp_path))
+        yield journal
+        journal.close()
+
+    @pytest.fixture
+    def reopen(self, journal: Journal, tmp_path: Path) -> Callable[[], Journal]:
+        def again() -> Journal:
+            journal.close()
+            return KeyedJournal(LmdbTables(tmp_path))
+
+        return again

@@ -1,0 +1,67 @@
+"""The demo, as people run it: a process that starts, kills and resumes processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mulligan
+
+DEMO = [sys.executable, "-c", "from mulligan.cli.main import main; main()", "demo"]
+
+
+def run_demo(*args: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run the demo without a terminal, its temporary files in a directory of their own."""
+    return subprocess.run(
+        [*DEMO, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "TMPDIR": str(directory)},
+    )
+
+
+def test_the_demo_tells_a_story_that_holds(tmp_path: Path):
+    done = run_demo(directory=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "✗" not in done.stdout
+    assert "\x1b" not in done.stdout
+    for word in ("kill -9", "resumes", "Roll back", "Fork", "Verify", "timeline"):
+        assert word in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_facts_of_the_demo_are_in_the_store_it_keeps(tmp_path: Path):
+    done = run_demo("--json", "--keep", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["ok"] is True
+    assert facts["seconds"] < 15
+    assert facts["killed"]["pid"] != facts["resumed"]["pid"]
+    assert facts["killed"]["acknowledged"] >= 6
+    assert facts["resumed"]["epoch"] == 2
+    assert all(check["ok"] for check in facts["checks"])
+    with mulligan.open(facts["store"], create=False) as store:
+        assert [session.name for session in store.sessions()] == facts["branches"]["sessions"]
+        assert store.verify().ok
+        session = store.session("demo")
+        killed = next(e for e in session.events() if e.seq == facts["killed"]["seq"])
+        assert killed.payload["values"][0]["step"] == "2.0"
+
+
+def test_a_check_that_fails_fails_the_demo(tmp_path: Path):
+    script = (
+        "import sys; from mulligan.cli import demo_story; "
+        "demo_story._completions = lambda events: {}; "
+        "from mulligan.cli.main import run; sys.exit(run(['demo']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert "✗ not so: each of the 6 tasks" in done.stdout
+    assert "This check failed: each of the 6 tasks" in done.stderr

@@ -1,0 +1,137 @@
+"""Imports point down, heavy drivers stay in their own modules, and only the top reads the world."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mulligan
+
+SOURCE = Path(mulligan.__file__).parent
+
+LAYERS = [
+    {"errors"},
+    {"faults", "clock", "model"},
+    {"codec"},
+    {"layout", "journal", "objects"},
+    {"engine"},
+    {"state"},
+    {"workspace"},
+    {"timeline"},
+    {"upkeep"},
+    {"session"},
+    {"store"},
+    {"opening"},
+    {"__init__"},
+    {"testing"},
+    {"cli"},
+]
+"""From the bottom. A module may import from its own part and from the layers below it."""
+
+DRIVERS = {
+    "lmdb": {"journal/lmdb.py", "testing/"},
+    "backports": {"codec.py"},
+    "click": {"cli/"},
+    "rich": {"cli/"},
+    "pytest": {"testing/"},
+    "hypothesis": set(),
+}
+"""Where a package may be imported; the rest is free of it."""
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def part(module: str) -> str:
+    """Return which part of the package a dotted name belongs to."""
+    names = module.split(".")
+    return names[1] if len(names) > 1 else "__init__"
+
+
+def part_of_file(file: Path) -> str:
+    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def level(name: str) -> int:
+    for number, layer in enumerate(LAYERS):
+        if name in layer:
+            return number
+    raise AssertionError(f"mulligan/{name} is in no layer: give it a place in LAYERS")
+
+
+def imports(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and dotted name of everything a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno} imports relatively"
+            assert node.module is not None
+            if node.module == "mulligan":
+                for alias in node.names:
+                    yield node.lineno, _resolved(alias.name)
+            else:
+                yield node.lineno, node.module
+
+
+def _resolved(name: str) -> str:
+    """Return what ``from mulligan import name`` names: a module, or something of the door's."""
+    here = SOURCE / name
+    is_module = here.with_suffix(".py").exists() or here.is_dir()
+    return f"mulligan.{name}" if is_module else "mulligan"
+
+
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_imports_point_down(file: Path) -> None:
+    own = part_of_file(file)
+    for line, name in imports(file):
+        if name.split(".")[0] != "mulligan" or part(name) == own:
+            continue
+        assert level(part(name)) < level(own), f"{file}:{line} imports {name} from above or beside"
+
+
+@pytest.mark.parametrize("driver", sorted(DRIVERS))
+def test_a_driver_is_imported_where_it_belongs(driver: str) -> None:
+    allowed = DRIVERS[driver]
+    for file in MODULES:
+        place = str(file.relative_to(SOURCE))
+        used = any(name.split(".")[0] == driver for _, name in imports(file))
+        assert not used or any(place.startswith(prefix) for prefix in allowed), f"{place}: {driver}"
+
+
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_only_the_door_and_the_command_line_read_the_environment(file: Path) -> None:
+    if part_of_file(file) in ("__init__", "cli"):
+        return
+    for node in ast.walk(ast.parse(file.read_text())):
+        named = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+        assert named not in ("environ", "environb", "getenv", "putenv"), f"{file}:{node.lineno}"
+
+
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_nothing_is_pickled(file: Path) -> None:
+    banned = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
+    assert [name for _, name in imports(file) if name.split(".")[0] in banned] == []
+
+
+def test_the_door_draws_every_part_it_opens_on() -> None:
+    drawn = mulligan.__doc__ or ""
+    small = {"__init__", "layout", "clock"}
+    assert [name for name in sorted(parts_behind("__init__") - small) if name not in drawn] == []
+
+
+def parts_behind(name: str) -> set[str]:
+    """Return the parts of the package that a part needs, however indirectly."""
+    found, pending = set(), [name]
+    while pending:
+        here = pending.pop()
+        if here in found:
+            continue
+        found.add(here)
+        files = [file for file in MODULES if part_of_file(file) == here]
+        names = [name for file in files for _, name in imports(file)]
+        pending += [part(name) for name in names if name.startswith("mulligan.")]
+    return found

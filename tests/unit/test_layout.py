@@ -1,0 +1,171 @@
+"""The store's directory: found, made, recognised, and left alone when it is something else."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan.errors import DamagedJournal, NotAStore, StoreNotFound, UnknownFormat
+from mulligan.layout import locate
+
+ID = "0123456789abcdef" * 2
+
+
+def test_a_store_is_made_beside_the_work(tmp_path: Path) -> None:
+    with mulligan.open(tmp_path) as store:
+        assert store.path == str(tmp_path / ".mulligan")
+    names = {entry.name for entry in (tmp_path / ".mulligan").iterdir()}
+    assert names == {"FORMAT", ".gitignore", "journal", "packs", "tmp"}
+    assert (tmp_path / ".mulligan" / ".gitignore").read_text() == "*\n"
+    assert list((tmp_path / ".mulligan" / "tmp").iterdir()) == []
+
+
+def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+    with mulligan.open(tmp_path) as store:
+        store.session("s").state.set("large", "x" * 10_000)
+    for entry in (tmp_path / ".mulligan", *(tmp_path / ".mulligan").rglob("*")):
+        mode = stat.S_IMODE(entry.stat().st_mode)
+        assert mode == (0o700 if entry.is_dir() else 0o600), entry
+
+
+def test_format_says_what_it_is(tmp_path: Path) -> None:
+    mulligan.open(tmp_path).close()
+    found = json.loads((tmp_path / ".mulligan" / "FORMAT").read_text())
+    assert found["format"] == 1
+    assert found["features"] == []
+    assert len(bytes.fromhex(found["id"])) == 16
+
+
+def test_missing_directories_are_made_on_the_way(tmp_path: Path) -> None:
+    mulligan.open(tmp_path / "a" / "b").close()
+    assert (tmp_path / "a" / "b" / ".mulligan" / "FORMAT").is_file()
+
+
+def test_a_store_is_named_by_itself_or_by_the_directory_around_it(tmp_path: Path) -> None:
+    mulligan.open(tmp_path).close()
+    inside = tmp_path / ".mulligan"
+    assert locate(tmp_path) == locate(inside) == inside
+    with mulligan.open(inside, create=False) as store:
+        assert store.path == str(inside)
+    moved = tmp_path / "backup"
+    inside.rename(moved)
+    assert locate(moved) == moved
+    with mulligan.open(moved, create=False) as store:
+        assert store.path == str(moved)
+
+
+def test_opening_again_changes_nothing(tmp_path: Path) -> None:
+    mulligan.open(tmp_path).close()
+    format_ = (tmp_path / ".mulligan" / "FORMAT").read_bytes()
+    mulligan.open(tmp_path).close()
+    assert (tmp_path / ".mulligan" / "FORMAT").read_bytes() == format_
+
+
+def test_nothing_is_made_when_told_so(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFound, match=str(tmp_path)):
+        mulligan.open(tmp_path, create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_something_else_under_our_name_is_left_alone(tmp_path: Path, create: bool) -> None:
+    (tmp_path / ".mulligan").mkdir()
+    (tmp_path / ".mulligan" / "precious.txt").write_text("mine")
+    with pytest.raises(NotAStore):
+        mulligan.open(tmp_path, create=create)
+    assert [entry.name for entry in (tmp_path / ".mulligan").iterdir()] == ["precious.txt"]
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_file_in_the_way(tmp_path: Path, create: bool) -> None:
+    (tmp_path / "work").write_text("mine")
+    (tmp_path / ".mulligan").write_text("mine")
+    for path in (tmp_path, tmp_path / ".mulligan"):
+        with pytest.raises(NotAStore):
+            mulligan.open(path, create=create)
+    with pytest.raises((NotAStore, StoreNotFound)):
+        mulligan.open(tmp_path / "work", create=create)
+    assert (tmp_path / "work").read_text() == (tmp_path / ".mulligan").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", NotAStore),
+        (b"\x00\xff garbage", NotAStore),
+        (b"[]", NotAStore),
+        (b"{}", NotAStore),
+        (b'{"format": "1"}', NotAStore),
+        (b'{"format": 1.5}', NotAStore),
+        (b'{"format": 1, "id": "nonsense"}', NotAStore),
+        (b'{"format": 1, "id": "abcd"}', NotAStore),
+        (b'{"format": 2, "id": "%s"}' % ID.encode(), UnknownFormat),
+        (b'{"format": 0, "id": "%s"}' % ID.encode(), UnknownFormat),
+        (b'{"format": 999, "anything": [1, 2]}', UnknownFormat),
+        (b'{"format": 1, "id": "%s", "more": 1}' % ID.encode(), UnknownFormat),
+        (b'{"format": 1, "id": "%s", "features": ["s3"]}' % ID.encode(), UnknownFormat),
+        (b'{"format": 1, "id": "%s", "features": []}' % ID.encode(), DamagedJournal),
+    ],
+)
+def test_an_unknown_or_garbled_format_is_refused(
+    tmp_path: Path, content: bytes, error: type[Exception]
+) -> None:
+    with mulligan.open(tmp_path) as store:
+        store.session("s").state.set("a", "x" * 10_000)
+    place = tmp_path / ".mulligan"
+    (place / "FORMAT").write_bytes(content)
+    before = {file: file.read_bytes() for file in place.rglob("*.[mp]*") if file.is_file()}
+    for create in (True, False):
+        with pytest.raises(error):
+            mulligan.open(tmp_path, create=create)
+    assert {file: file.read_bytes() for file in before} == before
+    assert (place / "FORMAT").read_bytes() == content
+
+
+def test_a_store_whose_journal_is_gone_is_damaged_and_its_packs_stay(tmp_path: Path) -> None:
+    with mulligan.open(tmp_path) as store:
+        store.session("s").state.set("a", "x" * 10_000)
+    packs = {file: file.read_bytes() for file in (tmp_path / ".mulligan" / "packs").iterdir()}
+    (tmp_path / ".mulligan" / "journal" / "data.mdb").unlink()
+    for _ in range(2):
+        with pytest.raises(DamagedJournal):
+            mulligan.open(tmp_path)
+    assert {file: file.read_bytes() for file in packs} == packs
+
+
+def test_the_journal_of_another_store_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        mulligan.open(tmp_path / name).close()
+    journal = tmp_path / "one" / ".mulligan" / "journal" / "data.mdb"
+    journal.write_bytes((tmp_path / "two" / ".mulligan" / "journal" / "data.mdb").read_bytes())
+    with pytest.raises(DamagedJournal, match="does not belong"):
+        mulligan.open(tmp_path / "one")
+
+
+def test_of_many_makers_one_wins_and_all_agree(tmp_path: Path) -> None:
+    for attempt in range(10):
+        place = tmp_path / str(attempt)
+
+        def begin(number: int, place: Path = place) -> None:
+            with mulligan.open(place) as store:
+                store.session(f"s{number}").state.set("large", str(number) * 10_000)
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(begin, range(6)))
+        with mulligan.open(place, create=False) as store:
+            assert len(store.sessions()) == 6
+            assert store.verify().ok
+
+
+def test_a_store_found_through_a_symlink_is_the_same_store(tmp_path: Path) -> None:
+    mulligan.open(tmp_path / "real").close()
+    os.symlink(tmp_path / "real", tmp_path / "link")
+    with mulligan.open(tmp_path / "real") as one, mulligan.open(tmp_path / "link") as other:
+        one.session("s").state.set("a", 1)
+        assert other.session("s").state.get("a") == 1
