@@ -6,10 +6,10 @@ the events that refer to them. A crash at any instruction leaves, at worst, unre
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -18,7 +18,72 @@ from mulligan import codec
 from mulligan.clock import Clock
 from mulligan.journal.protocol import Journal, Txn, View
 from mulligan.model import Digest, Environment, ObjectKind
-from mulligan.objects.protocol import Bundle, Objects
+from mulligan.objects.protocol import Bundle, Flushed, Objects
+
+_NOTHING = Flushed({}, {}, 0)
+
+
+class Pending:
+    """A bundle that is only begun when there is something to put into it."""
+
+    __slots__ = ("_bundle", "_objects")
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._bundle: Bundle | None = None
+
+    def put(self, kind: int, data: bytes) -> Digest:
+        """Take in an object; see ``Bundle.put``."""
+        if self._bundle is None:
+            self._bundle = self._objects.bundle()
+        return self._bundle.put(kind, data)
+
+    def get(self, kind: int, digest: Digest) -> bytes:
+        """Return an object of this bundle, or else of the store."""
+        return (self._bundle or self._objects).get(kind, digest)
+
+    def flush(self) -> Flushed:
+        """Make everything put so far durable; see ``Bundle.flush``."""
+        return _NOTHING if self._bundle is None else self._bundle.flush()
+
+
+class Write:
+    """The write transaction in which the objects of a bundle become part of the store."""
+
+    __slots__ = ("_bundle", "_indexed", "_journal", "_txn", "_writing")
+
+    def __init__(self, journal: Journal, bundle: Bundle) -> None:
+        self._journal = journal
+        self._bundle = bundle
+
+    def __enter__(self) -> Txn:
+        early = self._bundle.flush()
+        self._writing = self._journal.write()
+        self._txn = self._writing.__enter__()
+        self._indexed = 0
+        self._index_or_abort(early)
+        return self._txn
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._index_or_abort(None)
+        self._writing.__exit__(kind, error, trace)
+
+    def _index_or_abort(self, flushed: Flushed | None) -> None:
+        """Make objects findable that were not when this was called before."""
+        try:
+            flushed = flushed or self._bundle.flush()
+            if len(flushed.entries) > self._indexed:
+                self._txn.index_objects(flushed.entries, flushed.packs)
+                self._indexed = len(flushed.entries)
+        except BaseException as error:
+            self._writing.__exit__(type(error), error, error.__traceback__)
+            raise
 
 
 class Engine:
@@ -38,20 +103,16 @@ class Engine:
         """Open a snapshot of the journal; keep it short."""
         return self.journal.read()
 
-    @contextmanager
-    def write(self, bundle: Bundle) -> Iterator[Txn]:
+    def bundle(self) -> Bundle:
+        """Begin a bundle of new objects."""
+        return Pending(self.objects)
+
+    def write(self, bundle: Bundle | None = None) -> Write:
         """Open the write transaction in which the bundle's objects become part of the store.
 
         What is put into the bundle inside the transaction becomes durable before the commit.
         """
-        early = bundle.flush()
-        with self.journal.write() as txn:
-            if early.entries:
-                txn.index_objects(early.entries, early.packs)
-            yield txn
-            late = bundle.flush()
-            if len(late.entries) > len(early.entries):
-                txn.index_objects(late.entries, late.packs)
+        return Write(self.journal, bundle or self.bundle())
 
     def load(self, digest: Digest) -> bytes:
         """Return the bytes of a value's object."""

@@ -25,10 +25,14 @@ class ObjectKind:
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An event that has not been given its place yet: a kind and an encoded payload."""
+    """An event that has not been given its place yet: a kind and a payload.
+
+    ``payload`` is the encoding of ``value``, and is what the journal keeps.
+    """
 
     kind: str
     payload: bytes
+    value: Any
 
 
 class Event(msgspec.Struct, frozen=True):

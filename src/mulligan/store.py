@@ -5,15 +5,14 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from mulligan import codec
 from mulligan.engine import Engine
 from mulligan.errors import UnknownSession
 from mulligan.journal.protocol import Txn
-from mulligan.model import Draft, Report, SessionRecord
+from mulligan.model import Report, SessionRecord
 from mulligan.session import Session
 from mulligan.session.names import check_name
 from mulligan.session.surroundings import Surroundings
-from mulligan.state.events import CREATED
+from mulligan.state.events import CREATED, small_draft
 from mulligan.upkeep.verify import Progress, verify
 
 DEFAULT_ACTOR = "main"
@@ -99,13 +98,12 @@ class Store:
             return record
         if not create:
             raise UnknownSession(f"There is no session {name!r}.")
-        bundle = self._engine.objects.bundle()
-        with self._engine.write(bundle) as txn:
+        with self._engine.write() as txn:
             return txn.find(name) or self._made(txn, name, actor)
 
     def _made(self, txn: Txn, name: str, actor: str) -> SessionRecord:
         now = self._engine.clock.now()
         record = txn.create(name, now, None)
-        made = Draft(CREATED, codec.encode({"name": name}))
+        made = small_draft(CREATED, {"name": name})
         txn.append(record.number, [made], actor=actor, epoch=0, time=now)
         return record

@@ -47,7 +47,7 @@ def report(directory: Path, *, full: bool = True) -> Report:
 class Tables:
     """The journal's tables, in the hands of somebody who means no good."""
 
-    def __init__(self, env: lmdb.Environment, txn: lmdb.Transaction) -> None:
+    def __init__(self, env: lmdb.Environment, txn: lmdb.Transaction[bytes]) -> None:
         self._env = env
         self._txn = txn
 
@@ -69,7 +69,7 @@ class Tables:
     def delete(self, table: str, key: bytes) -> None:
         assert self._txn.delete(key, db=self._db(table))
 
-    def _db(self, table: str) -> object:
+    def _db(self, table: str) -> lmdb._Database:
         return self._env.open_db(table.encode(), txn=self._txn, create=False)
 
 

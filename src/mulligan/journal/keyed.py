@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
@@ -44,12 +43,21 @@ _MAX_SEQ = 2**64 - 2
 _encode = msgspec.msgpack.encode
 
 
+class Memory:
+    """What was read or written before: session records never change, and a head whose record is
+    the same to the byte need not be checked again."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, SessionRecord] = {}
+        self.heads: dict[int, tuple[bytes, Head]] = {}
+
+
 class KeyedView:
     """A snapshot of the journal."""
 
-    def __init__(self, reader: Reader, records: dict[int, SessionRecord]) -> None:
+    def __init__(self, reader: Reader, memory: Memory) -> None:
         self._reader = reader
-        self._records = records
+        self._memory = memory
 
     def sessions(self) -> list[SessionRecord]:
         """Return all sessions in the order they were made."""
@@ -63,19 +71,23 @@ class KeyedView:
 
     def session(self, number: int) -> SessionRecord:
         """Return the session of that number."""
-        known = self._records.get(number)
+        known = self._memory.records.get(number)
         if known is None:
-            known = self._records[number] = self._read_session(number)
+            known = self._memory.records[number] = self._read_session(number)
         return known
 
     def head(self, number: int) -> Head:
         """Return the newest event's place."""
-        value = self._get("heads", _NUMBER.pack(number))
-        if value is None:
+        key = _NUMBER.pack(number)
+        record = self._reader.get("heads", key)
+        known = self._memory.heads.get(number)
+        if known is not None and known[0] == record:
+            return known[1]
+        if record is None:
             raise DamagedJournal(f"Session number {number} has no head.")
-        seq, hash_, micros, keyframe, checkpoint, identity = _HEAD.unpack(value)
-        latest = (checkpoint, identity.hex()) if checkpoint else None
-        return Head(seq, hash_, codec.from_micros(micros), keyframe, latest)
+        head = _head(_opened("heads", key, record))
+        self._memory.heads[number] = (record, head)
+        return head
 
     def events(self, number: int, first: int, last: int) -> Iterator[Event]:
         """Yield the events ``first..last``, each checked against the chain."""
@@ -234,17 +246,18 @@ class KeyedView:
 class KeyedTxn(KeyedView):
     """The write transaction of the journal."""
 
-    def __init__(self, writer: Writer, records: dict[int, SessionRecord], reach: Reach) -> None:
-        super().__init__(writer, records)
+    def __init__(self, writer: Writer, memory: Memory, reach: Reach) -> None:
+        super().__init__(writer, memory)
         self._writer = writer
         self._reach = reach
         self._heads: dict[int, Head] = {}
         self._moved: set[int] = set()
+        self._created: dict[int, SessionRecord] = {}
         self._hashes: dict[tuple[int, int], bytes] = {}
 
     def session(self, number: int) -> SessionRecord:
         """Return the session of that number; one made here is not remembered before the commit."""
-        return self._records.get(number) or self._read_session(number)
+        return self._created.get(number) or super().session(number)
 
     def head(self, number: int) -> Head:
         """Return the newest event's place, this transaction's own events included."""
@@ -259,7 +272,7 @@ class KeyedTxn(KeyedView):
             raise SessionExists(f"There is a session {name!r} already.")
         last = next(self._writer.scan("sessions", b"", None, reverse=True), None)
         number = 1 if last is None else _NUMBER.unpack(last[0])[0] + 1
-        record = SessionRecord(number, name, time, origin)
+        record = self._created[number] = SessionRecord(number, name, time, origin)
         self._put("sessions", _NUMBER.pack(number), _encode(record))
         self._put("names", name.encode(), _NUMBER.pack(number))
         self._put_head(number, self._first_head(record))
@@ -280,10 +293,8 @@ class KeyedTxn(KeyedView):
             body = chain.encode_body(draft, time=time, actor=actor, epoch=epoch)
             hash_ = chain.chain(prev, seq, body)
             self._writer.put("events", _PLACE.pack(number, seq), chain.pack_record(hash_, body))
-            payload = codec.decode(draft.payload)
-            events.append(
-                Event(session.name, seq, time, actor, epoch, draft.kind, payload, prev, hash_)
-            )
+            name, kind, value = session.name, draft.kind, draft.value
+            events.append(Event(name, seq, time, actor, epoch, kind, value, prev, hash_))
             prev = hash_
             self._hashes[number, seq] = hash_
         self._put_head(number, msgspec.structs.replace(head, seq=seq, hash=prev, time=time))
@@ -340,12 +351,11 @@ class KeyedTxn(KeyedView):
     def finish(self) -> None:
         """Write the heads, each once, however often it moved."""
         for number in self._moved:
-            head = self._heads[number]
-            micros = codec.to_micros(head.time)
-            seq, identity = head.checkpoint or (0, "")
-            latest = bytes.fromhex(identity)
-            fields = _HEAD.pack(head.seq, head.hash, micros, head.keyframe, seq, latest)
-            self._put("heads", _NUMBER.pack(number), fields)
+            head, key = self._heads[number], _NUMBER.pack(number)
+            value = _head_value(head)
+            record = value + _check("heads", key, value)
+            self._writer.put("heads", key, record)
+            self._memory.heads[number] = (record, head)
 
     def _first_head(self, record: SessionRecord) -> Head:
         """Return the head of a new session: nothing, or all that its origin has."""
@@ -366,17 +376,20 @@ class KeyedTxn(KeyedView):
         self._writer.put(table, key, value + _check(table, key, value))
 
 
-class _ReadView:
-    """A snapshot as a context manager; a class because every look-up of an object opens one."""
+# Transactions are classes, not generators: they are begun for every single look-up.
 
-    __slots__ = ("_reading", "_records")
 
-    def __init__(self, tables: Tables, records: dict[int, SessionRecord]) -> None:
+class _Read:
+    """A snapshot as a context manager."""
+
+    __slots__ = ("_memory", "_reading")
+
+    def __init__(self, tables: Tables, memory: Memory) -> None:
         self._reading = tables.read()
-        self._records = records
+        self._memory = memory
 
     def __enter__(self) -> KeyedView:
-        return KeyedView(self._reading.__enter__(), self._records)
+        return KeyedView(self._reading.__enter__(), self._memory)
 
     def __exit__(
         self,
@@ -387,26 +400,50 @@ class _ReadView:
         self._reading.__exit__(kind, error, trace)
 
 
+class _Write:
+    """The write transaction as a context manager."""
+
+    __slots__ = ("_memory", "_reach", "_txn", "_writing")
+
+    def __init__(self, tables: Tables, memory: Memory, reach: Reach) -> None:
+        self._writing = tables.write()
+        self._memory = memory
+        self._reach = reach
+
+    def __enter__(self) -> KeyedTxn:
+        self._txn = KeyedTxn(self._writing.__enter__(), self._memory, self._reach)
+        return self._txn
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            try:
+                self._txn.finish()
+            except BaseException as failure:
+                self._writing.__exit__(type(failure), failure, failure.__traceback__)
+                raise
+        self._writing.__exit__(kind, error, trace)
+
+
 class KeyedJournal:
     """A journal over any ordered tables with transactions."""
 
     def __init__(self, tables: Tables, *, reach: Reach = pass_by) -> None:
         self._tables = tables
         self._reach = reach
-        # Session records never change, so what was read once from a commit need not be again.
-        self._records: dict[int, SessionRecord] = {}
+        self._memory = Memory()
 
-    def read(self) -> _ReadView:
+    def read(self) -> _Read:
         """Open a snapshot; keep it short."""
-        return _ReadView(self._tables, self._records)
+        return _Read(self._tables, self._memory)
 
-    @contextmanager
-    def write(self) -> Iterator[KeyedTxn]:
+    def write(self) -> _Write:
         """Open the write transaction; commit durably on a clean exit."""
-        with self._tables.write() as writer:
-            txn = KeyedTxn(writer, self._records, self._reach)
-            yield txn
-            txn.finish()
+        return _Write(self._tables, self._memory, self._reach)
 
     def close(self) -> None:
         """Release the tables."""
@@ -436,6 +473,18 @@ def check_identity(tables: Tables, identity: bytes) -> None:
                 "The journal does not belong to this store.",
                 hint="The packs are untouched. Put the journal back from a copy of the store.",
             )
+
+
+def _head(value: bytes) -> Head:
+    seq, hash_, micros, keyframe, checkpoint, identity = _HEAD.unpack(value)
+    latest = (checkpoint, identity.hex()) if checkpoint else None
+    return Head(seq, hash_, codec.from_micros(micros), keyframe, latest)
+
+
+def _head_value(head: Head) -> bytes:
+    seq, identity = head.checkpoint or (0, "")
+    micros, latest = codec.to_micros(head.time), bytes.fromhex(identity)
+    return _HEAD.pack(head.seq, head.hash, micros, head.keyframe, seq, latest)
 
 
 def _label_key(number: int, label: str) -> bytes:

@@ -16,7 +16,6 @@ from mulligan.errors import UnknownPoint, UnknownSession
 from mulligan.journal.protocol import View
 from mulligan.model import (
     Checkpoint,
-    Draft,
     Event,
     Lease,
     Origin,
@@ -30,7 +29,7 @@ from mulligan.session.state import State
 from mulligan.session.surroundings import Surroundings
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
-from mulligan.state.events import FORKED, STATE
+from mulligan.state.events import FORKED, STATE, small_draft
 from mulligan.state.history import document_at
 from mulligan.state.values import PathLike, freeze, parse_path
 from mulligan.timeline.checkpoints import (
@@ -255,14 +254,14 @@ class Session:
         """Make a new session that continues from a point and shares all storage with this one."""
         if name is not None:
             check_name(name, "session name")
-        with self._engine.write(self._engine.objects.bundle()) as txn:
+        with self._engine.write() as txn:
             place = self._points(txn).find(point)
             parent = self._number(txn, place.session)
             now = self._engine.clock.now()
             chosen = name or _free_name(txn, place.session)
             record = txn.create(chosen, now, Origin(parent, place.seq))
             payload = {"session": place.session, "seq": place.seq, "name": chosen}
-            made = Draft(FORKED, codec.encode(payload))
+            made = small_draft(FORKED, payload)
             txn.append(record.number, [made], actor=self.actor, epoch=0, time=now)
         return Session(self._engine, record, self.actor, self._surroundings)
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from mulligan import codec
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, StateError
 from mulligan.journal.protocol import Txn, View
@@ -46,8 +45,7 @@ class Work:
         """Add an event and return the seq it will have."""
         made = draft(change, self.put)
         self.drafts.append(made)
-        payload = codec.decode(made.payload)
-        self.document = fold(self.document, made.kind, payload, self.seq)
+        self.document = fold(self.document, made.kind, made.value, self.seq)
         self.keyframe_if_due(self.seq)
         return self.seq
 
@@ -136,7 +134,7 @@ class Writer:
         with self._lock:
             if self._batch is not None:
                 raise StateError("This cannot be done inside a batch.", hint="End the batch first.")
-            bundle = self.engine.objects.bundle()
+            bundle = self.engine.bundle()
             work = self._foreseen(plan, bundle)
             with self.engine.write(bundle) as txn:
                 if work is None or txn.head(self.record.number) != work.base:
@@ -152,7 +150,7 @@ class Writer:
     def take_lease(self, ttl: float, *, steal: bool) -> Lease:
         """Become the one writer for the actor; see ``leases.take``."""
         with self._lock:
-            with self.engine.write(self.engine.objects.bundle()) as txn:
+            with self.engine.write() as txn:
                 now = self.engine.clock.now()
                 lease = leases.take(txn, self.record, self.actor, now=now, ttl=ttl, steal=steal)
             self.lease, self._ttl = lease, ttl
@@ -160,7 +158,7 @@ class Writer:
 
     def renew_lease(self) -> None:
         """Extend the lease; raises ``StaleLease`` when another writer has it."""
-        with self._lock, self.engine.write(self.engine.objects.bundle()) as txn:
+        with self._lock, self.engine.write() as txn:
             if self.lease is not None:
                 now = self.engine.clock.now()
                 self.lease = leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
@@ -169,14 +167,16 @@ class Writer:
         """Give the lease up, if it is still this writer's."""
         with self._lock:
             if self.lease is not None:
-                with self.engine.write(self.engine.objects.bundle()) as txn:
+                with self.engine.write() as txn:
                     leases.release(txn, self.record, self.lease)
             self.lease = None
 
     def _renewed(self, txn: Txn) -> Lease | None:
         """Extend a lease in passing once half of it is over."""
+        if self.lease is None:
+            return None
         now = self.engine.clock.now()
-        if self.lease is None or self.lease.expires - now > timedelta(seconds=self._ttl / 2):
+        if self.lease.expires - now > timedelta(seconds=self._ttl / 2):
             return self.lease
         return leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
 

@@ -33,16 +33,18 @@ MISSING: Final = _Missing()
 class Document:
     """A frozen value and the means to load its parts."""
 
-    __slots__ = ("_load", "_load_bytes", "root")
+    __slots__ = ("_load_bytes", "root")
 
     def __init__(self, root: Any, load_bytes: LoadBytes) -> None:
         self.root = root
         self._load_bytes = load_bytes
-        self._load = lambda ref: codec.decode(load_bytes(ref.digest))
 
     def with_root(self, root: Any) -> Document:
         """Return a document of another root over the same objects."""
         return Document(root, self._load_bytes)
+
+    def _load(self, ref: Ref) -> Any:
+        return codec.decode(self._load_bytes(ref.digest))
 
     def find(self, path: Path) -> Any:
         """Return the frozen value at a path, or ``MISSING``."""

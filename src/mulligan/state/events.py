@@ -38,14 +38,20 @@ def draft(change: Change, put: Put) -> Draft:
         key: value if key == "path" else msgspec.Raw(settle(value, put))
         for key, value in payload.items()
     }
-    return Draft(kind, codec.encode(parts))
+    encoded = codec.encode(parts)
+    return Draft(kind, encoded, codec.decode(encoded))
+
+
+def small_draft(kind: str, payload: dict[str, Any]) -> Draft:
+    """Return the draft of an event whose payload has no large values."""
+    return Draft(kind, codec.encode(payload), payload)
 
 
 def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:
     """Return the document after the event of that kind and payload."""
     if kind in (SET, APPEND, DELETE):
-        state = document.with_root(document.find(STATE))
-        return document.set(STATE, _changed(state, kind, payload).root)
+        state = _changed(document.with_root(document.root["state"]), kind, payload)
+        return document.with_root({**document.root, "state": state.root})
     if kind == RESTORED:
         return _walked(_restored(document, payload["changes"]), payload["mode"], seq)
     if kind == FORKED:

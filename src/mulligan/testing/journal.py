@@ -33,6 +33,7 @@ from mulligan.errors import DamagedJournal, SessionExists, StaleLease, StoreClos
 from mulligan.journal.chain import GENESIS
 from mulligan.journal.protocol import Journal, Txn, View
 from mulligan.model import ID_SIZE, Digest, Draft, Event, Lease, Location, Origin, SessionRecord
+from mulligan.state.events import small_draft
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 LATER = START + timedelta(days=1)
@@ -43,7 +44,7 @@ NAMES = ["run", "run-1", "run-10", "run 1", "runner", "r", "RUN", "laufen/äöü
 
 def note(content: Any) -> Draft:
     """Return a draft of a small event."""
-    return Draft("test.noted", codec.encode({"content": content}))
+    return small_draft("test.noted", {"content": content})
 
 
 def address(number: int) -> Digest:
@@ -232,7 +233,7 @@ class JournalSuite:
         """A payload may name objects; the journal does not follow them."""
         number = self.begin(journal)
         with journal.write() as txn:
-            draft = Draft("test.big", codec.encode({"value": Ref(address(1))}))
+            draft = small_draft("test.big", {"value": Ref(address(1))})
             txn.append(number, [draft], actor="main", epoch=0, time=START)
         with journal.read() as view:
             [event] = view.events(number, 1, 1)
