@@ -191,7 +191,12 @@ class LmdbWriter(LmdbReader):
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Set the value of a key."""
-        self._txn.put(key, value, db=self._tables[table])
+        db = self._tables[table]
+        # Events of the newest session come after all others, and LMDB fills pages to the end
+        # when told so; for any other key it refuses without having touched anything.
+        if table == "events" and self._txn.put(key, value, db=db, append=True):
+            return
+        self._txn.put(key, value, db=db)
 
 
 def _backwards(
