@@ -8,6 +8,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     session/    Session: state, checkpoints, restore, undo, fork, leases
     upkeep/     verify
     timeline/   points, checkpoint records, diff, restores as events
+    workspace/  files: scan, capture, plan, apply
     state/      the document: values, persistent containers, events, keyframes
     engine.py   joins journal and objects, and owns the order of writes
     journal/    events, checkpoints, leases and the object index, in LMDB or in memory

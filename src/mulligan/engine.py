@@ -16,6 +16,7 @@ import msgspec
 
 from mulligan import codec
 from mulligan.clock import Clock
+from mulligan.faults import Reach, pass_by
 from mulligan.journal.protocol import Journal, Txn, View
 from mulligan.model import Digest, Environment, ObjectKind
 from mulligan.objects.protocol import Bundle, Flushed, Objects
@@ -90,8 +91,14 @@ class Engine:
     """A journal and an object store that belong together."""
 
     def __init__(
-        self, journal: Journal, objects: Objects, clock: Clock, directory: Path | None = None
+        self,
+        journal: Journal,
+        objects: Objects,
+        clock: Clock,
+        directory: Path | None = None,
+        reach: Reach = pass_by,
     ) -> None:
+        self.reach = reach
         self.journal = journal
         self.objects = objects
         self.clock = clock

@@ -14,7 +14,8 @@ Each class carries an exit code for the command line; each instance is one sente
     │   ├── StoreOpenedTwice (13)   the journal is open elsewhere in this process
     │   ├── ReadOnlyStore (14)      a write was asked of a store that cannot be written
     │   ├── DiskFull (15)           no space left; nothing acknowledged was lost
-    │   └── StoreClosed (16)        the handle was closed
+    │   ├── StoreClosed (16)        the handle was closed
+    │   └── InvalidConfig (17)      config.toml cannot be used
     ├── SessionError
     │   ├── UnknownSession (20)
     │   ├── SessionExists (21)
@@ -34,7 +35,8 @@ Each class carries an exit code for the command line; each instance is one sente
     ├── WorkspaceError
     │   ├── UnsafeWorkspace (80)    the directory must not be a workspace
     │   ├── UnsafeName (81)         a tree that would write outside its root
-    │   └── RestoreIncomplete (82)  the files are not all as the checkpoint says
+    │   ├── RestoreBusy (82)        another process restores files of the session; retryable
+    │   └── RestoreIncomplete (83)  the files are not all as the checkpoint says
     └── DamageError
         ├── DamagedObject (60)
         ├── MissingObject (61)
@@ -111,6 +113,13 @@ class StoreClosed(StoreError):
 
     exit_code = 16
     default_hint = "Open the store again with mulligan.open()."
+
+
+class InvalidConfig(StoreError):
+    """The store's configuration cannot be used."""
+
+    exit_code = 17
+    default_hint = "Nothing was changed. Mend or delete the file; without it defaults hold."
 
 
 class SessionError(MulliganError):
@@ -239,10 +248,18 @@ class UnsafeName(WorkspaceError):
     default_hint = "Nothing was written. The tree did not come from a capture; do not trust it."
 
 
+class RestoreBusy(WorkspaceError):
+    """Another process is restoring files of the same session."""
+
+    exit_code = 82
+    retryable = True
+    default_hint = "Nothing was touched. Wait until the other restore is done, then try again."
+
+
 class RestoreIncomplete(WorkspaceError):
     """After a restore the files are not all what the checkpoint says."""
 
-    exit_code = 82
+    exit_code = 83
     default_hint = (
         "What was there before is kept in the safety checkpoint. "
         "Make the named paths writable, then restore again or undo."

@@ -6,17 +6,29 @@ import errno
 import os
 import re
 import threading
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from mulligan.codec import FORMAT_VERSION
-from mulligan.errors import DiskFull, NotAStore, ReadOnlyStore, StoreNotFound, UnknownFormat
+from mulligan.errors import (
+    DiskFull,
+    InvalidConfig,
+    NotAStore,
+    ReadOnlyStore,
+    StoreNotFound,
+    UnknownFormat,
+)
 from mulligan.faults import CrashPoint, Reach, pass_by
+
+T = TypeVar("T")
 
 NAME = ".mulligan"
 FORMAT = "FORMAT"
+CONFIG = "config.toml"
 PARTS = ("journal", "packs", "tmp")
 
 
@@ -73,6 +85,18 @@ def parse_format(data: bytes, directory: Path) -> Format:
     return found
 
 
+def read_config(directory: Path, shape: type[T]) -> T:
+    """Return the table ``workspace`` of the store's ``config.toml``; it may be silent."""
+    file = directory / CONFIG
+    try:
+        table = tomllib.loads(file.read_text()).get("workspace", {})
+        return msgspec.convert(table, shape)
+    except FileNotFoundError:
+        return shape()
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise InvalidConfig(f"{file} cannot be used: {error}.") from error
+
+
 def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach = pass_by) -> Format:
     """Make the store's directory, or complete one whose making was interrupted.
 
@@ -97,7 +121,7 @@ def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach =
 def _refuse_strangers(directory: Path) -> None:
     if not directory.exists():
         return
-    known = {FORMAT, ".gitignore", *PARTS}
+    known = {FORMAT, CONFIG, ".gitignore", *PARTS}
     if not directory.is_dir() or any(entry.name not in known for entry in directory.iterdir()):
         raise NotAStore(f"{directory} exists and is not a Mulligan store.")
 

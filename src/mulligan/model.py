@@ -119,7 +119,7 @@ class Coverage(msgspec.Struct, frozen=True):
     files: int
     directories: int
     bytes: int
-    left_out: tuple[LeftOut, ...]
+    left_out: list[LeftOut]
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -140,6 +140,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     schema: int
     cost: Cost
     safety: bool = False
+    workspace: Digest | None = None
+    coverage: Coverage | None = None
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -151,13 +153,18 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What a restore did: ``mode`` is restore, undo or redo; ``safety`` holds what was before."""
+    """What a restore did: ``mode`` is restore, undo or redo; ``safety`` holds what was before.
+
+    ``files`` counts the paths that were brought back; ``problems`` are those that could not be.
+    """
 
     mode: str
     point: Point
     only: tuple[Path, ...] | None
     safety: Checkpoint
     seq: int
+    files: int = 0
+    problems: tuple[Problem, ...] = ()
 
 
 class Location(msgspec.Struct, frozen=True, array_like=True):
@@ -167,6 +174,40 @@ class Location(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     length: int
     slot: int
+
+
+class FileChange(msgspec.Struct, frozen=True):
+    """One path that differs between two trees.
+
+    ``change`` is added, removed, changed, attributes (mode, times) or renamed (``old_path`` says
+    from where). Modes and sizes are None where there is nothing; a directory has no size.
+    """
+
+    path: str
+    change: str
+    kind: str
+    old_path: str | None = None
+    old_mode: int | None = None
+    mode: int | None = None
+    old_size: int | None = None
+    size: int | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a restore would do, worked out without doing it.
+
+    ``left_alone`` is what no checkpoint covers and a restore does not touch; ``conflicts`` are
+    other sessions' later checkpoints of the same directory, whose changes would go.
+    """
+
+    point: Point
+    files: tuple[FileChange, ...]
+    left_alone: tuple[LeftOut, ...]
+    conflicts: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do to files."""
+        return bool(self.files)
 
 
 class Problem(msgspec.Struct, frozen=True):

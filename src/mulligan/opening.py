@@ -22,6 +22,7 @@ from mulligan.objects.memory import MemoryObjects
 from mulligan.objects.packs import PackObjects
 from mulligan.session.surroundings import Surroundings
 from mulligan.store import Store
+from mulligan.workspace.capture import Limits
 
 MEMORY = "memory:"
 
@@ -36,15 +37,16 @@ def open_store(
 ) -> Store:
     """Open the store that a path names; see ``mulligan.open``."""
     clock = clock or SystemClock()
+    home = Path(variables.get("HOME", os.devnull))
     if str(path) == MEMORY:
-        engine = Engine(
-            KeyedJournal(MemoryTables(reach=reach), reach=reach), MemoryObjects(), clock
-        )
-        return Store(engine, Surroundings(Path.cwd(), variables, keep_env))
+        journal = KeyedJournal(MemoryTables(reach=reach), reach=reach)
+        engine = Engine(journal, MemoryObjects(), clock, reach=reach)
+        return Store(engine, Surroundings(Path.cwd(), variables, keep_env), home, Limits())
     directory = layout.locate(Path(path).absolute())
     format_ = _format(directory, create, reach)
     engine = _engine(directory, bytes.fromhex(format_.id), clock, reach)
-    return Store(engine, Surroundings(directory.parent, variables, keep_env))
+    surroundings = Surroundings(directory.parent, variables, keep_env)
+    return Store(engine, surroundings, home, layout.read_config(directory, Limits))
 
 
 def _format(directory: Path, create: bool, reach: Reach) -> layout.Format:
@@ -83,4 +85,4 @@ def _engine(directory: Path, identity: bytes, clock: Clock, reach: Reach) -> Eng
     objects = PackObjects(
         directory / "packs", identity, locate, committed, reach=reach, read_only=read_only
     )
-    return Engine(journal, objects, clock, directory)
+    return Engine(journal, objects, clock, directory, reach)

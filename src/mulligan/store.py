@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +16,8 @@ from mulligan.session.names import check_name
 from mulligan.session.surroundings import Surroundings
 from mulligan.state.events import CREATED, small_draft
 from mulligan.upkeep.verify import Progress, verify
+from mulligan.workspace.capture import Limits
+from mulligan.workspace.workspace import Workspace, check_root
 
 DEFAULT_ACTOR = "main"
 LEASE_TTL = 30.0
@@ -27,9 +31,13 @@ class Store:
     have the same store open. Use it as a context manager, or call :meth:`close`.
     """
 
-    def __init__(self, engine: Engine, surroundings: Surroundings) -> None:
+    def __init__(
+        self, engine: Engine, surroundings: Surroundings, home: Path, limits: Limits
+    ) -> None:
         self._engine = engine
         self._surroundings = surroundings
+        self._home = home
+        self._limits = limits
 
     def __enter__(self) -> Self:
         return self
@@ -56,8 +64,15 @@ class Store:
         ttl: float = LEASE_TTL,
         steal: bool = False,
         actor: str = DEFAULT_ACTOR,
+        workspace: str | os.PathLike[str] | None = None,
+        force: bool = False,
     ) -> Session:
         """Return the session of that name, made if missing unless ``create`` is false.
+
+        With ``workspace`` its checkpoints hold the files of that directory, too, and restores
+        bring them back. The root of the filesystem, the home directory and the parents of the
+        store's directory are refused unless ``force``. A restore of files that another process
+        did not live to finish is finished here.
 
         With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
         every write renews in passing, and raises ``LeaseHeld`` while another live process has
@@ -66,9 +81,12 @@ class Store:
         check_name(name, "session name")
         check_name(agent or actor, "actor")
         record = self._record(name, create, agent or actor)
-        session = Session(self._engine, record, agent or actor, self._surroundings)
+        files = None if workspace is None else self._workspace(Path(workspace), force)
+        session = Session(self._engine, record, agent or actor, self._surroundings, files)
         if agent is not None:
             session.take(ttl, steal=steal)
+        if files is not None:
+            session.recover()
         return session
 
     def sessions(self) -> list[Session]:
@@ -90,6 +108,10 @@ class Store:
     def close(self) -> None:
         """Release the store. Idempotent."""
         self._engine.close()
+
+    def _workspace(self, root: Path, force: bool) -> Workspace:
+        real = check_root(root, self._engine.directory, self._home, force=force)
+        return Workspace(real, self._engine, self._limits, self._engine.reach)
 
     def _record(self, name: str, create: bool, actor: str) -> SessionRecord:
         with self._engine.read() as view:

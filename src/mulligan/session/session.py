@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import count
+from pathlib import Path as OsPath
 from typing import Any
 
 import msgspec
@@ -16,25 +18,29 @@ from mulligan.errors import UnknownPoint, UnknownSession
 from mulligan.journal.protocol import View
 from mulligan.model import (
     Checkpoint,
+    Digest,
     Event,
     Lease,
     Origin,
     Path,
+    Plan,
     Point,
+    Problem,
     Restored,
     SessionRecord,
 )
+from mulligan.session.checkpointer import Checkpointer, Request
+from mulligan.session.files import Files
 from mulligan.session.names import MAX_NAME, check_name
+from mulligan.session.restorer import Restorer, Target
 from mulligan.session.state import State
 from mulligan.session.surroundings import Surroundings
-from mulligan.session.writer import Work, Writer
+from mulligan.session.writer import Writer
 from mulligan.state.document import MISSING, Document, settle_root
 from mulligan.state.events import FORKED, STATE, small_draft
 from mulligan.state.history import document_at
 from mulligan.state.values import PathLike, freeze, parse_path
 from mulligan.timeline.checkpoints import (
-    checkpoint_change,
-    environment_value,
     event_at,
     read_checkpoint,
     read_checkpoints,
@@ -42,14 +48,16 @@ from mulligan.timeline.checkpoints import (
 from mulligan.timeline.diff import Diff, diff
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.record import changed_paths, checkpoint_record
-from mulligan.timeline.restore import last_walk, restore_change
+from mulligan.workspace.plan import TreePath
+from mulligan.workspace.workspace import Workspace
 
 PAGE = 256
 """How many events are read within one snapshot."""
 
 _POLL = (0.002, 0.05)
 
-_Target = tuple[Point, list[Path] | None, Document]
+WORKSPACE = "workspace"
+"""The part of a restore that stands for all files."""
 
 
 class Session:
@@ -61,12 +69,21 @@ class Session:
     """
 
     def __init__(
-        self, engine: Engine, record: SessionRecord, actor: str, surroundings: Surroundings
+        self,
+        engine: Engine,
+        record: SessionRecord,
+        actor: str,
+        surroundings: Surroundings,
+        workspace: Workspace | None = None,
     ) -> None:
         self._engine = engine
         self._record = record
         self._surroundings = surroundings
+        self._workspace = workspace
         self._writer = Writer(engine, record, actor)
+        self._checkpointer = Checkpointer(engine, surroundings, workspace)
+        self._files = Files(engine, record, workspace)
+        self._restorer = Restorer(engine, record, self._writer, self._checkpointer, workspace)
         self.state = State(self._writer)
 
     def __repr__(self) -> str:
@@ -141,7 +158,13 @@ class Session:
             check_name(label, "label")
         if note is not None:
             note = freeze(note, ("note",))
-        events = self._writer.commit(lambda work: self._add_checkpoint(work, kind, note, label))
+        request = Request(kind, note, label)
+        started = self._engine.clock.monotonic()
+        bundle = self._engine.bundle()
+        captured = self._checkpointer.capture(bundle)
+        events = self._writer.commit(
+            lambda work: self._checkpointer.add(work, request, captured, started), bundle
+        )
         return read_checkpoint(self._engine, events[-1])
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -205,15 +228,26 @@ class Session:
         after: PointLike | None = None,
         only: Sequence[PathLike] | None = None,
     ) -> Diff:
-        """Return what differs in state and conversation between two points.
+        """Return what differs in state, conversation and files between two points.
 
         ``after`` defaults to the present. The points may lie in different sessions. ``only``
         names the parts to look at; a part that neither has is a ``PathNotFound``.
         """
         one = self.point(before)
         other = self.head if after is None else self.point(after)
-        paths = None if only is None else [parse_path(path) for path in only]
-        return diff(one, other, self._document_at(one), self._document_at(other), paths)
+        target = self._target(one, only)
+        found = diff(one, other, target.document, self._document_at(other), target.only)
+        if target.tree is None:
+            return found
+        changes = self._files.changes(target.tree, self._tree(other, after), target.paths)
+        return msgspec.structs.replace(found, files=tuple(changes))
+
+    def _tree(self, point: Point, given: PointLike | None) -> Digest | None:
+        """Return the tree of a point, or that of the workspace now when none was given."""
+        if given is None and (now := self._files.present()) is not None:
+            return now.tree
+        held = self._files.checkpoint_at(point)
+        return held.workspace if held else None
 
     def record(self, point: PointLike) -> dict[str, Any]:
         """Return the checkpoint at or before a point as one document for recovery.
@@ -238,22 +272,57 @@ class Session:
         the restore is a new event, which :meth:`undo` takes back.
         """
         place = self.point(point)
-        paths = None if only is None else [parse_path(path) for path in only]
-        target = self._document_at(place)
-        return self._restore(lambda _: (place, paths, target), "restore")
+        target = self._target(place, only)
+        return self._restorer.restore(lambda _: target, "restore")
+
+    def plan(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
+        """Return what a restore of files would do, without doing it."""
+        target = self._target(self.point(point), only)
+        return self._files.plan(target.point, target.tree, target.paths)
+
+    def read_file(self, point: PointLike, path: str) -> bytes:
+        """Return the content of a file as it was at a point."""
+        return self._files.read(self._files.tree_at(self.point(point)), path)
+
+    def copy_files(
+        self, point: PointLike, to: str | os.PathLike[str], only: Sequence[str] | None = None
+    ) -> list[Problem]:
+        """Write the files of a point into a new or empty directory; nothing else is touched.
+
+        Returns what could not be written.
+        """
+        tree = self._files.tree_at(self.point(point))
+        paths = None if only is None else [tuple(map(str, parse_path(part))) for part in only]
+        return self._files.copy(tree, OsPath(to), paths)
 
     def undo(self) -> Restored:
         """Take the last restore back; repeat to go further."""
-        return self._walk("undo")
+        return self._restorer.walk("undo")
 
     def redo(self) -> Restored:
         """Take the last undo back; repeat to go further."""
-        return self._walk("redo")
+        return self._restorer.walk("redo")
 
-    def fork(self, point: PointLike, name: str | None = None) -> Session:
-        """Make a new session that continues from a point and shares all storage with this one."""
+    def recover(self) -> Restored | None:
+        """Complete a restore of files that another process began and did not live to finish."""
+        return self._restorer.finish()
+
+    def fork(
+        self,
+        point: PointLike,
+        name: str | None = None,
+        workspace: str | os.PathLike[str] | None = None,
+    ) -> Session:
+        """Make a new session that continues from a point and shares all storage with this one.
+
+        With ``workspace`` the files of the point are written into that new or empty directory,
+        which belongs to the new session alone.
+        """
         if name is not None:
             check_name(name, "session name")
+        files = None
+        if workspace is not None:
+            files = self._files.clone(self._files.tree_at(self.point(point)), OsPath(workspace))
         with self._engine.write() as txn:
             place = self._points(txn).find(point)
             parent = self._number(txn, place.session)
@@ -263,7 +332,7 @@ class Session:
             payload = {"session": place.session, "seq": place.seq, "name": chosen}
             made = small_draft(FORKED, payload)
             txn.append(record.number, [made], actor=self.actor, epoch=0, time=now)
-        return Session(self._engine, record, self.actor, self._surroundings)
+        return Session(self._engine, record, self.actor, self._surroundings, files)
 
     def _page(self, first: int, last: int | None) -> list[Event]:
         with self._engine.read() as view:
@@ -281,63 +350,50 @@ class Session:
             raise UnknownSession(f"There is no session {name!r}.")
         return record.number
 
+    def _target(self, place: Point, only: Sequence[PathLike] | None) -> Target:
+        """Return where a restore goes, with the files of the point if there are any."""
+        document = self._document_at(place)
+        held = self._files.checkpoint_at(place) if self._workspace is not None else None
+        tree = held.workspace if held else None
+        if only is None:
+            return Target(place, document, None, tree)
+        state, files = self._parts(only, document, tree)
+        return Target(place, document, state, tree if files != [] else None, files)
+
+    def _parts(
+        self, only: Sequence[PathLike], document: Document, tree: Digest | None
+    ) -> tuple[list[Path], list[TreePath] | None]:
+        """Sort parts into state paths and files; files are None for the whole workspace.
+
+        ``workspace`` is all files and ``workspace/PATH`` some; otherwise what the state has a
+        component for is state, and what the tree has is a file.
+        """
+        state: list[Path] = []
+        files: list[TreePath] = []
+        whole = False
+        components = {*document.entries(document.resolved(document.find(STATE)))}
+        components |= {*self._writer.components()}
+        for part in only:
+            path = parse_path(part)
+            if path == (WORKSPACE,):
+                whole = True
+            elif path[:1] == (WORKSPACE,):
+                files.append(tuple(map(str, path[1:])))
+            elif not path or path[0] in components or not self._has_file(tree, path):
+                state.append(path)
+            else:
+                files.append(tuple(map(str, path)))
+        return state, None if whole else files
+
+    def _has_file(self, tree: Digest | None, path: Path) -> bool:
+        if tree is None or self._workspace is None:
+            return False
+        return self._workspace.has(tree, tuple(map(str, path)))
+
     def _document_at(self, point: Point) -> Document:
         with self._engine.read() as view:
             number = self._number(view, point.session)
             return document_at(view, number, point.seq, self._engine.load)
-
-    def _add_checkpoint(
-        self, work: Work, kind: str, note: str | None, label: str | None, safety: bool = False
-    ) -> None:
-        started = self._engine.clock.monotonic()
-        environment = settle_root(environment_value(self._surroundings.capture()), work.put)
-        seq = work.seq + 1
-        keyframe = work.keyframe_if_due(seq)
-        size = work.bundle.flush().size
-        ms = (self._engine.clock.monotonic() - started) * 1000
-        change = checkpoint_change(
-            kind=kind,
-            label=label,
-            note=note,
-            parent=work.base.checkpoint and work.base.checkpoint[1],
-            keyframe=keyframe,
-            environment=environment,
-            ms=round(ms, 3),
-            size=size,
-            safety=safety,
-        )
-        work.labels[work.add(change)] = label
-
-    def _restore(self, choose: Callable[[Work], _Target], mode: str) -> Restored:
-        """Take a safety checkpoint and bring back what is chosen, in one transaction."""
-        chosen: list[_Target] = []
-
-        def plan(work: Work) -> None:
-            place, only, target = choose(work)
-            note = f"before {mode} to #{place.seq} of {place.session}"
-            self._add_checkpoint(work, "pre_operation", note, None, safety=True)
-            work.add(restore_change(work.document, target, place, only, mode))
-            chosen[:] = [(place, only, target)]
-
-        events = self._writer.commit(plan)
-        ((place, only, _),) = chosen
-        safety = read_checkpoint(self._engine, events[0])
-        parts = None if only is None else tuple(only)
-        return Restored(mode, place, parts, safety, events[-1].seq)
-
-    def _walk(self, mode: str) -> Restored:
-        """Undo or redo: go back to just before the restore on top of the stack."""
-
-        def choose(work: Work) -> _Target:
-            seq = last_walk(work.document, mode)
-            with self._engine.read() as view:
-                event = event_at(view, self._record.number, seq)
-            only = self._engine.plain(event.payload)["only"]
-            paths = None if only is None else [tuple(path) for path in only]
-            before = Point(self.name, seq - 1)
-            return before, paths, self._document_at(before)
-
-        return self._restore(choose, mode)
 
 
 def _free_name(view: View, parent: str) -> str:

@@ -20,7 +20,7 @@ from mulligan.objects.protocol import Bundle
 from mulligan.session import leases
 from mulligan.session.changes import Ask
 from mulligan.state.document import Document, settle_root
-from mulligan.state.events import Change, draft, fold
+from mulligan.state.events import STATE, Change, draft, fold
 from mulligan.state.history import KEYFRAME_EVERY, advance, document_at, from_keyframe
 
 
@@ -104,6 +104,11 @@ class Writer:
             with self.engine.read() as view:
                 return self._caught_up(view)
 
+    def components(self) -> list[str]:
+        """Return the names of the newest state's top-level parts."""
+        document = self.document()
+        return list(document.entries(document.resolved(document.find(STATE))))
+
     def write(self, ask: Ask) -> None:
         """Write what is asked for in a transaction, or add it to the batch."""
         with self._lock:
@@ -129,12 +134,12 @@ class Writer:
             if asks:
                 self.commit(_plan(asks))
 
-    def commit(self, plan: Plan) -> list[Event]:
-        """Work out a plan and write it; durable when this returns."""
+    def commit(self, plan: Plan, bundle: Bundle | None = None) -> list[Event]:
+        """Work out a plan and write it, with the objects of the bundle; durable on return."""
         with self._lock:
             if self._batch is not None:
                 raise StateError("This cannot be done inside a batch.", hint="End the batch first.")
-            bundle = self.engine.bundle()
+            bundle = bundle or self.engine.bundle()
             work = self._foreseen(plan, bundle)
             with self.engine.write(bundle) as txn:
                 if work is None or txn.head(self.record.number) != work.base:

@@ -1,7 +1,7 @@
 """The events that make up the document: how each is written, and what it does when read.
 
-The document has three parts: ``state``, which is the user's, and ``undo`` and ``redo``, the
-seqs of the restores that can be walked back over.
+The document has up to four parts: ``state``, which is the user's; ``undo`` and ``redo``, the seqs
+of the restores that can be walked back over; and ``pending``, a restore of files under way.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import msgspec
 
 from mulligan import codec
 from mulligan.model import Draft, Path
-from mulligan.state.document import Document, Put, settle
+from mulligan.state.document import MISSING, Document, Put, settle
 
 STATE: Path = ("state",)
+PENDING: Path = ("pending",)
 
 SET = "state.set"
 APPEND = "state.append"
 DELETE = "state.delete"
+RESTORE_BEGUN = "restore.begun"
 RESTORED = "restore.applied"
 CREATED = "session.created"
 FORKED = "session.forked"
@@ -52,7 +54,11 @@ def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:
     if kind in (SET, APPEND, DELETE):
         state = _changed(document.with_root(document.root["state"]), kind, payload)
         return document.with_root({**document.root, "state": state.root})
+    if kind == RESTORE_BEGUN:
+        return document.set(PENDING, payload)
     if kind == RESTORED:
+        if document.find(PENDING) is not MISSING:
+            document = document.delete(PENDING)
         return _walked(_restored(document, payload["changes"]), payload["mode"], seq)
     if kind == FORKED:
         return document.set(("undo",), []).set(("redo",), [])

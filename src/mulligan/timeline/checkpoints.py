@@ -11,8 +11,9 @@ from mulligan.codec import Ref
 from mulligan.engine import Engine
 from mulligan.errors import DamagedJournal
 from mulligan.journal.protocol import View
-from mulligan.model import ID_SIZE, Checkpoint, Cost, Digest, Environment, Event
+from mulligan.model import ID_SIZE, Checkpoint, Cost, Coverage, Digest, Environment, Event
 from mulligan.state.events import CHECKPOINT, Change
+from mulligan.state.values import freeze
 
 
 def environment_value(environment: Environment) -> dict[str, Any]:
@@ -32,6 +33,8 @@ def checkpoint_change(
     ms: float,
     size: int,
     safety: bool = False,
+    tree: Digest | None = None,
+    coverage: Coverage | None = None,
 ) -> Change:
     """Return the event that records a checkpoint; ``safety`` marks one taken by a restore."""
     payload: dict[str, Any] = {
@@ -46,7 +49,12 @@ def checkpoint_change(
         "ms": ms,
         "bytes": size,
     }
-    return CHECKPOINT, payload | ({"safety": True} if safety else {})
+    if safety:
+        payload["safety"] = True
+    if tree is not None:
+        payload["workspace"] = tree
+        payload["coverage"] = freeze(msgspec.to_builtins(coverage))
+    return CHECKPOINT, payload
 
 
 def is_safety(event: Event) -> bool:
@@ -75,7 +83,20 @@ def read_checkpoint(engine: Engine, event: Event) -> Checkpoint:
         schema=payload["schema"],
         cost=Cost(payload["ms"], payload["bytes"]),
         safety=is_safety(event),
+        workspace=payload.get("workspace") and Digest(payload["workspace"]),
+        coverage=_coverage(engine, payload.get("coverage")),
     )
+
+
+def checkpoint_with_files(engine: Engine, view: View, number: int, seq: int) -> Checkpoint | None:
+    """Return the newest checkpoint at or before ``seq`` that holds a workspace."""
+    found = view.checkpoint_before(number, seq)
+    while found is not None:
+        checkpoint = read_checkpoint(engine, event_at(view, number, found[0]))
+        if checkpoint.workspace is not None:
+            return checkpoint
+        found = view.checkpoint_before(number, found[0] - 1)
+    return None
 
 
 def read_checkpoints(
@@ -89,3 +110,7 @@ def read_checkpoints(
 def event_at(view: View, number: int, seq: int) -> Event:
     """Return one event."""
     return next(iter(view.events(number, seq, seq)))
+
+
+def _coverage(engine: Engine, value: Any) -> Coverage | None:
+    return None if value is None else msgspec.convert(engine.plain(value), Coverage)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.model import Path, Point
+from mulligan.model import FileChange, Path, Point
 from mulligan.state.compare import differences
 from mulligan.state.document import MISSING, Document
 from mulligan.state.events import STATE
@@ -32,16 +32,17 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """What differs between two points, apart from and within the conversation."""
+    """What differs between two points: state, conversation, and files where both have them."""
 
     before: Point
     after: Point
     state: tuple[Difference, ...]
     conversation: tuple[Difference, ...]
+    files: tuple[FileChange, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether anything differs."""
-        return bool(self.state or self.conversation)
+        return bool(self.state or self.conversation or self.files)
 
 
 def diff(

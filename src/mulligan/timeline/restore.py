@@ -14,17 +14,27 @@ from mulligan.state.values import format_path
 
 
 def restore_change(
-    now: Document, target: Document, point: Point, only: Sequence[Path] | None, mode: str
+    now: Document,
+    target: Document,
+    point: Point,
+    only: Sequence[Path] | None,
+    mode: str,
+    files: dict[str, Any] | None = None,
 ) -> Change:
-    """Return the change that brings the target's state back, or the named parts of it."""
+    """Return the change that brings the target's state back, or the named parts of it.
+
+    ``files`` says what was done to the workspace: the trees before and after, and which paths.
+    """
     changes = _changes(now, target, only, strict=mode == "restore")
-    payload = {
+    payload: dict[str, Any] = {
         "mode": mode,
         "session": point.session,
         "seq": point.seq,
-        "only": None if only is None else nodes.build_list([list(path) for path in only]),
+        "only": None if only is None else nodes.build_list(_touched(now, changes)),
         "changes": nodes.build_list(changes),
     }
+    if files is not None:
+        payload["files"] = files
     return RESTORED, payload
 
 
@@ -39,6 +49,15 @@ def _changes(
             raise nothing_at(path)
     paths = outermost([_well_defined(now, target, path) for path in only])
     return [entry for path in paths if (entry := _entry(now, target, path)) is not None]
+
+
+def _touched(now: Document, changes: list[list[Any]]) -> list[list[str | int]]:
+    """Return what to look at to take the changes back: what they make on the way goes, too."""
+    touched = []
+    for path, *_ in changes:
+        known = (n for n in range(len(path)) if now.find((*STATE, *path[:n])) is MISSING)
+        touched.append(path[: next(known, len(path))])
+    return touched
 
 
 def last_walk(document: Document, mode: str) -> int:
@@ -86,7 +105,10 @@ def _well_defined(now: Document, target: Document, path: Path) -> Path:
     for length in range(len(path)):
         holder = now.find((*STATE, *path[:length]))
         if holder is MISSING:
-            return path
+            # It is made anew, in the form that it has at the target.
+            holder = target.find((*STATE, *path[:length]))
+            if holder is MISSING:
+                return path
         node = now.resolved(holder)
         if nodes.is_map(node):
             continue

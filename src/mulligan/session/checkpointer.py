@@ -1,0 +1,58 @@
+"""Taking checkpoints: the workspace first, then one event that names everything."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mulligan.engine import Engine
+from mulligan.objects.protocol import Bundle
+from mulligan.session.surroundings import Surroundings
+from mulligan.session.writer import Work
+from mulligan.state.document import settle_root
+from mulligan.timeline.checkpoints import checkpoint_change, environment_value
+from mulligan.workspace.capture import Captured
+from mulligan.workspace.workspace import Workspace
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A checkpoint to be taken."""
+
+    kind: str
+    note: str | None = None
+    label: str | None = None
+    safety: bool = False
+
+
+class Checkpointer:
+    """Adds checkpoints to transactions."""
+
+    def __init__(
+        self, engine: Engine, surroundings: Surroundings, workspace: Workspace | None
+    ) -> None:
+        self._clock = engine.clock
+        self._surroundings = surroundings
+        self._workspace = workspace
+
+    def capture(self, bundle: Bundle) -> Captured | None:
+        """Capture the workspace, if there is one, ahead of the transaction."""
+        return None if self._workspace is None else self._workspace.capture(bundle)
+
+    def add(self, work: Work, request: Request, captured: Captured | None, started: float) -> None:
+        """Add a checkpoint of the document so far and of the captured workspace."""
+        environment = settle_root(environment_value(self._surroundings.capture()), work.put)
+        keyframe = work.keyframe_if_due(work.seq + 1)
+        size = work.bundle.flush().size
+        change = checkpoint_change(
+            kind=request.kind,
+            label=request.label,
+            note=request.note,
+            parent=work.base.checkpoint and work.base.checkpoint[1],
+            keyframe=keyframe,
+            environment=environment,
+            ms=round((self._clock.monotonic() - started) * 1000, 3),
+            size=size,
+            safety=request.safety,
+            tree=captured.tree if captured else None,
+            coverage=captured.coverage if captured else None,
+        )
+        work.labels[work.add(change)] = request.label

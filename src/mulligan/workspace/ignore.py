@@ -1,0 +1,58 @@
+"""Ignore rules: a short built-in list, and ``.mulliganignore`` in gitignore syntax over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pathspec
+
+FILE_NAME = ".mulliganignore"
+
+STORE = ".mulligan"
+"""Stores are never captured, whatever the rules say."""
+
+BUILT_IN = (
+    "__pycache__/",
+    ".mypy_cache/",
+    ".pytest_cache/",
+    ".ruff_cache/",
+    ".hypothesis/",
+    ".tox/",
+    ".nox/",
+    ".DS_Store",
+)
+"""Caches that their tools make anew; nothing else is left out unless a person says so."""
+
+_NAMES = {pattern.removesuffix("/"): pattern for pattern in BUILT_IN}
+
+
+class Rules:
+    """Decides what is left out of the workspace, and by which rule."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = [*BUILT_IN, *lines]
+        # Without rules of one's own a name decides, which is far cheaper than patterns.
+        self._spec = pathspec.GitIgnoreSpec.from_lines(self._lines) if lines else None
+        self.identity = "\n".join(self._lines)
+
+    @classmethod
+    def read(cls, root: Path) -> Rules:
+        """Return the rules of a workspace."""
+        try:
+            return cls((root / FILE_NAME).read_text(errors="replace").splitlines())
+        except (FileNotFoundError, IsADirectoryError):
+            return cls([])
+
+    def rule(self, path: bytes, name: bytes, *, is_directory: bool) -> str | None:
+        """Return the rule that leaves a path out, or None if it is captured."""
+        text = name.decode("utf-8", "replace")
+        if text == STORE and is_directory:
+            return STORE
+        if self._spec is None:
+            pattern = _NAMES.get(text)
+            return pattern if pattern and (is_directory or not pattern.endswith("/")) else None
+        whole = path.decode("utf-8", "replace") + ("/" if is_directory else "")
+        found = self._spec.check_file(whole)
+        if not found.include or found.index is None:
+            return None
+        return self._lines[found.index]

@@ -1,0 +1,77 @@
+"""The index: how every path looked when it was last captured, so that a scan reads only changes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mulligan.model import Digest
+
+VERSION = 1
+
+GRAIN = 20_000_000
+"""Nanoseconds within which a file may change twice without its times showing it."""
+
+
+class Seen(msgspec.Struct, gc=False, array_like=True):
+    """A file or symlink as last captured: what its stat said, and its entry in the tree."""
+
+    ino: int
+    ctime: int
+    mtime: int
+    size: int
+    mode: int
+    entry: list[Any]
+
+
+class SeenDirectory(msgspec.Struct, array_like=True):
+    """A directory as last captured, with the names in it."""
+
+    ino: int
+    ctime: int
+    mtime: int
+    mode: int
+    leaves: dict[bytes, Seen]
+    directories: set[bytes]
+    left_out: dict[bytes, str]
+
+
+class Index(msgspec.Struct, array_like=True):
+    """All directories of a workspace by their path from its root, which is ``b""``.
+
+    ``taken`` is the filesystem's time when the scan began: what changed within the clock's grain
+    of it, or after, is read again. ``tree`` is the tree all this belongs to.
+    """
+
+    version: int
+    root: str
+    rules: str
+    taken: int
+    tree: Digest
+    directories: dict[bytes, SeenDirectory]
+
+    @property
+    def fresh_from(self) -> int:
+        """From this time on a second change may have left the times as they were."""
+        return self.taken - GRAIN
+
+
+def load_index(file: Path, root: Path) -> Index | None:
+    """Return the saved index of a workspace, or None if there is none that can be used."""
+    try:
+        found = msgspec.msgpack.decode(file.read_bytes(), type=Index)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return found if found.version == VERSION and found.root == str(root) else None
+
+
+def save_index(index: Index, file: Path) -> None:
+    """Save an index beside and rename it into place; it is a cache, so it need not be synced."""
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(msgspec.msgpack.encode(index))
+    draft.replace(file)

@@ -1,0 +1,120 @@
+"""The plan of a restore: what would be made, changed and deleted, worked out from two trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from mulligan.errors import UnsafeName
+from mulligan.state import nodes
+from mulligan.state.compare import differing_entries
+from mulligan.state.document import MISSING, Document
+from mulligan.workspace.entries import (
+    SELF,
+    Directory,
+    File,
+    Leaf,
+    Link,
+    decode_entry,
+    from_name,
+    shown,
+)
+
+TreePath = tuple[str, ...]
+"""A path in a tree: names as ``entries.to_name`` makes them."""
+
+Entry = File | Link | Directory
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One path that differs: its entry now and as it is to be; None where there is none."""
+
+    path: TreePath
+    before: Entry | None
+    after: Entry | None
+
+    @property
+    def action(self) -> str:
+        """What is to be done: create, delete, update, or attributes (mode and times only)."""
+        if self.before is None:
+            return "create"
+        if self.after is None:
+            return "delete"
+        return "attributes" if _same_content(self.before, self.after) else "update"
+
+    @property
+    def place(self) -> str:
+        """The path as text."""
+        return shown(self.path)
+
+
+def tree_steps(
+    document: Document, before: Any, after: Any, only: Sequence[TreePath] | None = None
+) -> list[Step]:
+    """Return the steps from one tree to another, or those within the given paths."""
+    if only is None:
+        return list(_steps(document, before, after, ()))
+    steps: dict[TreePath, Step] = {}
+    for path in only:
+        one, other = _at(document, before, path), _at(document, after, path)
+        for step in _steps(document, one, other, path):
+            steps[step.path] = step
+    return list(steps.values())
+
+
+def _at(document: Document, tree: Any, path: TreePath) -> Any:
+    return MISSING if tree is MISSING else document.with_root(tree).find(path)
+
+
+def _steps(document: Document, before: Any, after: Any, path: TreePath) -> Iterator[Step]:
+    old, new = _node(document, before), _node(document, after)
+    if nodes.is_map(old) or nodes.is_map(new):
+        yield from _directory_steps(document, old, new, path)
+    elif old is not MISSING or new is not MISSING:
+        yield Step(path, _entry(document, old), _entry(document, new))
+
+
+def _directory_steps(document: Document, old: Any, new: Any, path: TreePath) -> Iterator[Step]:
+    """Yield the steps of a directory that is there before, after, or both."""
+    if not nodes.is_map(old) and old is not MISSING:
+        yield Step(path, _entry(document, old), None)
+    if not nodes.is_map(new) and new is not MISSING:
+        yield Step(path, None, _entry(document, new))
+    left = old if nodes.is_map(old) else {}
+    right = new if nodes.is_map(new) else {}
+    for name, one, other in differing_entries(document, left, right):
+        if name == SELF:
+            yield Step(path, _entry(document, one), _entry(document, other))
+        else:
+            check_name(name)
+            yield from _steps(document, one, other, (*path, name))
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that could lead out of the workspace; only a forged tree has one."""
+    raw = from_name(name)
+    if raw in (b"", b".", b"..") or b"/" in raw or b"\x00" in raw:
+        raise UnsafeName(f"A tree holds the name {raw!r}, which no file can have.")
+
+
+def _node(document: Document, value: Any) -> Any:
+    return value if value is MISSING else document.resolved(value)
+
+
+def _entry(document: Document, value: Any) -> Entry | None:
+    return None if value is MISSING else decode_entry(document.plain(value))
+
+
+def _same_content(before: Entry, after: Entry) -> bool:
+    if isinstance(before, File) and isinstance(after, File):
+        return before.chunks == after.chunks
+    if isinstance(before, Link) and isinstance(after, Link):
+        return before.target == after.target
+    return isinstance(before, Directory) and isinstance(after, Directory)
+
+
+def leaf(entry: Entry | None) -> Leaf | None:
+    """Return the entry if it is a file or a symlink."""
+    return entry if isinstance(entry, File | Link) else None

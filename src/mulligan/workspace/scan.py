@@ -1,0 +1,316 @@
+"""Scanning: what differs between the workspace and the index, found by stat alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import msgspec
+
+from mulligan.workspace.ignore import Rules
+from mulligan.workspace.index import Index, Seen, SeenDirectory
+
+_SPECIAL = {
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+_NONE: frozenset[bytes] = frozenset()
+
+_IGNORED = "ignored by "
+
+
+class Changes(msgspec.Struct):
+    """What a scan found; all paths are from the root.
+
+    ``leaves`` are files and symlinks that are new or may have changed. ``directories`` are those
+    that are new or changed, as they are now, without the leaves that are still to be read.
+    ``gone`` is what the index has and the workspace has no longer, or has as something else.
+    ``linked`` are leaves that have other names too, with their ctime: a watcher is to follow them.
+    """
+
+    leaves: list[bytes]
+    directories: dict[bytes, SeenDirectory]
+    gone: list[bytes]
+    linked: dict[bytes, int]
+
+
+class Scan:
+    """One look at a workspace against an index; only names and stats are read."""
+
+    def __init__(self, root: bytes, index: Index | None, rules: Rules) -> None:
+        self._prefix = root + b"/"
+        self._known = index.directories if index else {}
+        self._fresh_from = index.fresh_from if index else 0
+        self._rules = rules
+        self._same_rules = index is not None and index.rules == rules.identity
+        self._newly_linked: set[int] = set()
+        self.changes = Changes([], {}, [], {})
+
+    def everything(self) -> Changes:
+        """Look at the whole workspace."""
+        self._below([b""])
+        return self.changes
+
+    def paths(self, paths: set[bytes], renewed: set[bytes] | frozenset[bytes] = _NONE) -> Changes:
+        """Look at the given paths, and below those in ``renewed`` or that the index knows not."""
+        if not self._known:
+            return self.everything()
+        settled = None
+        for path in sorted(paths | renewed, key=_parts):
+            if settled is not None and path.startswith(settled):
+                continue
+            if not self._look(path, whole=path in renewed):
+                settled = path + b"/" if path else b""
+        if self._newly_linked:
+            self._other_names(self._newly_linked)
+        return self.changes
+
+    def _below(self, pending: list[bytes]) -> None:
+        while pending:
+            pending += self._directory(pending.pop())
+
+    def _directory(self, path: bytes) -> list[bytes]:
+        """Look at a directory and return the directories in it."""
+        known = self._known.get(path)
+        try:
+            status = os.lstat(self._prefix + path)
+            if not stat.S_ISDIR(status.st_mode):
+                raise NotADirectoryError
+            if known is not None and self._same_rules and self._is_same(status, known):
+                self._leaves(path, known)
+                return _children(path, known)
+            now = self._listed(path, status, known)
+        except (FileNotFoundError, NotADirectoryError):
+            self._without(path)  # it went away while we looked
+            return []
+        except PermissionError as error:
+            if not path:
+                raise
+            holder = self._without(path)
+            if holder is not None:
+                holder.left_out[path.rpartition(b"/")[2]] = f"it cannot be read: {error.strerror}"
+            return []
+        self.changes.directories[path] = now
+        return _children(path, now)
+
+    def _without(self, path: bytes) -> SeenDirectory | None:
+        """Note that a directory is not there, or not to be read; return the one that held it."""
+        if path in self._known:
+            self.changes.gone.append(path)
+        parent, _, name = path.rpartition(b"/")
+        holder = self.changes.directories.get(parent) or self._known.get(parent)
+        if holder is not None:
+            holder.directories.discard(name)
+        return holder
+
+    def _is_same(self, status: os.stat_result, known: SeenDirectory) -> bool:
+        return (
+            status.st_mtime_ns == known.mtime
+            and status.st_ctime_ns == known.ctime
+            and status.st_ino == known.ino
+            and known.ctime < self._fresh_from
+            # What could not be read may have become readable, which the directory does not show.
+            and all(reason.startswith(_IGNORED) for reason in known.left_out.values())
+        )
+
+    def _leaves(self, path: bytes, known: SeenDirectory) -> None:
+        """Compare the leaves of a directory whose names have not changed."""
+        lstat, fresh = os.lstat, self._fresh_from
+        base = path + b"/" if path else b""
+        start = self._prefix + base
+        for name, seen in known.leaves.items():
+            try:
+                status = lstat(start + name)
+            except (FileNotFoundError, NotADirectoryError):
+                self.changes.gone.append(base + name)
+                continue
+            if status.st_nlink > 1:
+                self._is_linked(base + name, status, seen)
+            if (
+                status.st_ctime_ns != seen.ctime
+                or status.st_mtime_ns != seen.mtime
+                or status.st_size != seen.size
+                or status.st_ino != seen.ino
+                or seen.ctime >= fresh
+            ):
+                self.changes.leaves.append(base + name)
+
+    def _listed(
+        self, path: bytes, status: os.stat_result, known: SeenDirectory | None
+    ) -> SeenDirectory:
+        """Read a directory anew and compare it with what was known of it."""
+        now = seen_directory(status)
+        base = path + b"/" if path else b""
+        leaves: set[bytes] = set()
+        with os.scandir(self._prefix + path) as listing:
+            for entry in listing:
+                try:
+                    if self._kept(base, entry, now):
+                        self._leaf(base, entry.name, entry.stat(follow_symlinks=False), now, known)
+                        leaves.add(entry.name)
+                except FileNotFoundError:
+                    continue  # it went away while we looked
+        if known is not None:
+            self.changes.gone += [base + name for name in known.leaves.keys() - leaves]
+            self.changes.gone += [base + name for name in known.directories - now.directories]
+        return now
+
+    def _kept(self, base: bytes, entry: os.DirEntry[bytes], now: SeenDirectory) -> bool:
+        """Whether a directory's entry is a leaf to look at; anything else is noted right away."""
+        name = entry.name
+        is_directory = entry.is_dir(follow_symlinks=False)
+        rule = self._rules.rule(base + name, name, is_directory=is_directory)
+        if rule is not None:
+            now.left_out[name] = _IGNORED + rule
+        elif is_directory:
+            now.directories.add(name)
+        elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
+            return True
+        else:
+            special = _special(entry.stat(follow_symlinks=False))
+            if special is None:
+                return True  # replaced by a file while we looked
+            now.left_out[name] = special
+        return False
+
+    def _leaf(
+        self,
+        base: bytes,
+        name: bytes,
+        status: os.stat_result,
+        now: SeenDirectory,
+        known: SeenDirectory | None,
+    ) -> None:
+        """Carry over what is known of a leaf, or note that it is to be read."""
+        seen = known.leaves.get(name) if known is not None else None
+        if status.st_nlink > 1:
+            self._is_linked(base + name, status, seen)
+        if seen is not None and self._is_unchanged(status, seen):
+            now.leaves[name] = seen
+        else:
+            self.changes.leaves.append(base + name)
+
+    def _is_unchanged(self, status: os.stat_result, seen: Seen) -> bool:
+        return (
+            status.st_ctime_ns == seen.ctime
+            and status.st_mtime_ns == seen.mtime
+            and status.st_size == seen.size
+            and status.st_ino == seen.ino
+            and seen.ctime < self._fresh_from
+        )
+
+    def _look(self, path: bytes, *, whole: bool) -> bool:
+        """Look at one path; return whether it goes on as a directory that is known below."""
+        parent, _, name = path.rpartition(b"/")
+        known, holder = self._known.get(path), self._known.get(parent)
+        if holder is None:
+            return False  # its parent is left out
+        try:
+            status = os.lstat(self._prefix + path)
+        except (FileNotFoundError, NotADirectoryError):
+            holder.left_out.pop(name, None)
+            if known is not None or name in holder.leaves:
+                self.changes.gone.append(path)
+            return False
+        except PermissionError:
+            return False  # its parent was closed to us just now, which the next look finds
+        if stat.S_ISDIR(status.st_mode):
+            if known is not None and not whole and not _differ_in_access(status, known):
+                self._attributes(path, status, known)
+                return True
+            self._new_directory(path, name, holder, is_known=known is not None)
+        else:
+            self._new_leaf(path, name, status, holder, was_directory=known is not None)
+        return False
+
+    def _attributes(self, path: bytes, status: os.stat_result, known: SeenDirectory) -> None:
+        """Take over the attributes of a directory that goes on."""
+        known.ino, known.mode = status.st_ino, status.st_mode
+        known.ctime, known.mtime = status.st_ctime_ns, status.st_mtime_ns
+        self.changes.directories[path] = known
+
+    def _new_directory(
+        self, path: bytes, name: bytes, holder: SeenDirectory, *, is_known: bool
+    ) -> None:
+        """Look at a directory, and all below it, at a path where there may have been another."""
+        rule = self._rules.rule(path, name, is_directory=True) if path else None
+        if name in holder.leaves or (rule is not None and is_known):
+            self.changes.gone.append(path)
+        holder.left_out.pop(name, None)
+        if rule is None:
+            self._below([path])
+        else:
+            holder.left_out[name] = _IGNORED + rule
+
+    def _new_leaf(
+        self,
+        path: bytes,
+        name: bytes,
+        status: os.stat_result,
+        holder: SeenDirectory,
+        *,
+        was_directory: bool,
+    ) -> None:
+        """Look at a path that is no directory."""
+        rule = self._rules.rule(path, name, is_directory=False)
+        reason = _IGNORED + rule if rule is not None else _special(status)
+        if was_directory or (reason is not None and name in holder.leaves):
+            self.changes.gone.append(path)
+        if reason is not None:
+            holder.left_out[name] = reason
+            return
+        self.changes.leaves.append(path)
+        if status.st_nlink > 1:
+            self._is_linked(path, status, holder.leaves.get(name))
+
+    def _is_linked(self, path: bytes, status: os.stat_result, seen: Seen | None) -> None:
+        self.changes.linked[path] = status.st_ctime_ns
+        if seen is None or seen.ino != status.st_ino:
+            self._newly_linked.add(status.st_ino)
+
+    def _other_names(self, inodes: set[int]) -> None:
+        """Look for files that were known by one name only and now have another."""
+        for directory, known in self._known.items():
+            base = directory + b"/" if directory else b""
+            for name in [n for n, seen in known.leaves.items() if seen.ino in inodes]:
+                path = base + name
+                try:
+                    status = os.lstat(self._prefix + path)
+                except OSError:
+                    continue  # it is gone, which is found by its own name
+                if status.st_ino in inodes and path not in self.changes.linked:
+                    self.changes.linked[path] = status.st_ctime_ns
+                    self.changes.leaves.append(path)
+
+
+def _parts(path: bytes) -> bytes:
+    """Return a key by which what is below a directory follows it directly."""
+    return path.replace(b"/", b"\0")
+
+
+def _differ_in_access(status: os.stat_result, known: SeenDirectory) -> bool:
+    """Whether what is in a directory may have become readable, or the reverse."""
+    return (status.st_mode ^ known.mode) & 0o555 != 0
+
+
+def _special(status: os.stat_result) -> str | None:
+    """Return what is to be said of something that is neither file nor symlink."""
+    if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+        return None
+    return f"it is {_SPECIAL.get(stat.S_IFMT(status.st_mode), 'of an unknown kind')}"
+
+
+def seen_directory(status: os.stat_result) -> SeenDirectory:
+    """Return a directory that nothing is known of but its own stat."""
+    return SeenDirectory(
+        status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_mode, {}, set(), {}
+    )
+
+
+def _children(path: bytes, directory: SeenDirectory) -> list[bytes]:
+    base = path + b"/" if path else b""
+    return [base + name for name in directory.directories]
