@@ -16,6 +16,7 @@ from mulligan.state.events import CHECKPOINT, EMPTY, fold
 from mulligan.state.history import document_at, from_keyframe
 from mulligan.timeline.checkpoints import read_checkpoint
 from mulligan.upkeep.findings import Findings
+from mulligan.workspace.entries import FILE, split_chunks
 
 
 class Graph:
@@ -26,6 +27,7 @@ class Graph:
         self._findings = findings
         self._full = full
         self._seen: set[Digest] = set()
+        self._seen_trees: set[Digest] = set()
 
     def follow(self, value: Any, where: str) -> None:
         """Check that everything a frozen value refers to is there."""
@@ -39,6 +41,28 @@ class Graph:
                 pending += self._inside(digest)
             except MulliganError as error:
                 self._findings.blame("object", f"{digest.hex()}, needed by {where}", error)
+
+    def follow_tree(self, tree: Digest, where: str) -> None:
+        """Check that a tree, everything below it and the content of its files are there."""
+        pending = [tree]
+        while pending:
+            digest = pending.pop()
+            if digest in self._seen_trees:
+                continue
+            self._seen_trees.add(digest)
+            try:
+                node = codec.decode(self._engine.load(digest))
+                pending += references(node)
+                for chunk in chunks_of(node):
+                    self._check_chunk(chunk, where)
+            except MulliganError as error:
+                self._findings.blame("object", f"{digest.hex()}, needed by {where}", error)
+
+    def _check_chunk(self, chunk: Digest, where: str) -> None:
+        if chunk not in self._seen:
+            self._seen.add(chunk)
+            if not self._engine.objects.has(chunk):
+                self._findings.blame("object", f"{chunk.hex()}, needed by {where}", "it is missing")
 
     def _inside(self, digest: Digest) -> list[Digest]:
         if self._full:
@@ -60,6 +84,20 @@ def references(value: Any) -> Iterator[Digest]:
             yield from references(item)
     elif isinstance(value, ListBranch | MapBranch):
         yield from references(value.slots)
+
+
+def chunks_of(node: Any) -> Iterator[Digest]:
+    """Yield the objects that the files in a part of a tree are made of."""
+    if isinstance(node, dict):
+        for entry in node.values():
+            yield from chunks_of(entry)
+    elif isinstance(node, MapBranch):
+        for slot in node.slots:
+            yield from chunks_of(slot)
+    elif isinstance(node, list) and node[0] == FILE:
+        yield from split_chunks(node[4])
+    elif isinstance(node, bytes):
+        yield from split_chunks(node)
 
 
 class SessionCheck:
@@ -185,6 +223,8 @@ class SessionCheck:
             self._labels.add((found.label, event.seq))
         if found.label and event.seq not in self._view.labelled(self._record.number, found.label):
             self._blame("index", place, f"its label {found.label!r} does not lead to it")
+        if found.workspace is not None:
+            self._graph.follow_tree(found.workspace, f"{place} of session {self._record.name!r}")
         if found.keyframe != self._keyframes.get(event.seq):
             self._blame("index", place, "its keyframe is not the one in the index")
 

@@ -83,7 +83,7 @@ def decode_entry(value: list[Any]) -> Leaf | Directory:
     kind, *fields = value
     if kind == FILE:
         mode, mtime, size, chunks, *extra = fields
-        return File(mode, mtime, size, _split(chunks), extra[0] if extra else None)
+        return File(mode, mtime, size, split_chunks(chunks), extra[0] if extra else None)
     if kind == LINK:
         return Link(*fields)
     return Directory(*fields)
@@ -93,5 +93,8 @@ def _extra(xattrs: dict[str, bytes] | None) -> list[dict[str, bytes]]:
     return [xattrs] if xattrs else []
 
 
-def _split(chunks: bytes) -> tuple[Digest, ...]:
+def split_chunks(chunks: Any) -> tuple[Digest, ...]:
+    """Return the digests that stand one after the other in a file's entry."""
+    if not isinstance(chunks, bytes):
+        return ()  # so many that they are an object of their own
     return tuple(Digest(chunks[i : i + 32]) for i in range(0, len(chunks), 32))
