@@ -114,12 +114,17 @@ class LeftOut(msgspec.Struct, frozen=True, order=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What of a workspace a checkpoint holds, and everything it does not."""
+    """What of a workspace a checkpoint holds, and everything it does not.
+
+    ``files`` counts symlinks, too; ``bytes`` is the size of all regular files; ``root`` is the
+    directory it was captured from.
+    """
 
     files: int
     directories: int
     bytes: int
     left_out: list[LeftOut]
+    root: str = ""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -155,7 +160,8 @@ class Point(msgspec.Struct, frozen=True):
 class Restored(msgspec.Struct, frozen=True):
     """What a restore did: ``mode`` is restore, undo or redo; ``safety`` holds what was before.
 
-    ``files`` counts the paths that were brought back; ``problems`` are those that could not be.
+    ``workspace`` says which files were part of it: None for all of them. ``files`` counts the
+    paths that were brought back; ``problems`` are those that could not be.
     """
 
     mode: str
@@ -165,6 +171,7 @@ class Restored(msgspec.Struct, frozen=True):
     seq: int
     files: int = 0
     problems: tuple[Problem, ...] = ()
+    workspace: tuple[str, ...] | None = ()
 
 
 class Location(msgspec.Struct, frozen=True, array_like=True):

@@ -37,7 +37,7 @@ def open_store(
 ) -> Store:
     """Open the store that a path names; see ``mulligan.open``."""
     clock = clock or SystemClock()
-    home = Path(variables.get("HOME", os.devnull))
+    home = Path(variables.get("HOME") or os.devnull)
     if str(path) == MEMORY:
         journal = KeyedJournal(MemoryTables(reach=reach), reach=reach)
         engine = Engine(journal, MemoryObjects(), clock, reach=reach)
@@ -78,11 +78,22 @@ def _engine(directory: Path, identity: bytes, clock: Clock, reach: Reach) -> Eng
         with journal.read() as view:
             return view.locate(digest)
 
+    def locate_all(digests: Iterable[Digest]) -> dict[Digest, Location]:
+        with journal.read() as view:
+            places = ((digest, view.locate(digest)) for digest in digests)
+            return {digest: place for digest, place in places if place is not None}
+
     def committed(pack: int) -> int:
         with journal.read() as view:
             return view.pack_length(pack)
 
     objects = PackObjects(
-        directory / "packs", identity, locate, committed, reach=reach, read_only=read_only
+        directory / "packs",
+        identity,
+        locate,
+        committed,
+        locate_all=locate_all,
+        reach=reach,
+        read_only=read_only,
     )
     return Engine(journal, objects, clock, directory, reach)

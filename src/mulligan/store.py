@@ -17,6 +17,7 @@ from mulligan.session.surroundings import Surroundings
 from mulligan.state.events import CREATED, small_draft
 from mulligan.upkeep.verify import Progress, verify
 from mulligan.workspace.capture import Limits
+from mulligan.workspace.capture import Progress as CaptureProgress
 from mulligan.workspace.workspace import Workspace, check_root
 
 DEFAULT_ACTOR = "main"
@@ -66,13 +67,15 @@ class Store:
         actor: str = DEFAULT_ACTOR,
         workspace: str | os.PathLike[str] | None = None,
         force: bool = False,
+        progress: CaptureProgress | None = None,
     ) -> Session:
         """Return the session of that name, made if missing unless ``create`` is false.
 
         With ``workspace`` its checkpoints hold the files of that directory, too, and restores
         bring them back. The root of the filesystem, the home directory and the parents of the
         store's directory are refused unless ``force``. A restore of files that another process
-        did not live to finish is finished here.
+        did not live to finish is finished here; ``Session.recovered`` says so. ``progress`` is
+        told now and then how many files a capture has read.
 
         With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
         every write renews in passing, and raises ``LeaseHeld`` while another live process has
@@ -81,7 +84,7 @@ class Store:
         check_name(name, "session name")
         check_name(agent or actor, "actor")
         record = self._record(name, create, agent or actor)
-        files = None if workspace is None else self._workspace(Path(workspace), force)
+        files = None if workspace is None else self._workspace(Path(workspace), force, progress)
         session = Session(self._engine, record, agent or actor, self._surroundings, files)
         if agent is not None:
             session.take(ttl, steal=steal)
@@ -109,9 +112,10 @@ class Store:
         """Release the store. Idempotent."""
         self._engine.close()
 
-    def _workspace(self, root: Path, force: bool) -> Workspace:
+    def _workspace(self, root: Path, force: bool, progress: CaptureProgress | None) -> Workspace:
         real = check_root(root, self._engine.directory, self._home, force=force)
-        return Workspace(real, self._engine, self._limits, self._engine.reach)
+        tell = progress or (lambda _: None)
+        return Workspace(real, self._engine, self._limits, self._engine.reach, tell)
 
     def _record(self, name: str, create: bool, actor: str) -> SessionRecord:
         with self._engine.read() as view:

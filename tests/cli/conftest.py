@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
+import pty
+import select
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +83,54 @@ def process(place: Path) -> Callable[..., subprocess.Popen[str]]:
         return subprocess.Popen(command, text=True, cwd=place, **pipes)
 
     return start
+
+
+@pytest.fixture
+def on_terminal(place: Path) -> Callable[..., tuple[int, str]]:
+    """Run a command on a terminal of its own; return its exit code and what it showed.
+
+    ``answer`` is typed once it has asked something, so that Ctrl-C meets the question.
+    """
+
+    def call(*args: str, answer: str = "", **environment: str) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-c", "from mulligan.cli.main import main; main()", *args]
+        started = subprocess.Popen(
+            command,
+            cwd=place,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**os.environ, "TERM": "xterm", **environment},
+            preexec_fn=_take_terminal,  # so that Ctrl-C reaches it
+        )
+        os.close(theirs)
+        shown = _read_all(ours, answer)
+        os.close(ours)
+        return started.wait(10), shown
+
+    return call
+
+
+def _take_terminal() -> None:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _read_all(terminal: int, answer: str) -> str:
+    data = b""
+    while select.select([terminal], [], [], 20)[0]:
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        data += more
+        if answer and b"? [" in data:
+            os.write(terminal, answer.encode())
+            answer = ""
+    return data.decode()
 
 
 @pytest.fixture

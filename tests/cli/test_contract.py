@@ -77,11 +77,13 @@ def _is_error(found: object) -> bool:
 
 
 @pytest.fixture
-def used(store):
+def used(store, place: Path):
     """A store in which every command has something to say."""
     store("state", "set", "memory/goal", "first")
+    (place / "a.txt").write_text("one\n")
     store("checkpoint", "--label", "one")
     store("state", "set", "memory/goal", "second")
+    (place / "a.txt").write_text("two\n")
     return store
 
 
@@ -96,6 +98,7 @@ def used(store):
         ("diff", ["diff", "one"]),
         ("restore", ["restore", "one"]),
         ("restore", ["restore", "one", "--dry-run"]),
+        ("restore", ["restore", "one", "--to", "copy"]),
         ("fork", ["fork", "one"]),
         ("verify", ["verify"]),
         ("state set", ["state", "set", "a", "1"]),
@@ -118,6 +121,11 @@ def test_the_fields_inside(used):
     assert set(used("diff", "one", "--json").json["before"]) == documented("A point")
     (changed,) = used("diff", "one", "--json").json["state"]
     assert set(changed) == documented("A difference")
+    (file,) = used("diff", "one", "--json").json["files"]
+    assert set(file) == documented("A file change")
+    coverage = used("show", "--json").json["coverage"]
+    assert all(f"`{field}`" in section("show") for field in coverage)
+    assert all(set(left) == {"path", "rule"} for left in coverage["left_out"])
     entry = used("log", "--json").json["entries"][0]
     assert set(entry) == documented("A checkpoint") | {"type"}
     (session,) = used("status", "--json").json["sessions"]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -87,71 +84,80 @@ def test_a_shell_script_can_go_there_and_back(place: Path, path_with_mulligan: s
     assert len(identity) == 32
 
 
-def on_terminal(place: Path, *args: str, answer: str = "", **environment: str) -> tuple[int, str]:
-    """Run a command on a terminal of its own and return its exit code and what it showed."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", "from mulligan.cli.main import main; main()", *args]
-    started = subprocess.Popen(
-        command,
-        cwd=place,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm", **environment},
-    )
-    os.close(theirs)
-    os.write(ours, answer.encode())
-    shown = _read_all(ours)
-    os.close(ours)
-    return started.wait(10), shown
-
-
-def _read_all(terminal: int) -> str:
-    data = b""
-    while select.select([terminal], [], [], 20)[0]:
-        try:
-            more = os.read(terminal, 65536)
-        except OSError:
-            break
-        if not more:
-            break
-        data += more
-    return data.decode()
-
-
-def test_a_terminal_is_asked_before_a_restore(store, place: Path):
+def test_a_terminal_is_asked_before_a_restore(store, on_terminal):
     store("state", "set", "x", "1")
     store("checkpoint", "--label", "one")
     store("state", "set", "x", "2")
-    code, shown = on_terminal(place, "restore", "one", answer="n\n")
+    code, shown = on_terminal("restore", "one", answer="n\n")
     assert code == 1
     assert "Restore?" in shown
     assert "Nothing was changed" in shown
     assert store("state", "get", "x").json == 2
-    assert on_terminal(place, "restore", "one", answer="y\n")[0] == 0
+    assert on_terminal("restore", "one", answer="y\n")[0] == 0
     assert store("state", "get", "x").json == 1
-    code, shown = on_terminal(place, "restore", "#4", "--yes")
+    code, shown = on_terminal("restore", "#4", "--yes")
     assert code == 0
     assert "Restore?" not in shown
 
 
-def test_colours_are_for_terminals_that_want_them(store, place: Path, monkeypatch):
+def test_colours_are_for_terminals_that_want_them(store, on_terminal, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     store("checkpoint")
-    assert "\x1b[33m" in on_terminal(place, "log")[1]
-    assert "\x1b" not in on_terminal(place, "log", NO_COLOR="1")[1]
-    assert "\x1b" not in on_terminal(place, "show", "nowhere", NO_COLOR="1")[1]
+    assert "\x1b[33m" in on_terminal("log")[1]
+    assert "\x1b" not in on_terminal("log", NO_COLOR="1")[1]
+    assert "\x1b" not in on_terminal("show", "nowhere", NO_COLOR="1")[1]
 
 
-def test_lines_fit_the_terminal(store, place: Path):
+def test_lines_fit_the_terminal(store, on_terminal):
     store("checkpoint", "-m", "long " * 100)
-    _, shown = on_terminal(place, "log", COLUMNS="70", NO_COLOR="1")
+    _, shown = on_terminal("log", COLUMNS="70", NO_COLOR="1")
     assert max(len(line) for line in shown.splitlines()) <= 70
     assert "…" in shown
 
 
+def test_ctrl_c_at_the_prompt_of_a_restore_changes_nothing(store, place: Path, on_terminal):
+    (place / "a.txt").write_text("one")
+    store("checkpoint", "--label", "one")
+    (place / "a.txt").write_text("two")
+    before = store("events", "--json").out
+    code, shown = on_terminal("restore", "one", answer="\x03")
+    assert code == 130
+    assert "Restore?" in shown
+    assert "Interrupted" in shown
+    assert "Traceback" not in shown
+    assert (place / "a.txt").read_text() == "two"
+    assert store("events", "--json").out == before
+
+
+def test_a_declined_restore_leaves_the_files(store, place: Path, on_terminal):
+    (place / "a.txt").write_text("one")
+    store("checkpoint", "--label", "one")
+    (place / "a.txt").write_text("two")
+    code, shown = on_terminal("restore", "one", answer="n\n")
+    assert code == 1
+    assert "1 to update" in shown
+    assert (place / "a.txt").read_text() == "two"
+
+
+def test_a_long_capture_shows_how_far_it_is_on_a_terminal_only(store, place: Path, on_terminal):
+    for number in range(600):
+        (place / f"{number}.txt").write_text(str(number))
+    quiet = store("checkpoint")
+    assert quiet.err == ""
+    for file in place.glob("*.txt"):
+        file.write_text("changed")
+    code, shown = on_terminal("checkpoint")
+    assert code == 0
+    assert "reading files: 256" in shown
+    assert "\r\x1b[K" in shown
+    assert "600 files" in shown.splitlines()[-1]
+    for file in place.glob("*.txt"):
+        file.write_text("once more")
+    assert "reading files" not in on_terminal("checkpoint", "--quiet")[1]
+
+
 @pytest.mark.parametrize("command", [["checkpoint"], ["verify"], ["status"]])
-def test_commands_work_on_a_terminal(store, place: Path, command: list[str]):
-    code, shown = on_terminal(place, *command)
+def test_commands_work_on_a_terminal(store, on_terminal, command: list[str]):
+    code, shown = on_terminal(*command)
     assert code == 0
     assert shown.strip()

@@ -20,7 +20,7 @@ def changed(store):
 
 def test_diff_for_people(changed):
     assert changed("diff", "one").out.splitlines() == [
-        "main #4 → main #8",
+        "main #4 → the present, main #8",
         '~ memory/goal  "first" → "second"',
         "- memory/keep  true",
         '+ tasks/1  "b"',
@@ -142,7 +142,12 @@ def test_quiet_restores_print_the_safety_checkpoint(changed):
 def test_fork_prints_the_name_alone(changed):
     assert changed("fork", "one").out == "main-fork-1\n"
     named = changed("fork", "one", "--name", "bold", "--json").json
-    assert named == {"session": "bold", "parent": {"session": "main", "seq": 4}, "seq": 5}
+    assert named == {
+        "session": "bold",
+        "parent": {"session": "main", "seq": 4},
+        "seq": 5,
+        "directory": None,
+    }
     assert changed("state", "get", "memory/goal", "-s", "bold").json == "first"
 
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import mulligan
-from mulligan.testing.crash import Done, Killed, Ledger, run
-from mulligan.testing.workload import Intent, fingerprint
+from mulligan.testing.crash import Killed, Ledger, run
+from mulligan.testing.workload import Done, Intent, fingerprint
 
 
 def test_nothing_acknowledged_is_lost_when_writers_are_killed_at_random(tmp_path: Path) -> None:

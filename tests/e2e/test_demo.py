@@ -30,7 +30,7 @@ def test_the_demo_tells_a_story_that_holds(tmp_path: Path):
     assert (done.returncode, done.stderr) == (0, "")
     assert "✗" not in done.stdout
     assert "\x1b" not in done.stdout
-    for word in ("kill -9", "resumes", "Roll back", "Fork", "Verify", "timeline"):
+    for word in ("kill -9", "resumes", "Roll back", "rm -rf src", "Fork", "Verify", "timeline"):
         assert word in done.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -45,12 +45,50 @@ def test_the_facts_of_the_demo_are_in_the_store_it_keeps(tmp_path: Path):
     assert facts["killed"]["acknowledged"] >= 6
     assert facts["resumed"]["epoch"] == 2
     assert all(check["ok"] for check in facts["checks"])
+    assert facts["wrecked"]["paths"] > 10
+    assert facts["branches"]["differences"]["files"] > 0
     with mulligan.open(facts["store"], create=False) as store:
         assert [session.name for session in store.sessions()] == facts["branches"]["sessions"]
         assert store.verify().ok
         session = store.session("demo")
         killed = next(e for e in session.events() if e.seq == facts["killed"]["seq"])
         assert killed.payload["values"][0]["step"] == "2.0"
+
+
+def test_the_files_of_the_demo_are_whole_in_the_end(tmp_path: Path):
+    done = run_demo("--json", "--keep", directory=tmp_path)
+    project = Path(json.loads(done.stdout)["store"])
+    branch = project.parent / "rewrite"
+    for directory in (project, branch):
+        assert (directory / "src/logo.png").read_bytes() == bytes(range(256)) * 64
+        assert (directory / "run.sh").stat().st_mode & 0o777 == 0o755
+        assert (directory / "current").readlink() == Path("src/login.py")
+        assert not (directory / "junk.tmp").exists()
+    assert "UTC" in (project / "notes/4.md").read_text()
+    assert "session store" in (branch / "notes/4.md").read_text()
+    with mulligan.open(project, create=False) as store:
+        wreck = store.session("demo").find_checkpoint("before-cleanup")
+        assert wreck.coverage is not None
+        assert wreck.coverage.files == 13
+
+
+def test_a_restore_that_loses_a_byte_fails_the_demo(tmp_path: Path):
+    script = (
+        "import sys; from mulligan.cli import demo_story; real = demo_story.picture\n"
+        "def spoil(directory):\n"
+        "    file = directory / 'src/logo.png'\n"
+        "    if file.exists() and (directory / '.mulligan').exists() and spoil.armed:\n"
+        "        file.write_bytes(file.read_bytes()[:-1])\n"
+        "    spoil.armed = not file.exists()\n"
+        "    return real(directory)\n"
+        "spoil.armed = False; demo_story.picture = spoil\n"
+        "from mulligan.cli.main import run; sys.exit(run(['demo']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert "✗ not so: a restore brings all back" in done.stdout
 
 
 def test_a_check_that_fails_fails_the_demo(tmp_path: Path):

@@ -131,8 +131,8 @@ def extend(state: State, path: Path_, values: list[Any]) -> None:
     set_(state, path, [*(present or []), *values])
 
 
-def delete(state: State, path: Path_, _: None) -> None:
-    found, _present = lookup(state, path)
+def delete(state: State, path: Path_, nothing: None) -> None:
+    found, _ = lookup(state, path)
     if not found:
         raise PathNotFound("model")
     _, parent = lookup(state, path[:-1])
@@ -200,8 +200,8 @@ class StoreMachine(RuleBasedStateMachine):
         self._stores: list[Store] = []
         self._handles: dict[str, list[Session]] = {}
         self._branches: list[OneBranch] = []
-        self._usual = writer.KEYFRAME_EVERY
-        writer.KEYFRAME_EVERY = self.keyframe_every
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(writer, "KEYFRAME_EVERY", self.keyframe_every)
         self._open()
 
     def teardown(self) -> None:
@@ -212,7 +212,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert report.ok, report.problems
             assert report.sessions == len(self._branches)
         finally:
-            writer.KEYFRAME_EVERY = self._usual
+            self._patch.undo()
             for store in self._stores:
                 store.close()
             self._directory.cleanup()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,11 +13,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from mulligan import Session, Store
+    from mulligan import Restored, Session, Store
+    from mulligan.cli.directory import Pointer
+    from mulligan.cli.progress import ProgressLine
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"
 """The name under which commands write, so that a person's hand is told from an agent's."""
+
+UNSAFE_HINT = (
+    "Nothing was touched. --no-files leaves the files out; --force takes all of them, "
+    "if you are sure. Better: a store in the directory of one project, by `mulligan init DIR`."
+)
 
 T = TypeVar("T")
 
@@ -29,29 +37,85 @@ class Call:
     session: str | None = None
     json: bool = False
     quiet: bool = False
+    no_files: bool = False
+    force: bool = False
+    store_path: str = ""
+    """Where the store is, once it is opened."""
+    directory: Path | None = None
+    """Where the files of the session are, once it is opened with them."""
+
+    _here: Pointer | None = None
+    _line: ProgressLine | None = None
 
     def open_store(self) -> Store:
         """Open the store that was named, or the nearest one upward; never make one."""
         import mulligan
+        from mulligan.cli.directory import read_pointer
 
-        store = mulligan.open(self.store or _nearest(Path.cwd()), create=False)
+        place = Path(self.store) if self.store else _nearest(Path.cwd())
+        self._here = read_pointer(place)
+        store = mulligan.open(self._here.store if self._here else place, create=False)
         click.get_current_context().call_on_close(store.close)
+        self.store_path = str(store.path)
         return store
 
-    def open_session(self, create: bool | None = None) -> Session:
+    def open_session(self, create: bool | None = None, *, files: bool = False) -> Session:
         """Open the session that was named, or the one there can be no doubt about.
 
         ``create`` is None for commands that only read, and for those that write whether
-        ``--create`` was given.
+        ``--create`` was given. With ``files`` its workspace is opened, too, unless they are to
+        be left out.
         """
         from mulligan.errors import UnknownSession
 
         store = self.open_store()
-        name = self.session or _undoubted(store, bool(create))
+        name = self.session or self._pointed_to() or _undoubted(store, bool(create))
         try:
-            return store.session(name, create=bool(create), actor=ACTOR)
+            session = store.session(name, create=bool(create), actor=ACTOR)
         except UnknownSession as error:
             raise _unknown(store, name, error.hint, may_create=create is not None) from error
+        return self._with_files(store, session) if files and not self.no_files else session
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Show how far long work inside is, on a terminal."""
+        try:
+            yield
+        finally:
+            if self._line is not None:
+                self._line.clear()
+
+    def _pointed_to(self) -> str | None:
+        return self._here.session if self._here else None
+
+    def _with_files(self, store: Store, session: Session) -> Session:
+        """Open a session again together with its workspace."""
+        from mulligan.cli.directory import workspace_of
+        from mulligan.errors import UnsafeWorkspace
+
+        root = workspace_of(store, session, self._here, force=self.force)
+        if root is None:
+            return session
+        name, force, progress = session.name, self.force, self._progress()
+        try:
+            with self.working():
+                opened = store.session(
+                    name, False, actor=ACTOR, workspace=root, force=force, progress=progress
+                )
+        except UnsafeWorkspace as error:
+            raise UnsafeWorkspace(str(error), hint=UNSAFE_HINT) from error
+        click.get_current_context().call_on_close(opened.close)
+        self.directory = root
+        if opened.recovered:
+            _tell_of_recovery(opened.recovered)
+        return opened
+
+    def _progress(self) -> ProgressLine | None:
+        from mulligan.cli.progress import ProgressLine
+
+        if self._line is None and sys.stderr.isatty() and not self.quiet:
+            self._line = ProgressLine()
+        return self._line
 
     @property
     def bare(self) -> bool:
@@ -100,6 +164,19 @@ def create_option(function: Callable[..., T]) -> Callable[..., T]:
     )
 
 
+def force_option(function: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--force`` to a command that works on files."""
+    help_text = "Take the directory although it is refused as a workspace."
+    return _flag("--force", help_text)(function)
+
+
+def files_options(function: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--no-files`` and ``--force`` to a command that works on files as well."""
+    return _flag("--no-files", "Leave the files out; only the state counts.")(
+        force_option(function)
+    )
+
+
 def example(*lines: str) -> str:
     """Return the end of a help text that shows how it is done."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
@@ -115,6 +192,10 @@ def colour() -> bool | None:
     return False if os.environ.get("NO_COLOR") else None
 
 
+def _flag(name: str, text: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    return click.option(name, is_flag=True, expose_value=False, callback=_remember, help=text)
+
+
 def _shared(*names: str, **settings: Any) -> click.Option:
     return click.Option(names, expose_value=False, callback=_remember, **settings)
 
@@ -123,6 +204,14 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> An
     if value and option.name:
         setattr(context.ensure_object(Call), option.name, value)
     return value
+
+
+def _tell_of_recovery(done: Restored) -> None:
+    from mulligan.cli.render import SHORT_ID, clean, place
+
+    said = f"A {done.mode} to {place(done.point)} had been interrupted and was finished first;"
+    click.echo(clean(said), err=True)
+    click.echo(f"the files of before are in the checkpoint {done.safety.id[:SHORT_ID]}.", err=True)
 
 
 def _nearest(start: Path) -> Path:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mulligan.cli.demo_story import Facts
 
 FAILED = 1
+PROJECT = "project"
+OTHER = "rewrite"
 SHOWN = 6
 
 
@@ -27,10 +29,10 @@ SHOWN = 6
 @click.option("--keep", is_flag=True, help="Keep the store of the demo to look around in.")
 @click.pass_obj
 def command(call: Call, keep: bool) -> None:
-    """See an agent killed, resumed, rolled back and forked, with every claim checked.
+    """See an agent killed, resumed, rolled back and forked, and its files wrecked and restored.
 
-    It happens in a temporary directory and takes a few seconds. The exit code is 1 if any
-    check fails.
+    Every claim is checked. It happens in a temporary directory and takes a few seconds. The exit
+    code is 1 if any check fails.
     """
     started = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="mulligan-demo-"))
@@ -39,7 +41,8 @@ def command(call: Call, keep: bool) -> None:
     finally:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
-    _print_end(call, facts, directory if keep else None, time.monotonic() - started)
+    kept = directory / PROJECT if keep else None
+    _print_end(call, facts, kept, time.monotonic() - started)
     if not facts.ok:
         raise click.exceptions.Exit(FAILED)
 
@@ -65,9 +68,12 @@ class TerminalNarrator:
     def differences(self, diff: Diff) -> None:
         """Show what differs between the branches."""
         from mulligan.cli.differences import all_differences, print_differences
+        from mulligan.cli.files import change_lines, outline
 
         if not self._console.quiet:
             print_differences(all_differences(diff), SHOWN, indent="     ")
+            for line in change_lines(outline(diff.files).listed, SHOWN):
+                click.echo(f"     {line}")
 
 
 def _tell(call: Call, directory: Path) -> Facts:
@@ -78,8 +84,9 @@ def _tell(call: Call, directory: Path) -> Facts:
 
     console = Console(quiet=call.json or call.quiet, soft_wrap=True)
     console.print("[bold]Mulligan[/]: a second try from the same spot", highlight=False)
-    with mulligan.open(directory) as store:
-        facts = Story(store, TerminalNarrator(console)).tell()
+    project, other = directory / PROJECT, directory / OTHER
+    with mulligan.open(project) as store:
+        facts = Story(store, TerminalNarrator(console), project, other).tell()
         if not console.quiet:
             _print_timelines(console, store)
     return facts
@@ -105,7 +112,7 @@ def _print_end(call: Call, facts: Facts, kept: Path | None, seconds: float) -> N
         held = len(facts.checks) - len(failed)
         click.echo(f"\n{held} of {len(facts.checks)} checks held, in {seconds:.1f} seconds.")
         if kept:
-            click.echo(f"The store is kept: mulligan --store {kept} -s demo log")
+            click.echo(f"Store and files are kept: mulligan --store {kept} -s demo log")
 
 
 def _fields(facts: Facts, kept: Path | None, seconds: float) -> dict[str, Any]:
@@ -116,6 +123,7 @@ def _fields(facts: Facts, kept: Path | None, seconds: float) -> dict[str, Any]:
         "killed": facts.killed,
         "resumed": facts.resumed,
         "restored": facts.restored,
+        "wrecked": facts.wrecked,
         "branches": facts.branches,
         "checks": facts.checks,
     }

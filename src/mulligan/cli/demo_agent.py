@@ -1,7 +1,8 @@
 """The agent of the demo, a process of its own: ``python -m mulligan.cli.demo_agent``.
 
-It works through a task list. Every step is one transaction; when it has returned, and so is
-durable, one line of JSON on standard output acknowledges it.
+It works through a task list and writes down in files what it does. Every step is one
+transaction; when it has returned, and so is durable, one line of JSON on standard output
+acknowledges it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import mulligan
@@ -42,16 +44,17 @@ OUTCOMES = {
 """What becomes of the tasks after the fork, by the way that was chosen."""
 
 
-def main(store_path: str, session_name: str, style: str) -> None:
+def main(store_path: str, session_name: str, style: str, directory: str) -> None:
     """Work until every task is done."""
+    workspace = Path(directory)
     with mulligan.open(store_path, create=False) as store:
-        session = _take_over(store, session_name)
+        session = _take_over(store, session_name, workspace)
         if session.state.get("tasks") is None:
             _prepare(session)
         acknowledge({"started": os.getpid(), "epoch": session.lease and session.lease.epoch})
         while (number := first_incomplete(session.state.get("tasks"))) is not None:
-            _work_on(session, number, style)
-        session.release()
+            _work_on(session, number, style, workspace)
+        session.close()
 
 
 def first_incomplete(tasks: list[dict[str, Any]]) -> int | None:
@@ -64,12 +67,17 @@ def acknowledge(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
 
 
-def _take_over(store: mulligan.Store, name: str) -> mulligan.Session:
+def note_of(directory: Path, number: int) -> Path:
+    """Return the file in which the agent writes down what it does for a task."""
+    return directory / "notes" / f"{number + 1}.md"
+
+
+def _take_over(store: mulligan.Store, name: str, workspace: Path) -> mulligan.Session:
     """Become the one writer; wait where it cannot be seen that the one before is dead."""
     deadline = time.monotonic() + TTL * 2
     while True:
         try:
-            return store.session(name, agent=AGENT, ttl=TTL)
+            return store.session(name, agent=AGENT, ttl=TTL, workspace=workspace)
         except LeaseHeld:
             if time.monotonic() > deadline:
                 raise
@@ -85,15 +93,24 @@ def _prepare(session: mulligan.Session) -> None:
         session.state.set("tasks", tasks)
 
 
-def _work_on(session: mulligan.Session, number: int, style: str) -> None:
+def _work_on(session: mulligan.Session, number: int, style: str, workspace: Path) -> None:
     """Take the steps of a task that have not been taken yet."""
     for step in range(session.state.get(("tasks", number, "steps")), len(STEPS)):
         time.sleep(THINKING)
         message = _message(number, step, style)
+        _write_down(workspace, number, step, message["content"])
         _record(session, number, step, message)
         acknowledge({"step": f"{number}.{step}", "message": message})
     label = LABEL if number == FORK_AT else None
     session.checkpoint("routine", note=f"done: {TASKS[number]}", label=label)
+
+
+def _write_down(workspace: Path, number: int, step: int, said: str) -> None:
+    """Write a line of the task's notes; a step that is taken again writes the same line."""
+    file = note_of(workspace, number)
+    file.parent.mkdir(exist_ok=True)
+    lines = file.read_text().splitlines()[:step] if step else []
+    file.write_text("\n".join([*lines, said]) + "\n")
 
 
 def _message(number: int, step: int, style: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +12,20 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mulligan.cli.demo_agent import FORK_AT, LABEL, STEPS, TASKS, first_incomplete
+from mulligan.cli.demo_agent import (
+    FORK_AT,
+    LABEL,
+    OUTCOMES,
+    STEPS,
+    TASKS,
+    first_incomplete,
+    note_of,
+)
+from mulligan.cli.demo_files import COMMAND, Picture, differing, make_project, picture
+from mulligan.cli.directory import write_pointer
 from mulligan.cli.verify import summary
 from mulligan.errors import MulliganError
 
@@ -22,6 +34,7 @@ if TYPE_CHECKING:
 
 SESSION = "demo"
 BRANCH = "demo-rewrite"
+BEFORE = "before-cleanup"
 KILL_AT = "2.0"
 """The step whose event, once it is seen in the journal, ends the first process."""
 
@@ -53,6 +66,7 @@ class Facts:
     killed: dict[str, Any] = field(default_factory=dict)
     resumed: dict[str, Any] = field(default_factory=dict)
     restored: dict[str, Any] = field(default_factory=dict)
+    wrecked: dict[str, Any] = field(default_factory=dict)
     branches: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -64,11 +78,11 @@ class Facts:
 class Agent:
     """An agent process and what it acknowledged."""
 
-    def __init__(self, store: Store, session: str, style: str) -> None:
+    def __init__(self, store: Store, session: str, style: str, directory: Path) -> None:
         command = [sys.executable, "-m", "mulligan.cli.demo_agent"]
         # In a session of its own, so that Ctrl-C reaches the one who tells the story alone.
         self._process = subprocess.Popen(
-            [*command, str(store.path), session, style],
+            [*command, str(store.path), session, style, str(directory)],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -103,16 +117,26 @@ class Agent:
 class Story:
     """The acts in their order; each leaves its facts and its checks."""
 
-    def __init__(self, store: Store, narrator: Narrator) -> None:
+    def __init__(self, store: Store, narrator: Narrator, project: Path, other: Path) -> None:
         self.store = store
-        self.session = store.session(SESSION, actor="demo")
+        self.project = project
+        self.other = other
+        make_project(project)
+        self.session = store.session(SESSION, actor="demo", workspace=project)
         self.narrator = narrator
         self.facts = Facts()
         self._agents: list[Agent] = []
 
     def tell(self) -> Facts:
         """Do everything, up to the first act with a check that fails, and return the facts."""
-        acts = (self.kill_midway, self.resume, self.roll_back, self.branch, self.verify)
+        acts = (
+            self.kill_midway,
+            self.resume,
+            self.roll_back,
+            self.wreck,
+            self.branch,
+            self.verify,
+        )
         try:
             for act in acts:
                 act()
@@ -127,10 +151,10 @@ class Story:
         """Start an agent and kill it in the middle of a task, seen live in the journal."""
         self.narrator.chapter(
             "An agent at work",
-            f"A process works through {len(TASKS)} tasks; each step is durable before it is "
-            "acknowledged.",
+            f"A process works through {len(TASKS)} tasks in a directory of its own; each step is "
+            "durable before it is acknowledged.",
         )
-        agent = self._start(SESSION, "patch")
+        agent = self._start(SESSION, "patch", self.project)
         seen = _kill_when_seen(self.session, agent)
         status = agent.finish()
         seq = seen()
@@ -153,7 +177,7 @@ class Story:
         tasks = self.session.state.get("tasks", [])
         number = first_incomplete(tasks) or 0
         (killed,) = self._agents
-        agent = self._start(SESSION, "patch")
+        agent = self._start(SESSION, "patch", self.project)
         status = agent.finish()
         self.facts.resumed = {"pid": agent.pid, "task": number + 1, "epoch": agent.epoch}
         self.narrator.chapter(
@@ -192,16 +216,54 @@ class Story:
             "what was there before is kept in the safety checkpoint",
             now != present and self.session.state_at(done.safety) == present,
         )
+        noted = [note_of(self.project, n).exists() for n in range(len(TASKS))]
+        self._check(
+            "so are the files: notes of later tasks are gone, earlier ones are there",
+            noted == [n <= FORK_AT for n in range(len(TASKS))],
+        )
+
+    def wreck(self) -> None:
+        """Let a shell command wreck the files, bring them back, undo that, and redo it."""
+        self.session.checkpoint("pre_operation", "before the agent's command", BEFORE)
+        before, state = picture(self.project), self.session.state.get()
+        self._run_command()
+        wrecked = picture(self.project)
+        lost = differing(before, wrecked)
+        self.narrator.chapter(
+            "The agent's shell command goes wrong",
+            f"$ {COMMAND}",
+        )
+        self._check(
+            f"{len(lost)} of {len(before)} paths are deleted, overwritten or of another mode",
+            bool(lost) and not (self.project / "src").exists(),
+        )
+        done = self.session.restore(BEFORE)
+        self.facts.wrecked = {
+            "command": COMMAND,
+            "paths": len(lost),
+            "restored_files": done.files,
+            "safety": done.safety.id,
+        }
+        back = picture(self.project) == before and not done.problems
+        self._check("a restore brings all back: every byte, mode, time and symlink", back)
+        self._check("and the state with them, as one", self.session.state.get() == state)
+        self._walk(before, wrecked)
 
     def branch(self) -> None:
         """Fork, let both branches go on at once in different ways, and compare them."""
-        fork = self.session.fork(LABEL, BRANCH)
+        fork = self.session.fork(LABEL, BRANCH, self.other)
+        write_pointer(self.other, str(self.store.path), BRANCH)
         self.narrator.chapter(
             "Fork, and compare",
             f"{SESSION!r} patches the code, {BRANCH!r} rewrites it: two processes at once, "
-            "from identical state.",
+            "from identical state and files, each in its own directory.",
         )
-        agents = [self._start(SESSION, "patch"), self._start(BRANCH, "rewrite")]
+        equal = picture(self.other) == picture(self.project)
+        self._check("the fork's directory is equal to the first, and another one", equal)
+        agents = [
+            self._start(SESSION, "patch", self.project),
+            self._start(BRANCH, "rewrite", self.other),
+        ]
         statuses = [agent.finish() for agent in agents]
         self._check(
             "both branches finished all tasks", statuses == [0, 0] and _all_done(self, fork)
@@ -209,7 +271,13 @@ class Story:
         found = self.session.diff(self.session.head, fork.head)
         self.narrator.differences(found)
         self._check("the branches differ, and only after the fork", _is_after_fork(found))
-        sizes = {"state": len(found.state), "conversation": len(found.conversation)}
+        notes = [note_of(at, FORK_AT + 1).read_text() for at in (self.project, self.other)]
+        self._check("neither wrote into the other's files", _are_own(notes))
+        sizes = {
+            "state": len(found.state),
+            "conversation": len(found.conversation),
+            "files": len(found.files),
+        }
         self.facts.branches = {"sessions": [SESSION, BRANCH], "differences": sizes}
 
     def verify(self) -> None:
@@ -221,9 +289,23 @@ class Story:
         )
         self._check("every hash chain, object and index is sound", report.ok)
 
-    def _start(self, session: str, style: str) -> Agent:
+    def _run_command(self) -> None:
+        """Do what an agent does with a shell, and write it down as the agent would."""
+        shell = shutil.which("sh") or "/bin/sh"
+        done = subprocess.run([shell, "-c", COMMAND], cwd=self.project, check=False)
+        said = {"role": "tool", "content": f"$ {COMMAND}", "status": done.returncode}
+        self.session.state.append("conversation", said)
+
+    def _walk(self, before: Picture, wrecked: Picture) -> None:
+        """Undo the restore and redo it; nothing that ever was is lost on the way."""
+        self.session.undo()
+        self._check("undo shows the wreck again", picture(self.project) == wrecked)
+        self.session.redo()
+        self._check("redo brings everything back once more", picture(self.project) == before)
+
+    def _start(self, session: str, style: str, directory: Path) -> Agent:
         with _without_interruption():
-            agent = Agent(self.store, session, style)
+            agent = Agent(self.store, session, style, directory)
             self._agents.append(agent)
         return agent
 
@@ -292,6 +374,13 @@ def _is_completion(event: Event) -> bool:
 def _all_done(story: Story, fork: Session) -> bool:
     sessions = (story.session, fork)
     return all(first_incomplete(session.state.get("tasks")) is None for session in sessions)
+
+
+def _are_own(notes: list[str]) -> bool:
+    """Whether each branch noted what it did itself, by the words of its own way."""
+    ways = [OUTCOMES[style][0] for style in ("patch", "rewrite")]
+    found = [[way in note for way in ways] for note in notes]
+    return found == [[True, False], [False, True]]
 
 
 def _is_after_fork(found: Diff) -> bool:

@@ -122,7 +122,7 @@ def _summary(kind: str, payload: Any) -> str:
     if kind == "checkpoint.created":
         words = (payload["kind"], payload["label"], payload["note"])
         return clean("  ".join(word for word in words if word))
-    if kind == "restore.applied":
+    if kind in ("restore.begun", "restore.applied"):
         return clean(f"{payload['mode']} to {payload['session']} #{payload['seq']}")
     return short(payload)
 

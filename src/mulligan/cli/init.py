@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
-from mulligan.cli.context import ACTOR, DEFAULT_SESSION, Call, Command, example
+from mulligan.cli.context import ACTOR, DEFAULT_SESSION, Call, Command, example, force_option
 from mulligan.cli.render import print_json
 
 
 @click.command("init", cls=Command, epilog=example("mulligan init", "mulligan init ~/work/agent"))
 @click.argument("directory", metavar="[DIR]", required=False)
+@force_option
 @click.pass_obj
 def command(call: Call, directory: str | None) -> None:
     """Make a store in DIR (here, if none is given) with a first session.
 
-    Running it again is fine: what is there stays as it is.
+    Checkpoints will hold the files of DIR, so it is the directory of one project; the home
+    directory and / are refused unless forced. Running it again is fine: what is there stays as
+    it is.
     """
     import mulligan
     from mulligan.layout import FORMAT, locate
 
     root = Path(directory or call.store or ".").absolute()
     is_new = not (locate(root) / FORMAT).is_file()
+    if is_new and not call.force:
+        _refuse_large(locate(root).parent)
     with mulligan.open(root) as store:
         known = [session.name for session in store.sessions()]
         name = call.session or (DEFAULT_SESSION if not known else None)
@@ -30,6 +36,23 @@ def command(call: Call, directory: str | None) -> None:
             store.session(name, actor=ACTOR)
         sessions = [session.name for session in store.sessions()]
         _print(call, str(store.path), is_new, sessions)
+
+
+def _refuse_large(directory: Path) -> None:
+    """Refuse a directory that would be refused as a workspace by every command after."""
+    from mulligan.errors import UnsafeWorkspace
+    from mulligan.workspace.workspace import check_root
+
+    home = Path(os.environ.get("HOME", os.devnull))
+    try:
+        if directory.is_dir():
+            check_root(directory, None, home, force=False)
+    except UnsafeWorkspace as error:
+        raise UnsafeWorkspace(
+            str(error),
+            hint="No store was made. `mulligan init DIR` makes one for one project. With --force "
+            "it is made here, and commands that work on files then want --no-files or --force.",
+        ) from error
 
 
 def _print(call: Call, path: str, is_new: bool, sessions: list[str]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mulligan.cli.context import Call, Command, example
+from mulligan.cli.files import coverage_text
 from mulligan.cli.render import (
     SHORT_ID,
     Cell,
@@ -18,6 +19,7 @@ from mulligan.cli.render import (
     local,
     print_json,
 )
+from mulligan.cli.restored import parts_fields
 
 if TYPE_CHECKING:
     from mulligan import Checkpoint, Event, Session
@@ -95,24 +97,30 @@ def _row(entry: Any) -> list[Cell]:
     if not _is_event(entry):
         words = [clean(word) for word in (entry.label, entry.note) if word]
         shown = Cell("  ".join(words), bold=bool(entry.label))
-        return [Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, Cell(entry.kind, "green"), shown]
+        files = Cell(coverage_text(entry.coverage), dim=True)
+        kind = Cell(entry.kind, "green")
+        return [Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, kind, files, shown]
     if entry.kind == FORKED:
         mark, said = "fork", f"from {entry.payload['session']} #{entry.payload['seq']}"
     else:
         mark, said = entry.payload["mode"], _restored(entry.payload)
-    return [Cell(f"─ {mark} ─", "cyan"), seq, *when, Cell("", "cyan"), Cell(said, "cyan")]
+    return [Cell(f"─ {mark} ─", "cyan"), seq, *when, Cell(""), Cell(""), Cell(said, "cyan")]
 
 
 def _restored(payload: dict[str, Any]) -> str:
-    only = payload["only"]
-    parts = "" if only is None else f", only {', '.join(_path(path) for path in only)}"
-    return clean(f"to {payload['session']} #{payload['seq']}{parts}")
+    parts = _parts(payload)
+    only = "" if parts is None else f", only {', '.join(parts)}"
+    return clean(f"to {payload['session']} #{payload['seq']}{only}")
 
 
-def _path(path: Sequence[str | int]) -> str:
-    from mulligan.state.values import format_path
+def _parts(payload: dict[str, Any]) -> list[str] | None:
+    """Return the parts of state and workspace that were brought back; None for everything."""
+    from mulligan.workspace.entries import shown
 
-    return format_path(tuple(path))
+    files = payload.get("files")
+    paths = () if files is None else files["only"]
+    texts = None if paths is None else [shown(tuple(path)) for path in paths]
+    return parts_fields(payload["only"], texts)
 
 
 def _fields(entry: Any) -> dict[str, Any]:
@@ -122,6 +130,5 @@ def _fields(entry: Any) -> dict[str, Any]:
     source = {"session": entry.payload["session"], "seq": entry.payload["seq"]}
     if entry.kind == FORKED:
         return {"type": "fork", **base, "from": source}
-    only = entry.payload["only"]
-    parts = None if only is None else [_path(path) for path in only]
+    parts = _parts(entry.payload)
     return {"type": "restore", **base, "mode": entry.payload["mode"], "to": source, "only": parts}

@@ -19,7 +19,7 @@ COMMANDS = {
     "events": "List the events of a session, or follow them live.",
     "status": "Show the store and its sessions.",
     "diff": "Show what differs between two points.",
-    "restore": "Bring the state of a point back; nothing is lost.",
+    "restore": "Bring state and files of a point back; nothing is lost.",
     "undo": "Take the last restore back.",
     "redo": "Take the last undo back.",
     "fork": "Make a new session that continues from a point.",

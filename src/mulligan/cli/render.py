@@ -155,6 +155,9 @@ def checkpoint_fields(checkpoint: Checkpoint) -> dict[str, Any]:
         "note": checkpoint.note,
         "actor": checkpoint.actor,
         "cost": {"ms": checkpoint.cost.ms, "bytes": checkpoint.cost.bytes},
+        "workspace": checkpoint.workspace and checkpoint.workspace.hex(),
+        "files": checkpoint.coverage and checkpoint.coverage.files,
+        "left_out": checkpoint.coverage and len(checkpoint.coverage.left_out),
     }
 
 

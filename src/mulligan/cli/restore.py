@@ -3,70 +3,216 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import Call, Command, example, files_options
 from mulligan.cli.differences import all_differences, difference_fields, print_differences
-from mulligan.cli.render import Cell, clean, place, plural, print_json
-from mulligan.cli.restored import print_restored, unapplied_fields
+from mulligan.cli.files import (
+    TO_DO,
+    change_fields,
+    change_lines,
+    counted,
+    left_out_fields,
+    left_out_lines,
+    outline,
+)
+from mulligan.cli.render import SHORT_ID, Cell, clean, place, plural, print_json
+from mulligan.cli.restored import (
+    exit_if_incomplete,
+    print_problems,
+    print_restored,
+    unapplied_fields,
+)
 
 if TYPE_CHECKING:
-    from mulligan import Diff
+    from mulligan import Diff, Session
+    from mulligan.model import Plan
 
 DECLINED = 1
 PREVIEW = 20
+WORKSPACE = "workspace"
 EXAMPLE = example(
-    "mulligan restore @latest --dry-run", "mulligan restore tests-green --only memory"
+    "mulligan restore @latest --dry-run",
+    "mulligan restore tests-green --only src/app.py --only memory",
+    "mulligan restore tests-green --to /tmp/look",
 )
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a restore would do to the state and to the files."""
+
+    state: Diff
+    files: Plan
+    directory: Path | None
+    parts: tuple[str, ...] | None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.state.state or self.state.conversation or self.files)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The preview as the JSON contract has it."""
+        return {
+            "changes": difference_fields(all_differences(self.state)),
+            "files": [change_fields(change) for change in self.files.files],
+            "left_alone": left_out_fields(self.files.left_alone),
+            "conflicts": list(self.files.conflicts),
+        }
 
 
 @click.command("restore", cls=Command, epilog=EXAMPLE)
 @click.argument("point")
-@click.option("--only", multiple=True, metavar="PART", help="Only this part: memory, agents/coder.")
+@click.option(
+    "--only", multiple=True, metavar="PART", help="Only this: memory, workspace, src/app.py."
+)
+@click.option(
+    "--to",
+    "copy_to",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the files into this new or empty directory, and touch nothing else.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@files_options
 @click.pass_obj
-def command(call: Call, point: str, only: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Bring the state of POINT back, or parts of it.
+def command(
+    call: Call,
+    point: str,
+    only: tuple[str, ...],
+    copy_to: Path | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Bring state and files of POINT back, or parts of them.
+
+    A PART is a component of the state (memory, agents/coder), all files (workspace), or a file
+    or directory (src/app.py; workspace/memory, where the state has a component of that name).
 
     The present is kept in a safety checkpoint first, and `mulligan undo` brings it back; so it
-    asks only on a terminal.
+    asks only on a terminal. What no checkpoint covers is left alone. The exit code is 83 when
+    not all files could be brought back.
     """
-    session, parts = call.open_session(), only or None
-    changes = session.diff(session.head, point, parts)
+    _check(call, only, copy_to)
+    if copy_to is not None:
+        _copy(call, point, only or None, copy_to, dry_run=dry_run)
+        return
+    session = call.open_session(files=True)
+    preview = _preview(call, session, point, only or None)
     if not call.json and not call.quiet:
-        _preview(changes, None if dry_run else PREVIEW)
-    if dry_run or not changes:
-        _print_unapplied(call, changes, parts)
+        _print_preview(session, preview, None if dry_run else PREVIEW)
+    if dry_run or not preview:
+        _print_unapplied(call, preview)
         return
     if not yes and not call.json and _on_terminal() and not _agreed():
         click.echo("Nothing was changed.", err=True)
         raise click.exceptions.Exit(DECLINED)
-    done = session.restore(changes.after, parts)
-    print_restored(call, done, changes=difference_fields(all_differences(changes)))
+    with call.working():
+        done = session.restore(preview.state.after, preview.parts)
+    print_restored(call, done, **preview.fields)
 
 
-def _preview(changes: Diff, limit: int | None) -> None:
-    found = all_differences(changes)
-    click.echo(
-        Cell(clean(f"{place(changes.before)} → {place(changes.after)}"), bold=True).styled()
-        + f"  {plural(len(found), 'change')}"
-    )
-    print_differences(found, limit)
+def _check(call: Call, only: tuple[str, ...], copy_to: Path | None) -> None:
+    if call.no_files and copy_to is not None:
+        raise click.UsageError("--to and --no-files exclude each other.")
+    if call.no_files and any(_is_workspace(part) for part in only):
+        raise click.UsageError("--only workspace and --no-files exclude each other.")
 
 
-def _print_unapplied(call: Call, changes: Diff, parts: tuple[str, ...] | None) -> None:
+def _is_workspace(part: str) -> bool:
+    return part.split("/")[0] == WORKSPACE
+
+
+def _preview(call: Call, session: Session, point: str, only: tuple[str, ...] | None) -> Preview:
+    found = session.point(point)
+    if any(_is_workspace(part) for part in only or ()) and session.files_at(found) is None:
+        session.plan_copy(found)  # it says that there are no files, and what to do
+    with call.working():
+        state = session.diff(session.head, found, only)
+        files = session.plan(found, only)
+    return Preview(state, files, call.directory, only)
+
+
+def _print_preview(session: Session, preview: Preview, limit: int | None) -> None:
+    changes = all_differences(preview.state)
+    way = clean(f"{place(preview.state.before)} → {place(preview.state.after)}")
+    click.echo(f"{Cell(way, bold=True).styled()}  {plural(len(changes), 'change')} of the state")
+    print_differences(changes, limit)
+    if preview.directory is not None:
+        _print_files(session, preview, limit)
+
+
+def _print_files(session: Session, preview: Preview, limit: int | None) -> None:
+    changes = outline(preview.files.files)
+    if changes:
+        title = Cell(f"files in {clean(str(preview.directory))}", bold=True).styled()
+        click.echo(f"{title}  {counted(changes.listed, TO_DO)}".rstrip())
+    for line in change_lines(changes.listed, limit):
+        click.echo(line)
+    for aside in changes.asides:
+        click.echo(Cell(f"and {aside}", dim=True).styled())
+    if left := left_out_lines(preview.files.left_alone) if changes else []:
+        click.echo(Cell("left alone, because no checkpoint holds it:", dim=True).styled())
+        for line in left:
+            click.echo(f"  {line}")
+    for conflict in preview.files.conflicts:
+        click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)
+    if changes or preview.parts is None:
+        _explain_source(session, preview)
+
+
+def _explain_source(session: Session, preview: Preview) -> None:
+    """Say whose files these are when the point itself has none."""
+    point = preview.state.after
+    held = session.files_at(point)
+    if held is None:
+        said = f"{place(point)} holds no files; they stay as they are."
+        click.echo(clean(said), err=True)
+        return
+    root = held.coverage.root if held.coverage else ""
+    if root and session.directory is None and Path(root) != preview.directory:
+        click.echo(f"These files were captured in {clean(root)}.", err=True)
+    if held.seq != (named := session.find_checkpoint(point)).seq:
+        source = f"#{held.seq} ({held.id[:SHORT_ID]})"
+        said = f"#{named.seq} of {named.session} holds no files; those of {source} count."
+        click.echo(clean(said), err=True)
+
+
+def _print_unapplied(call: Call, preview: Preview) -> None:
     if call.json:
-        found = difference_fields(all_differences(changes))
-        print_json({**unapplied_fields(changes.after, parts), "changes": found})
+        empty = unapplied_fields(preview.state.after, preview.parts, preview.directory)
+        print_json({**empty, **preview.fields})
     elif not call.quiet:
         click.echo(
             "Nothing was changed: this was a dry run."
-            if changes
-            else "Nothing to restore: the state is that of the point already."
+            if preview
+            else "Nothing to restore: everything is as it was at the point already."
         )
+
+
+def _copy(call: Call, point: str, only: tuple[str, ...] | None, to: Path, *, dry_run: bool) -> None:
+    """Write the files of a point elsewhere."""
+    session = call.open_session()
+    plan = session.plan_copy(point, only)
+    problems = [] if dry_run else session.copy_files(plan.point, to, only)
+    if call.json:
+        fields = unapplied_fields(plan.point, only, to.absolute(), problems)
+        files = [change_fields(change) for change in plan.files]
+        more = {"changes": [], "files": files, "left_alone": [], "conflicts": []}
+        print_json({**fields, "applied": not dry_run, "mode": "copy", **more})
+    elif not call.quiet:
+        written = plural(sum(change.kind != "directory" for change in plan.files), "file")
+        said = f"{written} of {place(plan.point)} {{}} {to}"
+        click.echo(clean(said.format("would be written to" if dry_run else "written to") + "."))
+        click.echo("Nothing else was touched." if not dry_run else "Nothing was: a dry run.")
+    print_problems(call, problems)
+    exit_if_incomplete(problems)
 
 
 def _on_terminal() -> bool:

@@ -2,47 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mulligan.cli.context import Call
-from mulligan.cli.render import SHORT_ID, Cell, clean, place, point_fields, print_json
+from mulligan.cli.files import problem_fields
+from mulligan.cli.render import SHORT_ID, Cell, clean, place, plural, point_fields, print_json
 
 if TYPE_CHECKING:
-    from mulligan import Point, Restored
+    from mulligan import Point, Problem, Restored
+
+INCOMPLETE = 83
+SHOWN_PROBLEMS = 20
 
 _OPPOSITE = {"restore": "undo", "undo": "redo", "redo": "undo"}
 _DONE = {"restore": "Restored", "undo": "Undone", "redo": "Redone"}
 
 
 def print_restored(call: Call, done: Restored, **more: Any) -> None:
-    """Print what was done, where the present of before is kept, and how to take it back."""
+    """Print what was done, where the present of before is kept, and how to take it back.
+
+    The exit code is that of ``RestoreIncomplete`` when not all files could be brought back.
+    """
     if call.json:
-        print_json({**restored_fields(done), **more})
+        print_json({**restored_fields(done, call.directory), **more})
     elif call.quiet:
         click.echo(done.safety.id)
     else:
-        safety = Cell(done.safety.id[:SHORT_ID], "yellow").styled()
-        parts = ", ".join(only_fields(done.only) or ["the state"])
-        click.echo(clean(f"{_DONE[done.mode]}: {parts} as it was at {place(done.point)}."))
-        click.echo(f"What was there before is kept in the safety checkpoint {safety};")
-        click.echo(f"{_OPPOSITE[done.mode]} with `mulligan {_OPPOSITE[done.mode]}`.")
+        _print(done)
+    print_problems(call, done.problems)
+    exit_if_incomplete(done.problems)
 
 
-def restored_fields(done: Restored) -> dict[str, Any]:
+def print_problems(call: Call, problems: Sequence[Problem]) -> None:
+    """Name what could not be brought back."""
+    if not problems or call.json:
+        return
+    count = f"{plural(len(problems), 'path')} could not be brought back:"
+    click.echo(Cell(count, "red", bold=True).styled(), err=True)
+    for problem in problems[:SHOWN_PROBLEMS]:
+        click.echo(f"  {clean(problem.where)}: {clean(problem.detail)}", err=True)
+    if len(problems) > SHOWN_PROBLEMS:
+        click.echo(f"  … and {len(problems) - SHOWN_PROBLEMS:,} more; --json has all", err=True)
+    click.echo("Everything else is done. Make these writable, then do it again.", err=True)
+
+
+def exit_if_incomplete(problems: Sequence[Problem]) -> None:
+    """End the command with its exit code if there are problems."""
+    if problems:
+        raise click.exceptions.Exit(INCOMPLETE)
+
+
+def restored_fields(done: Restored, directory: Path | None) -> dict[str, Any]:
     """Return what was done as the JSON contract has it."""
     return {
         "applied": True,
         "mode": done.mode,
         "to": point_fields(done.point),
-        "only": only_fields(done.only),
+        "only": parts_fields(done.only, done.workspace),
         "safety": done.safety.id,
         "seq": done.seq,
+        "directory": directory and str(directory),
+        "restored_files": done.files,
+        "problems": problem_fields(done.problems),
     }
 
 
-def unapplied_fields(point: Point, only: Any) -> dict[str, Any]:
+def unapplied_fields(
+    point: Point, only: Any, directory: Path | None, problems: Sequence[Problem] = ()
+) -> dict[str, Any]:
     """Return a restore that was only looked at, in the same fields."""
     return {
         "applied": False,
@@ -51,7 +82,18 @@ def unapplied_fields(point: Point, only: Any) -> dict[str, Any]:
         "only": only_fields(only),
         "safety": None,
         "seq": None,
+        "directory": directory and str(directory),
+        "restored_files": 0,
+        "problems": problem_fields(problems),
     }
+
+
+def parts_fields(only: Any, files: Sequence[str] | None) -> list[str] | None:
+    """Return the parts of state and workspace as texts; None for everything."""
+    if only is None:
+        return None
+    whole = ["workspace"] if files is None else [f"workspace/{path}" for path in files]
+    return (only_fields(only) or []) + whole
 
 
 def only_fields(only: Any) -> list[str] | None:
@@ -59,3 +101,18 @@ def only_fields(only: Any) -> list[str] | None:
     from mulligan.state.values import format_path, parse_path
 
     return None if only is None else [format_path(parse_path(path)) for path in only]
+
+
+def _print(done: Restored) -> None:
+    safety = Cell(done.safety.id[:SHORT_ID], "yellow").styled()
+    parts = parts_fields(done.only, done.workspace) or _everything(done)
+    was = "as it was" if len(parts) == 1 else "as they were"
+    what = f"{_DONE[done.mode]}: {', '.join(parts)} {was} at {place(done.point)}"
+    files = f" ({plural(done.files, 'path')} changed)" if done.files else ""
+    click.echo(clean(f"{what}{files}."))
+    click.echo(f"What was there before is kept in the safety checkpoint {safety};")
+    click.echo(f"{_OPPOSITE[done.mode]} with `mulligan {_OPPOSITE[done.mode]}`.")
+
+
+def _everything(done: Restored) -> list[str]:
+    return ["the state"] if done.workspace == () else ["state", "files"]

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mulligan.cli.context import Call, Command, example
+from mulligan.cli.files import left_out_lines
 from mulligan.cli.render import (
     Cell,
     ago,
@@ -15,6 +16,7 @@ from mulligan.cli.render import (
     echo_columns,
     fields,
     local,
+    plural,
     print_json,
     short,
     size,
@@ -27,7 +29,10 @@ MANY = 8
 @click.argument("point", default="@latest")
 @click.pass_obj
 def command(call: Call, point: str) -> None:
-    """Show the checkpoint at POINT, or the one before it; the latest, if none is given."""
+    """Show the checkpoint at POINT, or the one before it; the latest, if none is given.
+
+    It says how many files it holds, and what was left out by which rule; --json has all paths.
+    """
     record = call.open_session().record(point)
     if call.json:
         print_json(record)
@@ -55,10 +60,29 @@ def _print(record: dict[str, Any]) -> None:
             ("machine", f"{environment['host']}, {environment['platform']}"),
             ("tools", _tools(record)),
             ("git head", environment["git_head"] or ""),
+            ("files", _files(record["coverage"])),
             ("cost", f"{record['cost']['ms']:.1f} ms, {size(record['cost']['bytes'])}"),
         ]
     )
+    _print_left_out(record["coverage"])
     _print_agents(record["system_state"]["agents"])
+
+
+def _files(coverage: dict[str, Any] | None) -> str:
+    if coverage is None:
+        return "none: this checkpoint holds the state alone"
+    held = f" of {size(coverage['bytes'])}" if coverage["bytes"] else ""
+    return f"{plural(coverage['files'], 'file')}{held} in {coverage['directories']:,} directories"
+
+
+def _print_left_out(coverage: dict[str, Any] | None) -> None:
+    from mulligan.model import LeftOut
+
+    lines = left_out_lines(LeftOut(**left) for left in (coverage or {}).get("left_out", ()))
+    if lines:
+        click.echo("left out")
+        for line in lines:
+            click.echo(f"  {line}")
 
 
 def _some(paths: list[str]) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mulligan import Checkpoint, Session, Store
 
 
-HEADERS = ("session", "seq", "active", "checkpoint", "taken", "forked from")
+HEADERS = ("session", "seq", "active", "checkpoint", "taken", "files", "forked from")
 
 
 @click.command("status", cls=Command, epilog=example("mulligan status"))
@@ -63,6 +63,7 @@ def _row(session: Session) -> list[Cell]:
         Cell(ago(session.updated)),
         Cell(taken.id[:SHORT_ID] if taken else "none", "yellow" if taken else None),
         Cell(ago(taken.time) if taken else ""),
+        Cell(f"{taken.coverage.files:,}" if taken and taken.coverage else ""),
         Cell(clean(place(parent)) if parent else "", "cyan"),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ class _Environment:
         self.env = _open_environment(directory, read_only=read_only)
         try:
             _check_length(self.env, directory)
+            _check_metas(self.env, directory)
             self.tables = {name: self._table(name) for name in TABLES}
             if not read_only:
                 self.env.reader_check()
@@ -284,6 +286,32 @@ def _check_length(env: lmdb.Environment, directory: Path) -> None:
             f"The journal is cut short: {actual} bytes where {needed} were written.",
             hint="The packs are untouched. Put data.mdb back from a copy of the store.",
         )
+
+
+_META_TXNID = 144
+_META_LOOKS = 5
+
+
+def _check_metas(env: lmdb.Environment, directory: Path) -> None:
+    """Refuse a journal whose two newest commits do not follow one another.
+
+    LMDB goes by whichever of its two meta pages has the higher number, so a flipped bit there
+    would take commits back without a word. Others may be committing, hence several looks.
+    """
+    size = env.stat()["psize"]
+    for _ in range(_META_LOOKS):
+        with (directory / "data.mdb").open("rb") as file:
+            pages = file.read(2 * size)
+        one, other = (
+            int.from_bytes(pages[at + _META_TXNID : at + _META_TXNID + 8], sys.byteorder)
+            for at in (0, size)
+        )
+        if abs(one - other) == 1 or one == other == 0:
+            return
+    raise DamagedJournal(
+        f"The journal's newest commits have the numbers {one} and {other}; one of them is wrong.",
+        hint="Nothing was changed. Put data.mdb back from a copy of the store.",
+    )
 
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)

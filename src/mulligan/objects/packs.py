@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +21,7 @@ from mulligan.errors import (
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, Location
 from mulligan.objects.frames import ENTRY_SIZE, DamagedFrame, encode_frame, pack_name
-from mulligan.objects.protocol import MAX_OBJECT, CommittedLength, Flushed, Locate
+from mulligan.objects.protocol import MAX_OBJECT, CommittedLength, Flushed, Locate, LocateAll
 from mulligan.objects.reader import PackReader, open_pack
 from mulligan.objects.scan import Scanned, scan_pack
 from mulligan.objects.writer import OwnPack, PackWriter, list_packs
@@ -82,12 +81,14 @@ class PackObjects:
         locate: Locate,
         committed: CommittedLength,
         *,
+        locate_all: LocateAll | None = None,
         reach: Reach = pass_by,
         read_only: bool = False,
         pack_limit: int = PACK_LIMIT,
     ) -> None:
         self.directory = directory
         self.locate = locate
+        self.locate_all = locate_all or self._one_by_one
         self.reach = reach
         self._store_id = store_id
         self._committed = committed
@@ -113,11 +114,14 @@ class PackObjects:
 
     def in_order(self, digests: Iterable[Digest]) -> list[Digest]:
         """Return the digests in the order in which they lie in the packs."""
-        return sorted(digests, key=self._place)
+        wanted = list(digests)
+        found = self.locate_all(wanted)
+        places = sorted((p.pack, p.offset, p.slot, digest) for digest, p in found.items())
+        return [place[3] for place in places] + [d for d in wanted if d not in found]
 
-    def _place(self, digest: Digest) -> tuple[float, int, int]:
-        found = self.locate(digest)
-        return (found.pack, found.offset, found.slot) if found else (math.inf, 0, 0)
+    def _one_by_one(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
+        places = ((digest, self.locate(digest)) for digest in digests)
+        return {digest: place for digest, place in places if place is not None}
 
     def close(self) -> None:
         """Release files and locks. Idempotent."""
@@ -199,6 +203,7 @@ class PackBundle:
         self._handles = handles
         self._pending: dict[Digest, tuple[int, bytes]] = {}
         self._pending_size = 0
+        self._unchecked: list[Digest] = []
         self._sealed: deque[_Sealed] = deque()
         self._written: dict[Digest, Location] = {}
         self._packs: dict[int, tuple[OwnPack, int]] = {}
@@ -213,15 +218,13 @@ class PackBundle:
             )
         self._check_process()
         digest = codec.digest(kind, data)
-        if digest in self._written or self._held(digest) or self._store.has(digest):
+        if digest in self._written or self._held(digest):
             return digest
         cost = len(data) + ENTRY_SIZE
-        if self._pending and self._pending_size + cost > FRAME_TARGET:
-            self._seal()
+        self._make_room(cost)
         self._pending[digest] = (kind, bytes(data))
         self._pending_size += cost
-        if self._pending_size >= FRAME_TARGET:
-            self._seal()
+        self._unchecked.append(digest)
         return digest
 
     def get(self, kind: int, digest: Digest) -> bytes:
@@ -239,6 +242,7 @@ class PackBundle:
     def flush(self) -> Flushed:
         """Make everything put so far durable and say where it lies; idempotent."""
         self._check_process()
+        self._drop_known()
         while self._sealed:
             self._write_sealed()
         if self._pending:
@@ -266,13 +270,33 @@ class PackBundle:
                 found = found or sealed.objects.get(digest)
         return found
 
+    def _make_room(self, cost: int) -> None:
+        """Seal the frame if so many bytes more would be too many for it."""
+        if self._pending_size + cost > FRAME_TARGET:
+            self._drop_known()
+        if self._pending and self._pending_size + cost > FRAME_TARGET:
+            self._seal()
+
+    def _drop_known(self) -> None:
+        """Take out of the frame what the store has already: one look-up for many objects."""
+        if self._unchecked:
+            for digest in self._store.locate_all(self._unchecked):
+                _, data = self._pending.pop(digest)
+                self._pending_size -= len(data) + ENTRY_SIZE
+            self._unchecked = []
+
     def _seal(self) -> None:
         """Have the full frame compressed on another core while this one goes on reading."""
         self._check_writable()
-        future = self._handles.compress(encode_frame, _listed(self._pending))
-        self._sealed.append(_Sealed(self._pending, future))
+        frame: Future[bytes] = Future()
+        if len(self._sealed) < MAX_SEALED:
+            frame = self._handles.compress(encode_frame, _listed(self._pending))
+        else:
+            # The other core is behind, so this one helps rather than wait.
+            frame.set_result(encode_frame(_listed(self._pending)))
+        self._sealed.append(_Sealed(self._pending, frame))
         self._pending, self._pending_size = {}, 0
-        if len(self._sealed) > MAX_SEALED:
+        while self._sealed and (self._sealed[0].frame.done() or len(self._sealed) > MAX_SEALED):
             self._write_sealed()
 
     def _write_sealed(self) -> None:

@@ -15,6 +15,9 @@ MAX_OBJECT = 1 << 30
 Locate = Callable[[Digest], Location | None]
 """Looks an object up in the journal's index."""
 
+LocateAll = Callable[[Iterable[Digest]], dict[Digest, Location]]
+"""Looks many objects up in one snapshot of the index; those it does not have are left out."""
+
 CommittedLength = Callable[[int], int]
 """The acknowledged length of a pack by its number; 0 when the journal has not heard of it."""
 

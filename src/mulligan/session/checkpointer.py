@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from mulligan.engine import Engine
+from mulligan.model import Event
 from mulligan.objects.protocol import Bundle
 from mulligan.session.surroundings import Surroundings
-from mulligan.session.writer import Work
+from mulligan.session.writer import Plan, Work, Writer
 from mulligan.state.document import settle_root
 from mulligan.timeline.checkpoints import checkpoint_change, environment_value
 from mulligan.workspace.capture import Captured
@@ -36,6 +37,15 @@ class Checkpointer:
     def capture(self, bundle: Bundle) -> Captured | None:
         """Capture the workspace, if there is one, ahead of the transaction."""
         return None if self._workspace is None else self._workspace.capture(bundle)
+
+    def commit(self, writer: Writer, plan: Plan, bundle: Bundle) -> list[Event]:
+        """Write a plan together with what was captured; forget the capture when that fails."""
+        try:
+            return writer.commit(plan, bundle)
+        except BaseException:
+            if self._workspace is not None:
+                self._workspace.reset()
+            raise
 
     def add(self, work: Work, request: Request, captured: Captured | None, started: float) -> None:
         """Add a checkpoint of the document so far and of the captured workspace."""

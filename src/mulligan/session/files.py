@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path as OsPath
 from typing import Any
 
 from mulligan.codec import Ref
 from mulligan.engine import Engine
 from mulligan.errors import PathNotFound, RestoreIncomplete, UnknownPoint, UnsafeWorkspace
+from mulligan.journal.protocol import View
 from mulligan.model import (
     Checkpoint,
     Digest,
@@ -21,12 +22,17 @@ from mulligan.model import (
     SessionRecord,
 )
 from mulligan.state.document import MISSING, Document
-from mulligan.timeline.checkpoints import checkpoint_with_files
+from mulligan.state.values import PathLike
+from mulligan.timeline.checkpoints import checkpoint_with_files, event_at
 from mulligan.workspace.capture import Captured
 from mulligan.workspace.changes import file_changes
-from mulligan.workspace.entries import File, Link, decode_entry, shown, to_name
-from mulligan.workspace.plan import TreePath, tree_steps
+from mulligan.workspace.entries import File, Link, decode_entry, shown
+from mulligan.workspace.plan import TreePath, tree_path, tree_steps
+from mulligan.workspace.spare import spare
 from mulligan.workspace.workspace import Workspace, write_tree
+
+WORKSPACE = "workspace"
+"""The part of a restore that stands for all files."""
 
 
 class Files:
@@ -49,7 +55,8 @@ class Files:
         if held is None or held.workspace is None:
             raise UnknownPoint(
                 f"No checkpoint at or before #{point.seq} of {point.session!r} holds files.",
-                hint="Checkpoints hold files when the session is opened with workspace=DIR.",
+                hint="Checkpoints hold files when the session is opened with workspace=DIR; "
+                "those of `mulligan checkpoint` do, unless --no-files is given.",
             )
         return held.workspace
 
@@ -72,9 +79,14 @@ class Files:
         now = self.present()
         if now is None or tree is None:
             return Plan(point, (), (), ())
-        changes = self.changes(now.tree, tree, paths)
-        left_alone = tuple(now.coverage.left_out)
-        return Plan(point, tuple(changes), left_alone, tuple(self._conflicts(point)))
+        held = self.checkpoint_at(point)
+        uncovered = now.coverage.left_out + (
+            held.coverage.left_out if held and held.coverage else []
+        )
+        steps = tree_steps(Document({}, self._engine.load), Ref(now.tree), Ref(tree), paths)
+        changes = file_changes(spare(steps, {left.path for left in uncovered})[0])
+        conflicts = self._conflicts(point, now.coverage.root, tree)
+        return Plan(point, tuple(changes), tuple(now.coverage.left_out), tuple(conflicts))
 
     def changes(
         self, before: Digest | None, after: Digest | None, paths: list[TreePath] | None = None
@@ -88,7 +100,7 @@ class Files:
     def read(self, tree: Digest, path: str) -> bytes:
         """Return the content of a file in a tree, or where a symlink points."""
         document = Document(Ref(tree), self._engine.load)
-        found = document.find(_keys(path))
+        found = document.find(tree_path(path))
         entry = None if found is MISSING else document.plain(found)
         if not isinstance(entry, list):
             raise PathNotFound(f"There is no file {path!r} at that point.")
@@ -97,6 +109,26 @@ class Files:
             return leaf.target
         chunks: Iterable[Digest] = leaf.chunks if isinstance(leaf, File) else ()
         return b"".join(self._engine.objects.get(ObjectKind.CHUNK, chunk) for chunk in chunks)
+
+    def paths_in(self, tree: Digest, only: Sequence[PathLike] | None) -> list[TreePath] | None:
+        """Return the paths that parts of a tree name; ``workspace`` is all of it.
+
+        A part that the tree does not have is a ``PathNotFound``.
+        """
+        if only is None:
+            return None
+        document = Document(Ref(tree), self._engine.load)
+        paths = [tree_path(part) for part in only]
+        if (WORKSPACE,) in paths:
+            return None
+        found = [path[1:] if path[:1] == (WORKSPACE,) else path for path in paths]
+        for path in found:
+            if document.find(path) is MISSING:
+                raise PathNotFound(
+                    f"There is no file {shown(path)!r} at that point.",
+                    hint="Name files and directories from the top of the workspace: src/app.py.",
+                )
+        return found
 
     def copy(self, tree: Digest, to: OsPath, paths: list[TreePath] | None) -> list[Problem]:
         """Write a tree, or parts of it, into an empty or new directory."""
@@ -132,10 +164,39 @@ class Files:
             )
         return self._workspace.elsewhere(target.resolve())
 
-    def _conflicts(self, point: Point) -> list[str]:
+    def _conflicts(self, point: Point, root: str, tree: Digest) -> list[str]:
         """Return what other sessions checkpointed in this directory after the point."""
-        return []
+        with self._engine.read() as view:
+            session = view.find(point.session) or self._record
+            since = event_at(view, session.number, point.seq).time
+            others = [made for made in view.sessions() if made.number != self._record.number]
+            found = [self._later(view, other, since, root, tree) for other in others]
+        return [text for texts in found for text in texts]
+
+    def _later(
+        self, view: View, other: SessionRecord, since: datetime, root: str, tree: Digest
+    ) -> list[str]:
+        """Return a session's own checkpoints of a directory after a time, oldest first."""
+        first = other.origin.seq if other.origin else 0
+        found = []
+        newer = checkpoint_with_files(self._engine, view, other.number, view.head(other.number).seq)
+        while newer is not None and newer.seq > first and newer.time > since:
+            older = checkpoint_with_files(self._engine, view, other.number, newer.seq - 1)
+            if _root(newer) == root:
+                before = older.workspace if older and _root(older) == root else tree
+                found.append((newer, len(self.changes(before, newer.workspace))))
+            newer = older
+        return [_conflict(checkpoint, count) for checkpoint, count in reversed(found) if count]
 
 
-def _keys(path: str) -> TreePath:
-    return tuple(to_name(part) for part in os.fsencode(path).split(b"/"))
+def _root(checkpoint: Checkpoint) -> str | None:
+    return checkpoint.coverage.root if checkpoint.coverage else None
+
+
+def _conflict(checkpoint: Checkpoint, count: int) -> str:
+    paths = "1 path" if count == 1 else f"{count} paths"
+    moment = f"{checkpoint.time:%Y-%m-%d %H:%M:%S} UTC"
+    return (
+        f"session {checkpoint.session!r} changed {paths} up to its checkpoint "
+        f"{checkpoint.id[:12]} of {moment}"
+    )

@@ -14,7 +14,13 @@ import msgspec
 
 from mulligan import codec
 from mulligan.engine import Engine
-from mulligan.errors import UnknownPoint, UnknownSession
+from mulligan.errors import (
+    DamagedJournal,
+    PathNotFound,
+    SessionExists,
+    UnknownPoint,
+    UnknownSession,
+)
 from mulligan.journal.protocol import View
 from mulligan.model import (
     Checkpoint,
@@ -30,12 +36,12 @@ from mulligan.model import (
     SessionRecord,
 )
 from mulligan.session.checkpointer import Checkpointer, Request
-from mulligan.session.files import Files
+from mulligan.session.files import WORKSPACE, Files
 from mulligan.session.names import MAX_NAME, check_name
 from mulligan.session.restorer import Restorer, Target
 from mulligan.session.state import State
 from mulligan.session.surroundings import Surroundings
-from mulligan.session.writer import Writer
+from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
 from mulligan.state.events import FORKED, STATE, small_draft
 from mulligan.state.history import document_at
@@ -48,16 +54,14 @@ from mulligan.timeline.checkpoints import (
 from mulligan.timeline.diff import Diff, diff
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.record import changed_paths, checkpoint_record
-from mulligan.workspace.plan import TreePath
+from mulligan.workspace.entries import from_name, shown, to_name
+from mulligan.workspace.plan import TreePath, tree_path
 from mulligan.workspace.workspace import Workspace
 
 PAGE = 256
 """How many events are read within one snapshot."""
 
 _POLL = (0.002, 0.05)
-
-WORKSPACE = "workspace"
-"""The part of a restore that stands for all files."""
 
 
 class Session:
@@ -85,6 +89,8 @@ class Session:
         self._files = Files(engine, record, workspace)
         self._restorer = Restorer(engine, record, self._writer, self._checkpointer, workspace)
         self.state = State(self._writer)
+        self.recovered: Restored | None = None
+        """The interrupted restore that was completed when this handle was opened, if one was."""
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}>"
@@ -112,6 +118,21 @@ class Session:
             return None
         with self._engine.read() as view:
             return Point(view.session(origin.session).name, origin.seq)
+
+    @property
+    def directory(self) -> OsPath | None:
+        """The directory that a fork was given, or the one it came from; None if no fork was.
+
+        It is where the files were; nothing says that they still are.
+        """
+        with self._engine.read() as view:
+            record = self._record
+            while (origin := record.origin) is not None:
+                made = event_at(view, record.number, origin.seq + 1).payload
+                if "workspace" in made:
+                    return OsPath(os.fsdecode(from_name(made["workspace"])))
+                record = view.session(origin.session)
+        return None
 
     @property
     def head(self) -> Point:
@@ -142,6 +163,24 @@ class Session:
         """Give the lease up, so that another writer need not wait for it to expire."""
         self._writer.release_lease()
 
+    def watch(self) -> None:
+        """Learn of changes to the workspace as they happen, for checkpoints without a scan.
+
+        For processes that stay; where the system cannot watch, checkpoints go on scanning.
+        """
+        if self._workspace is not None:
+            self._workspace.watch()
+
+    def close(self) -> None:
+        """Keep what is known of the files for the next process, and give the lease up.
+
+        Idempotent; the store stays open. Without it the next process reads all files anew.
+        """
+        if self._workspace is not None:
+            self._workspace.close()
+        if self.lease is not None:
+            self.release()
+
     def batch(self) -> AbstractContextManager[None]:
         """Make one transaction of all state changes inside: all of them happen, or none."""
         return self._writer.batch()
@@ -161,17 +200,24 @@ class Session:
         request = Request(kind, note, label)
         started = self._engine.clock.monotonic()
         bundle = self._engine.bundle()
-        captured = self._checkpointer.capture(bundle)
-        events = self._writer.commit(
-            lambda work: self._checkpointer.add(work, request, captured, started), bundle
-        )
+        with self._writer.exclusive():
+            captured = self._checkpointer.capture(bundle)
+
+            def plan(work: Work) -> None:
+                self._checkpointer.add(work, request, captured, started)
+
+            events = self._checkpointer.commit(self._writer, plan, bundle)
         return read_checkpoint(self._engine, events[-1])
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints on this timeline, oldest first, those before a fork included."""
         with self._engine.read() as view:
             head = view.head(self._record.number)
-            return read_checkpoints(self._engine, view, self._record.number, 1, head.seq)
+            found = read_checkpoints(self._engine, view, self._record.number, 1, head.seq)
+        newest = head.checkpoint and head.checkpoint[1]
+        if newest != (found[-1].id if found else None):
+            raise DamagedJournal(f"The newest checkpoint of {self.name!r} is missing.")
+        return found
 
     def find_checkpoint(self, point: PointLike) -> Checkpoint:
         """Return the checkpoint at or before a point."""
@@ -235,11 +281,12 @@ class Session:
         """
         one = self.point(before)
         other = self.head if after is None else self.point(after)
-        target = self._target(one, only)
-        found = diff(one, other, target.document, self._document_at(other), target.only)
-        if target.tree is None:
+        beside = self._target(other)
+        target = self._target(one, only, beside)
+        found = diff(one, other, target.document, beside.document, target.only)
+        if target.tree is None or (tree := self._tree(other, after)) is None:
             return found
-        changes = self._files.changes(target.tree, self._tree(other, after), target.paths)
+        changes = self._files.changes(target.tree, tree, target.paths)
         return msgspec.structs.replace(found, files=tuple(changes))
 
     def _tree(self, point: Point, given: PointLike | None) -> Digest | None:
@@ -271,29 +318,48 @@ class Session:
         The present is kept in a safety checkpoint first, and history is never rewritten:
         the restore is a new event, which :meth:`undo` takes back.
         """
-        place = self.point(point)
-        target = self._target(place, only)
+        target = self._restore_target(point, only)
         return self._restorer.restore(lambda _: target, "restore")
 
     def plan(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
         """Return what a restore of files would do, without doing it."""
-        target = self._target(self.point(point), only)
+        target = self._restore_target(point, only)
         return self._files.plan(target.point, target.tree, target.paths)
+
+    def _restore_target(self, point: PointLike, only: Sequence[PathLike] | None) -> Target:
+        """Return where a restore goes; files that are asked for by name must be there."""
+        target = self._target(self.point(point), only)
+        if only is not None and target.paths != [] and target.tree is None:
+            self._files.tree_at(target.point)
+        return target
 
     def read_file(self, point: PointLike, path: str) -> bytes:
         """Return the content of a file as it was at a point."""
         return self._files.read(self._files.tree_at(self.point(point)), path)
 
+    def files_at(self, point: PointLike) -> Checkpoint | None:
+        """Return the checkpoint whose files are those of a point; None if none holds any.
+
+        It is the one at the point, or the newest before it that holds files.
+        """
+        return self._files.checkpoint_at(self.point(point))
+
+    def plan_copy(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
+        """Return what :meth:`copy_files` would write, without writing it."""
+        place = self.point(point)
+        tree = self._files.tree_at(place)
+        changes = self._files.changes(None, tree, self._files.paths_in(tree, only))
+        return Plan(place, tuple(changes), (), ())
+
     def copy_files(
-        self, point: PointLike, to: str | os.PathLike[str], only: Sequence[str] | None = None
+        self, point: PointLike, to: str | os.PathLike[str], only: Sequence[PathLike] | None = None
     ) -> list[Problem]:
         """Write the files of a point into a new or empty directory; nothing else is touched.
 
-        Returns what could not be written.
+        ``only`` names some of them. Returns what could not be written.
         """
         tree = self._files.tree_at(self.point(point))
-        paths = None if only is None else [tuple(map(str, parse_path(part))) for part in only]
-        return self._files.copy(tree, OsPath(to), paths)
+        return self._files.copy(tree, OsPath(to), self._files.paths_in(tree, only))
 
     def undo(self) -> Restored:
         """Take the last restore back; repeat to go further."""
@@ -305,7 +371,8 @@ class Session:
 
     def recover(self) -> Restored | None:
         """Complete a restore of files that another process began and did not live to finish."""
-        return self._restorer.finish()
+        self.recovered = self._restorer.finish()
+        return self.recovered
 
     def fork(
         self,
@@ -322,6 +389,7 @@ class Session:
             check_name(name, "session name")
         files = None
         if workspace is not None:
+            self._refuse_taken(name)
             files = self._files.clone(self._files.tree_at(self.point(point)), OsPath(workspace))
         with self._engine.write() as txn:
             place = self._points(txn).find(point)
@@ -330,9 +398,17 @@ class Session:
             chosen = name or _free_name(txn, place.session)
             record = txn.create(chosen, now, Origin(parent, place.seq))
             payload = {"session": place.session, "seq": place.seq, "name": chosen}
+            if files is not None:
+                payload["workspace"] = to_name(os.fsencode(files.root))
             made = small_draft(FORKED, payload)
             txn.append(record.number, [made], actor=self.actor, epoch=0, time=now)
         return Session(self._engine, record, self.actor, self._surroundings, files)
+
+    def _refuse_taken(self, name: str | None) -> None:
+        """Refuse a name before files are written for it."""
+        with self._engine.read() as view:
+            if name is not None and view.find(name) is not None:
+                raise SessionExists(f"There is a session {name!r} already.")
 
     def _page(self, first: int, last: int | None) -> list[Event]:
         with self._engine.read() as view:
@@ -350,18 +426,28 @@ class Session:
             raise UnknownSession(f"There is no session {name!r}.")
         return record.number
 
-    def _target(self, place: Point, only: Sequence[PathLike] | None) -> Target:
-        """Return where a restore goes, with the files of the point if there are any."""
+    def _target(
+        self,
+        place: Point,
+        only: Sequence[PathLike] | None = None,
+        beside: Target | None = None,
+    ) -> Target:
+        """Return where a restore goes, with the files of the point if there are any.
+
+        What a part names is looked up ``beside``, too.
+        """
         document = self._document_at(place)
         held = self._files.checkpoint_at(place) if self._workspace is not None else None
         tree = held.workspace if held else None
+        seq = held.seq if held else None
         if only is None:
-            return Target(place, document, None, tree)
-        state, files = self._parts(only, document, tree)
-        return Target(place, document, state, tree if files != [] else None, files)
+            return Target(place, document, None, tree, held=seq)
+        known = [Target(place, document, None, tree), *([beside] if beside else [])]
+        state, files = self._parts(only, known)
+        return Target(place, document, state, tree if files != [] else None, files, seq)
 
     def _parts(
-        self, only: Sequence[PathLike], document: Document, tree: Digest | None
+        self, only: Sequence[PathLike], known: Sequence[Target]
     ) -> tuple[list[Path], list[TreePath] | None]:
         """Sort parts into state paths and files; files are None for the whole workspace.
 
@@ -371,24 +457,32 @@ class Session:
         state: list[Path] = []
         files: list[TreePath] = []
         whole = False
-        components = {*document.entries(document.resolved(document.find(STATE)))}
-        components |= {*self._writer.components()}
+        components = {*self._writer.components()}
+        for document in (target.document for target in known):
+            components |= {*document.entries(document.resolved(document.find(STATE)))}
         for part in only:
-            path = parse_path(part)
+            path = tree_path(part) if self._workspace is not None else ()
             if path == (WORKSPACE,):
                 whole = True
             elif path[:1] == (WORKSPACE,):
-                files.append(tuple(map(str, path[1:])))
-            elif not path or path[0] in components or not self._has_file(tree, path):
-                state.append(path)
+                files.append(self._named_file(known, path[1:]))
+            elif path and path[0] not in components and self._has_file(known, path):
+                files.append(path)
             else:
-                files.append(tuple(map(str, path)))
+                state.append(parse_path(part))
         return state, None if whole else files
 
-    def _has_file(self, tree: Digest | None, path: Path) -> bool:
-        if tree is None or self._workspace is None:
-            return False
-        return self._workspace.has(tree, tuple(map(str, path)))
+    def _named_file(self, known: Sequence[Target], path: TreePath) -> TreePath:
+        if not self._has_file(known, path):
+            raise PathNotFound(
+                f"There is no file {shown(path)!r}, neither now nor at the point.",
+                hint="Name files and directories from the top of the workspace: src/app.py.",
+            )
+        return path
+
+    def _has_file(self, known: Sequence[Target], path: TreePath) -> bool:
+        trees = [target.tree for target in known if target.tree is not None]
+        return any(self._workspace.has(tree, path) for tree in trees if self._workspace)
 
     def _document_at(self, point: Point) -> Document:
         with self._engine.read() as view:

@@ -7,13 +7,14 @@ decided on exactly the document that the events follow.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 
 from mulligan.engine import Engine
-from mulligan.errors import MulliganError, StateError
+from mulligan.errors import MulliganError, StaleLease, StateError
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Digest, Draft, Event, Head, Lease, ObjectKind, SessionRecord
 from mulligan.objects.protocol import Bundle
@@ -89,6 +90,7 @@ class Writer:
         self.record = record
         self.actor = actor
         self.lease: Lease | None = None
+        self._lease_pid = 0
         self._ttl = 0.0
         self._lock = threading.RLock()
         self._head: Head | None = None
@@ -103,6 +105,10 @@ class Writer:
                 return self._batched
             with self.engine.read() as view:
                 return self._caught_up(view)
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Keep other threads of this handle from writing in between."""
+        return self._lock
 
     def components(self) -> list[str]:
         """Return the names of the newest state's top-level parts."""
@@ -158,7 +164,7 @@ class Writer:
             with self.engine.write() as txn:
                 now = self.engine.clock.now()
                 lease = leases.take(txn, self.record, self.actor, now=now, ttl=ttl, steal=steal)
-            self.lease, self._ttl = lease, ttl
+            self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
             return lease
 
     def renew_lease(self) -> None:
@@ -187,6 +193,12 @@ class Writer:
 
     def _append(self, txn: Txn, work: Work) -> list[Event]:
         epoch = self.lease.epoch if self.lease else 0
+        if self.lease is not None and self._lease_pid != os.getpid():
+            raise StaleLease(
+                f"The lease of {self.actor!r} belongs to process {self._lease_pid}, "
+                "which this one was forked from.",
+                hint="Open the session anew in this process, under another agent's name.",
+            )
         now = self.engine.clock.now()
         return work.append(txn, self.record.number, actor=self.actor, epoch=epoch, time=now)
 

@@ -57,10 +57,12 @@ def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:
     if kind == RESTORE_BEGUN:
         return document.set(PENDING, payload)
     if kind == RESTORED:
-        if document.find(PENDING) is not MISSING:
+        if "files" in payload and document.find(PENDING) is not MISSING:
             document = document.delete(PENDING)
         return _walked(_restored(document, payload["changes"]), payload["mode"], seq)
     if kind == FORKED:
+        if document.find(PENDING) is not MISSING:
+            document = document.delete(PENDING)  # it goes on where it was begun
         return document.set(("undo",), []).set(("redo",), [])
     return document
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -104,7 +105,13 @@ def read_checkpoints(
 ) -> list[Checkpoint]:
     """Return the checkpoints of a timeline within ``first..last``, oldest first."""
     places = view.checkpoints(number, first, last)
-    return [read_checkpoint(engine, event_at(view, number, seq)) for seq, _ in places]
+    found = [read_checkpoint(engine, event_at(view, number, seq)) for seq, _ in places]
+    for one, other in pairwise(found):
+        if other.parent != one.id:
+            raise DamagedJournal(
+                f"A checkpoint before #{other.seq} of {other.session!r} is missing."
+            )
+    return found
 
 
 def event_at(view: View, number: int, seq: int) -> Event:

@@ -55,6 +55,8 @@ def checkpoint_record(
         "format": checkpoint.format,
         "schema": checkpoint.schema,
         "cost": msgspec.to_builtins(checkpoint.cost),
+        "workspace": checkpoint.workspace and checkpoint.workspace.hex(),
+        "coverage": checkpoint.coverage and msgspec.to_builtins(checkpoint.coverage),
     }
 
 

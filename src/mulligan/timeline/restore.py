@@ -20,12 +20,15 @@ def restore_change(
     only: Sequence[Path] | None,
     mode: str,
     files: dict[str, Any] | None = None,
+    *,
+    strict: bool = False,
 ) -> Change:
     """Return the change that brings the target's state back, or the named parts of it.
 
     ``files`` says what was done to the workspace: the trees before and after, and which paths.
+    With ``strict`` a part that is neither there now nor at the target is a ``PathNotFound``.
     """
-    changes = _changes(now, target, only, strict=mode == "restore")
+    changes = _changes(now, target, only, strict=strict)
     payload: dict[str, Any] = {
         "mode": mode,
         "session": point.session,

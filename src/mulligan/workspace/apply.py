@@ -14,11 +14,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from mulligan.errors import MulliganError
+from blake3 import blake3
+
+from mulligan.errors import DiskFull, MulliganError
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
-from mulligan.workspace.entries import Directory, File, Link, from_name
+from mulligan.workspace.content import read_xattrs
+from mulligan.workspace.entries import Directory, File, Link, from_name, shown
+from mulligan.workspace.index import Seen
 from mulligan.workspace.plan import Step, TreePath
 
 DRAFT = b".mulligan-draft-"
@@ -29,10 +33,14 @@ SYNC_ONE_BY_ONE = 64
 
 _MAX_HANDLES = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PRESENT = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Failure = tuple[TreePath, str]
-Progress = Callable[[int], None]
+Xattrs = dict[str, bytes]
+
+Known = Callable[[TreePath], Seen | None]
+"""Returns how a leaf looked when it was last captured; None when it was not."""
 
 
 class Handles:
@@ -68,7 +76,10 @@ class Handles:
 
 
 class Apply:
-    """Brings a directory from one tree to another, step by step."""
+    """Brings a directory from one tree to another, step by step.
+
+    With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it.
+    """
 
     def __init__(
         self,
@@ -76,15 +87,18 @@ class Apply:
         objects: Objects,
         attributes: Callable[[TreePath], Directory | None],
         *,
+        known: Known | None = None,
         reach: Reach = pass_by,
         sync: bool = True,
     ) -> None:
         self._objects = objects
         self._attributes = attributes
+        self._known = known
         self._reach = reach
         self._sync = sync
-        self._root = root
         self._handles = Handles(root)
+        self._opened: dict[TreePath, int] = {}
+        self._linked: set[int] = set()
         self.failures: list[Failure] = []
 
     def run(self, steps: list[Step]) -> list[Failure]:
@@ -116,11 +130,31 @@ class Apply:
     def _each(self, steps: Iterable[Step], act: Callable[[Step], None]) -> None:
         for step in steps:
             try:
-                act(step)
+                self._do(step, act)
             except (OSError, MulliganError) as error:
                 if _is_disk_full(error):
-                    raise
-                self.failures.append((step.path, str(error)))
+                    text = f"There is no space left to write {shown(step.path)}."
+                    raise DiskFull(text) from error
+                self.failures.append((step.path, _reason(error)))
+
+    def _do(self, step: Step, act: Callable[[Step], None]) -> None:
+        """Do a step; a directory that nobody may write to is opened up for it."""
+        try:
+            act(step)
+        except PermissionError:
+            if not self._open_up(step.path[:-1]):
+                raise
+            act(step)
+
+    def _open_up(self, path: TreePath) -> bool:
+        """Let the owner write to a directory until all is done; return whether that is new."""
+        handle = self._handles.directory(path)
+        mode = stat.S_IMODE(os.fstat(handle).st_mode)
+        if mode & stat.S_IRWXU == stat.S_IRWXU:
+            return False
+        os.fchmod(handle, mode | stat.S_IRWXU)
+        self._opened[path] = mode
+        return True
 
     def _write_leaves(self, steps: list[Step]) -> None:
         """Write files in the order in which their objects lie in the store."""
@@ -139,29 +173,40 @@ class Apply:
     def _write(self, step: Step, sync: bool) -> None:
         parent = self._handles.directory(step.path[:-1])
         name = from_name(step.path[-1])
-        if step.action == "attributes" and self._is_as_before(parent, name, step):
-            self._leaf_attributes(parent, name, step.after)
-        elif isinstance(step.after, Link):
+        status = self._status(parent, name, step.path)
+        if step.action == "attributes" and status is not None:
+            kind = stat.S_ISREG if isinstance(step.after, File) else stat.S_ISLNK
+            # What we may not open or change, we may still replace.
+            with suppress(PermissionError):
+                if kind(status.st_mode):
+                    self._leaf_attributes(parent, name, step.after)
+                    return
+        if isinstance(step.after, Link):
             self._write_link(parent, name, step.after)
         elif isinstance(step.after, File):
             self._write_file(parent, name, step.after, sync)
 
-    def _is_as_before(self, parent: int, name: bytes, step: Step) -> bool:
-        """Whether the leaf still is of the kind that only needs other attributes."""
-        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        kind = stat.S_ISREG if isinstance(step.after, File) else stat.S_ISLNK
-        return kind(status.st_mode)
+    def _status(self, parent: int, name: bytes, path: TreePath) -> os.stat_result | None:
+        """Return the stat of a leaf that may be touched, or None if nothing is there."""
+        try:
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if self._known is not None and status.st_ino not in self._linked:
+            _check_captured(status, self._known(path))
+        if status.st_nlink > 1:
+            self._linked.add(status.st_ino)  # what we do here will show under its other names
+        return status
 
     def _write_file(self, parent: int, name: bytes, file: File, sync: bool) -> None:
-        draft = DRAFT + name[:200]
+        draft = _draft(name)
         handle = self._new_draft(parent, draft)
         try:
             try:
                 for digest in file.chunks:
                     _write_all(handle, self._objects.get(ObjectKind.CHUNK, digest))
                 self._reach(CrashPoint.RESTORE_DRAFT_WRITTEN)
-                for key, value in (file.xattrs or {}).items():
-                    os.setxattr(handle, key, value)
+                trouble = _try_xattrs(handle, file.xattrs)
                 os.fchmod(handle, file.mode)
                 os.utime(handle, ns=(file.mtime, file.mtime))
                 if sync:
@@ -173,6 +218,8 @@ class Apply:
             _unlink_if_there(draft, parent)
             raise
         self._reach(CrashPoint.RESTORE_RENAMED)
+        if trouble is not None:
+            raise trouble
 
     def _new_draft(self, parent: int, draft: bytes) -> int:
         try:
@@ -182,11 +229,15 @@ class Apply:
             return os.open(draft, _NEW, 0o600, dir_fd=parent)
 
     def _write_link(self, parent: int, name: bytes, link: Link) -> None:
-        draft = DRAFT + name[:200]
+        draft = _draft(name)
         _unlink_if_there(draft, parent)
         os.symlink(link.target, draft, dir_fd=parent)
-        os.utime(draft, ns=(link.mtime, link.mtime), dir_fd=parent, follow_symlinks=False)
-        os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
+        try:
+            os.utime(draft, ns=(link.mtime, link.mtime), dir_fd=parent, follow_symlinks=False)
+            os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
+        except BaseException:
+            _unlink_if_there(draft, parent)
+            raise
         self._reach(CrashPoint.RESTORE_RENAMED)
 
     def _leaf_attributes(self, parent: int, name: bytes, entry: object) -> None:
@@ -194,9 +245,9 @@ class Apply:
             times = (entry.mtime, entry.mtime)
             os.utime(name, ns=times, dir_fd=parent, follow_symlinks=False)
         elif isinstance(entry, File):
-            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            handle = os.open(name, _PRESENT, dir_fd=parent)
             try:
-                _set_xattrs(handle, entry.xattrs or {})
+                _set_xattrs(handle, entry.xattrs)
                 os.fchmod(handle, entry.mode)
                 os.utime(handle, ns=(entry.mtime, entry.mtime))
             finally:
@@ -221,7 +272,8 @@ class Apply:
             if isinstance(step.before, Directory):
                 self._handles.forget(step.path)
                 os.rmdir(name, dir_fd=parent)
-            else:
+                self._opened.pop(step.path, None)
+            elif self._status(parent, name, step.path) is not None:
                 os.unlink(name, dir_fd=parent)
         except FileNotFoundError:
             return
@@ -236,14 +288,34 @@ class Apply:
         touched |= {s.path for s in steps if isinstance(s.after, Directory)}
         for path in sorted(touched, key=len, reverse=True):
             entry = self._attributes(path)
-            if entry is None:
-                continue
             try:
-                handle = self._handles.directory(path)
-                os.fchmod(handle, entry.mode)
-                os.utime(handle, ns=(entry.mtime, entry.mtime))
+                if entry is not None:
+                    self._one_directory(path, entry)
+                elif path in self._opened:  # it stays for what no checkpoint covers
+                    os.fchmod(self._handles.directory(path), self._opened[path])
             except OSError as error:
-                self.failures.append((path, str(error)))
+                self.failures.append((path, _reason(error)))
+
+    def _one_directory(self, path: TreePath, entry: Directory) -> None:
+        handle = self._handles.directory(path)
+        trouble = _try_xattrs(handle, entry.xattrs)
+        os.fchmod(handle, entry.mode)
+        os.utime(handle, ns=(entry.mtime, entry.mtime))
+        if trouble is not None:
+            raise trouble
+
+
+def remove_drafts(root: bytes, steps: Iterable[Step]) -> None:
+    """Remove what is left of the files that somebody was about to write by these steps."""
+    handles = Handles(root)
+    try:
+        for step in steps:
+            if isinstance(step.after, File | Link):
+                with suppress(OSError):
+                    parent = handles.directory(step.path[:-1])
+                    os.unlink(_draft(from_name(step.path[-1])), dir_fd=parent)
+    finally:
+        handles.close()
 
 
 def _alike(before: object, after: object) -> bool:
@@ -251,8 +323,27 @@ def _alike(before: object, after: object) -> bool:
     return isinstance(before, Directory) == isinstance(after, Directory)
 
 
+def _draft(name: bytes) -> bytes:
+    """Return the name that a leaf is written under: always the same, and nobody else's."""
+    return DRAFT + blake3(name).hexdigest(length=10).encode()
+
+
 def _is_in_the_way(path: TreePath, taken: set[TreePath]) -> bool:
     return any(path[:length] in taken for length in range(1, len(path) + 1))
+
+
+def _check_captured(status: os.stat_result, seen: Seen | None) -> None:
+    """Refuse to touch what a capture did not see, or saw otherwise."""
+    if seen is None:
+        raise FileExistsError(errno.EEXIST, "something is there that no checkpoint holds")
+    now = (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
+    if now != (seen.ino, seen.ctime, seen.mtime, seen.size):
+        raise FileExistsError(errno.EEXIST, "it was changed while the restore was under way")
+
+
+def _reason(error: Exception) -> str:
+    """Return an error as part of a sentence about a path that is named beside it."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _is_disk_full(error: Exception) -> bool:
@@ -270,11 +361,22 @@ def _unlink_if_there(name: bytes, parent: int) -> None:
         os.unlink(name, dir_fd=parent)
 
 
-def _set_xattrs(handle: int, wanted: dict[str, bytes]) -> None:
-    if not hasattr(os, "listxattr"):
-        return
-    for name in os.listxattr(handle):
-        if name not in wanted:
-            os.removexattr(handle, name)
+def _set_xattrs(handle: int, wanted: Xattrs | None) -> None:
+    """Give an open file these extended attributes, and no others of the kinds that are kept."""
+    present, wanted = read_xattrs(handle) or {}, wanted or {}
+    for name in present.keys() - wanted.keys():
+        os.removexattr(handle, from_name(name))
     for name, value in wanted.items():
-        os.setxattr(handle, name, value)
+        if present.get(name) != value:
+            os.setxattr(handle, from_name(name), value)
+
+
+def _try_xattrs(handle: int, wanted: Xattrs | None) -> OSError | None:
+    """Set extended attributes; without them a file is still worth having, so say what failed."""
+    try:
+        _set_xattrs(handle, wanted)
+    except OSError as error:
+        if _is_disk_full(error):
+            raise
+        return OSError(error.errno, f"extended attributes: {error.strerror}")
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -10,7 +11,7 @@ from pyfastcdc import FastCDC
 
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
-from mulligan.workspace.entries import File, Leaf, Link
+from mulligan.workspace.entries import File, Leaf, Link, to_name
 
 WHOLE = 1 << 20
 """A file of up to this many bytes is one object."""
@@ -20,11 +21,27 @@ CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX = 256 << 10, 1 << 20, 4 << 20
 ATTEMPTS = 5
 """How often a file that changes while it is read is read again."""
 
+_SWAPPED = (errno.ENXIO, errno.ENODEV)
+"""How opening what was a file ends when it is a socket or a device by now."""
+
+_SOMETHING_ELSE = "it became something else while it was read"
+
+_KEPT_XATTRS = ("user.", "system.posix_acl_", "security.capability")
+"""How the names of extended attributes begin that people set; the system sees to the rest."""
+
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Unreadable(Exception):
     """A file that could not be captured; the text says why."""
+
+
+class TooLarge(Exception):
+    """A file for which there is no room."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
 
 
 class Read(msgspec.Struct, frozen=True, gc=False):
@@ -34,52 +51,64 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     stat: os.stat_result
 
 
-def read_leaf(path: bytes, bundle: Bundle) -> Read:
-    """Read a file or symlink; raises ``Unreadable`` or ``FileNotFoundError``."""
+def read_leaf(path: bytes, bundle: Bundle, room: int) -> Read:
+    """Read a file of up to ``room`` bytes, or a symlink.
+
+    Raises ``TooLarge``, ``Unreadable``, or an ``OSError`` when it is not there.
+    """
     for _ in range(ATTEMPTS):
-        status = os.lstat(path)
-        read = _read_link(path) if stat.S_ISLNK(status.st_mode) else _read_file(path, bundle)
+        read = _read_file(path, bundle, room)
         if read is not None:
             return read
     raise Unreadable("it keeps changing while it is read")
 
 
-def _read_link(path: bytes) -> Read | None:
-    before = os.lstat(path)
-    target = os.readlink(path)
-    after = os.lstat(path)
-    if signature(before) != signature(after):
-        return None
-    return Read(Link(after.st_mtime_ns, target), after)
-
-
-def _read_file(path: bytes, bundle: Bundle) -> Read | None:
+def _read_file(path: bytes, bundle: Bundle, room: int) -> Read | None:
+    # Opened without a look before: the scan has looked, and the open file tells all we need.
     try:
         handle = os.open(path, _OPEN)
-    except PermissionError as error:
-        raise Unreadable(f"it cannot be read: {error.strerror}") from error
+    except (FileNotFoundError, NotADirectoryError):
+        raise
     except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        return None  # swapped for something else; look again
+        if error.errno == errno.ELOOP:
+            return _read_link(path)
+        if error.errno in _SWAPPED:
+            raise Unreadable(_SOMETHING_ELSE) from error
+        raise Unreadable(f"it cannot be read: {error.strerror}") from error
     try:
-        return _read_open(handle, bundle)
+        return _read_open(handle, bundle, room)
     except OSError as error:
         raise Unreadable(f"it cannot be read: {error.strerror}") from error
     finally:
         os.close(handle)
 
 
-def _read_open(handle: int, bundle: Bundle) -> Read | None:
+def _read_link(path: bytes) -> Read | None:
+    before = os.lstat(path)
+    try:
+        target = os.readlink(path)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return None  # no symlink any more; look again
+        raise
+    after = os.lstat(path)
+    if signature(before) != signature(after):
+        return None
+    return Read(Link(after.st_mtime_ns, target), after)
+
+
+def _read_open(handle: int, bundle: Bundle, room: int) -> Read | None:
     before = os.fstat(handle)
     if not stat.S_ISREG(before.st_mode):
-        return None
+        raise Unreadable(_SOMETHING_ELSE)
+    if before.st_size > room:
+        raise TooLarge(before.st_size)
     size, chunks = _read_chunks(handle, before.st_size, bundle)
     after = os.fstat(handle)
     if signature(before) != signature(after) or size != after.st_size:
         return None
     mode = stat.S_IMODE(after.st_mode)
-    return Read(File(mode, after.st_mtime_ns, size, chunks, _xattrs(handle)), after)
+    return Read(File(mode, after.st_mtime_ns, size, chunks, read_xattrs(handle)), after)
 
 
 def _read_chunks(handle: int, size: int, bundle: Bundle) -> tuple[int, tuple[Digest, ...]]:
@@ -98,12 +127,20 @@ def _read_chunks(handle: int, size: int, bundle: Bundle) -> tuple[int, tuple[Dig
     return total, tuple(chunks)
 
 
-def _xattrs(handle: int) -> dict[str, bytes] | None:
+def read_xattrs(place: int | bytes) -> dict[str, bytes] | None:
+    """Return the extended attributes that people set, of an open file or of a directory."""
     if not hasattr(os, "listxattr"):
         return None
+    follow = isinstance(place, int)
     try:
-        names = os.listxattr(handle)
-        return {name: os.getxattr(handle, name) for name in sorted(names)} or None
+        names = os.listxattr(place, follow_symlinks=follow)
+        if not names:
+            return None  # as almost always
+        kept = [name for name in names if name.startswith(_KEPT_XATTRS)]
+        return {
+            to_name(os.fsencode(name)): os.getxattr(place, name, follow_symlinks=follow)
+            for name in sorted(kept)
+        } or None
     except OSError:
         return None  # the filesystem has none
 

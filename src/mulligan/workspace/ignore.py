@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pathspec
@@ -30,17 +32,18 @@ class Rules:
     """Decides what is left out of the workspace, and by which rule."""
 
     def __init__(self, lines: list[str]) -> None:
-        self._lines = [*BUILT_IN, *lines]
+        own = [line for line in lines if _is_pattern(line)]
+        self._lines = [*BUILT_IN, *own]
         # Without rules of one's own a name decides, which is far cheaper than patterns.
-        self._spec = pathspec.GitIgnoreSpec.from_lines(self._lines) if lines else None
+        self._spec = pathspec.GitIgnoreSpec.from_lines(self._lines) if own else None
         self.identity = "\n".join(self._lines)
 
     @classmethod
     def read(cls, root: Path) -> Rules:
-        """Return the rules of a workspace."""
+        """Return the rules of a workspace; a file that cannot be read has none."""
         try:
-            return cls((root / FILE_NAME).read_text(errors="replace").splitlines())
-        except (FileNotFoundError, IsADirectoryError):
+            return cls(_read(root / FILE_NAME).decode(errors="replace").split("\n"))
+        except OSError:
             return cls([])
 
     def rule(self, path: bytes, name: bytes, *, is_directory: bool) -> str | None:
@@ -56,3 +59,26 @@ class Rules:
         if not found.include or found.index is None:
             return None
         return self._lines[found.index]
+
+
+def _read(file: Path) -> bytes:
+    """Return the content of a regular file; a FIFO of that name must not make anyone wait."""
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return b""
+        with open(handle, "rb", closefd=False) as stream:
+            return stream.read()
+    finally:
+        os.close(handle)
+
+
+def _is_pattern(line: str) -> bool:
+    """Whether a line says anything: not if blank, a comment, or nothing that git would take."""
+    if not line.strip() or line.startswith("#"):
+        return False
+    try:
+        pathspec.GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return False
+    return True

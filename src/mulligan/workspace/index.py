@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from mulligan.model import Digest
 
-VERSION = 1
+VERSION = 2
 
 GRAIN = 20_000_000
 """Nanoseconds within which a file may change twice without its times showing it."""
 
 
 class Seen(msgspec.Struct, gc=False, array_like=True):
-    """A file or symlink as last captured: what its stat said, and its entry in the tree."""
+    """A file or symlink as last captured: what its stat said."""
 
     ino: int
     ctime: int
     mtime: int
     size: int
     mode: int
-    entry: list[Any]
 
 
 class SeenDirectory(msgspec.Struct, array_like=True):
@@ -43,7 +41,8 @@ class Index(msgspec.Struct, array_like=True):
     """All directories of a workspace by their path from its root, which is ``b""``.
 
     ``taken`` is the filesystem's time when the scan began: what changed within the clock's grain
-    of it, or after, is read again. ``tree`` is the tree all this belongs to.
+    of it, or after, is read again. ``tree`` is the tree all this belongs to, ``files`` and
+    ``size`` are how many and how large the files in it are.
     """
 
     version: int
@@ -52,6 +51,8 @@ class Index(msgspec.Struct, array_like=True):
     taken: int
     tree: Digest
     directories: dict[bytes, SeenDirectory]
+    files: int
+    size: int
 
     @property
     def fresh_from(self) -> int:
@@ -65,7 +66,12 @@ def load_index(file: Path, root: Path) -> Index | None:
         found = msgspec.msgpack.decode(file.read_bytes(), type=Index)
     except (OSError, msgspec.DecodeError):
         return None
-    return found if found.version == VERSION and found.root == str(root) else None
+    return found if found.version == VERSION and found.root == root_text(root) else None
+
+
+def root_text(root: Path) -> str:
+    """Return a workspace's path as text that can be stored, whatever bytes it is made of."""
+    return os.fsencode(root).decode("utf-8", "backslashreplace")
 
 
 def save_index(index: Index, file: Path) -> None:

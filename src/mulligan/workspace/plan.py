@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from mulligan.errors import UnsafeName
 from mulligan.state import nodes
 from mulligan.state.compare import differing_entries
 from mulligan.state.document import MISSING, Document
+from mulligan.state.values import PathLike
 from mulligan.workspace.entries import (
     SELF,
     Directory,
@@ -20,6 +22,7 @@ from mulligan.workspace.entries import (
     decode_entry,
     from_name,
     shown,
+    to_name,
 )
 
 TreePath = tuple[str, ...]
@@ -50,18 +53,42 @@ class Step(msgspec.Struct, frozen=True):
         return shown(self.path)
 
 
+def tree_path(part: PathLike) -> TreePath:
+    """Return the path that people mean by ``src/app.py`` or ``./src/``; nothing is escaped in it.
+
+    Bytes that are not text are those of ``os.fsdecode``.
+    """
+    names = part.split("/") if isinstance(part, str) else map(str, part)
+    return tuple(to_name(os.fsencode(name)) for name in names if name not in ("", "."))
+
+
 def tree_steps(
     document: Document, before: Any, after: Any, only: Sequence[TreePath] | None = None
 ) -> list[Step]:
     """Return the steps from one tree to another, or those within the given paths."""
     if only is None:
         return list(_steps(document, before, after, ()))
-    steps: dict[TreePath, Step] = {}
+    steps: dict[tuple[TreePath, bool], Step] = {}
     for path in only:
+        for name in path:
+            check_name(name)
         one, other = _at(document, before, path), _at(document, after, path)
-        for step in _steps(document, one, other, path):
-            steps[step.path] = step
+        ways = [] if other is MISSING else _way_steps(document, before, after, path)
+        for step in [*ways, *_steps(document, one, other, path)]:
+            steps[step.path, step.after is None] = step
     return list(steps.values())
+
+
+def _way_steps(document: Document, before: Any, after: Any, path: TreePath) -> Iterator[Step]:
+    """Yield what has to be there for a path to be reached: the directories on its way."""
+    for length in range(1, len(path)):
+        way = path[:length]
+        old = _node(document, _at(document, before, way))
+        if nodes.is_map(old):
+            continue
+        if old is not MISSING:
+            yield Step(way, _entry(document, old), None)
+        yield Step(way, None, _entry(document, _at(document, after, (*way, SELF))))
 
 
 def _at(document: Document, tree: Any, path: TreePath) -> Any:
@@ -94,9 +121,13 @@ def _directory_steps(document: Document, old: Any, new: Any, path: TreePath) -> 
 
 def check_name(name: str) -> None:
     """Refuse a name that could lead out of the workspace; only a forged tree has one."""
-    raw = from_name(name)
-    if raw in (b"", b".", b"..") or b"/" in raw or b"\x00" in raw:
-        raise UnsafeName(f"A tree holds the name {raw!r}, which no file can have.")
+    try:
+        raw = from_name(name)
+    except UnicodeEncodeError:
+        raw = b""
+    unsafe = raw in (b"", b".", b"..") or b"/" in raw or b"\x00" in raw
+    if unsafe or to_name(raw) != name:
+        raise UnsafeName(f"A tree holds the name {name!r}, which no file can have.")
 
 
 def _node(document: Document, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -17,6 +18,9 @@ _SPECIAL = {
     stat.S_IFBLK: "a device",
 }
 
+
+MAX_DEPTH = 200
+"""How many directories may lie inside each other; trees and plans follow them by recursion."""
 
 _NONE: frozenset[bytes] = frozenset()
 
@@ -77,6 +81,7 @@ class Scan:
         """Look at a directory and return the directories in it."""
         known = self._known.get(path)
         try:
+            _check_depth(path)
             status = os.lstat(self._prefix + path)
             if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError
@@ -87,12 +92,12 @@ class Scan:
         except (FileNotFoundError, NotADirectoryError):
             self._without(path)  # it went away while we looked
             return []
-        except PermissionError as error:
+        except OSError as error:
             if not path:
                 raise
             holder = self._without(path)
             if holder is not None:
-                holder.left_out[path.rpartition(b"/")[2]] = f"it cannot be read: {error.strerror}"
+                holder.left_out[path.rpartition(b"/")[2]] = _unreadable(error)
             return []
         self.changes.directories[path] = now
         return _children(path, now)
@@ -128,6 +133,9 @@ class Scan:
             except (FileNotFoundError, NotADirectoryError):
                 self.changes.gone.append(base + name)
                 continue
+            except OSError:
+                self.changes.leaves.append(base + name)  # whoever reads it says why it cannot be
+                continue
             if status.st_nlink > 1:
                 self._is_linked(base + name, status, seen)
             if (
@@ -154,6 +162,10 @@ class Scan:
                         leaves.add(entry.name)
                 except FileNotFoundError:
                     continue  # it went away while we looked
+                except PermissionError:
+                    raise  # so it is with all that is in the directory
+                except OSError as error:
+                    now.left_out[entry.name] = _unreadable(error)
         if known is not None:
             self.changes.gone += [base + name for name in known.leaves.keys() - leaves]
             self.changes.gone += [base + name for name in known.directories - now.directories]
@@ -218,6 +230,11 @@ class Scan:
             return False
         except PermissionError:
             return False  # its parent was closed to us just now, which the next look finds
+        except OSError as error:
+            if known is not None or name in holder.leaves:
+                self.changes.gone.append(path)
+            holder.left_out[name] = _unreadable(error)
+            return False
         if stat.S_ISDIR(status.st_mode):
             if known is not None and not whole and not _differ_in_access(status, known):
                 self._attributes(path, status, known)
@@ -295,6 +312,15 @@ def _parts(path: bytes) -> bytes:
 def _differ_in_access(status: os.stat_result, known: SeenDirectory) -> bool:
     """Whether what is in a directory may have become readable, or the reverse."""
     return (status.st_mode ^ known.mode) & 0o555 != 0
+
+
+def _check_depth(path: bytes) -> None:
+    if path.count(b"/") >= MAX_DEPTH:
+        raise OSError(errno.ENAMETOOLONG, f"it lies more than {MAX_DEPTH} directories deep")
+
+
+def _unreadable(error: OSError) -> str:
+    return f"it cannot be read: {error.strerror}"
 
 
 def _special(status: os.stat_result) -> str | None:

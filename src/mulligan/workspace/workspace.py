@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from blake3 import blake3
 
@@ -12,28 +11,48 @@ from mulligan.codec import Ref
 from mulligan.engine import Engine
 from mulligan.errors import UnsafeWorkspace
 from mulligan.faults import Reach, pass_by
-from mulligan.model import Digest
+from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.state.document import MISSING, Document
-from mulligan.workspace.apply import Apply, Failure
-from mulligan.workspace.capture import Capture, Captured, Limits
+from mulligan.workspace.apply import Apply, Failure, Known, remove_drafts
+from mulligan.workspace.capture import Capture, Captured, Limits, Progress
 from mulligan.workspace.entries import SELF, Directory, decode_entry, from_name
 from mulligan.workspace.ignore import Rules
-from mulligan.workspace.index import Index, load_index, save_index
+from mulligan.workspace.index import Index, Seen, load_index, save_index
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.scan import Changes, Scan
+from mulligan.workspace.watch import Drained, Watcher
 
 
 class Workspace:
     """A directory whose files belong to a session."""
 
-    def __init__(self, root: Path, engine: Engine, limits: Limits, reach: Reach = pass_by) -> None:
+    def __init__(
+        self,
+        root: Path,
+        engine: Engine,
+        limits: Limits,
+        reach: Reach = pass_by,
+        progress: Progress = lambda _: None,
+    ) -> None:
         self.root = root
         self._engine = engine
         self._limits = limits
         self._reach = reach
+        self._progress = progress
         self._index: Index | None = None
         self._loaded = False
+        self._watching = False
+        self._watcher: Watcher | None = None
+
+    def watch(self) -> None:
+        """Learn of changes as they happen, so that captures after the next one need no scan."""
+        self._watching = True
+
+    @property
+    def unwatched(self) -> str | None:
+        """Why changes are found by scans, or None while the watcher knows them."""
+        return self._watcher.reason if self._watcher else "nobody asked for a watcher"
 
     def elsewhere(self, root: Path) -> Workspace:
         """Return the workspace of another directory under the same limits."""
@@ -46,19 +65,27 @@ class Workspace:
         """
         rules = Rules.read(self.root)
         taken = self._engine.clock.wall_ns()
-        changes = self._changes(rules)
-        capture = Capture(self.root, bundle, self._index, self._limits)
         try:
+            changes = self._changes(rules)
+            capture = Capture(self.root, bundle, self._index, self._limits, self._progress)
             captured = capture.run(changes, rules, taken)
         except BaseException:
             self.reset()
             raise
         self._index = captured.index
+        if self._watcher is not None:
+            self._watcher.follow(changes.linked)
         return captured
 
     def reset(self) -> None:
         """Forget what was seen: the next capture reads everything anew."""
         self._index, self._loaded = None, True
+        self._stop_watcher()
+
+    def close(self) -> None:
+        """Keep what was seen for the next process, and stop watching."""
+        self._stop_watcher()
+        self.save()
 
     def save(self) -> None:
         """Keep what was seen for the next process."""
@@ -66,27 +93,64 @@ class Workspace:
             save_index(self._index, self._index_file(self._engine.directory))
 
     def steps(
-        self, before: Digest | None, after: Digest, only: list[TreePath] | None = None
+        self,
+        before: Digest,
+        after: Digest,
+        only: list[TreePath] | None = None,
+        bundle: Bundle | None = None,
     ) -> list[Step]:
-        """Return what differs between two captured trees."""
-        start: Any = {} if before is None else Ref(before)
-        return tree_steps(self._document(after), start, Ref(after), only)
+        """Return what differs between two captured trees; the bundle may hold parts of them."""
+        return tree_steps(self._document(after, bundle), Ref(before), Ref(after), only)
 
     def has(self, tree: Digest, path: TreePath) -> bool:
         """Whether a path is in a captured tree, or in the directory now."""
+        if ".." in path:
+            return False
         if self._document(tree).find(path) is not MISSING:
             return True
         return os.path.lexists(os.fsencode(self.root) + b"/" + b"/".join(map(from_name, path)))
 
     def apply(self, steps: list[Step], target: Digest) -> list[Failure]:
-        """Bring the files to the target tree by the steps; return what could not be done."""
-        return write_tree(self._engine, self.root, steps, target, reach=self._reach)
+        """Bring the files to the target tree by the steps; return what could not be done.
+
+        What is not as it was when it was last captured is not touched.
+        """
+        known = self._seen if self._index is not None else None
+        return write_tree(self._engine, self.root, steps, target, known=known, reach=self._reach)
+
+    def sweep(self, steps: list[Step]) -> None:
+        """Remove the drafts that a process left behind that was killed while it took the steps."""
+        remove_drafts(os.fsencode(self.root), steps)
+
+    def _seen(self, path: TreePath) -> Seen | None:
+        *above, name = map(from_name, path)
+        holder = self._index and self._index.directories.get(b"/".join(above))
+        return holder.leaves.get(name) if holder else None
 
     def _changes(self, rules: Rules) -> Changes:
         if not self._loaded:
             self._index = self._saved_index()
             self._loaded = True
-        return Scan(os.fsencode(self.root), self._index, rules).everything()
+        root = os.fsencode(self.root)
+        drained = self._drained(rules)
+        if drained is None:
+            if self._watching:
+                self._stop_watcher()
+                self._watcher = Watcher(root, rules)
+                self._watcher.start()
+            return Scan(root, self._index, rules).everything()
+        return Scan(root, self._index, rules).paths(drained.paths, drained.renewed)
+
+    def _drained(self, rules: Rules) -> Drained | None:
+        """Return what the watcher knows, or None when only a scan can tell."""
+        if self._watcher is None or self._index is None or self._index.rules != rules.identity:
+            return None
+        return self._watcher.drain()
+
+    def _stop_watcher(self) -> None:
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
 
     def _saved_index(self) -> Index | None:
         if self._engine.directory is None:
@@ -100,8 +164,10 @@ class Workspace:
         name = blake3(os.fsencode(self.root)).hexdigest(length=8)
         return directory / "tmp" / f"index-{name}"
 
-    def _document(self, tree: Digest) -> Document:
-        return Document(Ref(tree), self._engine.load)
+    def _document(self, tree: Digest, bundle: Bundle | None = None) -> Document:
+        if bundle is None:
+            return Document(Ref(tree), self._engine.load)
+        return Document(Ref(tree), lambda digest: bundle.get(ObjectKind.VALUE, digest))
 
 
 def write_tree(
@@ -110,6 +176,7 @@ def write_tree(
     steps: list[Step],
     target: Digest,
     *,
+    known: Known | None = None,
     reach: Reach = pass_by,
     sync: bool = True,
 ) -> list[Failure]:
@@ -123,7 +190,8 @@ def write_tree(
         entry = decode_entry(document.plain(found))
         return entry if isinstance(entry, Directory) else None
 
-    apply = Apply(os.fsencode(root), engine.objects, attributes, reach=reach, sync=sync)
+    place = os.fsencode(root)
+    apply = Apply(place, engine.objects, attributes, known=known, reach=reach, sync=sync)
     return apply.run(steps)
 
 
@@ -139,6 +207,8 @@ def check_root(root: Path, store: Path | None, home: Path, *, force: bool) -> Pa
         reason = "it is the home directory"
     elif store is not None and real in store.resolve().parent.parents:
         reason = f"it holds more than the directory of the store at {store}"
+    elif store is not None and real.is_relative_to(store.resolve()):
+        raise UnsafeWorkspace(f"{real} belongs to the store at {store} itself.")
     if reason is not None and not force:
         raise UnsafeWorkspace(f"{real} is refused as a workspace: {reason}.")
     return real
