@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -59,7 +58,7 @@ def _new_journal(directory: Path) -> bytes:
     """Make the journal of a new store and return the id that it carries."""
     tables = LmdbTables(directory)
     try:
-        return claim(tables, secrets.token_bytes(16))
+        return claim(tables, os.urandom(16))
     finally:
         tables.close()
 

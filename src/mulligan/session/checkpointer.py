@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mulligan.engine import Engine
-from mulligan.model import Event
+from mulligan.model import Digest, Environment, Event
 from mulligan.objects.protocol import Bundle
 from mulligan.session.surroundings import Surroundings
 from mulligan.session.writer import Plan, Work, Writer
@@ -33,6 +33,8 @@ class Checkpointer:
         self._clock = engine.clock
         self._surroundings = surroundings
         self._workspace = workspace
+        self._latest: tuple[Environment, Digest] | None = None
+        self._stored: tuple[Environment, Digest] | None = None
 
     def capture(self, bundle: Bundle) -> Captured | None:
         """Capture the workspace, if there is one, ahead of the transaction."""
@@ -41,15 +43,18 @@ class Checkpointer:
     def commit(self, writer: Writer, plan: Plan, bundle: Bundle) -> list[Event]:
         """Write a plan together with what was captured; forget the capture when that fails."""
         try:
-            return writer.commit(plan, bundle)
+            events = writer.commit(plan, bundle)
         except BaseException:
+            self._latest = self._stored
             if self._workspace is not None:
                 self._workspace.reset()
             raise
+        self._stored = self._latest
+        return events
 
     def add(self, work: Work, request: Request, captured: Captured | None, started: float) -> None:
         """Add a checkpoint of the document so far and of the captured workspace."""
-        environment = settle_root(environment_value(self._surroundings.capture()), work.put)
+        environment = self._environment(work)
         keyframe = work.keyframe_if_due(work.seq + 1)
         size = work.bundle.flush().size
         change = checkpoint_change(
@@ -66,3 +71,11 @@ class Checkpointer:
             coverage=captured.coverage if captured else None,
         )
         work.labels[work.add(change)] = request.label
+
+    def _environment(self, work: Work) -> Digest:
+        """Return the object of the environment; it is only put again when it changed."""
+        now = self._surroundings.capture()
+        if self._stored is None or self._stored[0] != now:
+            self._latest = (now, settle_root(environment_value(now), work.put))
+            return self._latest[1]
+        return self._stored[1]

@@ -156,7 +156,8 @@ class Restorer:
             work.add(restore_change(now, then, target.point, only, mode, strict=strict))
             chosen[:] = [target]
 
-        events = self._writer.commit(plan)
+        bundle = self._engine.bundle()
+        events = self._checkpointer.commit(self._writer, plan, bundle)
         safety = read_checkpoint(self._engine, events[0])
         return self._restored(chosen[0], mode, safety, events[-1].seq)
 

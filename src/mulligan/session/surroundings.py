@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import platform
 import re
-import shutil
 import socket
-import subprocess
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -71,6 +67,8 @@ class Surroundings:
 
     @cached_property
     def _constant(self) -> Environment:
+        import platform  # here and below: needed once a process, and slow to import
+
         return Environment(
             platform=platform.platform(),
             python=platform.python_version(),
@@ -136,6 +134,10 @@ def _line(file: Path) -> str | None:
 
 
 def _tools() -> dict[str, str]:
+    import shutil
+    import subprocess
+    from importlib.metadata import version
+
     found = {"mulligan": version("mulligan"), "lmdb": version("lmdb")}
     if git := shutil.which("git"):
         done = subprocess.run(

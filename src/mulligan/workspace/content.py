@@ -7,7 +7,6 @@ import os
 import stat
 
 import msgspec
-from pyfastcdc import FastCDC
 
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
@@ -119,6 +118,8 @@ def _read_chunks(handle: int, size: int, bundle: Bundle) -> tuple[int, tuple[Dig
         return len(data), (bundle.put(ObjectKind.CHUNK, data),) if data else ()
     chunks = []
     total = 0
+    from pyfastcdc import FastCDC  # only large files need it
+
     cutter = FastCDC(avg_size=CHUNK_AVERAGE, min_size=CHUNK_MIN, max_size=CHUNK_MAX)
     with os.fdopen(os.dup(handle), "rb", buffering=0) as stream:
         for chunk in cutter.cut_stream(stream):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pathspec
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 FILE_NAME = ".mulliganignore"
 
@@ -35,7 +37,7 @@ class Rules:
         own = [line for line in lines if _is_pattern(line)]
         self._lines = [*BUILT_IN, *own]
         # Without rules of one's own a name decides, which is far cheaper than patterns.
-        self._spec = pathspec.GitIgnoreSpec.from_lines(self._lines) if own else None
+        self._spec = _compiled(self._lines) if own else None
         self.identity = "\n".join(self._lines)
 
     @classmethod
@@ -78,7 +80,13 @@ def _is_pattern(line: str) -> bool:
     if not line.strip() or line.startswith("#"):
         return False
     try:
-        pathspec.GitIgnoreSpec.from_lines([line])
+        _compiled([line])
     except ValueError:
         return False
     return True
+
+
+def _compiled(lines: list[str]) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec  # slow to import, and most workspaces have no rules
+
+    return GitIgnoreSpec.from_lines(lines)

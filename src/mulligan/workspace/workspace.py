@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
@@ -21,7 +22,9 @@ from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import Index, Seen, load_index, save_index
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.scan import Changes, Scan
-from mulligan.workspace.watch import Drained, Watcher
+
+if TYPE_CHECKING:
+    from mulligan.workspace.watch import Drained, Watcher
 
 
 class Workspace:
@@ -136,6 +139,8 @@ class Workspace:
         if drained is None:
             if self._watching:
                 self._stop_watcher()
+                from mulligan.workspace.watch import Watcher  # only long-lived processes watch
+
                 self._watcher = Watcher(root, rules)
                 self._watcher.start()
             return Scan(root, self._index, rules).everything()
