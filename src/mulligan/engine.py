@@ -6,6 +6,9 @@ the events that refer to them. A crash at any instruction leaves, at worst, unre
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
@@ -16,12 +19,16 @@ import msgspec
 
 from mulligan import codec
 from mulligan.clock import Clock
+from mulligan.errors import StoreClosed
 from mulligan.faults import Reach, pass_by
 from mulligan.journal.protocol import Journal, Txn, View
 from mulligan.model import Digest, Environment, ObjectKind
 from mulligan.objects.protocol import Bundle, Flushed, Objects
 
 _NOTHING = Flushed({}, {}, 0)
+
+CLOSE_WAIT = 5.0
+"""Seconds that closing waits for the writes of other threads."""
 
 
 class Pending:
@@ -51,18 +58,23 @@ class Pending:
 class Write:
     """The write transaction in which the objects of a bundle become part of the store."""
 
-    __slots__ = ("_bundle", "_indexed", "_journal", "_txn", "_writing")
+    __slots__ = ("_bundle", "_engine", "_indexed", "_txn", "_writing")
 
-    def __init__(self, journal: Journal, bundle: Bundle) -> None:
-        self._journal = journal
+    def __init__(self, engine: Engine, bundle: Bundle) -> None:
+        self._engine = engine
         self._bundle = bundle
 
     def __enter__(self) -> Txn:
-        early = self._bundle.flush()
-        self._writing = self._journal.write()
-        self._txn = self._writing.__enter__()
-        self._indexed = 0
-        self._index_or_abort(early)
+        self._engine.begin_write()
+        try:
+            early = self._bundle.flush()
+            self._writing = self._engine.journal.write()
+            self._txn = self._writing.__enter__()
+            self._indexed = 0
+            self._index_or_abort(early)
+        except BaseException:
+            self._engine.end_write()
+            raise
         return self._txn
 
     def __exit__(
@@ -71,9 +83,12 @@ class Write:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
-            self._index_or_abort(None)
-        self._writing.__exit__(kind, error, trace)
+        try:
+            if error is None:
+                self._index_or_abort(None)
+            self._writing.__exit__(kind, error, trace)
+        finally:
+            self._engine.end_write()
 
     def _index_or_abort(self, flushed: Flushed | None) -> None:
         """Make objects findable that were not when this was called before."""
@@ -99,6 +114,10 @@ class Engine:
         reach: Reach = pass_by,
     ) -> None:
         self.reach = reach
+        self._lock = threading.Lock()
+        self._writes = 0
+        self._closed = False
+        self._pid = os.getpid()
         self.journal = journal
         self.objects = objects
         self.clock = clock
@@ -119,7 +138,19 @@ class Engine:
 
         What is put into the bundle inside the transaction becomes durable before the commit.
         """
-        return Write(self.journal, bundle or self.bundle())
+        return Write(self, bundle or self.bundle())
+
+    def begin_write(self) -> None:
+        """Count a write, so that nobody releases its pack before it is committed."""
+        with self._lock:
+            if self._closed:
+                raise StoreClosed("This store was closed.")
+            self._writes += 1
+
+    def end_write(self) -> None:
+        """A write has ended."""
+        with self._lock:
+            self._writes -= 1
 
     def load(self, digest: Digest) -> bytes:
         """Return the bytes of a value's object."""
@@ -134,6 +165,15 @@ class Engine:
         return msgspec.convert(value, Environment)
 
     def close(self) -> None:
-        """Release everything. Idempotent."""
-        self.objects.close()
+        """Release everything, after the writes of other threads have ended. Idempotent.
+
+        A pack that is let go before its objects are committed may be cut by its next owner.
+        """
+        with self._lock:
+            self._closed = True
+        deadline = time.monotonic() + CLOSE_WAIT
+        while self._writes and self._pid == os.getpid() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        if not self._writes or self._pid != os.getpid():
+            self.objects.close()
         self.journal.close()

@@ -110,6 +110,7 @@ def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach =
         _write(directory / ".gitignore", b"*\n")
         reach(CrashPoint.STORE_DIRECTORY_MADE)
         identity = new_journal(directory / "journal")
+        _sync_directory(directory / "journal")
         reach(CrashPoint.STORE_JOURNAL_MADE)
         _link_format(directory, Format(FORMAT_VERSION, identity.hex()))
         reach(CrashPoint.STORE_FORMAT_WRITTEN)

@@ -57,18 +57,20 @@ def workspace_of(
 ) -> Path | None:
     """Return the directory of a session's files; None if the store is not beside any work.
 
-    With ``force`` a fork's directory needs no pointer, and may have been moved to ``here``.
+    With ``force`` a fork's directory needs no pointer, and may have been moved or copied to
+    ``here``.
     """
     from mulligan.layout import NAME
 
     beside, own = Path(store.path or os.devnull), session.directory
     if own is None:
         return beside.parent if beside.name == NAME else None
+    claimed = here.directory if here and here.session == session.name else own
     if force:
-        return here.directory if here else own
+        return claimed
     pointer = read_pointer(own)
-    if pointer is None or not _is_same(pointer.store, beside):
-        raise _unconfirmed(session.name, own, here)
+    if claimed != own or pointer is None or not _is_same(pointer.store, beside):
+        raise _unconfirmed(session.name, own, claimed)
     return own
 
 
@@ -79,11 +81,11 @@ def _is_same(one: str, other: Path) -> bool:
         return False
 
 
-def _unconfirmed(session: str, own: Path, here: Pointer | None) -> Exception:
+def _unconfirmed(session: str, own: Path, claimed: Path) -> Exception:
     from mulligan.errors import UnsafeWorkspace
 
-    if here is not None and here.directory != own:
-        problem = f"was forked into {own}, and this is {here.directory}"
+    if claimed != own:
+        problem = f"was forked into {own}, and this is {claimed}"
     elif own.is_dir():
         problem = f"was forked into {own}, which does not point back to this store"
     else:

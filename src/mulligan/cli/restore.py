@@ -141,7 +141,7 @@ def _preview(call: Call, session: Session, point: str, only: tuple[str, ...] | N
 
 def _print_preview(session: Session, preview: Preview, limit: int | None) -> None:
     changes = all_differences(preview.state)
-    way = clean(f"{place(preview.state.before)} → {place(preview.state.after)}")
+    way = clean(f"the present, {place(preview.state.before)} → {place(preview.state.after)}")
     click.echo(f"{Cell(way, bold=True).styled()}  {plural(len(changes), 'change')} of the state")
     print_differences(changes, limit)
     if preview.directory is not None:

@@ -79,7 +79,7 @@ def unapplied_fields(
         "applied": False,
         "mode": "restore",
         "to": point_fields(point),
-        "only": only_fields(only),
+        "only": None if only is None else list(only),
         "safety": None,
         "seq": None,
         "directory": directory and str(directory),

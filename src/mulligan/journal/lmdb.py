@@ -7,6 +7,7 @@ import os
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,9 @@ class _Environment:
     def __init__(self, directory: Path, *, read_only: bool) -> None:
         self.pid = os.getpid()
         self.users = 1
+        self.active = 0
+        self.lock = threading.Lock()
+        self.closed = False
         self.read_only = read_only
         self.env = _open_environment(directory, read_only=read_only)
         try:
@@ -53,6 +57,33 @@ class _Environment:
             self.env.close()
             raise
 
+    def enter(self) -> None:
+        """Count a transaction, so that nobody closes the environment under it."""
+        with self.lock:
+            if self.closed:
+                raise StoreClosed("This store was closed.")
+            self.active += 1
+
+    def leave(self) -> None:
+        """A transaction has ended."""
+        with self.lock:
+            self.active -= 1
+
+    def close(self) -> bool:
+        """Close once the transactions of other threads have ended; whether that came about.
+
+        LMDB would end the process if it were closed under them, so it is rather left open.
+        """
+        deadline = time.monotonic() + _CLOSE_WAIT
+        while time.monotonic() < deadline:
+            with self.lock:
+                if self.active == 0:
+                    self.closed = True
+                    self.env.close()
+                    return True
+            time.sleep(0.001)
+        return False
+
     def _table(self, name: str) -> lmdb._Database:
         return self.env.open_db(name.encode(), create=not self.read_only)
 
@@ -61,6 +92,18 @@ class _Environment:
 # state: environments by the identity of their directory.
 _open_environments: dict[Key, _Environment] = {}
 _registry_lock = threading.Lock()
+
+_CLOSE_WAIT = 5.0
+"""Seconds that closing waits for the transactions of other threads."""
+
+
+def _renew_registry_lock() -> None:
+    """Another thread may have held the lock when this process was forked off."""
+    global _registry_lock
+    _registry_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_registry_lock)
 
 
 class LmdbTables:
@@ -111,14 +154,17 @@ class _Read:
         self._shared = shared
 
     def __enter__(self) -> LmdbReader:
+        self._shared.enter()
         try:
             self._txn = self._shared.env.begin()
         except lmdb.Error as error:
+            self._shared.leave()
             raise _translation(error, "the journal") from error
         return LmdbReader(self._txn, self._shared.tables)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._txn.abort()
+        self._shared.leave()
         if isinstance(error, lmdb.Error):
             raise _translation(error, "the journal") from error
 
@@ -133,14 +179,24 @@ class _Write:
         self._reach = reach
 
     def __enter__(self) -> LmdbWriter:
+        self._shared.enter()
         try:
             self._txn = self._shared.env.begin(write=True)
-        except lmdb.Error as error:
-            raise _translation(error, "the journal") from error
-        self._reach_or_abort(CrashPoint.JOURNAL_BEGUN)
+            self._reach_or_abort(CrashPoint.JOURNAL_BEGUN)
+        except BaseException as error:
+            self._shared.leave()
+            if isinstance(error, lmdb.Error):
+                raise _translation(error, "the journal") from error
+            raise
         return LmdbWriter(self._txn, self._shared.tables)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self._end(error)
+        finally:
+            self._shared.leave()
+
+    def _end(self, error: BaseException | None) -> None:
         if error is not None:
             self._txn.abort()
             if isinstance(error, lmdb.Error):
@@ -249,8 +305,7 @@ def _reopened(
 def _release(key: Key, shared: _Environment) -> None:
     with _registry_lock:
         shared.users -= 1
-        if shared.users == 0 and shared.pid == os.getpid():
-            shared.env.close()
+        if shared.users == 0 and shared.pid == os.getpid() and shared.close():
             _open_environments.pop(key, None)
 
 

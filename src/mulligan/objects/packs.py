@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from mulligan.errors import (
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, Location
 from mulligan.objects.frames import ENTRY_SIZE, DamagedFrame, encode_frame, pack_name
+from mulligan.objects.helper import Helper
 from mulligan.objects.protocol import MAX_OBJECT, CommittedLength, Flushed, Locate, LocateAll
 from mulligan.objects.reader import PackReader, open_pack
 from mulligan.objects.scan import Scanned, scan_pack
@@ -42,21 +44,13 @@ _Objects = dict[Digest, tuple[int, bytes]]
 class Handles:
     """The open files and locks of one process."""
 
-    def __init__(self, reader: PackReader, writer: PackWriter | None) -> None:
-        self.reader = reader
+    def __init__(self, directory: Path, writer: PackWriter | None) -> None:
+        self.helper = Helper()
+        self.reader = PackReader(directory, self.helper)
         self.writer = writer
 
-        self._compressors: ThreadPoolExecutor | None = None
-
-    def compress(self, job: Callable[..., bytes], *arguments: object) -> Future[bytes]:
-        """Run a job on another core; the thread is only made when there is one to run."""
-        if self._compressors is None:
-            self._compressors = ThreadPoolExecutor(1, "mulligan-compress")
-        return self._compressors.submit(job, *arguments)
-
     def close(self) -> None:
-        if self._compressors is not None:
-            self._compressors.shutdown()
+        self.helper.close()
         if self.writer is not None:
             self.writer.close()
         self.reader.close()
@@ -95,6 +89,7 @@ class PackObjects:
         self._read_only = read_only
         self._limit = pack_limit
         self._closed = False
+        self._ahead: dict[Digest, Location] = {}
         self._by_process: dict[int, Handles] = {}
 
     def bundle(self) -> PackBundle:
@@ -107,17 +102,24 @@ class PackObjects:
 
     def get(self, kind: int, digest: Digest) -> bytes:
         """Return the object's bytes after checking them; see ``Objects.get``."""
+        ahead = self._ahead.pop(digest, None)
+        if ahead is not None:
+            # It may have been moved since it was looked up; then the index knows better.
+            with suppress(MissingObject, DamagedObject):
+                return self.handles().reader.read(kind, digest, ahead)
         location = self.locate(digest)
         if location is None:
             raise MissingObject(f"Object {digest.hex()} is not in the store.")
         return self.handles().reader.read(kind, digest, location)
 
     def in_order(self, digests: Iterable[Digest]) -> list[Digest]:
-        """Return the digests in the order in which they lie in the packs."""
+        """Return the digests in the order in which they lie in the packs, to be read at once."""
         wanted = list(digests)
         found = self.locate_all(wanted)
-        places = sorted((p.pack, p.offset, p.slot, digest) for digest, p in found.items())
-        return [place[3] for place in places] + [d for d in wanted if d not in found]
+        places = sorted(found.items(), key=lambda item: _order(item[1]))
+        self._ahead = found
+        self.handles().reader.expect([place for _, place in places])
+        return [digest for digest, _ in places] + [d for d in wanted if d not in found]
 
     def _one_by_one(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
         places = ((digest, self.locate(digest)) for digest in digests)
@@ -180,7 +182,7 @@ class PackObjects:
             writer = PackWriter(
                 self.directory, self._store_id, self._committed, self.reach, self._limit
             )
-        handles = self._by_process.setdefault(pid, Handles(PackReader(self.directory), writer))
+        handles = self._by_process.setdefault(pid, Handles(self.directory, writer))
         for other in [key for key in self._by_process if key != pid]:
             inherited = self._by_process.pop(other, None)
             if inherited is not None:
@@ -192,6 +194,7 @@ class _Sealed(NamedTuple):
     """A full frame whose bytes are being made."""
 
     objects: _Objects
+    size: int
     frame: Future[bytes]
 
 
@@ -205,6 +208,7 @@ class PackBundle:
         self._pending_size = 0
         self._unchecked: list[Digest] = []
         self._sealed: deque[_Sealed] = deque()
+        self._sealed_size = 0
         self._written: dict[Digest, Location] = {}
         self._packs: dict[int, tuple[OwnPack, int]] = {}
         self._size = 0
@@ -289,14 +293,17 @@ class PackBundle:
         """Have the full frame compressed on another core while this one goes on reading."""
         self._check_writable()
         frame: Future[bytes] = Future()
-        if len(self._sealed) < MAX_SEALED:
-            frame = self._handles.compress(encode_frame, _listed(self._pending))
+        if self._sealed_size + self._pending_size <= MAX_SEALED * FRAME_TARGET or not self._sealed:
+            frame = self._handles.helper.do(encode_frame, _listed(self._pending))
         else:
             # The other core is behind, so this one helps rather than wait.
             frame.set_result(encode_frame(_listed(self._pending)))
-        self._sealed.append(_Sealed(self._pending, frame))
+        self._sealed.append(_Sealed(self._pending, self._pending_size, frame))
+        self._sealed_size += self._pending_size
         self._pending, self._pending_size = {}, 0
-        while self._sealed and (self._sealed[0].frame.done() or len(self._sealed) > MAX_SEALED):
+        while self._sealed and (
+            self._sealed[0].frame.done() or self._sealed_size > MAX_SEALED * FRAME_TARGET
+        ):
             self._write_sealed()
 
     def _write_sealed(self) -> None:
@@ -304,6 +311,7 @@ class PackBundle:
         oldest = self._sealed[0]
         self._write(oldest.objects, oldest.frame.result())
         self._sealed.popleft()
+        self._sealed_size -= oldest.size
 
     def _write(self, objects: _Objects, frame: bytes) -> None:
         pack, offset = self._check_writable().append(frame)
@@ -316,6 +324,10 @@ class PackBundle:
         if self._handles.writer is None:
             raise ReadOnlyStore(f"{self._store.directory} was opened for reading only.")
         return self._handles.writer
+
+
+def _order(place: Location) -> tuple[int, int, int]:
+    return place.pack, place.offset, place.slot
 
 
 def _listed(objects: _Objects) -> list[tuple[int, Digest, bytes]]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 
@@ -18,6 +21,7 @@ from mulligan.objects.frames import (
     decode_frame,
     pack_name,
 )
+from mulligan.objects.helper import Helper
 
 OPEN_FILES = 32
 """How many packs are kept open for reading."""
@@ -25,7 +29,14 @@ OPEN_FILES = 32
 CACHE_BYTES = 8 << 20
 """How many bytes of frames are kept decompressed, because neighbours are read together."""
 
+_Key = tuple[int, int, int]
+"""What a frame is known by: its pack, its offset and its length."""
+
 _MEDIA_ERRORS = (errno.EIO, errno.ELOOP, errno.EISDIR)
+
+
+def _key(location: Location) -> _Key:
+    return location.pack, location.offset, location.length
 
 
 class ReadHandle:
@@ -72,11 +83,14 @@ def open_pack(path: Path) -> ReadHandle:
 class PackReader:
     """Objects by location, through a few open files and a few decompressed frames."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, helper: Helper) -> None:
         self._directory = directory
+        self._helper = helper
         self._lock = Lock()
+        self._following: dict[_Key, Location] = {}
+        self._coming: dict[_Key, Future[Frame]] = {}
         self._files: OrderedDict[int, ReadHandle] = OrderedDict()
-        self._frames: OrderedDict[tuple[int, int, int], Frame] = OrderedDict()
+        self._frames: OrderedDict[_Key, Frame] = OrderedDict()
         self._cached = 0
 
     def read(self, kind: int, digest: Digest, location: Location) -> bytes:
@@ -98,9 +112,22 @@ class PackReader:
                 f"{self._where(digest, location)} is missing: there is no such pack."
             ) from error
 
+    def expect(self, locations: Sequence[Location]) -> None:
+        """Hear what will be read, in order: each frame is made ready while one reads the last."""
+        frames = list({_key(location): location for location in locations}.items())
+        with self._lock:
+            self._coming.clear()
+            self._following = {
+                key: following
+                for (key, _), (_, following) in pairwise(frames)
+                if following.length <= CACHE_BYTES // 4
+            }
+
     def close(self) -> None:
         """Let go of all files and frames."""
         with self._lock:
+            self._following.clear()
+            self._coming.clear()
             self._files.clear()
             self._frames.clear()
             self._cached = 0
@@ -110,13 +137,17 @@ class PackReader:
         return f"Object {digest.hex()} in {path} at offset {location.offset}"
 
     def _frame(self, location: Location) -> Frame:
-        key = (location.pack, location.offset, location.length)
+        key = _key(location)
         with self._lock:
             frame = self._frames.get(key)
             if frame is not None:
                 self._frames.move_to_end(key)
                 return frame
-        frame = self._load(location)
+            coming = self._coming.pop(key, None)
+            following = self._following.pop(key, None)
+        if following is not None:
+            self._coming[_key(following)] = self._helper.do(self._load, following)
+        frame = self._load(location) if coming is None else coming.result()
         self._keep(key, frame)
         return frame
 
@@ -125,7 +156,7 @@ class PackReader:
             raise DamagedFrame("the index says where no frame can be")
         return decode_frame(self._file(location.pack).read(location.offset, location.length))
 
-    def _keep(self, key: tuple[int, int, int], frame: Frame) -> None:
+    def _keep(self, key: _Key, frame: Frame) -> None:
         if frame.cost > CACHE_BYTES // 2:
             return
         with self._lock:
@@ -138,7 +169,7 @@ class PackReader:
     def _forget(self, location: Location) -> None:
         with self._lock:
             self._files.pop(location.pack, None)
-            frame = self._frames.pop((location.pack, location.offset, location.length), None)
+            frame = self._frames.pop(_key(location), None)
             if frame is not None:
                 self._cached -= frame.cost
 

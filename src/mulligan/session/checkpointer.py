@@ -50,6 +50,8 @@ class Checkpointer:
                 self._workspace.reset()
             raise
         self._stored = self._latest
+        if self._workspace is not None:
+            self._workspace.accept()
         return events
 
     def add(self, work: Work, request: Request, captured: Captured | None, started: float) -> None:

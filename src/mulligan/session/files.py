@@ -72,6 +72,7 @@ class Files:
         except BaseException:
             self._workspace.reset()
             raise
+        self._workspace.accept()
         return captured
 
     def plan(self, point: Point, tree: Digest | None, paths: list[TreePath] | None) -> Plan:

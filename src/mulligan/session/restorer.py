@@ -85,6 +85,11 @@ class Restorer:
         with self._writer.exclusive(), self._lock():
             return self._restore_files(self._workspace, choose, mode)
 
+    def check(self, target: Target, *, strict: bool = True) -> None:
+        """Raise ``PathNotFound`` for a part of the state that is nowhere, as a restore would."""
+        now, then = self._writer.document(), target.document
+        restore_change(now, then, target.point, target.only, "restore", strict=strict)
+
     def walk(self, mode: str) -> Restored:
         """Undo or redo: go back to just before the restore on top of the stack."""
 
@@ -229,8 +234,7 @@ class Restorer:
         self, workspace: Workspace, target: Target, present: Digest, bundle: Bundle, mode: str
     ) -> list[Step]:
         """Return the steps; raise what would else come up when files are touched already."""
-        now, strict = self._writer.document(), mode == "restore"
-        restore_change(now, target.document, target.point, target.only, mode, strict=strict)
+        self.check(target, strict=mode == "restore")
         return workspace.steps(present, _tree(target), target.paths, bundle)
 
     def _left_out(self, target: Target) -> set[str]:
@@ -261,7 +265,11 @@ class Restorer:
                 raise RestoreBusy(
                     f"Another process is restoring files of session {self._record.name!r}."
                 ) from error
-            yield
+            try:
+                yield
+            finally:
+                # A process forked off meanwhile shares the lock; closing alone would leave it.
+                fcntl.flock(handle, fcntl.LOCK_UN)
         finally:
             os.close(handle)
 

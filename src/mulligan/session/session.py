@@ -291,7 +291,9 @@ class Session:
 
     def _tree(self, point: Point, given: PointLike | None) -> Digest | None:
         """Return the tree of a point, or that of the workspace now when none was given."""
-        if given is None and (now := self._files.present()) is not None:
+        with self._writer.exclusive():
+            now = self._files.present() if given is None else None
+        if now is not None:
             return now.tree
         held = self._files.checkpoint_at(point)
         return held.workspace if held else None
@@ -324,7 +326,9 @@ class Session:
     def plan(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
         """Return what a restore of files would do, without doing it."""
         target = self._restore_target(point, only)
-        return self._files.plan(target.point, target.tree, target.paths)
+        self._restorer.check(target)
+        with self._writer.exclusive():
+            return self._files.plan(target.point, target.tree, target.paths)
 
     def _restore_target(self, point: PointLike, only: Sequence[PathLike] | None) -> Target:
         """Return where a restore goes; files that are asked for by name must be there."""
@@ -388,11 +392,11 @@ class Session:
         if name is not None:
             check_name(name, "session name")
         files = None
+        place = self.point(point)  # once, so that files and state are of the same moment
         if workspace is not None:
             self._refuse_taken(name)
-            files = self._files.clone(self._files.tree_at(self.point(point)), OsPath(workspace))
+            files = self._files.clone(self._files.tree_at(place), OsPath(workspace))
         with self._engine.write() as txn:
-            place = self._points(txn).find(point)
             parent = self._number(txn, place.session)
             now = self._engine.clock.now()
             chosen = name or _free_name(txn, place.session)

@@ -93,6 +93,7 @@ class Writer:
         self._lease_pid = 0
         self._ttl = 0.0
         self._lock = threading.RLock()
+        self._pid = os.getpid()
         self._head: Head | None = None
         self._newest: Document | None = None
         self._batch: list[Ask] | None = None
@@ -100,7 +101,7 @@ class Writer:
 
     def document(self) -> Document:
         """Return the newest document, the open batch included."""
-        with self._lock:
+        with self._guard():
             if self._batched is not None:
                 return self._batched
             with self.engine.read() as view:
@@ -108,6 +109,13 @@ class Writer:
 
     def exclusive(self) -> AbstractContextManager[object]:
         """Keep other threads of this handle from writing in between."""
+        return self._guard()
+
+    def _guard(self) -> threading.RLock:
+        """Return the lock of this process; a copy from before a fork may be held for good."""
+        if self._pid != os.getpid():
+            self._lock, self._pid = threading.RLock(), os.getpid()
+            self._batch = self._batched = None
         return self._lock
 
     def components(self) -> list[str]:
@@ -117,7 +125,7 @@ class Writer:
 
     def write(self, ask: Ask) -> None:
         """Write what is asked for in a transaction, or add it to the batch."""
-        with self._lock:
+        with self._guard():
             if self._batch is None or self._batched is None:
                 self.commit(_plan([ask]))
                 return
@@ -128,7 +136,7 @@ class Writer:
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Collect what is written inside and write it as one transaction at the end."""
-        with self._lock:
+        with self._guard():
             if self._batch is not None:
                 raise StateError("A batch is open already.", hint="Batches do not nest.")
             self._batched, self._batch = self.document(), []
@@ -142,7 +150,7 @@ class Writer:
 
     def commit(self, plan: Plan, bundle: Bundle | None = None) -> list[Event]:
         """Work out a plan and write it, with the objects of the bundle; durable on return."""
-        with self._lock:
+        with self._guard():
             if self._batch is not None:
                 raise StateError("This cannot be done inside a batch.", hint="End the batch first.")
             bundle = bundle or self.engine.bundle()
@@ -160,7 +168,7 @@ class Writer:
 
     def take_lease(self, ttl: float, *, steal: bool) -> Lease:
         """Become the one writer for the actor; see ``leases.take``."""
-        with self._lock:
+        with self._guard():
             with self.engine.write() as txn:
                 now = self.engine.clock.now()
                 lease = leases.take(txn, self.record, self.actor, now=now, ttl=ttl, steal=steal)
@@ -169,18 +177,30 @@ class Writer:
 
     def renew_lease(self) -> None:
         """Extend the lease; raises ``StaleLease`` when another writer has it."""
-        with self._lock, self.engine.write() as txn:
-            if self.lease is not None:
+        with self._guard():
+            if self.lease is None:
+                return
+            self._check_lease_is_ours()
+            with self.engine.write() as txn:
                 now = self.engine.clock.now()
-                self.lease = leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
+                renewed = leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
+            self.lease = renewed
 
     def release_lease(self) -> None:
-        """Give the lease up, if it is still this writer's."""
-        with self._lock:
-            if self.lease is not None:
+        """Give the lease up, if it is still this writer's; a forked process only forgets it."""
+        with self._guard():
+            if self.lease is not None and self._lease_pid == os.getpid():
                 with self.engine.write() as txn:
                     leases.release(txn, self.record, self.lease)
             self.lease = None
+
+    def _check_lease_is_ours(self) -> None:
+        if self.lease is not None and self._lease_pid != os.getpid():
+            raise StaleLease(
+                f"The lease of {self.actor!r} belongs to process {self._lease_pid}, "
+                "which this one was forked from.",
+                hint="Open the session anew in this process, under another agent's name.",
+            )
 
     def _renewed(self, txn: Txn) -> Lease | None:
         """Extend a lease in passing once half of it is over."""
@@ -192,13 +212,8 @@ class Writer:
         return leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
 
     def _append(self, txn: Txn, work: Work) -> list[Event]:
+        self._check_lease_is_ours()
         epoch = self.lease.epoch if self.lease else 0
-        if self.lease is not None and self._lease_pid != os.getpid():
-            raise StaleLease(
-                f"The lease of {self.actor!r} belongs to process {self._lease_pid}, "
-                "which this one was forked from.",
-                hint="Open the session anew in this process, under another agent's name.",
-            )
         now = self.engine.clock.now()
         return work.append(txn, self.record.number, actor=self.actor, epoch=epoch, time=now)
 

@@ -205,7 +205,10 @@ class Points:
         )
 
     def _ambiguous(self, what: str, places: list[tuple[SessionRecord, int]]) -> AmbiguousPoint:
-        return AmbiguousPoint(f"{what} names {len(places)} checkpoints:{self._listing(places)}")
+        return AmbiguousPoint(
+            f"{what} names {len(places)} checkpoints:{self._listing(places)}",
+            hint="Use one of the ids of the candidates.",
+        )
 
     def _listing(self, places: list[tuple[SessionRecord, int]]) -> str:
         return "".join(f"\n  {self._describe(*place)}" for place in places[:10])

@@ -52,14 +52,17 @@ class Graph:
             self._seen_trees.add(digest)
             try:
                 node = codec.decode(self._engine.load(digest))
-                pending += references(node)
-                for chunk in chunks_of(node):
-                    self._check_chunk(chunk, where)
+                lists = list(chunk_lists(node))
+                pending += set(references(node)) - {c.digest for c in lists if isinstance(c, Ref)}
+                for chunks in lists:
+                    self._check_chunks(chunks, where)
             except MulliganError as error:
                 self._findings.blame("object", f"{digest.hex()}, needed by {where}", error)
 
-    def _check_chunk(self, chunk: Digest, where: str) -> None:
-        if chunk not in self._seen:
+    def _check_chunks(self, chunks: Any, where: str) -> None:
+        if isinstance(chunks, Ref):
+            chunks = codec.decode(self._engine.load(chunks.digest))
+        for chunk in set(split_chunks(chunks)) - self._seen:
             self._seen.add(chunk)
             if not self._engine.objects.has(chunk):
                 self._findings.blame("object", f"{chunk.hex()}, needed by {where}", "it is missing")
@@ -86,18 +89,16 @@ def references(value: Any) -> Iterator[Digest]:
         yield from references(value.slots)
 
 
-def chunks_of(node: Any) -> Iterator[Digest]:
-    """Yield the objects that the files in a part of a tree are made of."""
+def chunk_lists(node: Any) -> Iterator[Any]:
+    """Yield what the files in a part of a tree are made of: digests in a row, or a reference."""
     if isinstance(node, dict):
         for entry in node.values():
-            yield from chunks_of(entry)
+            yield from chunk_lists(entry)
     elif isinstance(node, MapBranch):
         for slot in node.slots:
-            yield from chunks_of(slot)
-    elif isinstance(node, list) and node[0] == FILE:
-        yield from split_chunks(node[4])
-    elif isinstance(node, bytes):
-        yield from split_chunks(node)
+            yield from chunk_lists(slot)
+    elif isinstance(node, list) and len(node) > 4 and node[0] == FILE:
+        yield node[4]
 
 
 class SessionCheck:

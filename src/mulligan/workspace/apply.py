@@ -79,6 +79,8 @@ class Apply:
     """Brings a directory from one tree to another, step by step.
 
     With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it.
+    Without ``sync`` the directory is a new one that nobody counts on yet, so files are written
+    right into it.
     """
 
     def __init__(
@@ -116,7 +118,8 @@ class Apply:
         in_the_way = [s for s in deleted if _is_in_the_way(s.path, taken)]
         self._each(in_the_way, self._delete)
         directories = [s for s in made if isinstance(s.after, Directory)]
-        self._each(sorted(directories, key=lambda s: len(s.path)), self._make_directory)
+        # In the order of paths parents come first, and neighbours share their open handles.
+        self._each(sorted(directories, key=lambda s: s.path), self._make_directory)
         leaves = [s for s in made if not isinstance(s.after, Directory)]
         self._write_leaves(leaves)
         self._reach(CrashPoint.RESTORE_WRITTEN)
@@ -124,8 +127,17 @@ class Apply:
         self._each([s for s in deleted if id(s) not in done], self._delete)
         self._reach(CrashPoint.RESTORE_DELETED)
         self._directory_attributes(steps)
-        if self._sync and len(leaves) > SYNC_ONE_BY_ONE:
+        if self._sync:
+            self._make_durable(steps)
+
+    def _make_durable(self, steps: list[Step]) -> None:
+        """Sync the directories, too: a rename or a deletion is only safe with its directory."""
+        if len(steps) > SYNC_ONE_BY_ONE:
             os.sync()
+            return
+        for path in {s.path[:length] for s in steps for length in range(len(s.path))}:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.fsync(self._handles.directory(path))
 
     def _each(self, steps: Iterable[Step], act: Callable[[Step], None]) -> None:
         for step in steps:
@@ -173,6 +185,9 @@ class Apply:
     def _write(self, step: Step, sync: bool) -> None:
         parent = self._handles.directory(step.path[:-1])
         name = from_name(step.path[-1])
+        if not self._sync and isinstance(step.after, File):
+            self._write_fresh(parent, name, step.after)
+            return
         status = self._status(parent, name, step.path)
         if step.action == "attributes" and status is not None:
             kind = stat.S_ISREG if isinstance(step.after, File) else stat.S_ISLNK
@@ -198,17 +213,35 @@ class Apply:
             self._linked.add(status.st_ino)  # what we do here will show under its other names
         return status
 
+    def _write_fresh(self, parent: int, name: bytes, file: File) -> None:
+        """Write a file where there is none and nobody looks yet, so that no draft is needed."""
+        handle = os.open(name, _NEW, 0o600, dir_fd=parent)
+        try:
+            trouble = self._fill(handle, file)
+        except BaseException:
+            _unlink_if_there(name, parent)
+            raise
+        finally:
+            os.close(handle)
+        if trouble is not None:
+            raise trouble
+
+    def _fill(self, handle: int, file: File) -> OSError | None:
+        """Give an open file its content and attributes; return what was not to be had."""
+        for digest in file.chunks:
+            _write_all(handle, self._objects.get(ObjectKind.CHUNK, digest))
+        self._reach(CrashPoint.RESTORE_DRAFT_WRITTEN)
+        trouble = _try_xattrs(handle, file.xattrs)
+        os.fchmod(handle, file.mode)
+        os.utime(handle, ns=(file.mtime, file.mtime))
+        return trouble
+
     def _write_file(self, parent: int, name: bytes, file: File, sync: bool) -> None:
         draft = _draft(name)
         handle = self._new_draft(parent, draft)
         try:
             try:
-                for digest in file.chunks:
-                    _write_all(handle, self._objects.get(ObjectKind.CHUNK, digest))
-                self._reach(CrashPoint.RESTORE_DRAFT_WRITTEN)
-                trouble = _try_xattrs(handle, file.xattrs)
-                os.fchmod(handle, file.mode)
-                os.utime(handle, ns=(file.mtime, file.mtime))
+                trouble = self._fill(handle, file)
                 if sync:
                     os.fsync(handle)
             finally:
@@ -284,17 +317,25 @@ class Apply:
 
     def _directory_attributes(self, steps: list[Step]) -> None:
         """Set modes and times of every directory touched, deepest first, after all else."""
-        touched = {s.path[:-1] for s in steps if s.path}
-        touched |= {s.path for s in steps if isinstance(s.after, Directory)}
-        for path in sorted(touched, key=len, reverse=True):
-            entry = self._attributes(path)
+        known = {s.path: s.after for s in steps if isinstance(s.after, Directory)}
+        touched = {s.path[:-1] for s in steps if s.path} | known.keys()
+        for path in sorted(touched, reverse=True):
+            entry = known.get(path)
             try:
                 if entry is not None:
                     self._one_directory(path, entry)
-                elif path in self._opened:  # it stays for what no checkpoint covers
-                    os.fchmod(self._handles.directory(path), self._opened[path])
+                else:
+                    self._as_it_was(path)
             except OSError as error:
                 self.failures.append((path, _reason(error)))
+
+    def _as_it_was(self, path: TreePath) -> None:
+        """Let a directory that is no step itself show no trace of what was done in it."""
+        entry, mode = self._attributes(path), self._opened.get(path)
+        if mode is not None:
+            os.fchmod(self._handles.directory(path), mode)
+        if entry is not None:
+            os.utime(self._handles.directory(path), ns=(entry.mtime, entry.mtime))
 
     def _one_directory(self, path: TreePath, entry: Directory) -> None:
         handle = self._handles.directory(path)
@@ -351,9 +392,9 @@ def _is_disk_full(error: Exception) -> bool:
 
 
 def _write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
+    written = os.write(handle, data)
+    while written < len(data):
+        written += os.write(handle, memoryview(data)[written:])
 
 
 def _unlink_if_there(name: bytes, parent: int) -> None:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from mulligan import codec
-from mulligan.codec import Ref
 from mulligan.model import Coverage, Digest, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle
-from mulligan.state import nodes
-from mulligan.state.document import EMBED_LIMIT, MISSING, Document, settle, settle_root
+from mulligan.state.document import MISSING
 from mulligan.workspace.content import TooLarge, Unreadable, read_leaf, read_xattrs
 from mulligan.workspace.entries import SELF, Directory, encode_entry, to_name
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import VERSION, Index, Seen, SeenDirectory, root_text
 from mulligan.workspace.scan import Changes
+from mulligan.workspace.tree import TreeEdits
 
 TELL_EVERY = 256
 """After how many files read a capture tells how far it is."""
@@ -60,28 +59,28 @@ class Capture:
         self._bundle = bundle
         self._limits = limits
         self._progress = progress
-        self._index = index
         self._directories = index.directories if index else {}
         self._files, self._bytes = (index.files, index.size) if index else (0, 0)
-        start: Any = Ref(index.tree) if index else {}
-        self._tree = Document(start, lambda d: bundle.get(ObjectKind.VALUE, d))
+        self._left_out = index.left_out if index else {}
+        self._tree = TreeEdits(
+            index.tree if index else None, lambda digest: bundle.get(ObjectKind.VALUE, digest)
+        )
 
     def run(self, changes: Changes, rules: Rules, taken: int) -> Captured:
         """Apply what a scan found and return the captured workspace."""
         for path in changes.gone:
             self._forget(path)
-        new = {p: d for p, d in changes.directories.items() if p not in self._directories}
+        new = [path for path in changes.directories if path not in self._directories]
         for path, directory in changes.directories.items():
             self._replace(path, directory)
         for path in new:
             self._name_in_parent(path)
-        fresh = self._read_leaves(changes.leaves, new)
-        self._add_new(new, fresh)
+            self._tree.begin(path)
+        self._read_leaves(changes.leaves)
         for path, directory in changes.directories.items():
-            if path not in new:
-                self._set((*_keys(path), SELF), self._attributes(path, directory))
-        root = self._tree.root
-        tree = root.digest if isinstance(root, Ref) else settle_root(root, self._put)
+            self._tree.set(path, SELF, self._attributes(path, directory))
+        tree = self._tree.written(self._directories, self._put)
+        self._note_left_out(changes)
         index = Index(
             version=VERSION,
             root=root_text(self._root),
@@ -91,14 +90,12 @@ class Capture:
             directories=self._directories,
             files=self._files,
             size=self._bytes,
+            left_out=self._left_out,
         )
         return Captured(tree, self._coverage(), index)
 
     def _put(self, data: bytes) -> Digest:
         return self._bundle.put(ObjectKind.VALUE, data)
-
-    def _set(self, path: tuple[str, ...], value: Any) -> None:
-        self._tree = self._tree.set(path, value)
 
     def _replace(self, path: bytes, directory: SeenDirectory) -> None:
         """Take a directory as it is now into the index."""
@@ -106,6 +103,10 @@ class Capture:
         if known is not directory:
             if known is not None:
                 self._count(known, -1)
+                # What is to be read again keeps its place in the budget until it is.
+                directory.leaves.update(
+                    {n: s for n, s in known.leaves.items() if n not in directory.leaves}
+                )
             self._count(directory, 1)
             self._directories[path] = directory
 
@@ -138,9 +139,7 @@ class Capture:
             if directory is not None:
                 self._count(directory, -1)
                 pending += [gone + b"/" + child for child in directory.directories]
-        keys = _keys(path)
-        if self._tree.find(keys) is not MISSING:
-            self._tree = self._tree.delete(keys)
+        self._tree.set(parent, to_name(name), MISSING)
 
     def _name_in_parent(self, path: bytes) -> None:
         """See that a new directory is found from its parent, which may not have been listed."""
@@ -148,43 +147,29 @@ class Capture:
         if path and parent in self._directories:
             self._directories[parent].directories.add(name)
 
-    def _read_leaves(
-        self, leaves: list[bytes], new: dict[bytes, SeenDirectory]
-    ) -> dict[bytes, dict[str, Any]]:
-        """Read the leaves; those of new directories are returned to be added with them.
-
-        They are read in order, so that a budget ends at the same file whoever lists them.
-        """
-        fresh: dict[bytes, dict[str, Any]] = {}
+    def _read_leaves(self, leaves: list[bytes]) -> None:
+        """Read the leaves, in order, so that a budget ends at the same file whoever lists them."""
         for count, path in enumerate(sorted(leaves), 1):
             if count % TELL_EVERY == 0:
                 self._progress(count)
             parent, _, name = path.rpartition(b"/")
             directory = self._directories.get(parent)
-            if directory is None:
-                continue  # it went away while it was scanned
-            entry = self._read(path, name, directory)
-            if entry is None:
-                continue
-            if parent in new:
-                fresh.setdefault(parent, {})[to_name(name)] = entry
-            else:
-                self._set(_keys(path), entry)
-        return fresh
+            if directory is not None:  # or it went away while it was scanned
+                self._tree.set(parent, to_name(name), self._read(path, name, directory))
 
-    def _read(self, path: bytes, name: bytes, directory: SeenDirectory) -> list[Any] | None:
+    def _read(self, path: bytes, name: bytes, directory: SeenDirectory) -> Any:
         """Read one leaf into the index and return its entry, or note why it is left out."""
         directory.left_out.pop(name, None)
         room = self._room(directory.leaves.get(name))
         try:
             read = read_leaf(self._prefix + path, self._bundle, room)
         except (FileNotFoundError, NotADirectoryError):
-            self._drop_leaf(path, name, directory)
-            return None
+            self._keep_leaf(directory, name, None)
+            return MISSING
         except (TooLarge, Unreadable, OSError) as error:
-            self._drop_leaf(path, name, directory)
+            self._keep_leaf(directory, name, None)
             directory.left_out[name] = self._reason(error)
-            return None
+            return MISSING
         self._keep_leaf(directory, name, _seen(read.stat))
         return encode_entry(read.leaf)
 
@@ -202,57 +187,43 @@ class Capture:
             return f"it is larger than max_file_size, {self._limits.max_file_size} bytes"
         return f"the budget of {self._limits.budget} bytes has no room for it"
 
-    def _drop_leaf(self, path: bytes, name: bytes, directory: SeenDirectory) -> None:
-        self._keep_leaf(directory, name, None)
-        keys = _keys(path)
-        if self._tree.find(keys) is not MISSING:
-            self._tree = self._tree.delete(keys)
-
-    def _add_new(self, new: dict[bytes, SeenDirectory], fresh: dict[bytes, dict[str, Any]]) -> None:
-        """Build new directories from the bottom up and hang the topmost ones into the tree."""
-        built: dict[bytes, dict[str, Any]] = {}
-        for path in sorted(new, key=lambda p: p.count(b"/") if p else -1, reverse=True):
-            entries = fresh.pop(path, {})
-            entries.update(built.pop(path, {}))
-            entries[SELF] = self._attributes(path, new[path])
-            node = nodes.build_map(entries)
-            parent, _, name = path.rpartition(b"/")
-            if not path:
-                self._tree = self._tree.with_root(node)
-            elif parent in new:
-                built.setdefault(parent, {})[to_name(name)] = self._settled(node)
-            else:
-                self._set(_keys(path), node)
-
-    def _settled(self, node: Any) -> Any:
-        """Return a node as a reference if it is large, so that it is encoded only once."""
-        if len(codec.encode(node)) <= EMBED_LIMIT:
-            return node
-        return codec.decode(settle(node, self._put))
-
     def _attributes(self, path: bytes, directory: SeenDirectory) -> list[Any]:
         xattrs = read_xattrs(self._prefix + path)
         return encode_entry(Directory(stat.S_IMODE(directory.mode), directory.mtime, xattrs))
 
+    def _note_left_out(self, changes: Changes) -> None:
+        """Bring up to date what is left out, where there may be something new."""
+        looked_in: set[bytes] | None = changes.looked_in
+        if looked_in is None:
+            looked_in = {path for path, seen in self._directories.items() if seen.left_out}
+            looked_in |= self._left_out.keys()
+        else:
+            above = (path.rpartition(b"/")[0] for path in (*changes.leaves, *changes.gone))
+            looked_in = {*looked_in, *changes.directories, *above}
+            looked_in |= {path for path in self._left_out if path not in self._directories}
+        for path in looked_in:
+            directory = self._directories.get(path)
+            if directory is not None and directory.left_out:
+                self._left_out[path] = _left_out(path, directory)
+            else:
+                self._left_out.pop(path, None)
+
     def _coverage(self) -> Coverage:
-        left_out: list[LeftOut] = []
-        for path, directory in self._directories.items():
-            base = path + b"/" if path else b""
-            left_out += [
-                LeftOut((base + name).decode("utf-8", "backslashreplace"), rule)
-                for name, rule in directory.left_out.items()
-            ]
         return Coverage(
             files=self._files,
             directories=len(self._directories),
             bytes=self._bytes,
-            left_out=sorted(left_out),
+            left_out=sorted(chain.from_iterable(self._left_out.values())),
             root=root_text(self._root),
         )
 
 
-def _keys(path: bytes) -> tuple[str, ...]:
-    return tuple(to_name(part) for part in path.split(b"/")) if path else ()
+def _left_out(path: bytes, directory: SeenDirectory) -> list[LeftOut]:
+    base = path + b"/" if path else b""
+    return [
+        LeftOut((base + name).decode("utf-8", "backslashreplace"), rule)
+        for name, rule in directory.left_out.items()
+    ]
 
 
 def _size(seen: Seen) -> int:

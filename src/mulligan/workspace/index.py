@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from mulligan.model import Digest
+from mulligan.model import Digest, LeftOut
 
-VERSION = 2
+VERSION = 3
 
 GRAIN = 20_000_000
 """Nanoseconds within which a file may change twice without its times showing it."""
@@ -42,7 +42,8 @@ class Index(msgspec.Struct, array_like=True):
 
     ``taken`` is the filesystem's time when the scan began: what changed within the clock's grain
     of it, or after, is read again. ``tree`` is the tree all this belongs to, ``files`` and
-    ``size`` are how many and how large the files in it are.
+    ``size`` are how many and how large the files in it are, ``left_out`` is what is not in it, by
+    directory.
     """
 
     version: int
@@ -53,6 +54,7 @@ class Index(msgspec.Struct, array_like=True):
     directories: dict[bytes, SeenDirectory]
     files: int
     size: int
+    left_out: dict[bytes, list[LeftOut]]
 
     @property
     def fresh_from(self) -> int:

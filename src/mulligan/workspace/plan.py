@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ TreePath = tuple[str, ...]
 """A path in a tree: names as ``entries.to_name`` makes them."""
 
 Entry = File | Link | Directory
+
+_ORDINARY = re.compile(r"[\w-][\w.-]*", re.ASCII)
+"""What almost all names are like; for others it takes more than a look to know them safe."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -67,7 +71,7 @@ def tree_steps(
 ) -> list[Step]:
     """Return the steps from one tree to another, or those within the given paths."""
     if only is None:
-        return list(_steps(document, before, after, ()))
+        return _steps(document, before, after, ())
     steps: dict[tuple[TreePath, bool], Step] = {}
     for path in only:
         for name in path:
@@ -95,32 +99,44 @@ def _at(document: Document, tree: Any, path: TreePath) -> Any:
     return MISSING if tree is MISSING else document.with_root(tree).find(path)
 
 
-def _steps(document: Document, before: Any, after: Any, path: TreePath) -> Iterator[Step]:
+def _steps(document: Document, before: Any, after: Any, path: TreePath) -> list[Step]:
+    steps: list[Step] = []
+    _add_steps(steps, document, before, after, path)
+    return steps
+
+
+def _add_steps(
+    steps: list[Step], document: Document, before: Any, after: Any, path: TreePath
+) -> None:
     old, new = _node(document, before), _node(document, after)
     if nodes.is_map(old) or nodes.is_map(new):
-        yield from _directory_steps(document, old, new, path)
+        _add_directory(steps, document, old, new, path)
     elif old is not MISSING or new is not MISSING:
-        yield Step(path, _entry(document, old), _entry(document, new))
+        steps.append(Step(path, _entry(document, old), _entry(document, new)))
 
 
-def _directory_steps(document: Document, old: Any, new: Any, path: TreePath) -> Iterator[Step]:
-    """Yield the steps of a directory that is there before, after, or both."""
+def _add_directory(
+    steps: list[Step], document: Document, old: Any, new: Any, path: TreePath
+) -> None:
+    """Add the steps of a directory that is there before, after, or both."""
     if not nodes.is_map(old) and old is not MISSING:
-        yield Step(path, _entry(document, old), None)
+        steps.append(Step(path, _entry(document, old), None))
     if not nodes.is_map(new) and new is not MISSING:
-        yield Step(path, None, _entry(document, new))
+        steps.append(Step(path, None, _entry(document, new)))
     left = old if nodes.is_map(old) else {}
     right = new if nodes.is_map(new) else {}
     for name, one, other in differing_entries(document, left, right):
         if name == SELF:
-            yield Step(path, _entry(document, one), _entry(document, other))
+            steps.append(Step(path, _entry(document, one), _entry(document, other)))
         else:
             check_name(name)
-            yield from _steps(document, one, other, (*path, name))
+            _add_steps(steps, document, one, other, (*path, name))
 
 
 def check_name(name: str) -> None:
     """Refuse a name that could lead out of the workspace; only a forged tree has one."""
+    if _ORDINARY.fullmatch(name):
+        return
     try:
         raw = from_name(name)
     except UnicodeEncodeError:
@@ -135,7 +151,14 @@ def _node(document: Document, value: Any) -> Any:
 
 
 def _entry(document: Document, value: Any) -> Entry | None:
-    return None if value is MISSING else decode_entry(document.plain(value))
+    if value is MISSING:
+        return None
+    # Almost all entries are made of plain values, and there may be very many of them.
+    plain = type(value) is list and all(type(field) in _PLAIN for field in value)
+    return decode_entry(value if plain else document.plain(value))
+
+
+_PLAIN = (str, int, bytes)
 
 
 def _same_content(before: Entry, after: Entry) -> bool:

@@ -34,12 +34,15 @@ class Changes(msgspec.Struct):
     that are new or changed, as they are now, without the leaves that are still to be read.
     ``gone`` is what the index has and the workspace has no longer, or has as something else.
     ``linked`` are leaves that have other names too, with their ctime: a watcher is to follow them.
+    ``looked_in`` are the directories in which single paths were looked at; None after a look at
+    everything.
     """
 
     leaves: list[bytes]
     directories: dict[bytes, SeenDirectory]
     gone: list[bytes]
     linked: dict[bytes, int]
+    looked_in: set[bytes] | None = None
 
 
 class Scan:
@@ -64,6 +67,7 @@ class Scan:
         if not self._known:
             return self.everything()
         settled = None
+        self.changes.looked_in = {path.rpartition(b"/")[0] for path in paths | renewed}
         for path in sorted(paths | renewed, key=_parts):
             if settled is not None and path.startswith(settled):
                 continue

@@ -44,6 +44,7 @@ class Workspace:
         self._reach = reach
         self._progress = progress
         self._index: Index | None = None
+        self._captured: Index | None = None
         self._loaded = False
         self._watching = False
         self._watcher: Watcher | None = None
@@ -64,7 +65,8 @@ class Workspace:
     def capture(self, bundle: Bundle) -> Captured:
         """Bring the tree up to date with the files; its objects go into the bundle.
 
-        Call :meth:`reset` when the bundle does not become part of the store after all.
+        What was seen only counts once the bundle is part of the store: call :meth:`accept` then,
+        or :meth:`reset` when it does not become so.
         """
         rules = Rules.read(self.root)
         taken = self._engine.clock.wall_ns()
@@ -75,14 +77,19 @@ class Workspace:
         except BaseException:
             self.reset()
             raise
-        self._index = captured.index
+        self._index, self._captured = None, captured.index
         if self._watcher is not None:
             self._watcher.follow(changes.linked)
         return captured
 
+    def accept(self) -> None:
+        """Go on from the last capture: its objects are in the store now."""
+        if self._captured is not None:
+            self._index, self._captured = self._captured, None
+
     def reset(self) -> None:
         """Forget what was seen: the next capture reads everything anew."""
-        self._index, self._loaded = None, True
+        self._index, self._captured, self._loaded = None, None, True
         self._stop_watcher()
 
     def close(self) -> None:
