@@ -1,0 +1,338 @@
+"""Processes are killed while they capture and restore files; the next open completes the work."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import shutil
+import signal
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan import Session
+from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.store import Store
+from mulligan.testing.faults import kill_at
+from mulligan.workspace.apply import DRAFT
+from tests.pictures import Picture, picture
+
+RESTORE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
+COMMIT_POINTS = [CrashPoint.JOURNAL_BEFORE_COMMIT, CrashPoint.JOURNAL_COMMITTED]
+
+Tell = Callable[[str], None]
+
+
+class Killed:
+    """How a child ended, and the lines that it had told by then."""
+
+    def __init__(self, status: int, told: list[str]) -> None:
+        self.by_sigkill = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        self.finished = os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
+        self.told = told
+
+
+def run_child(body: Callable[[Tell], None], seconds: float | None = None) -> Killed:
+    """Run a function in a process of its own, and kill it after some time if one is given.
+
+    The time begins with the first line that the child tells.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        try:
+            body(lambda line: os.write(writing, line.encode() + b"\n") and None)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(writing)
+    told = _listen(reading, pid, seconds)
+    _, status = os.waitpid(pid, 0)
+    return Killed(status, told)
+
+
+def _listen(reading: int, pid: int, seconds: float | None) -> list[str]:
+    heard = b""
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        heard += pipe.read(1 << 16) or b""
+        if seconds is not None:
+            poll = select.poll()
+            poll.register(pipe, select.POLLHUP)
+            poll.poll(seconds * 1000)  # ends early only if the child does
+            os.kill(pid, signal.SIGKILL)
+        while data := pipe.read(1 << 16):
+            heard += data
+    return heard.decode().splitlines()
+
+
+def drafts(work: Path) -> list[str]:
+    return [path.name for path in work.rglob("*") if path.name.encode().startswith(DRAFT)]
+
+
+def make_first(work: Path, rng: random.Random, files: int) -> None:
+    for place in ("", "src", "src/deep", "docs"):
+        (work / place).mkdir(parents=True, exist_ok=True)
+        for number in range(files):
+            file = work / place / f"{number}.txt"
+            file.write_bytes(rng.randbytes(rng.choice((0, 10, 5000))))
+            os.utime(file, ns=(1, rng.randrange(2 * 10**18)))
+    (work / "src" / "0.txt").chmod(0o755)
+    (work / "link").symlink_to("src/0.txt")
+    (work / "closed").mkdir()
+    (work / "closed" / "file").write_bytes(b"closed")
+    (work / "closed").chmod(0o500)
+    (work / "swap").mkdir()
+    (work / "swap" / "inner").write_bytes(b"a directory")
+
+
+def make_second(work: Path, rng: random.Random, files: int) -> None:
+    """Turn the first tree into another one: changes, additions, deletions, other kinds."""
+    for place in ("", "src", "docs"):
+        for number in range(0, files, 2):
+            (work / place / f"{number}.txt").write_bytes(rng.randbytes(rng.choice((0, 10, 5000))))
+        (work / place / "1.txt").unlink()
+    shutil.rmtree(work / "src" / "deep")
+    (work / "new" / "deep").mkdir(parents=True)
+    for number in range(files):
+        (work / "new" / "deep" / f"{number}.txt").write_bytes(rng.randbytes(100))
+    (work / "link").unlink()
+    (work / "link").symlink_to("new")
+    (work / "closed").chmod(0o700)
+    (work / "closed" / "file").write_bytes(b"changed")
+    (work / "closed" / "more").write_bytes(b"more")
+    (work / "closed").chmod(0o500)
+    shutil.rmtree(work / "swap")
+    (work / "swap").write_bytes(b"a file")
+
+
+def prepare(tmp_path: Path, rng: random.Random, files: int) -> tuple[Path, dict[str, Picture]]:
+    """Make a store with two checkpoints; what is there now is a third tree, in none of them."""
+    work = tmp_path / "work"
+    pictures = {}
+    with mulligan.open(tmp_path / "store") as store:
+        work.mkdir()
+        session = store.session("run", workspace=work)
+        for which, make in (("first", make_first), ("second", make_second)):
+            make(work, rng, files)
+            session.state.set("which", which)
+            session.checkpoint(label=which)
+            pictures[which] = picture(work)
+        (work / "unsaved").write_bytes(b"in no checkpoint")
+        (work / "src" / "0.txt").write_bytes(b"in no checkpoint")
+        session.state.set("which", "present")
+        pictures["present"] = picture(work)
+    return work, pictures
+
+
+def opened(store: Store, work: Path) -> Session:
+    session = store.session("run", workspace=work)
+    assert drafts(work) == []
+    return session
+
+
+def assert_consistent(session: Session, work: Path, pictures: dict[str, Picture]) -> str:
+    """Check that the files are those that the state speaks of, all of them."""
+    which: str = session.state.get("which")
+    assert picture(work) == pictures[which], f"the files are not {which}"
+    return which
+
+
+# --- at every point --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("point", RESTORE_POINTS + COMMIT_POINTS)
+@pytest.mark.parametrize("files", [3, 30], ids=["few files", "many files"])
+def test_killed_at_a_point_of_a_restore(
+    tmp_path: Path, point: CrashPoint, nth: int, files: int
+) -> None:
+    work, pictures = prepare(tmp_path, random.Random(files), files)
+    killed = run_child(lambda _: walk(tmp_path, work, kill_at(point, nth)))
+    assert killed.by_sigkill, f"{point} was not reached {nth} times"
+    with mulligan.open(tmp_path / "store") as store:
+        assert store.verify().problems == ()
+        session = opened(store, work)
+        which = assert_consistent(session, work, pictures)
+        assert which in ("present", "first")
+        if session.recovered is not None:
+            assert session.recovered.problems == ()
+            assert which == ("present" if session.recovered.mode == "undo" else "first")
+        elif which == "present" and nth == 1:
+            session.restore("first")  # it was never begun
+        if which == "present" and session.recovered is not None:
+            session.redo()
+        elif nth == 1:
+            session.undo()
+            assert assert_consistent(session, work, pictures) == "present"
+            session.redo()
+        assert store.verify().problems == ()
+    # The next process has nothing left to do.
+    with mulligan.open(tmp_path / "store") as store:
+        session = opened(store, work)
+        assert session.recovered is None
+        assert_consistent(session, work, pictures)
+
+
+def walk(tmp_path: Path, work: Path, reach: Reach) -> None:
+    with mulligan.open(tmp_path / "store", reach=reach) as store:
+        session = store.session("run", workspace=work)
+        session.restore("first")
+        session.undo()
+        session.redo()
+
+
+@pytest.mark.parametrize("point", RESTORE_POINTS)
+def test_killed_again_while_what_was_begun_is_finished(tmp_path: Path, point: CrashPoint) -> None:
+    work, pictures = prepare(tmp_path, random.Random(5), 5)
+    first = run_child(lambda _: walk(tmp_path, work, kill_at(CrashPoint.RESTORE_RENAMED, 4)))
+    assert first.by_sigkill
+    for _ in range(3):
+        again = run_child(lambda _: open_only(tmp_path, work, kill_at(point)))
+        assert again.by_sigkill or point.name.startswith(("RESTORE_DRAFT", "RESTORE_RENAMED"))
+    with mulligan.open(tmp_path / "store") as store:
+        session = opened(store, work)
+        assert assert_consistent(session, work, pictures) == "first"
+        session.undo()
+        assert assert_consistent(session, work, pictures) == "present"
+        assert store.verify().problems == ()
+
+
+def open_only(tmp_path: Path, work: Path, reach: Reach) -> None:
+    with mulligan.open(tmp_path / "store", reach=reach) as store:
+        store.session("run", workspace=work)
+
+
+@pytest.mark.parametrize("point", RESTORE_POINTS)
+@pytest.mark.parametrize("only", [["src/2.txt", "link"], ["src"], ["swap", "closed"]], ids="+".join)
+def test_killed_while_parts_are_restored(
+    tmp_path: Path, point: CrashPoint, only: list[str]
+) -> None:
+    work, pictures = prepare(tmp_path, random.Random(6), 4)
+
+    def body(_: Tell) -> None:
+        with mulligan.open(tmp_path / "store", reach=kill_at(point)) as store:
+            store.session("run", workspace=work).restore("first", only=only)
+
+    assert run_child(body).by_sigkill
+    with mulligan.open(tmp_path / "store") as store:
+        session = opened(store, work)
+        assert session.recovered is not None
+        assert session.recovered.problems == ()
+        after = picture(work)
+        for path in {*after, *pictures["first"]}:
+            if any(path == p.encode() or path.startswith(p.encode() + b"/") for p in only):
+                assert after.get(path) == pictures["first"].get(path)
+        assert session.state.get("which") == "present"
+        session.undo()
+        assert picture(work) == pictures["present"]
+
+
+def test_work_done_after_the_kill_is_kept_before_the_restore_is_finished(tmp_path: Path) -> None:
+    work, pictures = prepare(tmp_path, random.Random(7), 4)
+    point = kill_at(CrashPoint.RESTORE_RENAMED, 3)
+    assert run_child(lambda _: walk(tmp_path, work, point)).by_sigkill
+    (work / "src" / "2.txt").write_bytes(b"edited by a person, who knew of nothing")
+    (work / "src" / "added.txt").write_bytes(b"added by a person")
+    with mulligan.open(tmp_path / "store") as store:
+        session = opened(store, work)
+        assert session.recovered is not None
+        assert assert_consistent(session, work, pictures) == "first"
+        safety = session.recovered.safety
+        assert session.read_file(safety, "src/added.txt") == b"added by a person"
+        assert session.read_file(safety, "src/2.txt").startswith(b"edited by a person")
+        session.undo()
+        assert assert_consistent(session, work, pictures) == "present"
+
+
+def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
+    work, _ = prepare(tmp_path, random.Random(8), 3)
+    assert run_child(lambda _: walk(tmp_path, work, kill_at(CrashPoint.RESTORE_WRITTEN))).by_sigkill
+    with mulligan.open(tmp_path / "store") as store:
+        assert opened(store, work).recovered is not None
+        assert opened(store, work).recovered is None
+
+
+# --- at any moment ---------------------------------------------------------------------------
+
+
+def test_killed_at_any_moment_of_restores(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    work, pictures = prepare(tmp_path, rng, 30)
+    finished = 0
+    for _ in range(12):
+        killed = run_child(
+            lambda tell: restore_for_ever(tmp_path, work, tell), seconds=rng.uniform(0, 0.12)
+        )
+        assert killed.by_sigkill
+        with mulligan.open(tmp_path / "store") as store:
+            session = opened(store, work)
+            finished += session.recovered is not None
+            assert_consistent(session, work, pictures)
+            for _ in range(2):
+                session.undo()
+                assert_consistent(session, work, pictures)
+            assert store.verify(full=False).problems == ()
+    print(f"{finished} of 12 restores were finished by the next open")
+    with mulligan.open(tmp_path / "store") as store:
+        assert store.verify().problems == ()
+
+
+def restore_for_ever(tmp_path: Path, work: Path, tell: Tell) -> None:
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        session.restore("first")
+        session.restore("second")
+        tell("ready")
+        while True:
+            session.restore("first")
+            session.undo()
+            session.redo()
+            session.restore("second")
+
+
+def test_killed_at_any_moment_of_captures(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    work = tmp_path / "work"
+    work.mkdir()
+    for round_ in range(8):
+        killed = run_child(
+            lambda tell, round_=round_: capture_for_ever(tmp_path, work, tell, round_),
+            seconds=rng.uniform(0, 0.15),
+        )
+        assert killed.by_sigkill
+        with mulligan.open(tmp_path / "store") as store:
+            session = opened(store, work)
+            assert store.verify().problems == ()
+            for label in killed.told:
+                assert session.read_file(label, "src/number") == label.encode() * 20
+                assert len(session.read_file(label, "large")) == 1_500_000
+            now = picture(work)
+            assert session.diff(session.checkpoint()).files == ()
+            session.restore(killed.told[-1])
+            assert (work / "src" / "number").read_bytes() == killed.told[-1].encode() * 20
+            session.undo()
+            assert picture(work) == now
+
+
+def capture_for_ever(tmp_path: Path, work: Path, tell: Tell, round_: int) -> None:
+    with mulligan.open(tmp_path / "store", reach=pass_by) as store:
+        session = store.session("run", workspace=work)
+        rng = random.Random(round_)
+        (work / "src").mkdir(exist_ok=True)
+        for number in range(10**6):
+            label = f"round {round_} number {number}"
+            (work / "src" / "number").write_text(label * 20)
+            (work / "large").write_bytes(rng.randbytes(1_500_000))
+            session.checkpoint(label=label)
+            session.close()  # the saved index is at stake, too
+            tell(label)

@@ -1,0 +1,274 @@
+"""Full disks and failing writes while files are captured and restored: nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan import Session
+from mulligan.errors import DiskFull, MulliganError
+from mulligan.faults import CrashPoint
+from mulligan.testing.faults import fail_at
+from mulligan.workspace import apply
+from tests.pictures import picture
+
+RESTORE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
+WRITE_POINTS = [point for point in CrashPoint if point.name.startswith(("PACK_FRAME", "JOURNAL_"))]
+
+
+def mount(*arguments: str) -> None:
+    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"mounting is not permitted here: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with room for three megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount("-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place))
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def enlarge(disk: Path) -> None:
+    mount("-o", "remount,size=40m", str(disk))
+
+
+def fill(work: Path, rng: random.Random) -> None:
+    """Make three files of 400 KB, two of which a restore will have to bring back."""
+    work.mkdir()
+    for name in ("one", "two", "kept"):
+        (work / name).write_bytes(rng.randbytes(400_000))
+    (work / "small").write_bytes(b"small")
+
+
+def drafts(work: Path) -> list[str]:
+    return [path.name for path in work.rglob("*") if path.name.encode().startswith(apply.DRAFT)]
+
+
+# --- no space for the files ------------------------------------------------------------------
+
+
+def test_a_full_disk_during_a_restore_leaves_every_file_whole(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    work, rng = small_disk / "work", random.Random(1)
+    fill(work, rng)
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        session.state.set("a", 1)
+        then, made = picture(work), session.checkpoint()
+        (work / "one").unlink()
+        (work / "two").write_bytes(b"written since")
+        (work / "small").write_bytes(b"changed since")
+        (work / "filler").write_bytes(rng.randbytes(2_300_000))
+        session.state.set("a", 2)
+        now = picture(work)
+        with pytest.raises(DiskFull, match="no space left to write") as full:
+            session.restore(made)
+        assert "Free some space" in full.value.hint
+        assert drafts(work) == []
+        half = picture(work)
+        for path in {*half, *now} - {b""}:
+            assert half.get(path) in (now.get(path), then.get(path)), f"{path!r} is torn"
+        assert half[b"filler"] == now[b"filler"], "deletions come last"
+        assert session.state.get("a") == 2
+        enlarge(small_disk)
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        assert session.recovered is not None
+        assert session.recovered.problems == ()
+        assert (picture(work), session.state.get("a")) == (then, 1)
+        session.undo()
+        assert (picture(work), session.state.get("a")) == (now, 2)
+        assert store.verify().ok
+
+
+def test_a_restore_is_tried_again_when_there_is_space(tmp_path: Path, small_disk: Path) -> None:
+    work, rng = small_disk / "work", random.Random(2)
+    fill(work, rng)
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        then, made = picture(work), session.checkpoint()
+        (work / "one").unlink()
+        (work / "filler").write_bytes(rng.randbytes(2_150_000))
+        now = picture(work)
+        for _ in range(2):
+            with pytest.raises(DiskFull):
+                session.restore(made)
+        enlarge(small_disk)
+        session.restore(made)
+        assert picture(work) == then
+        session.undo()  # the last call
+        session.undo()  # what the first one had left to be done
+        assert picture(work) == now
+
+
+def test_no_space_to_keep_the_present_means_that_nothing_is_touched(small_disk: Path) -> None:
+    work, rng = small_disk / "work", random.Random(3)
+    work.mkdir()
+    with mulligan.open(small_disk / "store") as store:
+        session = store.session("run", workspace=work)
+        (work / "file").write_bytes(b"one")
+        then, made = picture(work), session.checkpoint()
+        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+        (work / "file").write_bytes(b"two")
+        (work / "filler").write_bytes(rng.randbytes(free * 2 // 3))
+        now = picture(work)
+        with pytest.raises(DiskFull):
+            session.restore(made)
+        with pytest.raises(DiskFull):
+            session.checkpoint()
+        assert picture(work) == now
+        enlarge(small_disk)
+        assert session.restore(made).problems == ()
+        assert picture(work) == then
+        session.undo()
+        assert picture(work) == now
+        assert store.verify().ok
+
+
+def test_no_space_for_a_fork_is_said(tmp_path: Path, small_disk: Path) -> None:
+    work, rng = tmp_path / "work", random.Random(4)
+    fill(work, rng)
+    (work / "more").write_bytes(rng.randbytes(2_500_000))
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        made = session.checkpoint()
+        for attempt in (session.fork, session.copy_files):
+            with pytest.raises(DiskFull, match="no space left"):
+                attempt(made, **_to(attempt.__name__, small_disk))
+        assert [s.name for s in store.sessions()] == ["run"]
+
+
+def _to(name: str, disk: Path) -> dict[str, Path]:
+    return {"workspace": disk / name} if name == "fork" else {"to": disk / name}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("call", ["write", "fsync", "replace", "mkdir", "symlink"])
+def test_whatever_finds_the_disk_full_it_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    work = tmp_path / "work"
+    (work / "directory").mkdir(parents=True)
+    (work / "directory" / "file").write_bytes(b"content")
+    (work / "link").symlink_to("directory")
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        then, made = picture(work), session.checkpoint()
+        (work / "directory" / "file").unlink()
+        (work / "directory").rmdir()
+        (work / "link").unlink()
+        real = getattr(os, call)
+
+        def full(*arguments: object, **options: object) -> object:
+            inside = "dir_fd" in options or "src_dir_fd" in options or call in ("write", "fsync")
+            if inside:
+                raise OSError(code, os.strerror(code))
+            return real(*arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(apply.os, call, full)
+            with pytest.raises(DiskFull):
+                session.restore(made)
+        assert drafts(work) == []
+        assert session.recover() is not None
+        assert picture(work) == then
+
+
+# --- writes of the store that fail -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", WRITE_POINTS)
+def test_a_failed_checkpoint_of_files_does_not_spoil_the_next(
+    tmp_path: Path, point: CrashPoint
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "file").write_bytes(b"one")
+    armed = False
+    hook = fail_at(point, OSError(errno.EIO, "broken"))
+
+    def reach(reached: CrashPoint) -> None:
+        if armed:
+            hook(reached)
+
+    with mulligan.open(tmp_path / "store", reach=reach) as store:
+        session = store.session("run", workspace=work)
+        session.checkpoint()
+        (work / "file").write_bytes(b"two " * 1000)
+        (work / "new").mkdir()
+        then = picture(work)
+        armed = True
+        with pytest.raises((OSError, MulliganError)):
+            session.checkpoint()
+        armed = False
+        made = session.checkpoint()
+        assert store.verify().problems == ()
+        (work / "file").unlink()
+        assert session.restore(made).problems == ()
+        assert picture(work) == then
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("point", WRITE_POINTS + RESTORE_POINTS)
+def test_a_restore_whose_writes_fail_is_done_or_can_be_completed(
+    tmp_path: Path, point: CrashPoint, nth: int
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for number in range(3):
+        (work / str(number)).write_bytes(b"%d" % number * 3000)
+    armed = False
+    hook = fail_at(point, RuntimeError("broken"), nth)
+
+    def reach(reached: CrashPoint) -> None:
+        if armed:
+            hook(reached)
+
+    with mulligan.open(tmp_path / "store", reach=reach) as store:
+        session = store.session("run", workspace=work)
+        session.state.set("a", 1)
+        then, made = picture(work), session.checkpoint()
+        for number in range(3):
+            (work / str(number)).write_bytes(b"changed %d" % number)
+        (work / "new").mkdir()
+        (work / "new" / "file").write_bytes(b"new")
+        session.state.set("a", 2)
+        now = picture(work)
+        armed = True
+        try:
+            session.restore(made)
+        except (RuntimeError, MulliganError):
+            pass
+        else:
+            assert nth == 2, f"{point} was not reached"
+        armed = False
+        again = store.session("run", workspace=work)
+        assert again.state.get("a") in (1, 2)
+        if again.state.get("a") == 2:
+            assert picture(work) == now, "it was never begun"
+            again.restore(made)
+        assert (picture(work), again.state.get("a")) == (then, 1)
+        again.undo()
+        assert (picture(work), again.state.get("a")) == (now, 2)
+        assert store.verify().problems == ()
+        assert_usable(again, work)
+
+
+def assert_usable(session: Session, work: Path) -> None:
+    (work / "0").write_bytes(b"more work")
+    made = session.checkpoint()
+    assert session.read_file(made, "0") == b"more work"

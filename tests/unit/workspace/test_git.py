@@ -1,0 +1,262 @@
+"""A workspace with git in it: HEAD, refs, index and files come back together, objects stay."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan import Session
+from mulligan.store import Store
+from mulligan.workspace.entries import Directory, File
+from mulligan.workspace.plan import Step
+from mulligan.workspace.spare import spare
+from tests.pictures import picture
+
+
+@pytest.fixture(autouse=True)
+def quiet_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let no configuration of this machine change what git does."""
+    (tmp_path / "gitconfig").write_text(
+        "[user]\nname = A\nemail = a@example.org\n[init]\ndefaultBranch = main\n"
+        '[protocol "file"]\nallow = always\n[gc]\nauto = 0\n[advice]\ndetachedHead = false\n'
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def git(place: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", place, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"git {' '.join(arguments)}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def commit(place: Path, name: str, text: str) -> str:
+    (place / name).write_text(text)
+    git(place, "add", name)
+    git(place, "commit", "-q", "-m", f"{name}: {text}")
+    return git(place, "rev-parse", "HEAD")
+
+
+def assert_clean(place: Path) -> None:
+    assert git(place, "status", "--porcelain") == ""
+    assert git(place, "fsck", "--strict", "--no-dangling") == ""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with mulligan.open(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A repository with two branches, a tag, a submodule and a worktree, all inside."""
+    upstream = tmp_path / "upstream"
+    upstream.mkdir()
+    git(upstream, "init", "-q")
+    commit(upstream, "lib.c", "int one;")
+    made = tmp_path / "work"
+    made.mkdir()
+    git(made, "init", "-q")
+    commit(made, "README", "first")
+    git(made, "submodule", "--quiet", "add", str(upstream), "vendor/lib")
+    git(made, "commit", "-q", "-m", "submodule")
+    git(made, "branch", "feature")
+    git(made, "tag", "-a", "v1", "-m", "one")
+    git(made, "worktree", "add", "-q", "trees/feature", "feature")
+    (made / ".git" / "info" / "exclude").write_text("trees/\n*.o\n")
+    (made / "ignored.o").write_bytes(b"\x7fELF")
+    return made
+
+
+@pytest.fixture
+def session(store: Store, work: Path) -> Session:
+    return store.session("run", workspace=work)
+
+
+PLACES = (".", "vendor/lib", "trees/feature")
+
+
+def refs(work: Path) -> dict[str, tuple[str, str, str]]:
+    """Return HEAD, all refs and the index of each repository."""
+    return {
+        place: (
+            git(work / place, "rev-parse", "HEAD"),
+            git(work / place, "for-each-ref"),
+            git(work / place, "ls-files", "--stage"),
+        )
+        for place in PLACES
+    }
+
+
+def work_on(work: Path) -> dict[str, str]:
+    """Commit in every repository, and return the new heads."""
+    commit(work / "vendor/lib", "lib.c", "int two;")
+    commit(work / "trees/feature", "feature", "new")
+    git(work, "add", "vendor/lib")
+    commit(work, "README", "second")
+    git(work, "checkout", "-q", "-b", "other")
+    commit(work, "other", "more")
+    git(work, "tag", "-d", "v1")
+    git(work, "stash", "list")
+    return {place: git(work / place, "rev-parse", "HEAD") for place in PLACES}
+
+
+def test_a_repository_with_submodule_and_worktree_comes_back_clean(
+    session: Session, work: Path
+) -> None:
+    for place in PLACES:
+        assert_clean(work / place)
+    then, before = refs(work), picture(work)
+    made = session.checkpoint()
+    heads = work_on(work)
+    done = session.restore(made)
+    assert done.problems == ()
+    assert refs(work) == then
+    for place in PLACES:
+        assert_clean(work / place)
+    # Nothing is missing, and only objects are there that were not.
+    after = picture(work)
+    assert {path for path in before if path not in after} == set()
+    extra = {path for path in after if path not in before}
+    assert extra
+    assert all(b"/objects/" in path for path in extra)
+    for place, head in heads.items():
+        assert git(work / place, "cat-file", "-t", head) == "commit"
+
+
+def test_commits_made_after_the_checkpoint_are_reached_by_undo(
+    session: Session, work: Path
+) -> None:
+    made = session.checkpoint()
+    heads = work_on(work)
+    (work / "README").write_text("not committed yet")
+    git(work, "add", "README")
+    (work / "README").write_text("nor staged")
+    later, status = refs(work), git(work, "status", "--porcelain")
+    session.restore(made)
+    assert session.undo().problems == ()
+    assert refs(work) == later
+    assert git(work, "status", "--porcelain") == status
+    assert {place: git(work / place, "rev-parse", "HEAD") for place in PLACES} == heads
+    for place in PLACES:
+        assert git(work / place, "fsck", "--strict", "--no-dangling") == ""
+    assert session.redo().problems == ()
+    for place in PLACES:
+        assert_clean(work / place)
+
+
+def test_what_was_staged_and_changed_is_so_again(session: Session, work: Path) -> None:
+    (work / "README").write_text("staged")
+    git(work, "add", "README")
+    (work / "README").write_text("changed after")
+    (work / "untracked").write_text("untracked")
+    then, status = refs(work), git(work, "status", "--porcelain")
+    made = session.checkpoint()
+    git(work, "commit", "-q", "-a", "-m", "all")
+    git(work, "clean", "-q", "-f", "-d", "-x")
+    assert session.restore(made).problems == ()
+    assert (refs(work), git(work, "status", "--porcelain")) == (then, status)
+    assert (work / "ignored.o").exists()
+    assert git(work, "diff", "--cached", "--stat") != ""
+
+
+def test_a_repository_that_was_packed_since_comes_back(session: Session, work: Path) -> None:
+    then, made = refs(work), session.checkpoint()
+    heads = work_on(work)
+    git(work, "repack", "-a", "-d", "-q")
+    git(work, "pack-refs", "--all")
+    git(work, "commit-graph", "write", "--reachable")
+    later = refs(work)
+    assert session.restore(made).problems == ()
+    assert refs(work) == then
+    for place in PLACES:
+        assert_clean(work / place)
+    assert git(work, "cat-file", "-t", heads["."]) == "commit"
+    assert session.undo().problems == ()
+    assert refs(work) == later
+    assert git(work, "fsck", "--strict", "--no-dangling") == ""
+
+
+def test_a_repository_made_after_the_checkpoint_keeps_only_its_objects(
+    session: Session, work: Path
+) -> None:
+    made = session.checkpoint()
+    nested = work / "nested"
+    nested.mkdir()
+    git(nested, "init", "-q")
+    head = commit(nested, "file", "text")
+    now = picture(work)
+    assert session.restore(made).problems == ()
+    left = {path for path in picture(work) if path.startswith(b"nested")}
+    assert not (nested / "file").exists()
+    assert not (nested / ".git" / "HEAD").exists()
+    assert f"nested/.git/objects/{head[:2]}/{head[2:]}".encode() in left
+    assert session.undo().problems == ()
+    assert picture(work) == now
+    assert_clean(nested)
+
+
+def test_a_deleted_repository_comes_back_whole(session: Session, work: Path) -> None:
+    then, made = picture(work), session.checkpoint()
+    subprocess.run(["rm", "-rf", work / ".git", work / "vendor"], check=True)
+    assert session.restore(made).problems == ()
+    assert picture(work) == then
+    for place in PLACES:
+        assert_clean(work / place)
+
+
+def test_a_fork_is_a_repository_of_its_own(session: Session, work: Path, tmp_path: Path) -> None:
+    made = session.checkpoint()
+    session.fork(made, workspace=tmp_path / "fork")
+    fork = tmp_path / "fork"
+    git(fork, "worktree", "repair", "trees/feature")
+    assert_clean(fork)
+    before = git(work, "rev-parse", "HEAD")
+    commit(fork, "README", "in the fork")
+    assert git(work, "rev-parse", "HEAD") == before
+
+
+FILE, DIRECTORY = File(0o444, 0, 0, ()), Directory(0o755, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "stays"),
+    [
+        (".git/objects/ab/cdef", True),
+        (".git/objects/pack/pack-1.pack", True),
+        (".git/objects/info/commit-graph", True),
+        ("deep/inside/.git/objects/ab/cdef", True),
+        (".git/modules/vendor/lib/objects/ab/cdef", True),
+        (".git/modules/objects/objects/ab/cdef", True),
+        ("bare.git/objects/ab/cdef", True),
+        (".git/refs/heads/main", False),
+        (".git/HEAD", False),
+        (".git/logs/objects/ab", False),
+        (".git/modules/objects/refs/heads/main", False),
+        ("objects/ab/cdef", False),
+        ("src/git/objects/ab/cdef", False),
+    ],
+)
+def test_which_files_are_objects_of_git(path: str, stays: bool) -> None:
+    parts = tuple(path.split("/"))
+    steps = [Step(parts[:n], DIRECTORY, None) for n in range(1, len(parts))]
+    steps.append(Step(parts, FILE, None))
+    todo, alone = spare(steps, ())
+    assert [step.path for step in (alone if stays else todo)] == [step.path for step in steps]
+    assert not (todo if stays else alone)
+
+
+def test_objects_of_git_are_made_and_changed_like_other_files() -> None:
+    path = (".git", "objects", "ab", "cdef")
+    steps = [Step(path, None, FILE), Step(path, FILE, File(0o644, 1, 0, ()))]
+    assert spare(steps, ()) == (steps, [])

@@ -1,0 +1,239 @@
+"""Plans: what a restore would do is what it does; other sessions' later changes are shown."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan import Session
+from mulligan.model import FileChange, Plan
+from mulligan.store import Store
+from mulligan.testing.clock import FakeClock
+from tests.pictures import Picture, picture
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(tick=1.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
+    with mulligan.open(tmp_path / "store", clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    made = tmp_path / "work"
+    (made / "src").mkdir(parents=True)
+    (made / "src" / "app.py").write_text("print('one')\n")
+    (made / "notes.txt").write_text("notes\n")
+    (made / "tool").write_text("#!/bin/sh\n")
+    return made
+
+
+@pytest.fixture
+def session(store: Store, work: Path) -> Session:
+    return store.session("run", workspace=work)
+
+
+def by_path(plan: Plan) -> dict[str, FileChange]:
+    return {change.path: change for change in plan.files}
+
+
+def test_a_plan_names_every_kind_of_change(session: Session, work: Path) -> None:
+    made = session.checkpoint()
+    (work / "src" / "app.py").write_text("print('changed')\n")
+    (work / "notes.txt").rename(work / "src" / "moved.txt")
+    (work / "tool").chmod(0o755)
+    (work / "new").mkdir()
+    (work / "new" / "file").write_text("new")
+    (work / "dangling").symlink_to("nowhere")
+    plan = session.plan(made)
+    assert plan
+    assert plan.point.checkpoint == made.id
+    shown = by_path(plan)
+    assert {path: (change.change, change.kind) for path, change in shown.items()} == {
+        "src/app.py": ("changed", "file"),
+        "notes.txt": ("renamed", "file"),
+        "tool": ("attributes", "file"),
+        "new": ("removed", "directory"),
+        "new/file": ("removed", "file"),
+        "dangling": ("removed", "symlink"),
+    }
+    assert shown["notes.txt"].old_path == "src/moved.txt"
+    assert (shown["tool"].old_mode, shown["tool"].mode) == (0o755, 0o644)
+    assert (shown["src/app.py"].old_size, shown["src/app.py"].size) == (17, 13)
+
+
+def test_a_plan_changes_nothing(session: Session, work: Path) -> None:
+    made = session.checkpoint()
+    (work / "src" / "app.py").write_text("changed")
+    (work / "new").write_text("new")
+    before, head, marks = picture(work), session.head, session.checkpoints()
+    stats = {path: os.lstat(path).st_ctime_ns for path in work.rglob("*")}
+    for _ in range(3):
+        assert len(session.plan(made).files) == 2
+    assert (picture(work), session.head, session.checkpoints()) == (before, head, marks)
+    assert {path: os.lstat(path).st_ctime_ns for path in work.rglob("*")} == stats
+
+
+def test_there_is_nothing_to_plan_where_nothing_differs(session: Session, work: Path) -> None:
+    made = session.checkpoint()
+    plan = session.plan(made)
+    assert not plan
+    assert plan.conflicts == ()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_plan_says_is_what_a_restore_does(session: Session, work: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    (work / ".mulliganignore").write_text("*.log\n")
+    for _ in range(12):
+        mutate(work, rng)
+    made = session.checkpoint()
+    for _ in range(8):
+        mutate(work, rng)
+    before = picture(work)
+    plan = session.plan(made)
+    done = session.restore(made)
+    assert done.problems == ()
+    assert paths(plan) == differing(before, picture(work))
+
+
+def mutate(work: Path, rng: random.Random) -> None:
+    place = work / rng.choice(("a", "b", "c")) / rng.choice(("a", "b", "c"))
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / f"{rng.randrange(4)}{rng.choice(('.txt', '.txt', '.log'))}"
+    roll = rng.random()
+    if roll < 0.6:
+        file.write_bytes(rng.randbytes(8))
+    elif roll < 0.75 and file.exists():
+        file.chmod(rng.choice((0o600, 0o700)))
+    elif roll < 0.9:
+        file.unlink(missing_ok=True)
+    elif not any(place.rglob("*.log")):
+        shutil.rmtree(place)
+
+
+def paths(plan: Plan) -> set[bytes]:
+    """Return what a plan touches; of a rename both ends."""
+    found = {os.fsencode(change.path) for change in plan.files}
+    return found | {os.fsencode(c.old_path) for c in plan.files if c.old_path is not None}
+
+
+def differing(before: Picture, after: Picture) -> set[bytes]:
+    """Return the paths that differ, apart from the times of directories."""
+    found = set()
+    for path in {*before, *after}:
+        one, other = before.get(path), after.get(path)
+        if one and other and one.kind == other.kind == "directory":
+            one, other = one._replace(mtime=0), other._replace(mtime=0)
+        if one != other:
+            found.add(path)
+    return found
+
+
+def test_a_plan_of_parts_names_only_them(session: Session, work: Path) -> None:
+    session.state.set("memory", 1)
+    made = session.checkpoint()
+    (work / "src" / "app.py").write_text("changed")
+    (work / "notes.txt").write_text("changed")
+    assert set(by_path(session.plan(made, only=["src"]))) == {"src/app.py"}
+    assert set(by_path(session.plan(made, only=["notes.txt"]))) == {"notes.txt"}
+    assert set(by_path(session.plan(made, only=["workspace"]))) == {"src/app.py", "notes.txt"}
+    assert not session.plan(made, only=["memory"])
+
+
+# --- two sessions on one directory -----------------------------------------------------------
+
+
+def test_other_sessions_later_changes_are_shown(store: Store, session: Session, work: Path) -> None:
+    made = session.checkpoint()
+    other = store.session("other", workspace=work)
+    first = other.checkpoint()
+    (work / "src" / "app.py").write_text("by the other")
+    (work / "src" / "more.py").write_text("by the other")
+    second = other.checkpoint()
+    [conflict] = session.plan(made).conflicts
+    assert "session 'other' changed 2 paths" in conflict
+    assert second.id[:12] in conflict
+    assert first.id[:12] not in conflict, "it changed nothing"
+    assert f"{second.time:%Y-%m-%d %H:%M:%S} UTC" in conflict
+
+
+def test_each_later_checkpoint_is_a_line_oldest_first(
+    store: Store, session: Session, work: Path
+) -> None:
+    made = session.checkpoint()
+    other = store.session("other", workspace=work)
+    for number in range(3):
+        for name in range(number + 1):
+            (work / f"file-{name}").write_text(f"{number} {name}")
+        other.checkpoint()
+    found = [re.search(r"changed (\d paths?) ", line) for line in session.plan(made).conflicts]
+    assert [match and match[1] for match in found] == ["1 path", "2 paths", "3 paths"]
+
+
+def test_what_the_other_did_before_the_point_is_no_conflict(
+    store: Store, session: Session, work: Path
+) -> None:
+    other = store.session("other", workspace=work)
+    (work / "notes.txt").write_text("by the other")
+    other.checkpoint()
+    made = session.checkpoint()
+    (work / "notes.txt").write_text("changed")
+    assert session.plan(made).conflicts == ()
+
+
+def test_sessions_of_other_directories_and_without_files_are_no_conflict(
+    store: Store, session: Session, work: Path, tmp_path: Path
+) -> None:
+    made = session.checkpoint()
+    (tmp_path / "else").mkdir()
+    elsewhere = store.session("elsewhere", workspace=tmp_path / "else")
+    (tmp_path / "else" / "file").write_text("1")
+    elsewhere.checkpoint()
+    plain = store.session("plain")
+    plain.state.set("a", 1)
+    plain.checkpoint()
+    fork = session.fork(made, workspace=tmp_path / "fork")
+    (tmp_path / "fork" / "file").write_text("1")
+    fork.checkpoint()
+    (work / "notes.txt").write_text("changed by ourselves")
+    session.checkpoint()
+    assert session.plan(made).conflicts == ()
+
+
+def test_a_fork_that_works_in_the_same_directory_is_a_conflict(
+    store: Store, session: Session, work: Path, clock: FakeClock
+) -> None:
+    (work / "notes.txt").write_text("two")
+    made = session.checkpoint()
+    session.fork(made, name="fork")
+    clock.advance(timedelta(hours=1).total_seconds())
+    fork = store.session("fork", workspace=work)
+    (work / "notes.txt").write_text("by the fork")
+    fork.checkpoint()
+    [conflict] = session.plan(made).conflicts
+    assert "session 'fork' changed 1 path" in conflict
+
+
+def test_restoring_another_sessions_point_shows_what_it_did_since(
+    store: Store, session: Session, work: Path
+) -> None:
+    other = store.session("other", workspace=work)
+    made = other.checkpoint()
+    (work / "notes.txt").write_text("by the other")
+    other.checkpoint()
+    [conflict] = session.plan(made).conflicts
+    assert "session 'other' changed 1 path" in conflict
