@@ -9,9 +9,12 @@
     race.py        how: in turns, each beside the floor of its own race
     history.py     a long past: the changes of a session of many events
     archives.py    who keeps it, and what a fresh process measures when it reopens it
+    trees.py       files to capture: generated trees, and the steps of an agent in them
+    keepers.py     who captures them: Mulligan, shadow git, restic, borg, and tar as the limit
     append.py      one durable act: an event, a checkpoint, a step
     steps.py       a session of 2,000 steps: does step 2,000 cost what step 2 did, and what is kept
     reopen.py      a store with 100,000 events: open it, look anywhere in it, fork it
+    workspace.py   files: the first capture, steps, restores, rollbacks, size and memory
     startup.py     the command line, from nothing to its help
 
 Each topic is ``python -m benchmarks.NAME [--quick] [--check] [--json FILE]``, and
