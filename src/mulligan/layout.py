@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import threading
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -88,11 +87,13 @@ def parse_format(data: bytes, directory: Path) -> Format:
 def read_config(directory: Path, shape: type[T]) -> T:
     """Return the table ``workspace`` of the store's ``config.toml``; it may be silent."""
     file = directory / CONFIG
+    if not file.exists():
+        return shape()
+    import tomllib
+
     try:
         table = tomllib.loads(file.read_text()).get("workspace", {})
         return msgspec.convert(table, shape)
-    except FileNotFoundError:
-        return shape()
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise InvalidConfig(f"{file} cannot be used: {error}.") from error
 

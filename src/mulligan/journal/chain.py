@@ -16,7 +16,7 @@ from mulligan.model import DIGEST_SIZE, Draft, Event
 GENESIS = bytes(DIGEST_SIZE)
 """What stands for the previous event's hash at the first event of a session."""
 
-_COMPRESS_FROM = 256
+_COMPRESS_FROM = 1024
 _PLAIN, _ZSTD = b"\x00", b"\x01"
 _SIZE = struct.Struct("<I")
 _SEQ = struct.Struct(">Q")

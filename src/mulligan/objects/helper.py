@@ -1,11 +1,16 @@
-"""One more thread: compression and decompression leave the interpreter free meanwhile."""
+"""One more thread: compression and decompression leave the interpreter free meanwhile.
+
+``concurrent.futures`` is slow to import, and most who open a store never need it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,8 +27,18 @@ class Helper:
         """Have a job done, one after the other."""
         with self._lock:
             if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor
+
                 self._pool = ThreadPoolExecutor(1, "mulligan-helper")
             return self._pool.submit(job, *args, **kwargs)
+
+    def done(self, result: T) -> Future[T]:
+        """Return what ``do`` would have given for a job that the caller has done already."""
+        from concurrent.futures import Future
+
+        future: Future[T] = Future()
+        future.set_result(result)
+        return future
 
     def close(self) -> None:
         """Wait for what is being done and end the thread; a later job makes another."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mulligan import codec
 from mulligan.errors import (
@@ -20,7 +19,7 @@ from mulligan.errors import (
     UnstorableValue,
 )
 from mulligan.faults import CrashPoint, Reach, pass_by
-from mulligan.model import Digest, Location
+from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects.frames import ENTRY_SIZE, DamagedFrame, encode_frame, pack_name
 from mulligan.objects.helper import Helper
 from mulligan.objects.protocol import MAX_OBJECT, CommittedLength, Flushed, Locate, LocateAll
@@ -28,11 +27,22 @@ from mulligan.objects.reader import PackReader, open_pack
 from mulligan.objects.scan import Scanned, scan_pack
 from mulligan.objects.writer import OwnPack, PackWriter, list_packs
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 FRAME_TARGET = 1 << 20
 """Small objects share a frame up to this many bytes; a larger object stands alone."""
 
+VALUE_TARGET = 64 << 10
+"""The same where there are values, which are read one here and one there: files are read whole."""
+
 MAX_SEALED = 3
 """How many full frames may wait for their compression; more would only use memory."""
+
+WORTH_HELP = FRAME_TARGET // 4
+"""A frame of fewer bytes is compressed sooner than handed to another core."""
+
+_MAX_WAITING = MAX_SEALED * FRAME_TARGET
 
 PACK_LIMIT = 512 << 20
 """A pack that has reached this many bytes is not appended to any more."""
@@ -206,6 +216,7 @@ class PackBundle:
         self._handles = handles
         self._pending: dict[Digest, tuple[int, bytes]] = {}
         self._pending_size = 0
+        self._target = FRAME_TARGET
         self._unchecked: list[Digest] = []
         self._sealed: deque[_Sealed] = deque()
         self._sealed_size = 0
@@ -225,7 +236,7 @@ class PackBundle:
         if digest in self._written or self._held(digest):
             return digest
         cost = len(data) + ENTRY_SIZE
-        self._make_room(cost)
+        self._make_room(kind, cost)
         self._pending[digest] = (kind, bytes(data))
         self._pending_size += cost
         self._unchecked.append(digest)
@@ -274,12 +285,16 @@ class PackBundle:
                 found = found or sealed.objects.get(digest)
         return found
 
-    def _make_room(self, cost: int) -> None:
-        """Seal the frame if so many bytes more would be too many for it."""
-        if self._pending_size + cost > FRAME_TARGET:
+    def _make_room(self, kind: int, cost: int) -> None:
+        """Seal the frame if so many bytes more of this kind would be too many for it."""
+        target = FRAME_TARGET if kind == ObjectKind.CHUNK else VALUE_TARGET
+        self._target = min(self._target, target)
+        if self._pending_size + cost > self._target:
             self._drop_known()
-        if self._pending and self._pending_size + cost > FRAME_TARGET:
+        if self._pending and self._pending_size + cost > self._target:
             self._seal()
+        if not self._pending:
+            self._target = target
 
     def _drop_known(self) -> None:
         """Take out of the frame what the store has already: one look-up for many objects."""
@@ -290,20 +305,18 @@ class PackBundle:
             self._unchecked = []
 
     def _seal(self) -> None:
-        """Have the full frame compressed on another core while this one goes on reading."""
+        """Have the full frame compressed on another core, unless that one is behind."""
         self._check_writable()
-        frame: Future[bytes] = Future()
-        if self._sealed_size + self._pending_size <= MAX_SEALED * FRAME_TARGET or not self._sealed:
-            frame = self._handles.helper.do(encode_frame, _listed(self._pending))
+        helper = self._handles.helper
+        is_behind = self._sealed_size + self._pending_size > _MAX_WAITING and self._sealed
+        if is_behind or self._pending_size < WORTH_HELP:
+            frame = helper.done(encode_frame(_listed(self._pending)))
         else:
-            # The other core is behind, so this one helps rather than wait.
-            frame.set_result(encode_frame(_listed(self._pending)))
+            frame = helper.do(encode_frame, _listed(self._pending))
         self._sealed.append(_Sealed(self._pending, self._pending_size, frame))
         self._sealed_size += self._pending_size
         self._pending, self._pending_size = {}, 0
-        while self._sealed and (
-            self._sealed[0].frame.done() or self._sealed_size > MAX_SEALED * FRAME_TARGET
-        ):
+        while self._sealed and (self._sealed[0].frame.done() or self._sealed_size > _MAX_WAITING):
             self._write_sealed()
 
     def _write_sealed(self) -> None:

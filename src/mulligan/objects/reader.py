@@ -6,10 +6,10 @@ import errno
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from mulligan.errors import DamagedObject, MissingObject
 from mulligan.model import Digest, Location
@@ -22,6 +22,9 @@ from mulligan.objects.frames import (
     pack_name,
 )
 from mulligan.objects.helper import Helper
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 OPEN_FILES = 32
 """How many packs are kept open for reading."""

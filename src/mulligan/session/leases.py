@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from mulligan.model import Lease, SessionRecord
 def this_process() -> str:
     """Return what identifies this process among all that ever ran: host, pid, start time."""
     pid = os.getpid()
-    return f"{socket.gethostname()}/{pid}/{_started(pid) or 0}"
+    return f"{os.uname().nodename}/{pid}/{_started(pid) or 0}"
 
 
 def take(
@@ -43,7 +42,7 @@ def _is_held(lease: Lease, now: datetime) -> bool:
 def is_dead(holder: str) -> bool:
     """Whether the process is known to be gone; one on another host never is."""
     host, pid, started = holder.rsplit("/", 2)
-    if host != socket.gethostname():
+    if host != os.uname().nodename:
         return False
     return _started(int(pid)) != (int(started) or None)
 

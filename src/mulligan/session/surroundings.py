@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import socket
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -72,7 +72,7 @@ class Surroundings:
         return Environment(
             platform=platform.platform(),
             python=platform.python_version(),
-            host=socket.gethostname(),
+            host=os.uname().nodename,
             tools=_tools(),
             variables=safe_variables(self._variables, self._keep),
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -107,7 +109,8 @@ class Document:
         """Return a frozen value as plain Python values of the caller's own."""
         if value is None or type(value) in (str, int, float, bool, bytes):
             return value
-        return codec.plain_decoder(self._load_bytes)(codec.encode(value))
+        with _uncollected():
+            return codec.plain_decoder(self._load_bytes)(codec.encode(value))
 
     def _child(self, node: Any, part: str | int) -> Any:
         if nodes.is_map(node):
@@ -149,6 +152,18 @@ class Document:
             return nodes.list_set(node, index, child, self._load)
         items = self.items(node)
         return nodes.build_list(items[:index] + items[index + 1 :])
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Hold the garbage collector back: it would look for cycles in values that have none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _index(part: str | int, length: int) -> int | None:

@@ -25,9 +25,9 @@ from mulligan.errors import (
     StoreClosed,
 )
 from mulligan.faults import CrashPoint
-from mulligan.model import Digest, Location
+from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects import frames
-from mulligan.objects.packs import FRAME_TARGET, MAX_SEALED, PackObjects
+from mulligan.objects.packs import FRAME_TARGET, MAX_SEALED, VALUE_TARGET, PackObjects
 from mulligan.objects.protocol import Flushed
 from mulligan.objects.reader import OPEN_FILES
 from mulligan.objects.scan import ScannedFrame, ScannedGap
@@ -50,10 +50,10 @@ class Place:
         self.opened.append(store)
         return store
 
-    def keep(self, store: PackObjects, *contents: bytes) -> Flushed:
+    def keep(self, store: PackObjects, *contents: bytes, kind: int = 1) -> Flushed:
         bundle = store.bundle()
         for data in contents:
-            bundle.put(1, data)
+            bundle.put(kind, data)
         flushed = bundle.flush()
         self.index.commit(flushed)
         return flushed
@@ -362,10 +362,59 @@ def test_small_objects_share_a_frame_and_large_ones_stand_alone(place: Place) ->
 
 def test_no_frame_of_several_objects_is_larger_than_the_target(place: Place) -> None:
     store = place.open()
-    place.keep(store, *(noise(60_000, n) for n in range(60)), *(b"%d" % n for n in range(40_000)))
+    contents = [*(noise(60_000, n) for n in range(60)), *(b"%d" % n for n in range(40_000))]
+    place.keep(store, *contents, kind=ObjectKind.CHUNK)
     sizes = [scanned.length for scanned in store.scan(1)]
     assert max(sizes) <= FRAME_TARGET + 32
     assert len(sizes) <= 6
+
+
+def test_values_are_kept_in_small_frames_also_beside_chunks(place: Place) -> None:
+    store = place.open()
+    bundle = store.bundle()
+    for n in range(400):
+        bundle.put(ObjectKind.VALUE if n < 200 or n % 50 == 0 else ObjectKind.CHUNK, noise(2000, n))
+    place.index.commit(bundle.flush())
+    found = [scanned for scanned in store.scan(1) if isinstance(scanned, ScannedFrame)]
+    kinds = [(frame.length, {entry.kind for entry in frame.entries}) for frame in found]
+    assert max(length for length, kind in kinds if ObjectKind.VALUE in kind) <= VALUE_TARGET + 32
+    assert len(kinds) < 20
+
+
+def test_what_the_store_has_is_not_written_again_however_much_comes_with_it(place: Place) -> None:
+    store = place.open()
+    known, new = [noise(5000, n) for n in range(500)], [noise(5000, n) for n in range(500, 600)]
+    place.keep(store, *known, kind=ObjectKind.CHUNK)
+    mixed = [data for pair in zip(known[::5], new, strict=True) for data in pair]
+    flushed = place.keep(store, *mixed, *known, kind=ObjectKind.CHUNK)
+    assert flushed.entries.keys() == {codec.digest(ObjectKind.CHUNK, data) for data in new}
+    assert all(store.get(2, codec.digest(2, data)) == data for data in [*known, *new])
+
+
+def test_objects_are_read_in_the_order_in_which_they_lie(place: Place) -> None:
+    store = place.open()
+    contents = [noise(300_000, n) for n in range(12)]
+    flushed = place.keep(store, *contents, kind=ObjectKind.CHUNK)
+    absent = codec.digest(2, b"never put")
+    wanted = [absent, *sorted(flushed.entries)]
+    assert store.in_order(wanted) == [*(codec.digest(2, data) for data in contents), absent]
+    assert [store.get(2, digest) for digest in store.in_order(wanted)[:-1]] == contents
+    with pytest.raises(MissingObject):
+        store.get(2, absent)
+
+
+def test_an_object_that_was_moved_since_it_was_looked_up_is_found(place: Place) -> None:
+    store = place.open()
+    first = place.keep(store, noise(1000, 1), kind=ObjectKind.CHUNK)
+    (digest,) = first.entries
+    assert store.in_order([digest]) == [digest]
+    index, place.index.entries = place.index.entries, {}
+    place.keep(store, noise(1000, 1), kind=ObjectKind.CHUNK)
+    assert place.index.entries[digest] != index[digest]
+    with place.pack(1).open("r+b") as pack:
+        pack.seek(index[digest].offset)
+        pack.write(bytes(index[digest].length))
+    assert store.get(ObjectKind.CHUNK, digest) == noise(1000, 1)
 
 
 def test_the_reported_size_is_what_the_pack_grew_by(place: Place) -> None:
@@ -566,7 +615,7 @@ def test_neighbours_read_in_order_decompress_each_frame_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = [(b"%d " % n) * (64_000 // len(b"%d " % n)) for n in range(400)]
-    place.keep(place.open(), *contents)
+    place.keep(place.open(), *contents, kind=ObjectKind.CHUNK)
     calls: list[int] = []
     real = codec.decompress
 
@@ -576,7 +625,7 @@ def test_neighbours_read_in_order_decompress_each_frame_once(
 
     monkeypatch.setattr(codec, "decompress", counted)
     reader = place.open(read_only=True)
-    assert [reader.get(1, codec.digest(1, data)) for data in contents] == contents
+    assert [reader.get(2, codec.digest(2, data)) for data in contents] == contents
     assert len(calls) == len(list(reader.scan(1, bodies=False)))
     assert 20 < len(calls) < 30
 
