@@ -250,6 +250,27 @@ def test_work_done_after_the_kill_is_kept_before_the_restore_is_finished(tmp_pat
         assert assert_consistent(session, work, pictures) == "present"
 
 
+@pytest.mark.parametrize("only", [None, ["0.txt", "link"]], ids=["everything", "parts"])
+def test_no_draft_is_left_where_rules_hide_it_nor_kept_in_a_checkpoint(
+    tmp_path: Path, only: list[str] | None
+) -> None:
+    work, _ = prepare(tmp_path, random.Random(9), 4)
+    (work / ".mulliganignore").write_text(".*\n")
+
+    def body(_: Tell) -> None:
+        hook = kill_at(CrashPoint.RESTORE_DRAFT_WRITTEN)
+        with mulligan.open(tmp_path / "store", reach=hook) as store:
+            store.session("run", workspace=work).restore("first", only=only)
+
+    assert run_child(body).by_sigkill
+    assert len(drafts(work)) == 1
+    with mulligan.open(tmp_path / "store") as store:
+        session = opened(store, work)
+        assert session.recovered is not None
+        session.copy_files(session.recovered.safety, tmp_path / "copy")
+        assert drafts(tmp_path / "copy") == []
+
+
 def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
     work, _ = prepare(tmp_path, random.Random(8), 3)
     assert run_child(lambda _: walk(tmp_path, work, kill_at(CrashPoint.RESTORE_WRITTEN))).by_sigkill

@@ -14,6 +14,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import mulligan
+from mulligan import Session
 from mulligan.errors import InvalidPath, NothingToUndo, PathNotFound
 from tests.pictures import Picture, picture, without_times
 
@@ -47,6 +48,18 @@ def workspace() -> Iterator[Path]:
         yield place / "work"
     finally:
         shutil.rmtree(place)
+
+
+@contextmanager
+def opened(work: Path, watched: bool) -> Iterator[Session]:
+    with mulligan.open("memory:") as store:
+        session = store.session("run", workspace=work)
+        if watched:
+            session.watch()
+        try:
+            yield session
+        finally:
+            session.close()
 
 
 def play(work: Path, script: list[tuple[Any, ...]]) -> None:
@@ -98,12 +111,11 @@ def shown(seen: Picture) -> list[str]:
     return [f"{path!r}: {entry}" for path, entry in sorted(seen.items())]
 
 
-@given(SCRIPTS, SCRIPTS)
+@given(SCRIPTS, SCRIPTS, st.booleans())
 def test_a_restore_brings_back_exactly_and_undo_takes_it_back_exactly(
-    first: list[tuple[Any, ...]], second: list[tuple[Any, ...]]
+    first: list[tuple[Any, ...]], second: list[tuple[Any, ...]], watched: bool
 ) -> None:
-    with workspace() as work, mulligan.open("memory:") as store:
-        session = store.session("run", workspace=work)
+    with workspace() as work, opened(work, watched) as session:
         play(work, first)
         session.state.set("step", 1)
         then, made = picture(work), session.checkpoint()
@@ -153,11 +165,13 @@ def test_a_capture_of_changes_is_a_capture_of_everything(
         | st.tuples(st.just("restore"), st.integers(0, 5))
         | st.tuples(st.sampled_from(["undo", "redo"]), st.none()),
         max_size=16,
-    )
+    ),
+    st.booleans(),
 )
-def test_restores_undos_and_redos_lead_where_a_model_says(steps: list[tuple[str, Any]]) -> None:
-    with workspace() as work, mulligan.open("memory:") as store:
-        session = store.session("run", workspace=work)
+def test_restores_undos_and_redos_lead_where_a_model_says(
+    steps: list[tuple[str, Any]], watched: bool
+) -> None:
+    with workspace() as work, opened(work, watched) as session:
         points = [(session.checkpoint(), picture(work))]
         undo: list[Picture] = []
         redo: list[Picture] = []

@@ -135,7 +135,9 @@ class Apply:
         if len(steps) > SYNC_ONE_BY_ONE:
             os.sync()
             return
-        for path in {s.path[:length] for s in steps for length in range(len(s.path))}:
+        touched = {s.path[:-1] for s in steps if s.path}
+        touched |= {s.path for s in steps if isinstance(s.after, Directory)}
+        for path in touched:
             with suppress(FileNotFoundError, NotADirectoryError):
                 os.fsync(self._handles.directory(path))
 

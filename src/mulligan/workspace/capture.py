@@ -7,19 +7,17 @@ import stat
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from mulligan.model import Coverage, Digest, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle
-from mulligan.state.document import MISSING
 from mulligan.workspace.content import TooLarge, Unreadable, read_leaf, read_xattrs
-from mulligan.workspace.entries import SELF, Directory, encode_entry, to_name
+from mulligan.workspace.entries import Directory
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import VERSION, Index, Seen, SeenDirectory, root_text
 from mulligan.workspace.scan import Changes
-from mulligan.workspace.tree import TreeEdits
+from mulligan.workspace.tree import stored_entry, stored_tree
 
 TELL_EVERY = 256
 """After how many files read a capture tells how far it is."""
@@ -62,9 +60,6 @@ class Capture:
         self._directories = index.directories if index else {}
         self._files, self._bytes = (index.files, index.size) if index else (0, 0)
         self._left_out = index.left_out if index else {}
-        self._tree = TreeEdits(
-            index.tree if index else None, lambda digest: bundle.get(ObjectKind.VALUE, digest)
-        )
 
     def run(self, changes: Changes, rules: Rules, taken: int) -> Captured:
         """Apply what a scan found and return the captured workspace."""
@@ -75,12 +70,13 @@ class Capture:
             self._replace(path, directory)
         for path in new:
             self._name_in_parent(path)
-            self._tree.begin(path)
         self._read_leaves(changes.leaves)
         for path, directory in changes.directories.items():
-            self._tree.set(path, SELF, self._attributes(path, directory))
-        tree = self._tree.written(self._directories, self._put)
-        self._note_left_out(changes)
+            directory.entry = self._attributes(path, directory)
+        changed = {_parent(path) for path in (*changes.leaves, *changes.gone)}
+        changed.update(changes.directories)
+        tree = stored_tree(self._directories, changed, self._put)
+        self._note_left_out(changes.looked_in, changed)
         index = Index(
             version=VERSION,
             root=root_text(self._root),
@@ -132,6 +128,7 @@ class Capture:
         if holder is not None:
             self._keep_leaf(holder, name, None)
             holder.directories.discard(name)
+            holder.doubt()
         pending = [path] if path in self._directories else []
         while pending:
             gone = pending.pop()
@@ -139,7 +136,6 @@ class Capture:
             if directory is not None:
                 self._count(directory, -1)
                 pending += [gone + b"/" + child for child in directory.directories]
-        self._tree.set(parent, to_name(name), MISSING)
 
     def _name_in_parent(self, path: bytes) -> None:
         """See that a new directory is found from its parent, which may not have been listed."""
@@ -155,23 +151,23 @@ class Capture:
             parent, _, name = path.rpartition(b"/")
             directory = self._directories.get(parent)
             if directory is not None:  # or it went away while it was scanned
-                self._tree.set(parent, to_name(name), self._read(path, name, directory))
+                self._read(path, name, directory)
 
-    def _read(self, path: bytes, name: bytes, directory: SeenDirectory) -> Any:
-        """Read one leaf into the index and return its entry, or note why it is left out."""
+    def _read(self, path: bytes, name: bytes, directory: SeenDirectory) -> None:
+        """Read one leaf into the index, or note why it is left out."""
         directory.left_out.pop(name, None)
         room = self._room(directory.leaves.get(name))
         try:
             read = read_leaf(self._prefix + path, self._bundle, room)
         except (FileNotFoundError, NotADirectoryError):
             self._keep_leaf(directory, name, None)
-            return MISSING
+            directory.doubt()
         except (TooLarge, Unreadable, OSError) as error:
             self._keep_leaf(directory, name, None)
             directory.left_out[name] = self._reason(error)
-            return MISSING
-        self._keep_leaf(directory, name, _seen(read.stat))
-        return encode_entry(read.leaf)
+        else:
+            entry = stored_entry(read.leaf, self._put)
+            self._keep_leaf(directory, name, _seen(read.stat, entry))
 
     def _room(self, known: Seen | None) -> int:
         """Return how large a file may be that takes the place of what is known."""
@@ -187,21 +183,20 @@ class Capture:
             return f"it is larger than max_file_size, {self._limits.max_file_size} bytes"
         return f"the budget of {self._limits.budget} bytes has no room for it"
 
-    def _attributes(self, path: bytes, directory: SeenDirectory) -> list[Any]:
+    def _attributes(self, path: bytes, directory: SeenDirectory) -> bytes:
         xattrs = read_xattrs(self._prefix + path)
-        return encode_entry(Directory(stat.S_IMODE(directory.mode), directory.mtime, xattrs))
+        entry = Directory(stat.S_IMODE(directory.mode), directory.mtime, xattrs)
+        return stored_entry(entry, self._put)
 
-    def _note_left_out(self, changes: Changes) -> None:
-        """Bring up to date what is left out, where there may be something new."""
-        looked_in: set[bytes] | None = changes.looked_in
+    def _note_left_out(self, looked_in: set[bytes] | None, changed: set[bytes]) -> None:
+        """Bring up to date what is left out, in those directories where it may be otherwise."""
         if looked_in is None:
-            looked_in = {path for path, seen in self._directories.items() if seen.left_out}
-            looked_in |= self._left_out.keys()
+            self._left_out.clear()
+            where = {path for path, seen in self._directories.items() if seen.left_out}
         else:
-            above = (path.rpartition(b"/")[0] for path in (*changes.leaves, *changes.gone))
-            looked_in = {*looked_in, *changes.directories, *above}
-            looked_in |= {path for path in self._left_out if path not in self._directories}
-        for path in looked_in:
+            where = {path for path in self._left_out if path not in self._directories}
+            where |= looked_in | changed
+        for path in where:
             directory = self._directories.get(path)
             if directory is not None and directory.left_out:
                 self._left_out[path] = _left_out(path, directory)
@@ -230,7 +225,16 @@ def _size(seen: Seen) -> int:
     return seen.size if stat.S_ISREG(seen.mode) else 0
 
 
-def _seen(status: os.stat_result) -> Seen:
+def _seen(status: os.stat_result, entry: bytes) -> Seen:
     return Seen(
-        status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_mode
+        status.st_ino,
+        status.st_ctime_ns,
+        status.st_mtime_ns,
+        status.st_size,
+        status.st_mode,
+        entry,
     )
+
+
+def _parent(path: bytes) -> bytes:
+    return path.rpartition(b"/")[0]

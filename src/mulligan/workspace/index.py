@@ -9,24 +9,32 @@ import msgspec
 
 from mulligan.model import Digest, LeftOut
 
-VERSION = 3
+VERSION = 4
 
 GRAIN = 20_000_000
 """Nanoseconds within which a file may change twice without its times showing it."""
 
+COARSE_GRAIN = 2_000_000_000
+"""The same on filesystems that keep no parts of seconds."""
+
 
 class Seen(msgspec.Struct, gc=False, array_like=True):
-    """A file or symlink as last captured: what its stat said."""
+    """A file or symlink as last captured: what its stat said, and its entry as a tree holds it."""
 
     ino: int
     ctime: int
     mtime: int
     size: int
     mode: int
+    entry: bytes
 
 
 class SeenDirectory(msgspec.Struct, array_like=True):
-    """A directory as last captured, with the names in it."""
+    """A directory as last captured, with the names in it.
+
+    ``entry`` is its own entry and ``reference`` what stands for it in its parent, both as a tree
+    holds them; a scan leaves them empty.
+    """
 
     ino: int
     ctime: int
@@ -35,6 +43,16 @@ class SeenDirectory(msgspec.Struct, array_like=True):
     leaves: dict[bytes, Seen]
     directories: set[bytes]
     left_out: dict[bytes, str]
+    entry: bytes = b""
+    reference: bytes = b""
+
+    def doubt(self) -> None:
+        """Have the directory listed at the next look, whatever its times say.
+
+        A name that was not to be found may be away only because a directory above was moved for
+        a moment. Of that nothing shows here when it is back.
+        """
+        self.ctime = 0
 
 
 class Index(msgspec.Struct, array_like=True):
@@ -59,7 +77,8 @@ class Index(msgspec.Struct, array_like=True):
     @property
     def fresh_from(self) -> int:
         """From this time on a second change may have left the times as they were."""
-        return self.taken - GRAIN
+        coarse = all(d.ctime % 1_000_000_000 == 0 for d in self.directories.values())
+        return self.taken - (COARSE_GRAIN if coarse else GRAIN)
 
 
 def load_index(file: Path, root: Path) -> Index | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from mulligan.codec import Ref
 from mulligan.errors import UnsafeName
 from mulligan.state import nodes
 from mulligan.state.compare import differing_entries
@@ -30,6 +31,8 @@ TreePath = tuple[str, ...]
 """A path in a tree: names as ``entries.to_name`` makes them."""
 
 Entry = File | Link | Directory
+
+_PLAIN = (str, int, bytes)
 
 _ORDINARY = re.compile(r"[\w-][\w.-]*", re.ASCII)
 """What almost all names are like; for others it takes more than a look to know them safe."""
@@ -108,6 +111,8 @@ def _steps(document: Document, before: Any, after: Any, path: TreePath) -> list[
 def _add_steps(
     steps: list[Step], document: Document, before: Any, after: Any, path: TreePath
 ) -> None:
+    if _are_equal(before, after):
+        return
     old, new = _node(document, before), _node(document, after)
     if nodes.is_map(old) or nodes.is_map(new):
         _add_directory(steps, document, old, new, path)
@@ -125,12 +130,30 @@ def _add_directory(
         steps.append(Step(path, None, _entry(document, new)))
     left = old if nodes.is_map(old) else {}
     right = new if nodes.is_map(new) else {}
-    for name, one, other in differing_entries(document, left, right):
+    for name, one, other in _differing(document, left, right):
         if name == SELF:
             steps.append(Step(path, _entry(document, one), _entry(document, other)))
         else:
             check_name(name)
             _add_steps(steps, document, one, other, (*path, name))
+
+
+def _differing(document: Document, left: Any, right: Any) -> list[tuple[str, Any, Any]]:
+    """Return the names under which two directories differ, with both values, in order."""
+    if not (isinstance(left, dict) and isinstance(right, dict)):
+        return differing_entries(document, left, right)
+    pairs = (
+        (name, left.get(name, MISSING), right.get(name, MISSING))
+        for name in sorted(left.keys() | right.keys())
+    )
+    return [(name, one, other) for name, one, other in pairs if not _are_equal(one, other)]
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Whether two values are the same for certain; if not, they have to be looked into."""
+    if type(one) is Ref and type(other) is Ref:
+        return one.digest == other.digest
+    return type(one) is list and type(other) is list and _is_plain(one) and one == other
 
 
 def check_name(name: str) -> None:
@@ -154,11 +177,11 @@ def _entry(document: Document, value: Any) -> Entry | None:
     if value is MISSING:
         return None
     # Almost all entries are made of plain values, and there may be very many of them.
-    plain = type(value) is list and all(type(field) in _PLAIN for field in value)
-    return decode_entry(value if plain else document.plain(value))
+    return decode_entry(value if _is_plain(value) else document.plain(value))
 
 
-_PLAIN = (str, int, bytes)
+def _is_plain(value: Any) -> bool:
+    return type(value) is list and all(type(field) in _PLAIN for field in value)
 
 
 def _same_content(before: Entry, after: Entry) -> bool:

@@ -114,6 +114,7 @@ class Scan:
         holder = self.changes.directories.get(parent) or self._known.get(parent)
         if holder is not None:
             holder.directories.discard(name)
+            holder.doubt()
         return holder
 
     def _is_same(self, status: os.stat_result, known: SeenDirectory) -> bool:
@@ -165,7 +166,7 @@ class Scan:
                         self._leaf(base, entry.name, entry.stat(follow_symlinks=False), now, known)
                         leaves.add(entry.name)
                 except FileNotFoundError:
-                    continue  # it went away while we looked
+                    now.doubt()  # it went away while we looked
                 except PermissionError:
                     raise  # so it is with all that is in the directory
                 except OSError as error:
@@ -250,8 +251,9 @@ class Scan:
 
     def _attributes(self, path: bytes, status: os.stat_result, known: SeenDirectory) -> None:
         """Take over the attributes of a directory that goes on."""
-        known.ino, known.mode = status.st_ino, status.st_mode
-        known.ctime, known.mtime = status.st_ctime_ns, status.st_mtime_ns
+        known.ino, known.mode, known.mtime = status.st_ino, status.st_mode, status.st_mtime_ns
+        if known.ctime:  # a doubt stays until the directory is listed
+            known.ctime = status.st_ctime_ns
         self.changes.directories[path] = known
 
     def _new_directory(

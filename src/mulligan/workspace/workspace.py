@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
@@ -195,11 +196,18 @@ def write_tree(
     """Apply steps towards a tree to a directory; return what could not be done."""
     document = Document(Ref(target), engine.load)
 
+    @cache
+    def node(path: TreePath) -> Any:
+        """Return the node at a path; each on the way is loaded once."""
+        if not path:
+            return document.resolved(document.root)
+        above = node(path[:-1])
+        found = MISSING if above is MISSING else document.with_root(above).find(path[-1:])
+        return found if found is MISSING else document.resolved(found)
+
     def attributes(path: TreePath) -> Directory | None:
-        found = document.find((*path, SELF))
-        if found is MISSING:
-            return None
-        entry = decode_entry(document.plain(found))
+        found = node((*path, SELF))
+        entry = None if found is MISSING else decode_entry(document.plain(found))
         return entry if isinstance(entry, Directory) else None
 
     place = os.fsencode(root)

@@ -13,6 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,14 +87,20 @@ class Follower:
         self.watcher.follow(changes.linked)
         return self._capture(None, changes, time.time_ns())
 
-    def step(self) -> Captured:
+    def step(self, meanwhile: Callable[[], object] = lambda: None) -> Captured:
+        """Capture what was drained, with something that happens just after the drain."""
         taken = time.time_ns()
         drained = told(self.watcher)
+        meanwhile()
         scan = Scan(os.fsencode(self.root), self.captured.index, Rules.read(self.root))
         changes = scan.paths(drained.paths, drained.renewed)
         self.watcher.follow(changes.linked)
         self.captured = self._capture(self.captured.index, changes, taken)
         return self.captured
+
+    def settle(self) -> None:
+        """Let everything so far be long ago, so that a scan trusts the times of directories."""
+        self.captured.index.taken += 10**10
 
     def assert_same(self) -> None:
         followed, full = self.step(), self.full()
@@ -509,6 +516,65 @@ def test_a_fifo_that_replaces_a_file(follower: Follower, root: Path) -> None:
     follower.assert_same()
     (root / "top").unlink()
     (root / "top").touch()
+    follower.assert_same()
+
+
+# --- captures amid changes -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changed", ["src/deep/one", "src/deep"])
+def test_what_is_away_only_while_it_is_looked_at(
+    follower: Follower, root: Path, outside: Path, changed: str
+) -> None:
+    """A directory above comes back, and nothing in those below it shows that it was away."""
+    os.utime(root / changed, ns=(1, 1))
+    follower.step(meanwhile=lambda: (root / "src").rename(outside / "src"))
+    follower.settle()
+    (outside / "src").rename(root / "src")
+    follower.assert_same()
+
+
+def test_a_file_that_is_away_only_while_it_is_read(
+    follower: Follower, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "src/deep/one").write_text("new")
+    run = Capture.run
+
+    def run_while_away(self: Capture, *arguments: Any) -> Captured:
+        (root / "src").rename(outside / "src")
+        return run(self, *arguments)
+
+    monkeypatch.setattr(Capture, "run", run_while_away)
+    follower.step()
+    monkeypatch.undo()
+    follower.settle()
+    (outside / "src").rename(root / "src")
+    follower.assert_same()
+
+
+def test_a_directory_that_is_away_only_while_its_files_are_listed(
+    follower: Follower, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = os.scandir
+
+    class Away:
+        def __init__(self, path: bytes) -> None:
+            self.entries = list(listed(path))
+            if path.endswith(b"/new/deep"):
+                (root / "new").rename(outside / "new")
+
+        def __enter__(self) -> list[os.DirEntry[bytes]]:
+            return self.entries
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+    (root / "new/deep").mkdir(parents=True)
+    (root / "new/deep/file").touch()
+    follower.step(meanwhile=lambda: monkeypatch.setattr(os, "scandir", Away))
+    monkeypatch.undo()
+    follower.settle()
+    (outside / "new").rename(root / "new")
     follower.assert_same()
 
 
