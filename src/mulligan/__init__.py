@@ -39,10 +39,12 @@ if TYPE_CHECKING:
         Environment,
         Event,
         Lease,
+        Message,
         Point,
         Problem,
         Report,
         Restored,
+        Task,
     )
     from mulligan.session import Session
     from mulligan.state.document import MISSING
@@ -59,6 +61,7 @@ __all__ = [
     "Environment",
     "Event",
     "Lease",
+    "Message",
     "MulliganError",
     "Point",
     "Problem",
@@ -66,6 +69,8 @@ __all__ = [
     "Restored",
     "Session",
     "Store",
+    "Task",
+    "attach",
     "errors",
     "open",
 ]
@@ -80,12 +85,14 @@ _HOMES = {
     "Environment": "mulligan.model",
     "Event": "mulligan.model",
     "Lease": "mulligan.model",
+    "Message": "mulligan.model",
     "Point": "mulligan.model",
     "Problem": "mulligan.model",
     "Report": "mulligan.model",
     "Restored": "mulligan.model",
     "Session": "mulligan.session",
     "Store": "mulligan.store",
+    "Task": "mulligan.model",
 }
 """Where the public names live. They are imported when they are first used, so that the help of
 the command line, which needs none of them, starts fast."""
@@ -109,6 +116,18 @@ def open(
     from mulligan.opening import open_store
 
     return open_store(path, os.environ, create, keep_env, clock, reach)
+
+
+def attach() -> Session:
+    """Return the session of the agent that this process was started for.
+
+    For processes started by ``mulligan run`` and ``mulligan up``: store, session, agent and epoch
+    come from the ``MULLIGAN_*`` variables, and a thread of its own tells the supervisor that the
+    process lives. Raises ``StaleLease`` when the process was replaced meanwhile.
+    """
+    from mulligan.opening import attach as attached
+
+    return attached(os.environ)
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,10 @@ Each class carries an exit code for the command line; each instance is one sente
     ├── LeaseError
     │   ├── LeaseHeld (50)          retryable
     │   └── StaleLease (51)         this writer was replaced
+    ├── TaskError
+    │   ├── UnknownTask (90)
+    │   ├── InvalidTask (91)        a task, a message or an agent's state that cannot be
+    │   └── NotAttached (92)        no supervisor started this process
     ├── WorkspaceError
     │   ├── UnsafeWorkspace (80)    the directory must not be a workspace
     │   ├── UnsafeName (81)         a tree that would write outside its root
@@ -228,6 +232,31 @@ class StaleLease(LeaseError):
 
     exit_code = 51
     default_hint = "Stop this process. Its successor continues from the journal's head."
+
+
+class TaskError(MulliganError):
+    """A task, a message or an agent cannot be used as asked."""
+
+
+class UnknownTask(TaskError):
+    """There is no task of that id."""
+
+    exit_code = 90
+    default_hint = "`mulligan tasks` lists the tasks of a session."
+
+
+class InvalidTask(TaskError):
+    """A task, a message or the state of an agent is not acceptable."""
+
+    exit_code = 91
+    default_hint = "Nothing was written."
+
+
+class NotAttached(TaskError):
+    """This process was not started for an agent."""
+
+    exit_code = 92
+    default_hint = "Start it with `mulligan run -- CMD`, or open the store with mulligan.open()."
 
 
 class WorkspaceError(MulliganError):

@@ -174,6 +174,45 @@ class Restored(msgspec.Struct, frozen=True):
     workspace: tuple[str, ...] | None = ()
 
 
+class Task(msgspec.Struct, frozen=True):
+    """A subtask: ``status`` is pending, in_progress, completed, failed or skipped.
+
+    ``after`` names what has to be done before, ``order`` is its place in the plan, ``data`` is
+    the user's own.
+    """
+
+    id: str
+    title: str
+    status: str
+    order: int
+    after: tuple[str, ...] = ()
+    parent: str | None = None
+    owner: str | None = None
+    attempts: int = 0
+    progress: float | None = None
+    note: str | None = None
+    result: Any = None
+    error: str | None = None
+    data: Any = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message in an agent's mailbox.
+
+    ``redelivered`` says that an earlier process received it and did not live to acknowledge it.
+    """
+
+    id: str
+    to: str
+    sender: str
+    subject: str
+    body: Any
+    priority: str
+    requires_ack: bool
+    sent: datetime
+    redelivered: bool = False
+
+
 class Location(msgspec.Struct, frozen=True, array_like=True):
     """Where an object lies: the frame of a pack, and its slot in the frame's directory."""
 

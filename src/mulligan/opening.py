@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from mulligan import layout
 from mulligan.clock import Clock, SystemClock
 from mulligan.engine import Engine
-from mulligan.faults import Reach
+from mulligan.errors import LeaseError, NotAttached
+from mulligan.faults import Reach, pass_by
 from mulligan.journal.keyed import KeyedJournal, check_identity, claim
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.journal.memory import MemoryTables
@@ -19,11 +21,22 @@ from mulligan.model import (
 )
 from mulligan.objects.memory import MemoryObjects
 from mulligan.objects.packs import PackObjects
+from mulligan.session import Session
+from mulligan.session.heart import Heart
 from mulligan.session.surroundings import Surroundings
-from mulligan.store import Store
+from mulligan.store import LEASE_TTL, Store
 from mulligan.workspace.capture import Limits
 
 MEMORY = "memory:"
+
+STORE = "MULLIGAN_STORE"
+SESSION = "MULLIGAN_SESSION"
+AGENT = "MULLIGAN_AGENT"
+EPOCH = "MULLIGAN_EPOCH"
+WORKSPACE = "MULLIGAN_WORKSPACE"
+HEARTBEAT = "MULLIGAN_HEARTBEAT"
+EVERY = "MULLIGAN_EVERY"
+PROMPT = "MULLIGAN_PROMPT"
 
 
 def open_store(
@@ -46,6 +59,73 @@ def open_store(
     engine = _engine(directory, bytes.fromhex(format_.id), clock, reach)
     surroundings = Surroundings(directory.parent, variables, keep_env)
     return Store(engine, surroundings, home, layout.read_config(directory, Limits))
+
+
+def attach(variables: Mapping[str, str]) -> Session:
+    """Return the session of the agent that this process was started for; see ``mulligan.attach``.
+
+    The variables are those that ``agent_variables`` made.
+    """
+    missing = [name for name in (STORE, SESSION, AGENT, EPOCH) if not variables.get(name)]
+    if missing:
+        raise NotAttached(f"This process was not started by Mulligan: no {', '.join(missing)}.")
+    store = open_store(variables[STORE], variables, False, (), None, pass_by)
+    session = store.session(
+        variables[SESSION],
+        create=False,
+        actor=variables[AGENT],
+        workspace=variables.get(WORKSPACE) or None,
+        force=True,  # whoever supervises has decided that already
+    )
+    session.adopt(int(variables[EPOCH]), LEASE_TTL)
+    session.is_supervised = True
+    session.every = float(variables.get(EVERY) or session.every)
+    if heartbeat := variables.get(HEARTBEAT):
+        session.agent.heart = Heart(Path(heartbeat), _renewal(session))
+        session.agent.heart.start()
+    return session
+
+
+def agent_variables(
+    store: str,
+    session: str,
+    agent: str,
+    epoch: int,
+    *,
+    heartbeat: Path,
+    every: float,
+    workspace: Path | None = None,
+    prompt: str | None = None,
+) -> dict[str, str]:
+    """Return the variables by which a child process learns which agent it is."""
+    found = {
+        STORE: store,
+        SESSION: session,
+        AGENT: agent,
+        EPOCH: str(epoch),
+        HEARTBEAT: str(heartbeat),
+        EVERY: str(every),
+        WORKSPACE: str(workspace) if workspace else "",
+        PROMPT: prompt or "",
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _renewal(session: Session) -> Callable[[], None]:
+    """Return what renews the lease while the agent is busy elsewhere, a third of it at a time."""
+    due = session.clock.monotonic() + LEASE_TTL / 3
+
+    def renew() -> None:
+        nonlocal due
+        now = session.clock.monotonic()
+        if now < due:
+            return
+        due = now + LEASE_TTL / 3
+        # A process that was replaced learns it at its next write; here nobody would hear it.
+        with suppress(LeaseError):
+            session.renew()
+
+    return renew
 
 
 def _format(directory: Path, create: bool, reach: Reach) -> layout.Format:

@@ -20,6 +20,7 @@ NAMES = [
     "Environment",
     "Event",
     "Lease",
+    "Message",
     "MulliganError",
     "Point",
     "Problem",
@@ -27,6 +28,8 @@ NAMES = [
     "Restored",
     "Session",
     "Store",
+    "Task",
+    "attach",
     "errors",
     "open",
 ]

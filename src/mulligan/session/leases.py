@@ -24,7 +24,7 @@ def take(
 ) -> Lease:
     """Write a lease with the next epoch; raises ``LeaseHeld`` while another writer is alive."""
     before = txn.lease(session.number, actor)
-    if before is not None and not steal and _is_held(before, now):
+    if before is not None and not steal and is_held(before, now):
         raise LeaseHeld(
             f"{actor!r} in session {session.name!r} is held by {before.holder} "
             f"until {before.expires.isoformat(timespec='seconds')}."
@@ -35,7 +35,8 @@ def take(
     return lease
 
 
-def _is_held(lease: Lease, now: datetime) -> bool:
+def is_held(lease: Lease, now: datetime) -> bool:
+    """Whether a lease is held by a process that is not known to be gone."""
     return not lease.released and lease.expires > now and not is_dead(lease.holder)
 
 
@@ -70,6 +71,19 @@ def renew(txn: Txn, session: SessionRecord, lease: Lease, *, now: datetime, ttl:
     renewed = msgspec.structs.replace(lease, expires=now + timedelta(seconds=ttl))
     txn.put_lease(session.number, renewed)
     return renewed
+
+
+def adopt(txn: Txn, session: SessionRecord, actor: str, epoch: int, expires: datetime) -> Lease:
+    """Write this process into a lease that was taken for it; raises ``StaleLease``."""
+    valid = txn.lease(session.number, actor)
+    if valid is None or valid.released or valid.epoch != epoch:
+        raise StaleLease(
+            f"Epoch {epoch} of {actor!r} in session {session.name!r} is over: "
+            f"the lease has epoch {valid.epoch if valid else 0} now."
+        )
+    adopted = Lease(actor, epoch, this_process(), expires)
+    txn.put_lease(session.number, adopted)
+    return adopted
 
 
 def release(txn: Txn, session: SessionRecord, lease: Lease) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import count
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from mulligan import codec
+from mulligan.clock import Clock
 from mulligan.engine import Engine
 from mulligan.errors import (
     DamagedJournal,
@@ -35,15 +36,22 @@ from mulligan.model import (
     Restored,
     SessionRecord,
 )
+from mulligan.session import leases
+from mulligan.session.agents import Agent
+from mulligan.session.changes import Ask
 from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.files import WORKSPACE, Files
+from mulligan.session.loop import REFRESH, ROUTINE, Cycle, Loop
+from mulligan.session.mailbox import Mailbox
 from mulligan.session.names import MAX_NAME, check_name
+from mulligan.session.operations import Operation
 from mulligan.session.restorer import Restorer, Target
 from mulligan.session.state import State
 from mulligan.session.surroundings import Surroundings
+from mulligan.session.tasks import Tasks
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
-from mulligan.state.events import FORKED, STATE, small_draft
+from mulligan.state.events import CONTROL, FORKED, STATE, small_draft
 from mulligan.state.history import document_at
 from mulligan.state.values import PathLike, freeze, parse_path
 from mulligan.timeline.checkpoints import (
@@ -89,6 +97,13 @@ class Session:
         self._files = Files(engine, record, workspace)
         self._restorer = Restorer(engine, record, self._writer, self._checkpointer, workspace)
         self.state = State(self._writer)
+        self.tasks = Tasks(self._writer)
+        self.mailbox = Mailbox(self._writer, leases.this_process())
+        self.agent = Agent(self._writer, actor)
+        self.is_supervised = False
+        """Whether a supervisor started this process for its agent; see ``mulligan.attach``."""
+        self.every = ROUTINE
+        """Seconds between the routine checkpoints of ``loop``, unless it is told otherwise."""
         self.recovered: Restored | None = None
         """The interrupted restore that was completed when this handle was opened, if one was."""
 
@@ -163,6 +178,20 @@ class Session:
         """Give the lease up, so that another writer need not wait for it to expire."""
         self._writer.release_lease()
 
+    def adopt(self, epoch: int, ttl: float) -> Lease:
+        """Become the holder of a lease that was taken for this process, by its epoch."""
+        return self._writer.adopt_lease(epoch, ttl)
+
+    def lease_of(self, actor: str) -> Lease | None:
+        """Return the newest lease of an actor, held or not."""
+        with self._engine.read() as view:
+            return view.lease(self._record.number, actor)
+
+    def is_held(self, actor: str) -> bool:
+        """Whether a live process holds the lease of an actor."""
+        lease = self.lease_of(actor)
+        return lease is not None and leases.is_held(lease, self._engine.clock.now())
+
     def watch(self) -> None:
         """Learn of changes to the workspace as they happen, for checkpoints without a scan.
 
@@ -176,14 +205,61 @@ class Session:
 
         Idempotent; the store stays open. Without it the next process reads all files anew.
         """
-        if self._workspace is not None:
-            self._workspace.close()
-        if self.lease is not None:
-            self.release()
+        try:
+            if self.agent.heart is not None:
+                self.agent.heart.stop()
+            if self._workspace is not None:
+                self._workspace.close()
+        finally:
+            if self.lease is not None:
+                self.release()
 
     def batch(self) -> AbstractContextManager[None]:
         """Make one transaction of all state changes inside: all of them happen, or none."""
         return self._writer.batch()
+
+    def tell(self, ask: Ask) -> None:
+        """Write the events that are decided on, given the newest document, in one transaction.
+
+        For parts of Mulligan that stand above the session; see ``mulligan.state.events``.
+        """
+        self._writer.write(ask)
+
+    def control(self, path: PathLike = "", default: Any = None) -> Any:
+        """Return what supervision and recovery remember, whatever was restored."""
+        document = self._writer.document()
+        found = document.find((*CONTROL, *parse_path(path)))
+        return default if found is MISSING else document.plain(found)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock this session goes by."""
+        return self._engine.clock
+
+    def operation(self, name: str, rollback: str = "both") -> Operation:
+        """Take a checkpoint before something risky; roll back to it when that raises.
+
+        A context manager and a decorator. ``rollback`` says what goes back: ``state``,
+        ``workspace``, ``both`` or ``none``. Before that a recovery checkpoint keeps what the
+        failure left; after it the error goes on.
+        """
+        return Operation(self, name, rollback)
+
+    def loop(
+        self,
+        every: float | None = None,
+        refresh_after: float = REFRESH,
+        collect: Callable[[], Any] | None = None,
+    ) -> Iterator[Cycle]:
+        """Yield the cycles of an agent that owns its loop, until it is asked to pause.
+
+        Between two cycles is a safe point: a routine checkpoint is taken there ``every`` so many
+        seconds, the supervisor's requests are answered (with what ``collect`` returns as the
+        agent's private state), and after ``refresh_after`` seconds a recovery checkpoint is taken
+        and the process restarted. Use ``with cycle:`` around the body, so that an exception is
+        written down with a recovery checkpoint before it goes on.
+        """
+        return iter(Loop(self, self.every if every is None else every, refresh_after, collect))
 
     def checkpoint(
         self, kind: str = "manual", note: str | None = None, label: str | None = None

@@ -175,6 +175,15 @@ class Writer:
             self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
             return lease
 
+    def adopt_lease(self, epoch: int, ttl: float) -> Lease:
+        """Become the holder of a lease that was taken for this process; see ``leases.adopt``."""
+        with self._guard():
+            with self.engine.write() as txn:
+                expires = self.engine.clock.now() + timedelta(seconds=ttl)
+                lease = leases.adopt(txn, self.record, self.actor, epoch, expires)
+            self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
+            return lease
+
     def renew_lease(self) -> None:
         """Extend the lease; raises ``StaleLease`` when another writer has it."""
         with self._guard():

@@ -1,21 +1,26 @@
 """The events that make up the document: how each is written, and what it does when read.
 
-The document has up to four parts: ``state``, which is the user's; ``undo`` and ``redo``, the seqs
-of the restores that can be walked back over; and ``pending``, a restore of files under way.
+The document has up to five parts: ``state``, which is the user's; ``undo`` and ``redo``, the seqs
+of the restores that can be walked back over; ``pending``, a restore of files under way; and
+``control``, what supervision and recovery have to remember whatever is restored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from mulligan import codec
 from mulligan.model import Draft, Path
+from mulligan.state import nodes
 from mulligan.state.document import MISSING, Document, Put, settle
 
 STATE: Path = ("state",)
 PENDING: Path = ("pending",)
+CONTROL: Path = ("control",)
+MARKS: Path = (*CONTROL, "marks")
 
 SET = "state.set"
 APPEND = "state.append"
@@ -44,6 +49,25 @@ def draft(change: Change, put: Put) -> Draft:
     return Draft(kind, encoded, codec.decode(encoded))
 
 
+def happened(
+    kind: str,
+    changes: Sequence[list[Any]] = (),
+    control: Sequence[list[Any]] = (),
+    **facts: Any,
+) -> Change:
+    """Return an event that says what happened and sets, or deletes, values at paths.
+
+    Each change is ``[path, value]``, or ``[path]`` for what goes; values are frozen. ``changes``
+    are of the state, ``control`` of what no restore touches.
+    """
+    payload = dict(facts)
+    if changes:
+        payload["changes"] = nodes.build_list(list(changes))
+    if control:
+        payload["control"] = nodes.build_list(list(control))
+    return kind, payload
+
+
 def small_draft(kind: str, payload: dict[str, Any]) -> Draft:
     """Return the draft of an event whose payload has no large values."""
     return Draft(kind, codec.encode(payload), payload)
@@ -59,11 +83,16 @@ def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:
     if kind == RESTORED:
         if "files" in payload and document.find(PENDING) is not MISSING:
             document = document.delete(PENDING)
-        return _walked(_restored(document, payload["changes"]), payload["mode"], seq)
+        return _walked(_changed_by(document, payload["changes"]), payload["mode"], seq)
     if kind == FORKED:
         if document.find(PENDING) is not MISSING:
             document = document.delete(PENDING)  # it goes on where it was begun
-        return document.set(("undo",), []).set(("redo",), [])
+        return _uncontrolled(document.set(("undo",), []).set(("redo",), []))
+    # Whatever else happened, it says itself what it did.
+    if "changes" in payload:
+        document = _changed_by(document, payload["changes"])
+    if "control" in payload:
+        document = _changed_by(document, payload["control"], CONTROL)
     return document
 
 
@@ -76,12 +105,20 @@ def _changed(state: Document, kind: str, payload: Any) -> Document:
     return state.delete(path)
 
 
-def _restored(document: Document, changes: Any) -> Document:
+def _changed_by(document: Document, changes: Any, above: Path = STATE) -> Document:
     for change in document.items(document.resolved(changes)):
         path, *value = document.resolved(change)
-        place = (*STATE, *document.resolved(path))
+        place = (*above, *document.resolved(path))
         document = document.set(place, value[0]) if value else document.delete(place)
     return document
+
+
+def _uncontrolled(document: Document) -> Document:
+    """Return the document of a fork: nobody runs it yet, and its past is as good as it was."""
+    marks = document.find(MARKS)
+    if document.find(CONTROL) is MISSING:
+        return document
+    return document.set(CONTROL, {} if marks is MISSING else {"marks": marks})
 
 
 def _walked(document: Document, mode: str, seq: int) -> Document:

@@ -1,0 +1,101 @@
+"""Agents: what the session knows of each agent's process, and how an agent says more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from mulligan.errors import InvalidTask
+from mulligan.session.heart import Heart
+from mulligan.session.writer import Writer
+from mulligan.state.compare import same
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import STATE, Change, happened
+from mulligan.state.values import freeze
+
+STATES = ("starting", "planning", "working", "waiting", "suspended", "done", "failed")
+"""What an agent can be doing."""
+
+AT_REST = ("suspended", "done", "failed")
+"""The states in which nobody expects the agent's process to run."""
+
+AGENTS = "agents"
+
+
+class Agent:
+    """One agent of a session: its record in the state, under ``agents/NAME``."""
+
+    def __init__(self, writer: Writer, name: str) -> None:
+        self._writer = writer
+        self.name = name
+        self.heart: Heart | None = None
+        """The heartbeat that its supervisor looks at, if it has one."""
+
+    def get(self) -> dict[str, Any]:
+        """Return what is known of the agent."""
+        document = self._writer.document()
+        found = document.find((*STATE, AGENTS, self.name))
+        plain = {} if found is MISSING else document.plain(found)
+        return plain if isinstance(plain, dict) else {}
+
+    def update(
+        self,
+        *,
+        state: str | None = None,
+        prompt: str | None = None,
+        working_on: str | None = None,
+        last_action: str | None = None,
+        **details: Any,
+    ) -> None:
+        """Say what the agent is doing; what is not given stays, what is the same costs nothing."""
+        if state is not None and state not in STATES:
+            raise InvalidTask(f"An agent's state is one of {', '.join(STATES)}, not {state!r}.")
+        given = {
+            "state": state,
+            "current_prompt": prompt,
+            "working_on": working_on,
+            "last_action": last_action,
+        }
+        fields = {key: value for key, value in given.items() if value is not None}
+        self.record("agent.updated", {**fields, **details})
+
+    def expect(self, deadline: float | None, doing: str | None = None) -> None:
+        """Tell the supervisor that a step begins, and how many seconds it may take.
+
+        None is what the supervisor allows by itself. Costs no event, and nothing without one.
+        """
+        if self.heart is not None:
+            self.heart.expect(deadline, doing)
+
+    @contextmanager
+    def step(self, doing: str, deadline: float) -> Iterator[None]:
+        """Allow a step that takes long, a call to a model for example, its own deadline."""
+        self.expect(deadline, doing)
+        try:
+            yield
+        finally:
+            self.expect(None)
+
+    def record(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Write an event of a kind that sets fields of the agent's record."""
+        place = (AGENTS, self.name)
+        frozen = {key: freeze(value, (*place, key)) for key, value in fields.items()}
+
+        def ask(document: Document) -> Iterable[Change]:
+            changes = [
+                [[*place, key], value]
+                for key, value in frozen.items()
+                if not same(document.find((*STATE, *place, key)), value)
+            ]
+            if not changes and kind == "agent.updated":
+                return []
+            return [happened(kind, changes, agent=self.name)]
+
+        self._writer.write(ask)
+
+
+def agent_names(document: Document) -> list[str]:
+    """Return the agents that a document knows."""
+    found = document.find((*STATE, AGENTS))
+    return [] if found is MISSING else list(document.entries(document.resolved(found)))

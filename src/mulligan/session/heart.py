@@ -1,0 +1,82 @@
+"""Heartbeats: a small file that tells a supervisor that its agent lives and gets on.
+
+Its modification time is the sign of life; its content says until when the step under way should
+be over, so that a slow call to a model is not taken for a hang.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+INTERVAL = 1.0
+"""Seconds between two signs of life."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What an agent is doing, and how many seconds it may take from when it said so."""
+
+    deadline: float | None = None
+    doing: str | None = None
+
+
+class Heart:
+    """Beats from a thread of its own until it is stopped; ``also`` is called now and then, too."""
+
+    def __init__(self, file: Path, also: Callable[[], None], every: float = INTERVAL) -> None:
+        self._file = file
+        self._also = also
+        self._every = every
+        self._stop = threading.Event()
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="mulligan-heart", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self.beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._stop.set()
+        if self._pid == os.getpid() and self._thread.is_alive():
+            self._thread.join(self._every)
+
+    def beat(self) -> None:
+        """Give one sign of life."""
+        with open(self._file, "ab"):
+            os.utime(self._file)
+
+    def expect(self, deadline: float | None, doing: str | None = None) -> None:
+        """Say how many seconds the step that begins now may take; None is for as long as it likes.
+
+        It takes the place of what was said before, and is a sign of life, too.
+        """
+        draft = self._file.with_name(self._file.name + ".draft")
+        draft.write_bytes(msgspec.json.encode(Step(deadline, doing)))
+        os.replace(draft, self._file)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every):
+            try:
+                self.beat()
+            except OSError:
+                return  # the directory is gone, and with it whoever would look
+            self._also()
+
+
+def read_step(file: Path) -> tuple[int, Step]:
+    """Return when the last sign of life was, in nanoseconds, and the step under way."""
+    try:
+        status = os.stat(file)
+        data = file.read_bytes()
+    except OSError:
+        return 0, Step()
+    try:
+        return status.st_mtime_ns, msgspec.json.decode(data, type=Step) if data else Step()
+    except msgspec.DecodeError:
+        return status.st_mtime_ns, Step()  # some program's own idea of a heartbeat

@@ -1,0 +1,170 @@
+"""The loop of an agent: cycles with safe points between them.
+
+At a safe point the agent's state is whole, so that is where routine checkpoints are taken, where
+requests of the supervisor are answered, and where a process that has grown old makes room for a
+fresh one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from mulligan.state.events import happened
+from mulligan.state.values import freeze
+
+if TYPE_CHECKING:
+    from mulligan.session.session import Session
+
+ROUTINE = 30 * 60.0
+"""Seconds between two routine checkpoints, unless told otherwise."""
+
+REFRESH = 2 * 60 * 60.0
+"""Seconds after which a process is restarted from a recovery checkpoint, unless told otherwise."""
+
+START_AGAIN = 75
+"""The exit status that asks a supervisor to start the agent again: ``EX_TEMPFAIL``."""
+
+SUPERVISOR = "supervisor"
+"""The actor under whose lease a team is run."""
+
+GRACE = 30.0
+"""Seconds that an agent goes on after its supervisor died, so that another one can take over."""
+
+PAUSE = "pause"
+CHECKPOINT = "checkpoint"
+
+
+class Cycle:
+    """One turn of an agent's loop; as a context manager it notices what goes wrong in it."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self._session = session
+        self._clock = session.clock
+        self._began = self._clock.monotonic()
+        self.number = number
+        self.has_ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception):
+            self.fail(f"{type(error).__name__}: {error}")
+        elif error is None:
+            self.end()
+
+    def end(self) -> None:
+        """Write down that the cycle went well; what is written down once stays."""
+        self._record(None)
+
+    def fail(self, reason: str) -> None:
+        """Write down that it did not, and keep everything as it is now in a checkpoint."""
+        if not self.has_ended:
+            self._record(reason[:500])
+            note = f"cycle {self.number} failed: {reason}"[:500]
+            self._session.checkpoint("recovery", note=note)
+
+    def _record(self, error: str | None) -> None:
+        if self.has_ended:
+            return
+        self.has_ended = True
+        seconds = round(self._clock.monotonic() - self._began, 6)
+        cycle = {"number": self.number, "seconds": seconds, "error": error}
+        self._session.agent.record("agent.cycle", {"last_cycle": cycle})
+
+
+class Loop:
+    """Yields cycles until the agent is asked to pause; see ``Session.loop``."""
+
+    def __init__(
+        self,
+        session: Session,
+        every: float,
+        refresh_after: float,
+        collect: Callable[[], Any] | None,
+    ) -> None:
+        self._session = session
+        self._clock = session.clock
+        self._every = every
+        self._refresh_after = refresh_after
+        self._collect = collect
+        self._began = self._taken = self._clock.monotonic()
+        self._alone_since: float | None = None
+
+    def __iter__(self) -> Iterator[Cycle]:
+        known = self._session.agent.get().get("last_cycle") or {}
+        number = int(known.get("number", 0))
+        self._session.agent.update(state="working")
+        while self._goes_on():
+            number += 1
+            cycle = Cycle(self._session, number)
+            try:
+                yield cycle
+            except GeneratorExit:
+                # The body was left by an exception or a break; which one cannot be seen here.
+                cycle.fail("the loop was left")
+                raise
+            cycle.end()
+
+    def _goes_on(self) -> bool:
+        """Do what is due at a safe point; False when the loop is to end."""
+        self._session.agent.expect(None)
+        now = self._clock.monotonic()
+        if not self._answer() or not self._is_supervised(now):
+            return False
+        if now - self._began >= self._refresh_after:
+            self._refresh()
+        if now - self._taken >= self._every:
+            self._session.checkpoint("routine")
+            self._taken = now
+        return True
+
+    def _answer(self) -> bool:
+        """Answer what the supervisor asks; False when that is to pause."""
+        request = self._session.control("request")
+        name = self._session.actor
+        if not request or self._session.control(("answers", name)) == request["id"]:
+            return True
+        fields: dict[str, Any] = {} if self._collect is None else {"private": self._collect()}
+        pauses = request["kind"] == PAUSE
+        if pauses:
+            fields["state"] = "suspended"
+        changes = [[["agents", name, key], freeze(value)] for key, value in fields.items()]
+        answer = [["answers", name], request["id"]]
+        self._session.tell(
+            lambda _: [happened("agent.answered", changes, [answer], agent=name, to=request["id"])]
+        )
+        return not pauses
+
+    def _is_supervised(self, now: float) -> bool:
+        """Whether there is still somebody who looks after this agent, if there ever was."""
+        if not self._session.is_supervised or self._session.is_held(SUPERVISOR):
+            self._alone_since = None
+            return True
+        self._alone_since = self._alone_since or now
+        if now - self._alone_since < GRACE:
+            return True
+        self._session.checkpoint("recovery", note="the supervisor is gone")
+        self._session.agent.update(state="suspended", last_action="the supervisor is gone")
+        return False
+
+    def _refresh(self) -> None:
+        """Keep everything, then let a fresh process go on from there."""
+        hours = self._refresh_after / 3600
+        self._session.checkpoint("recovery", note=f"refresh after {hours:g} hours")
+        self._session.agent.update(state="starting", last_action="refresh")
+        if self._session.is_supervised:
+            raise SystemExit(START_AGAIN)
+        self._session.close()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606

@@ -1,0 +1,193 @@
+"""Mailboxes: messages between agents, each processed once across crashes.
+
+What has been processed is part of the state, and with it of every checkpoint: after a restore an
+agent receives again what it had not processed at that point, and nothing that it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mulligan.errors import InvalidTask
+from mulligan.model import Message
+from mulligan.session.names import check_name
+from mulligan.session.writer import Writer
+from mulligan.state import nodes
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import STATE, Change, happened
+from mulligan.state.values import freeze
+
+PRIORITIES = ("low", "normal", "high", "urgent")
+
+MAILBOX = "mailbox"
+
+_PAUSE = 0.05
+
+
+class Mailbox:
+    """The mailbox of one agent of a session, and the way to those of the others."""
+
+    def __init__(self, writer: Writer, process: str) -> None:
+        self._writer = writer
+        self._process = process
+
+    def send(
+        self,
+        to: str,
+        subject: str,
+        body: Any = None,
+        *,
+        priority: str = "normal",
+        requires_ack: bool = False,
+        id: str | None = None,
+    ) -> str:
+        """Send a message to an agent and return its id; durable when this returns.
+
+        A message with an ``id`` that the agent was ever sent is not sent again. One that
+        ``requires_ack`` is delivered again to a later process until it is acknowledged.
+        """
+        check_name(to, "agent")
+        if priority not in PRIORITIES:
+            raise InvalidTask(f"A priority is one of {', '.join(PRIORITIES)}, not {priority!r}.")
+        message = freeze(
+            {
+                "from": self._writer.actor,
+                "subject": subject,
+                "body": body,
+                "priority": priority,
+                "requires_ack": requires_ack,
+                "sent": self._writer.engine.clock.now(),
+            }
+        )
+        name = None if id is None else check_name(id, "message id")
+        given = ""
+
+        def ask(document: Document) -> Iterable[Change]:
+            nonlocal given
+            box = _Box(document, to)
+            given = name or f"{self._writer.actor}-{box.count}"
+            if box.knows(given):
+                return []
+            changes: list[list[Any]] = [
+                [box.path("inbox", given), {**message, "order": box.count}],
+                [box.path("count"), box.count + 1],
+            ]
+            return [happened("mail.sent", changes, to=to, message=given)]
+
+        self._writer.write(ask)
+        return given
+
+    def receive(self, timeout: float = 0) -> Message | None:
+        """Return the next message: the most urgent, then the oldest; None if there is none.
+
+        It is processed with that, unless it requires an acknowledgement. ``timeout`` is how many
+        seconds to wait for one.
+        """
+        clock = self._writer.engine.clock
+        until = clock.monotonic() + timeout
+        while True:
+            message = self._receive()
+            if message is not None or clock.monotonic() >= until:
+                return message
+            clock.sleep(_PAUSE)
+
+    def ack(self, message: Message | str) -> None:
+        """Say that a message has been dealt with; one that was is left as it is."""
+        name = message.id if isinstance(message, Message) else message
+
+        def ask(document: Document) -> Iterable[Change]:
+            box = _Box(document, self._writer.actor)
+            if not box.knows(name):
+                raise InvalidTask(f"{self._writer.actor!r} was never sent a message {name!r}.")
+            if name not in box.inbox:
+                return []
+            return [happened("mail.acked", box.processed(name), message=name)]
+
+        self._writer.write(ask)
+
+    def waiting(self, agent: str | None = None) -> list[Message]:
+        """Return the messages that an agent has not processed, in the order it gets them."""
+        document = self._writer.document()
+        box = _Box(document, agent or self._writer.actor)
+        return [box.message(name, self._process) for name in box.in_order()]
+
+    def processed(self, agent: str | None = None) -> int:
+        """Return how many messages an agent has processed."""
+        return _Box(self._writer.document(), agent or self._writer.actor).position
+
+    def _receive(self) -> Message | None:
+        found: Message | None = None
+
+        def ask(document: Document) -> Iterable[Change]:
+            nonlocal found
+            box = _Box(document, self._writer.actor)
+            names = (n for n in box.in_order() if box.inbox[n].get("delivered") != self._process)
+            name = next(names, None)
+            found = None if name is None else box.message(name, self._process)
+            if name is None or found is None:
+                return []
+            if found.requires_ack:
+                changes = [[box.path("inbox", name, "delivered"), self._process]]
+            else:
+                changes = box.processed(name)
+            return [happened("mail.received", changes, message=name)]
+
+        self._writer.write(ask)
+        return found
+
+
+class _Box:
+    """The mailbox of one agent in one document."""
+
+    def __init__(self, document: Document, agent: str) -> None:
+        self._document = document
+        self._agent = agent
+        found = document.find((*STATE, MAILBOX, agent))
+        self._node = {} if found is MISSING else document.resolved(found)
+        self.count: int = self._at("count", 0)
+        self.position: int = self._at("position", 0)
+        inbox = document.resolved(self._at("inbox", {}))
+        self.inbox: dict[str, dict[str, Any]] = {
+            name: document.resolved(value)
+            for name, value in nodes.map_items(inbox, document.resolved)
+        }
+
+    def path(self, *parts: str) -> list[str | int]:
+        return [MAILBOX, self._agent, *parts]
+
+    def knows(self, name: str) -> bool:
+        done = self._document.find((*STATE, MAILBOX, self._agent, "done", name))
+        return name in self.inbox or done is not MISSING
+
+    def in_order(self) -> list[str]:
+        def key(name: str) -> tuple[int, int]:
+            record = self.inbox[name]
+            return -PRIORITIES.index(record["priority"]), record["order"]
+
+        return sorted(self.inbox, key=key)
+
+    def processed(self, name: str) -> list[list[Any]]:
+        """Return the changes that take a message out of the inbox."""
+        return [
+            [self.path("inbox", name)],
+            [self.path("done", name), self.position],
+            [self.path("position"), self.position + 1],
+        ]
+
+    def message(self, name: str, process: str) -> Message:
+        record = self._document.plain(self.inbox[name])
+        return Message(
+            id=name,
+            to=self._agent,
+            sender=record["from"],
+            subject=record["subject"],
+            body=record["body"],
+            priority=record["priority"],
+            requires_ack=record["requires_ack"],
+            sent=record["sent"],
+            redelivered=record.get("delivered") not in (None, process),
+        )
+
+    def _at(self, key: str, default: Any) -> Any:
+        return nodes.map_get(self._node, key, default, self._document.resolved)

@@ -1,0 +1,391 @@
+"""Tasks: a tree of subtasks with dependencies, claimed by one agent at a time.
+
+Every decision is made on the newest document inside the write transaction, so two agents never
+claim the same task, and a resumed session goes on at the first one that is not done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from mulligan.errors import Conflict, InvalidTask, UnknownTask
+from mulligan.model import Task
+from mulligan.session.names import check_name
+from mulligan.session.writer import Writer
+from mulligan.state import nodes
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import STATE, Change, happened
+from mulligan.state.values import freeze
+
+PENDING = "pending"
+IN_PROGRESS = "in_progress"
+COMPLETED = "completed"
+FAILED = "failed"
+SKIPPED = "skipped"
+DONE = (COMPLETED, SKIPPED)
+
+TASKS = "tasks"
+
+_WORDS = re.compile(r"[^\W_]+")
+_MAX_SLUG = 60
+_FIELDS = frozenset(Task.__struct_fields__) - {"id"}
+
+Record = Mapping[str, Any]
+"""A task as the document holds it."""
+
+
+class Tasks:
+    """The tasks of a session, as one agent sees and changes them."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def __iter__(self) -> Iterator[Task]:
+        """Yield the tasks, each after its parent, in the order they were added."""
+        document = self._writer.document()
+        board = Board(document)
+        return iter([_task(document, name, board.records[name]) for name in board.in_order()])
+
+    def __len__(self) -> int:
+        return len(Board(self._writer.document()).records)
+
+    def get(self, id: str) -> Task:
+        """Return a task; raises ``UnknownTask``."""
+        document = self._writer.document()
+        return _task(document, id, Board(document).known(id))
+
+    def add(
+        self,
+        title: str,
+        *,
+        id: str | None = None,
+        parent: str | None = None,
+        after: Iterable[str] = (),
+        data: Any = None,
+    ) -> Task:
+        """Add a task and return it; one that is there under this id already stays as it is.
+
+        ``id`` defaults to the words of the title, so a plan can be added again at every start.
+        ``after`` names the tasks that have to be done before, ``parent`` the one it is part of.
+        """
+        wanted = {"title": title, "id": id, "parent": parent, "after": list(after), "data": data}
+        return self.plan([wanted])[0]
+
+    def plan(self, items: Iterable[str | Mapping[str, Any]]) -> list[Task]:
+        """Add several tasks in one transaction: titles, or dicts of the arguments of ``add``."""
+        wanted = [_wanted(item) for item in items]
+
+        def ask(document: Document) -> Iterable[Change]:
+            board = Board(document)
+            new = {name: record for name, record in wanted if name not in board.records}
+            for order, (name, record) in enumerate(new.items(), board.next_order()):
+                board.records[name] = {**record, "order": order}
+            board.check(new)
+            changes = [[_path(name), board.records[name]] for name in new]
+            return [happened("task.added", changes, tasks=list(new))] if new else []
+
+        self._writer.write(ask)
+        return [self.get(name) for name, _ in wanted]
+
+    def next(self) -> Task | None:
+        """Return the task that ``claim`` would give, without claiming it."""
+        document = self._writer.document()
+        board = Board(document)
+        name = board.next_for(self._writer.actor)
+        return None if name is None else _task(document, name, board.records[name])
+
+    def claim(self, id: str | None = None) -> Task | None:
+        """Take a task to work on: the named one, or the first incomplete one that is ready.
+
+        What this agent had claimed before, and did not live to end, comes first. None when nothing
+        is ready. A named task that is done, not ready or another's raises ``Conflict``.
+        """
+        actor, claimed = self._writer.actor, ""
+
+        def ask(document: Document) -> Iterable[Change]:
+            nonlocal claimed
+            board = Board(document)
+            name = board.next_for(actor) if id is None else board.claimable(id, actor)
+            claimed = name or ""
+            if name is None:
+                return []
+            fields = {
+                "status": IN_PROGRESS,
+                "owner": actor,
+                "attempts": board.records[name].get("attempts", 0) + 1,
+            }
+            return [happened("task.claimed", _set(name, fields), task=name, agent=actor)]
+
+        self._writer.write(ask)
+        return self.get(claimed) if claimed else None
+
+    @contextmanager
+    def working(self, id: str | None = None) -> Iterator[Task | None]:
+        """Claim a task for a ``with`` block: completed at its end, failed if it raises."""
+        task = self.claim(id)
+        try:
+            yield task
+        except Exception as error:
+            if task is not None:
+                self.fail(task.id, f"{type(error).__name__}: {error}")
+            raise
+        if task is not None and self.get(task.id).status == IN_PROGRESS:
+            self.complete(task.id)
+
+    def update(self, id: str, *, progress: float | None = None, note: str | None = None) -> None:
+        """Say how far a task is, from 0 to 1, and what is being done."""
+        if progress is not None and not 0 <= progress <= 1:
+            raise InvalidTask(f"The progress of {id!r} is between 0 and 1, not {progress}.")
+        given = {"progress": progress, "note": note}
+        fields = {key: freeze(value) for key, value in given.items() if value is not None}
+
+        def ask(document: Document) -> Iterable[Change]:
+            Board(document).mine(id, self._writer.actor)
+            return [happened("task.updated", _set(id, fields), task=id)] if fields else []
+
+        self._writer.write(ask)
+
+    def complete(self, id: str, result: Any = None) -> None:
+        """Say that a task is done; a parent is done with the last of its children."""
+        self._end(id, "task.completed", {"status": COMPLETED, "result": result, "progress": 1.0})
+
+    def fail(self, id: str, error: str) -> None:
+        """Say that a task could not be done; ``retry`` gives it another chance."""
+        self._end(id, "task.failed", {"status": FAILED, "error": error})
+
+    def skip(self, id: str, note: str | None = None) -> None:
+        """Leave a task undone; what comes after it need not wait for it."""
+        self._end(id, "task.skipped", {"status": SKIPPED, "note": note})
+
+    def release(self, id: str, note: str | None = None) -> None:
+        """Give a claimed task back, whoever holds it, for anybody to claim."""
+        self._again(id, "task.released", (IN_PROGRESS,), note)
+
+    def retry(self, id: str) -> None:
+        """Make a failed or skipped task pending again, its attempts forgotten."""
+        self._again(id, "task.retried", (FAILED, SKIPPED), None)
+
+    def _end(self, id: str, kind: str, fields: Mapping[str, Any]) -> None:
+        frozen = {key: freeze(value) for key, value in fields.items() if value is not None}
+
+        def ask(document: Document) -> Iterable[Change]:
+            board = Board(document)
+            board.mine(id, self._writer.actor)
+            changes = _set(id, frozen)
+            for parent in board.done_with(id) if fields["status"] in DONE else ():
+                changes += _set(parent, {"status": COMPLETED, "progress": 1.0})
+            return [happened(kind, changes, task=id, agent=self._writer.actor)]
+
+        self._writer.write(ask)
+
+    def _again(self, id: str, kind: str, statuses: tuple[str, ...], note: str | None) -> None:
+        def ask(document: Document) -> Iterable[Change]:
+            record = Board(document).known(id)
+            if record["status"] not in statuses:
+                raise Conflict(f"Task {id!r} is {record['status']}.")
+            fields: dict[str, Any] = {"status": PENDING, "owner": None, "note": note}
+            if FAILED in statuses:
+                fields |= {"attempts": 0, "error": None}
+            return [happened(kind, _set(id, fields), task=id)]
+
+        self._writer.write(ask)
+
+
+class Board:
+    """The tasks of one document, and what follows from them."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    @cached_property
+    def records(self) -> dict[str, Record]:
+        """All tasks; read only where one alone does not do."""
+        found = self._document.find((*STATE, TASKS))
+        resolve = self._document.resolved
+        node = {} if found is MISSING else resolve(found)
+        entries = nodes.map_items(node, resolve) if nodes.is_map(node) else ()
+        resolved = ((name, resolve(value)) for name, value in entries)
+        return {name: record for name, record in resolved if _is_task(record)}
+
+    def known(self, id: str) -> Record:
+        """Return a task's record; raises ``UnknownTask``."""
+        found = self._document.find((*STATE, TASKS, id))
+        record: Any = None if found is MISSING else self._document.resolved(found)
+        if not _is_task(record):
+            some = ", ".join(self.in_order()[:8]) or "there are none"
+            raise UnknownTask(f"There is no task {id!r}; some that are: {some}.")
+        known: Record = record
+        return known
+
+    def next_order(self) -> int:
+        """Return a place behind all tasks that are there."""
+        return max((record["order"] for record in self.records.values()), default=-1) + 1
+
+    def in_order(self) -> list[str]:
+        """Return the ids, each after its parent."""
+        below = self._children()
+        ordered: list[str] = []
+        pending = below.get(None, [])[::-1]
+        while pending:
+            name = pending.pop()
+            ordered.append(name)
+            pending += below.get(name, [])[::-1]
+        return ordered
+
+    def next_for(self, actor: str) -> str | None:
+        """Return what an agent should work on: what it has begun, or the first that is ready."""
+        inner = {record.get("parent") for record in self.records.values()}
+        first: tuple[int, str] | None = None
+        for name, record in self.records.items():
+            status, place = record["status"], (record["order"], name)
+            if status == IN_PROGRESS and record.get("owner") == actor:
+                return name
+            if status != PENDING or name in inner or (first is not None and place > first):
+                continue
+            if self._is_ready(name):
+                first = place
+        return None if first is None else first[1]
+
+    def claimable(self, id: str, actor: str) -> str:
+        """Return the id if the agent may claim the task; raises ``Conflict``."""
+        record = self.known(id)
+        if record["status"] == IN_PROGRESS and record.get("owner") == actor:
+            return id
+        if record["status"] != PENDING:
+            by = f" by {record['owner']}" if record.get("owner") else ""
+            raise Conflict(f"Task {id!r} is {record['status']}{by}.")
+        if not self._is_ready(id):
+            missing = ", ".join(self._waiting_for(id))
+            raise Conflict(f"Task {id!r} has to wait for {missing}.")
+        return id
+
+    def mine(self, id: str, actor: str) -> Record:
+        """Return a task that the agent may change; raises ``Conflict``."""
+        record = self.known(id)
+        if record["status"] not in (PENDING, IN_PROGRESS):
+            raise Conflict(f"Task {id!r} is {record['status']} already.")
+        if record.get("owner") not in (None, actor):
+            raise Conflict(f"Task {id!r} is being worked on by {record['owner']}.")
+        return record
+
+    def done_with(self, id: str) -> list[str]:
+        """Return the parents that have nothing left to do once this task is done."""
+        ended, done = id, []
+        if self.known(id).get("parent") is None:
+            return []
+        below = self._children()
+        while (parent := self._parent(ended)) is not None:
+            others = [name for name in below[parent] if name != ended]
+            if any(self.records[name]["status"] not in DONE for name in others):
+                break
+            done.append(parent)
+            ended = parent
+        return done
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise ``InvalidTask`` where new tasks depend on what is not there, or on themselves."""
+        for name in names:
+            record = self.records[name]
+            for other in (*record["after"], *([record["parent"]] if "parent" in record else ())):
+                if other not in self.records:
+                    raise InvalidTask(f"Task {name!r} depends on {other!r}, which does not exist.")
+            if self._leads_back(name):
+                raise InvalidTask(f"Task {name!r} would have to wait for itself.")
+
+    def _leads_back(self, name: str) -> bool:
+        seen: set[str] = set()
+        pending = self._before(name)
+        while pending:
+            other = pending.pop()
+            if other == name:
+                return True
+            if other not in seen:
+                seen.add(other)
+                pending += self._before(other)
+        return False
+
+    def _before(self, name: str) -> list[str]:
+        parent = self._parent(name)
+        known = [other for other in self.records[name]["after"] if other in self.records]
+        return [*known, *([] if parent is None else [parent])]
+
+    def _parent(self, name: str) -> str | None:
+        """Return what a task is part of, unless that was taken out of the state."""
+        parent = self.records[name].get("parent")
+        return parent if parent in self.records else None
+
+    def _is_ready(self, name: str) -> bool:
+        return not self._waiting_for(name)
+
+    def _waiting_for(self, name: str | None) -> list[str]:
+        """Return what has to be done before a task, or before what it is part of."""
+        waiting: list[str] = []
+        while name is not None:
+            before = (o for o in self.records[name]["after"] if o in self.records)
+            waiting += [other for other in before if self.records[other]["status"] not in DONE]
+            name = self._parent(name)
+        return waiting
+
+    def _children(self) -> dict[str | None, list[str]]:
+        below: dict[str | None, list[str]] = {}
+        for name in sorted(self.records, key=lambda name: (self.records[name]["order"], name)):
+            below.setdefault(self._parent(name), []).append(name)
+        return below
+
+
+def _is_task(record: Any) -> bool:
+    """Whether a value under ``tasks`` is a task of ours; a user may have put anything there."""
+    return isinstance(record, dict) and {"title", "status", "order", "after"} <= record.keys()
+
+
+def _task(document: Document, id: str, record: Record) -> Task:
+    plain = document.plain(record)
+    return msgspec.convert({"id": id, **{k: plain[k] for k in _FIELDS & plain.keys()}}, Task)
+
+
+def _wanted(item: str | Mapping[str, Any]) -> tuple[str, Record]:
+    given = {"title": item} if isinstance(item, str) else dict(item)
+    title, name = given.get("title"), given.get("id")
+    if not isinstance(title, str) or not title.strip():
+        raise InvalidTask(f"A task needs a title, not {title!r}.")
+    unknown = given.keys() - {"title", "id", "parent", "after", "data"}
+    if unknown:
+        raise InvalidTask(f"A task has no {', '.join(sorted(map(str, unknown)))}.")
+    after = list(given.get("after") or ())
+    if len(after) > nodes.FAN:
+        raise InvalidTask(
+            f"Task {title!r} waits for {len(after)} others; {nodes.FAN} may be named."
+        )
+    record: dict[str, Any] = {"title": title, "status": PENDING, "after": after}
+    record |= {key: given[key] for key in ("parent", "data") if given.get(key) is not None}
+    return check_name(name or slug(title), "task id"), freeze(record)
+
+
+def slug(title: str) -> str:
+    """Return the words of a title as an id."""
+    words = "-".join(_WORDS.findall(title.lower()))
+    return words[:_MAX_SLUG].rstrip("-") or "task"
+
+
+def _path(name: str) -> list[str | int]:
+    return [TASKS, name]
+
+
+def _set(name: str, fields: Mapping[str, Any]) -> list[list[Any]]:
+    return [[[*_path(name), key], value] for key, value in fields.items()]
+
+
+def health(tasks: Iterable[Task]) -> str:
+    """Return ``healthy``, ``degraded`` above 20 % failed tasks, ``unhealthy`` above 50 %."""
+    known = list(tasks)
+    inner = {task.parent for task in known}
+    statuses = [task.status for task in known if task.id not in inner]
+    failed, ended = statuses.count(FAILED), sum(s in (COMPLETED, FAILED) for s in statuses)
+    share = failed / ended if ended else 0.0
+    return "unhealthy" if share > 0.5 else "degraded" if share > 0.2 else "healthy"
