@@ -15,8 +15,16 @@ from mulligan.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = (ROOT / "docs/cli-json.md").read_text()
-STATE = ("state get", "state set", "state append", "state delete")
-LEAVES = [name for name in COMMANDS if name != "state"] + list(STATE)
+
+
+def leaves(name: str) -> list[str]:
+    """Return a command, or the commands of a command."""
+    command = importlib.import_module(f"mulligan.cli.{name}").command
+    is_group = isinstance(command, click.Group)
+    return [f"{name} {leaf}" for leaf in command.commands] if is_group else [name]
+
+
+LEAVES = [leaf for name in COMMANDS for leaf in leaves(name)]
 
 
 def section(title: str) -> str:
@@ -84,6 +92,8 @@ def used(store, place: Path):
     store("checkpoint", "--label", "one")
     store("state", "set", "memory/goal", "second")
     (place / "a.txt").write_text("two\n")
+    store("tasks", "add", "First")
+    store("mail", "send", "cli", "Hello", "--id", "m1", "--ack")
     return store
 
 
@@ -105,6 +115,17 @@ def used(store, place: Path):
         ("state append", ["state", "append", "a", "1"]),
         ("state delete", ["state", "delete", "memory"]),
         ("A checkpoint", ["checkpoint"]),
+        ("tasks list", ["tasks"]),
+        ("tasks list", ["tasks", "list"]),
+        ("A task", ["tasks", "add", "Write it"]),
+        ("A task", ["tasks", "claim"]),
+        ("A task", ["tasks", "complete", "first"]),
+        ("A task", ["tasks", "fail", "first", "why"]),
+        ("A task", ["tasks", "skip", "first"]),
+        ("mail list", ["mail"]),
+        ("mail send", ["mail", "send", "cli", "Hello"]),
+        ("A message", ["mail", "receive"]),
+        ("mail ack", ["mail", "ack", "m1"]),
     ],
 )
 def test_the_fields_are_the_documented_ones(used, title: str, args: list[str]):
@@ -119,7 +140,8 @@ def test_the_fields_of_undo_and_redo(used):
 
 def test_the_fields_inside(used):
     assert set(used("diff", "one", "--json").json["before"]) == documented("A point")
-    (changed,) = used("diff", "one", "--json").json["state"]
+    differences = used("diff", "one", "--json").json["state"]
+    (changed,) = [found for found in differences if found["change"] == "changed"]
     assert set(changed) == documented("A difference")
     (file,) = used("diff", "one", "--json").json["files"]
     assert set(file) == documented("A file change")

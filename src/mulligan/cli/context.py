@@ -59,7 +59,9 @@ class Call:
         self.store_path = str(store.path)
         return store
 
-    def open_session(self, create: bool | None = None, *, files: bool = False) -> Session:
+    def open_session(
+        self, create: bool | None = None, *, files: bool = False, actor: str = ACTOR
+    ) -> Session:
         """Open the session that was named, or the one there can be no doubt about.
 
         ``create`` is None for commands that only read, and for those that write whether
@@ -71,10 +73,23 @@ class Call:
         store = self.open_store()
         name = self.session or self._pointed_to() or _undoubted(store, bool(create))
         try:
-            session = store.session(name, create=bool(create), actor=ACTOR)
+            session = store.session(name, create=bool(create), actor=actor)
         except UnknownSession as error:
             raise _unknown(store, name, error.hint, may_create=create is not None) from error
         return self._with_files(store, session) if files and not self.no_files else session
+
+    def open_for_agent(self, agent: str | None) -> Session:
+        """Open the session to write as an agent: the named one, or the one this runs under.
+
+        Inside ``mulligan run`` that is the agent which started the command, and what is written
+        counts only as long as that agent was not replaced.
+        """
+        known = {key: os.environ.get(f"MULLIGAN_{key}") for key in ("SESSION", "AGENT", "EPOCH")}
+        name = agent or known["AGENT"] or ACTOR
+        session = self.open_session(actor=name)
+        if known["EPOCH"] and (session.name, name) == (known["SESSION"], known["AGENT"]):
+            session.join(int(known["EPOCH"]))
+        return session
 
     @contextmanager
     def working(self) -> Iterator[None]:

@@ -23,6 +23,8 @@ COMMANDS = {
     "undo": "Take the last restore back.",
     "redo": "Take the last undo back.",
     "fork": "Make a new session that continues from a point.",
+    "tasks": "List the tasks, or change them from scripts.",
+    "mail": "List messages between agents, send and receive.",
     "state": "Read and write the state from scripts.",
     "verify": "Check everything that is stored.",
     "demo": "See the whole story, with real processes and a real kill -9.",

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from mulligan.errors import LeaseHeld, StaleLease
-from mulligan.journal.protocol import Txn
+from mulligan.journal.protocol import Txn, View
 from mulligan.model import Lease, SessionRecord
 
 
@@ -62,25 +62,31 @@ def _started(pid: int) -> int | None:
 
 def renew(txn: Txn, session: SessionRecord, lease: Lease, *, now: datetime, ttl: float) -> Lease:
     """Write the lease anew with a later end; raises ``StaleLease`` if it is no longer valid."""
-    valid = txn.lease(session.number, lease.actor)
-    if valid is None or valid.released or valid.epoch != lease.epoch:
+    now_valid = txn.lease(session.number, lease.actor)
+    if now_valid is None or now_valid.released or now_valid.epoch != lease.epoch:
         raise StaleLease(
             f"The lease of {lease.actor!r} in session {session.name!r} was taken by "
-            f"{valid.holder if valid else 'another writer'}."
+            f"{now_valid.holder if now_valid else 'another writer'}."
         )
     renewed = msgspec.structs.replace(lease, expires=now + timedelta(seconds=ttl))
     txn.put_lease(session.number, renewed)
     return renewed
 
 
-def adopt(txn: Txn, session: SessionRecord, actor: str, epoch: int, expires: datetime) -> Lease:
-    """Write this process into a lease that was taken for it; raises ``StaleLease``."""
-    valid = txn.lease(session.number, actor)
-    if valid is None or valid.released or valid.epoch != epoch:
+def valid(view: View, session: SessionRecord, actor: str, epoch: int) -> Lease:
+    """Return the lease of an actor if it has that epoch still; raises ``StaleLease``."""
+    lease = view.lease(session.number, actor)
+    if lease is None or lease.released or lease.epoch != epoch:
         raise StaleLease(
             f"Epoch {epoch} of {actor!r} in session {session.name!r} is over: "
-            f"the lease has epoch {valid.epoch if valid else 0} now."
+            f"the lease has epoch {lease.epoch if lease else 0} now."
         )
+    return lease
+
+
+def adopt(txn: Txn, session: SessionRecord, actor: str, epoch: int, expires: datetime) -> Lease:
+    """Write this process into a lease that was taken for it; raises ``StaleLease``."""
+    valid(txn, session, actor, epoch)
     adopted = Lease(actor, epoch, this_process(), expires)
     txn.put_lease(session.number, adopted)
     return adopted
@@ -88,6 +94,6 @@ def adopt(txn: Txn, session: SessionRecord, actor: str, epoch: int, expires: dat
 
 def release(txn: Txn, session: SessionRecord, lease: Lease) -> None:
     """Mark the lease as given up, unless another writer has it by now."""
-    valid = txn.lease(session.number, lease.actor)
-    if valid is not None and valid.epoch == lease.epoch:
-        txn.put_lease(session.number, msgspec.structs.replace(valid, released=True))
+    newest = txn.lease(session.number, lease.actor)
+    if newest is not None and newest.epoch == lease.epoch:
+        txn.put_lease(session.number, msgspec.structs.replace(newest, released=True))

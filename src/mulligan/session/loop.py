@@ -150,7 +150,8 @@ class Loop:
         if not self._session.is_supervised or self._session.is_held(SUPERVISOR):
             self._alone_since = None
             return True
-        self._alone_since = self._alone_since or now
+        if self._alone_since is None:
+            self._alone_since = now
         if now - self._alone_since < GRACE:
             return True
         self._session.checkpoint("recovery", note="the supervisor is gone")

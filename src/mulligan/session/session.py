@@ -182,6 +182,13 @@ class Session:
         """Become the holder of a lease that was taken for this process, by its epoch."""
         return self._writer.adopt_lease(epoch, ttl)
 
+    def join(self, epoch: int) -> Lease:
+        """Write under the lease that another process of this agent holds, by its epoch.
+
+        For the helpers that an agent starts: what they write counts as long as the agent does.
+        """
+        return self._writer.join_lease(epoch)
+
     def lease_of(self, actor: str) -> Lease | None:
         """Return the newest lease of an actor, held or not."""
         with self._engine.read() as view:

@@ -91,6 +91,7 @@ class Writer:
         self.actor = actor
         self.lease: Lease | None = None
         self._lease_pid = 0
+        self._is_guest = False
         self._ttl = 0.0
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -175,6 +176,14 @@ class Writer:
             self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
             return lease
 
+    def join_lease(self, epoch: int) -> Lease:
+        """Write under a lease that another process of the agent holds, as long as it is valid."""
+        with self._guard():
+            with self.engine.read() as view:
+                lease = leases.valid(view, self.record, self.actor, epoch)
+            self.lease, self._lease_pid, self._is_guest = lease, os.getpid(), True
+            return lease
+
     def adopt_lease(self, epoch: int, ttl: float) -> Lease:
         """Become the holder of a lease that was taken for this process; see ``leases.adopt``."""
         with self._guard():
@@ -187,7 +196,7 @@ class Writer:
     def renew_lease(self) -> None:
         """Extend the lease; raises ``StaleLease`` when another writer has it."""
         with self._guard():
-            if self.lease is None:
+            if self.lease is None or self._is_guest:
                 return
             self._check_lease_is_ours()
             with self.engine.write() as txn:
@@ -198,7 +207,7 @@ class Writer:
     def release_lease(self) -> None:
         """Give the lease up, if it is still this writer's; a forked process only forgets it."""
         with self._guard():
-            if self.lease is not None and self._lease_pid == os.getpid():
+            if self.lease is not None and self._lease_pid == os.getpid() and not self._is_guest:
                 with self.engine.write() as txn:
                     leases.release(txn, self.record, self.lease)
             self.lease = None
@@ -213,8 +222,8 @@ class Writer:
 
     def _renewed(self, txn: Txn) -> Lease | None:
         """Extend a lease in passing once half of it is over."""
-        if self.lease is None:
-            return None
+        if self.lease is None or self._is_guest:
+            return self.lease
         now = self.engine.clock.now()
         if self.lease.expires - now > timedelta(seconds=self._ttl / 2):
             return self.lease
