@@ -22,7 +22,7 @@ help: ## show the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)$$/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target does; do \
 		printf '  %-14s %s\n' "$$target" "$$does"; done
 
-demo: $(READY) ## the whole story in half a minute
+demo: $(READY) ## the whole story; the first time it sets everything up, in about a minute
 	@$(VENV)/bin/mulligan demo $(ARGS)
 
 test: $(READY) ## the whole test suite

@@ -131,7 +131,7 @@ class TestCheckpoint:
 class TestPlan:
     def test_says_what_would_happen_to_each_file(self, wrecked, place: Path):
         said = wrecked("restore", "one", "--dry-run").out.splitlines()
-        assert said[0] == "the present, main #4 → main #3  1 change of the state"
+        assert said[0] == "the present → main #3  1 change of the state"
         assert '~ memory/goal  "second" → "first"' in said
         assert f"files in {place}  2 to create, 1 to delete, 1 to update" in said
         assert "- junk.txt           5 bytes" in said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 
@@ -153,3 +155,38 @@ def test_fork_prints_the_name_alone(changed):
 
 def test_fork_refuses_a_name_that_is_taken(changed):
     assert changed("fork", "one", "--name", "main").code == 21
+
+
+def test_a_file_is_named_from_the_top_or_from_here(store, place: Path, monkeypatch):
+    (place / "src").mkdir()
+    (place / "src/app.py").write_text("one")
+    (place / "other.txt").write_text("one")
+    store("checkpoint", "--label", "one")
+    monkeypatch.chdir(place / "src")
+    for named in ("./app.py", "../src/app.py", str(place / "src/app.py"), "src/app.py"):
+        (place / "src/app.py").write_text("two")
+        (place / "other.txt").write_text("two")
+        done = store("restore", "one", "--only", named, "--json")
+        assert (done.code, done.json["only"]) == (0, ["workspace/src/app.py"])
+        assert (place / "src/app.py").read_text() == "one"
+        assert (place / "other.txt").read_text() == "two"
+    refused = store("restore", "one", "--only", "../../elsewhere")
+    assert (refused.code, "not in the workspace" in refused.err) == (2, True)
+    whole = store("restore", "one", "--only", "..", "--json")
+    assert whole.code == 42  # two dots alone are no path of a workspace
+    assert store("restore", "one", "--only", "../", "--json").json["only"] == ["workspace"]
+
+
+@pytest.mark.parametrize(
+    "args", [("restore", "one", "--only", ""), ("state", "set", "", "{}"), ("state", "delete", "")]
+)
+def test_an_empty_part_is_not_taken_for_everything(store, args: tuple[str, ...]):
+    store("state", "set", "memory/x", "1")
+    store("checkpoint", "--label", "one")
+    assert store(*args).code == 2
+    assert store("state", "get", "memory/x").out == "1\n"
+
+
+def test_an_id_that_is_too_short_says_so(store):
+    refused = store("show", "ab")
+    assert (refused.code, "4 digits" in refused.err) == (30, True)

@@ -28,6 +28,7 @@ LAYERS = [
     {"__init__"},
     {"testing"},
     {"cli"},
+    {"__main__"},
 ]
 """From the bottom. A module may import from its own part and from the layers below it."""
 

@@ -204,7 +204,8 @@ def debugging() -> bool:
 
 def colour() -> bool | None:
     """Return False when colours are unwanted, None where the terminal decides."""
-    return False if os.environ.get("NO_COLOR") else None
+    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return False if unwanted else None
 
 
 def _flag(name: str, text: str) -> Callable[[Callable[..., T]], Callable[..., T]]:

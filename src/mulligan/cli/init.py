@@ -36,6 +36,18 @@ def command(call: Call, directory: str | None) -> None:
             store.session(name, actor=ACTOR)
         sessions = [session.name for session in store.sessions()]
         _print(call, str(store.path), is_new, sessions)
+    if is_new and not call.json and not call.quiet:
+        _tell_of_others(locate(root).parent)
+
+
+def _tell_of_others(directory: Path) -> None:
+    """Say that there is a store above: it held what is here, and will not any more."""
+    from mulligan.layout import NAME
+
+    above = next((d for d in directory.parents if (d / NAME).exists()), None)
+    if above is not None:
+        said = f"There is a store above, in {above}; from here on down this one is used."
+        click.echo(said, err=True)
 
 
 def _refuse_large(directory: Path) -> None:

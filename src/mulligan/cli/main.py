@@ -91,9 +91,18 @@ def group(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    _open_streams()
     if "_MULLIGAN_COMPLETE" in os.environ:
         group.main(prog_name="mulligan")
     sys.exit(run(sys.argv[1:]))
+
+
+def _open_streams() -> None:
+    """Give a program that was started with a stream closed somewhere to write to all the same."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 -- open as long as we run
 
 
 def run(args: Sequence[str]) -> int:

@@ -120,6 +120,8 @@ def local(moment: datetime, now: datetime | None = None) -> str:
 def size(count: int) -> str:
     """Return a number of bytes for people."""
     value = float(count)
+    if count == 1:
+        return "1 byte"
     for unit in _SIZES:
         if value < 1000 or unit == _SIZES[-1]:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from mulligan.cli.context import Call, Command, example, files_options
 from mulligan.cli.differences import all_differences, difference_fields, print_differences
+from mulligan.cli.errors import INTERRUPTED
 from mulligan.cli.files import (
     TO_DO,
     change_fields,
@@ -93,7 +95,8 @@ def command(
     """Bring state and files of POINT back, or parts of them.
 
     A PART is a component of the state (memory, agents/coder), all files (workspace), or a file
-    or directory (src/app.py; workspace/memory, where the state has a component of that name).
+    or directory from the top of the workspace (src/app.py; workspace/memory, where the state has
+    a component of that name) or from here (./app.py).
 
     The present is kept in a safety checkpoint first, and `mulligan undo` brings it back; so it
     asks only on a terminal. What no checkpoint covers is left alone. The exit code is 83 when
@@ -101,10 +104,10 @@ def command(
     """
     _check(call, only, copy_to)
     if copy_to is not None:
-        _copy(call, point, only or None, copy_to, dry_run=dry_run)
+        _copy(call, point, only, copy_to, dry_run=dry_run)
         return
     session = call.open_session(files=True)
-    preview = _preview(call, session, point, only or None)
+    preview = _preview(call, session, point, _parts(only, call.directory))
     if not call.json and not call.quiet:
         _print_preview(session, preview, None if dry_run else PREVIEW)
     if dry_run or not preview:
@@ -119,10 +122,26 @@ def command(
 
 
 def _check(call: Call, only: tuple[str, ...], copy_to: Path | None) -> None:
+    if "" in only:
+        raise click.UsageError("--only wants the name of a part; leave it away for everything.")
     if call.no_files and copy_to is not None:
         raise click.UsageError("--to and --no-files exclude each other.")
     if call.no_files and any(_is_workspace(part) for part in only):
         raise click.UsageError("--only workspace and --no-files exclude each other.")
+
+
+def _parts(only: tuple[str, ...], directory: Path | None) -> tuple[str, ...] | None:
+    """Return the parts with what is named from here, ./app.py, named from the top."""
+    return tuple(_part(part, directory) for part in only) or None
+
+
+def _part(part: str, directory: Path | None) -> str:
+    if directory is None or not part.startswith(("./", "../", "/")):
+        return part
+    inner = Path(os.path.relpath(os.path.abspath(part), directory.absolute()))
+    if ".." in inner.parts:
+        raise click.UsageError(f"{part} is not in the workspace, {directory}.")
+    return WORKSPACE if inner == Path() else f"{WORKSPACE}/{inner}"
 
 
 def _is_workspace(part: str) -> bool:
@@ -141,7 +160,7 @@ def _preview(call: Call, session: Session, point: str, only: tuple[str, ...] | N
 
 def _print_preview(session: Session, preview: Preview, limit: int | None) -> None:
     changes = all_differences(preview.state)
-    way = clean(f"the present, {place(preview.state.before)} → {place(preview.state.after)}")
+    way = clean(f"the present → {place(preview.state.after)}")
     click.echo(f"{Cell(way, bold=True).styled()}  {plural(len(changes), 'change')} of the state")
     print_differences(changes, limit)
     if preview.directory is not None:
@@ -196,9 +215,10 @@ def _print_unapplied(call: Call, preview: Preview) -> None:
         )
 
 
-def _copy(call: Call, point: str, only: tuple[str, ...] | None, to: Path, *, dry_run: bool) -> None:
+def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: bool) -> None:
     """Write the files of a point elsewhere."""
     session = call.open_session()
+    only = _parts(named, Path(call.store_path).parent)
     plan = session.plan_copy(point, only)
     problems = [] if dry_run else session.copy_files(plan.point, to, only)
     if call.json:
@@ -220,4 +240,8 @@ def _on_terminal() -> bool:
 
 
 def _agreed() -> bool:
-    return click.confirm("Restore?", default=True, err=True)
+    try:
+        return click.confirm("Restore?", default=True, err=True)
+    except click.Abort:
+        click.echo("\nNothing was changed.", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None

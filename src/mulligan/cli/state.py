@@ -38,6 +38,13 @@ def command(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+def _named(context: click.Context, argument: click.Parameter, path: str) -> str:
+    """Refuse the empty path, which is the whole state and seldom what was meant."""
+    if not path:
+        raise click.BadParameter("it is empty; the whole state is not changed in one go.")
+    return path
+
+
 expect_options = [
     click.option("--expect", metavar="JSON", help="Only if the present value is this one."),
     click.option("--expect-missing", is_flag=True, help="Only if there is no value yet."),
@@ -74,7 +81,7 @@ def get(call: Call, path: str, point: str | None, raw: bool) -> None:
 @command.command(
     "set", cls=ValueCommand, epilog=example("mulligan state set memory/goal 'ship it'")
 )
-@click.argument("path")
+@click.argument("path", callback=_named)
 @click.argument("value")
 @click.option("--text", is_flag=True, help="Take VALUE as a string, whatever it looks like.")
 @expect_options[0]
@@ -100,7 +107,7 @@ def set_(
 @command.command(
     "append", cls=ValueCommand, epilog=example("mulligan state append memory/notes 'it works'")
 )
-@click.argument("path")
+@click.argument("path", callback=_named)
 @click.argument("value")
 @click.option("--text", is_flag=True, help="Take VALUE as a string, whatever it looks like.")
 @create_option
@@ -114,7 +121,7 @@ def append(call: Call, path: str, value: str, text: bool, create: bool) -> None:
 
 
 @command.command("delete", epilog=example("mulligan state delete memory/notes/0"))
-@click.argument("path")
+@click.argument("path", callback=_named)
 @expect_options[0]
 @click.pass_obj
 def delete(call: Call, path: str, expect: str | None) -> None:

@@ -25,6 +25,8 @@ MIN_PREFIX = 4
 
 _DIGITS = 20
 _HEX = re.compile(rf"[0-9a-fA-F]{{{MIN_PREFIX},{ID_SIZE * 2}}}")
+_SHORT = re.compile(rf"[0-9a-fA-F]{{1,{MIN_PREFIX - 1}}}")
+_SHORT_HINT = f"An id can be cut to {MIN_PREFIX} digits, not shorter; an event is named #SEQ."
 _BACK = re.compile(rf"(.+)~(\d{{1,{_DIGITS}}})")
 _AGO = re.compile(r"((?:\d+(?:\.\d+)?[smhdw])+)(?:\s+ago)", re.IGNORECASE)
 _UNIT = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.IGNORECASE)
@@ -73,7 +75,8 @@ class Points:
                 return found
         raise UnknownPoint(
             f"{text!r} names no place on the timeline of session {self._session.name!r}"
-            f"{self._known()}"
+            f"{self._known()}",
+            hint=_SHORT_HINT if _SHORT.fullmatch(text) else None,
         )
 
     def _at_number(self, text: str) -> Point:
