@@ -29,7 +29,7 @@ SHOWN = 6
 @click.option("--keep", is_flag=True, help="Keep the store of the demo to look around in.")
 @click.pass_obj
 def command(call: Call, keep: bool) -> None:
-    """See an agent killed, resumed, rolled back and forked, and its files wrecked and restored.
+    """See agents killed, resumed, rolled back and forked, and files wrecked and restored.
 
     Every claim is checked. It happens in a temporary directory and takes a few seconds. The exit
     code is 1 if any check fails.
@@ -125,5 +125,6 @@ def _fields(facts: Facts, kept: Path | None, seconds: float) -> dict[str, Any]:
         "restored": facts.restored,
         "wrecked": facts.wrecked,
         "branches": facts.branches,
+        "team": facts.team,
         "checks": facts.checks,
     }

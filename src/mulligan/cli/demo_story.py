@@ -25,6 +25,7 @@ from mulligan.cli.demo_agent import (
     note_of,
 )
 from mulligan.cli.demo_files import COMMAND, Picture, differing, make_project, picture
+from mulligan.cli.demo_team import AGENTS, PLAN, Team
 from mulligan.cli.directory import write_pointer
 from mulligan.cli.verify import summary
 from mulligan.errors import MulliganError
@@ -68,6 +69,7 @@ class Facts:
     restored: dict[str, Any] = field(default_factory=dict)
     wrecked: dict[str, Any] = field(default_factory=dict)
     branches: dict[str, Any] = field(default_factory=dict)
+    team: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -126,6 +128,7 @@ class Story:
         self.narrator = narrator
         self.facts = Facts()
         self._agents: list[Agent] = []
+        self._team = Team(store, project.parent)
 
     def tell(self) -> Facts:
         """Do everything, up to the first act with a check that fails, and return the facts."""
@@ -135,6 +138,7 @@ class Story:
             self.roll_back,
             self.wreck,
             self.branch,
+            self.team,
             self.verify,
         )
         try:
@@ -145,6 +149,7 @@ class Story:
         finally:
             for agent in self._agents:
                 agent.end()
+            self._team.end()
         return self.facts
 
     def kill_midway(self) -> None:
@@ -279,6 +284,36 @@ class Story:
             "files": len(found.files),
         }
         self.facts.branches = {"sessions": [SESSION, BRANCH], "differences": sizes}
+
+    def team(self) -> None:
+        """Run three agents on one plan, kill one of them and then the supervisor, and resume."""
+        team = self._team
+        with _without_interruption():
+            team.begin()
+        pid, task = team.kill_agent("coder")
+        owner = team.wait_for_claim(task, attempts=2)
+        self.narrator.chapter(
+            "A team, and its supervisor killed",
+            f"`mulligan up` runs {len(AGENTS)} agents that share a plan of {len(PLAN)} tasks. "
+            f"One of them, process {pid}, is killed at {task!r}.",
+        )
+        self._check("the supervisor started it again, and it went on there", owner == "coder")
+        team.wait_for_completed(len(PLAN) // 2)
+        supervisor = team.kill_supervisor()
+        with _without_interruption():
+            team.resume()
+        status = team.finish()
+        done = team.completed()
+        self.facts.team = {"agent": pid, "task": task, "supervisor": supervisor}
+        self._check(
+            "then the supervisor was killed, too, and `mulligan resume` brought the team back",
+            status == 0,
+        )
+        self._check(
+            f"each of the {len(PLAN)} tasks was completed exactly once",
+            len(done) == len(PLAN) and set(done.values()) == {1},
+        )
+        self._check("no process that was replaced wrote anything", team.writers())
 
     def verify(self) -> None:
         """Check the whole store."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,17 +28,34 @@ if TYPE_CHECKING:
     from mulligan import Checkpoint, Session, Store
 
 
-HEADERS = ("session", "seq", "active", "checkpoint", "taken", "files", "forked from")
+HEADERS = ("session", "seq", "active", "checkpoint", "taken", "files", "status", "forked from")
+REFRESH = 2.0
+COLOURS = {"interrupted": "red", "failed": "red", "running": "green", "paused": "yellow"}
 
 
-@click.command("status", cls=Command, epilog=example("mulligan status"))
+@click.command("status", cls=Command, epilog=example("mulligan status", "mulligan status --watch"))
+@click.option("--watch", is_flag=True, help=f"Show it again every {REFRESH:g} seconds.")
 @click.pass_obj
-def command(call: Call) -> None:
-    """Show the store, and its sessions with their latest activity and checkpoint."""
+def command(call: Call, watch: bool) -> None:
+    """Show the store, its sessions with their latest activity, and their agents.
+
+    A session is interrupted when whoever ran it is gone: `mulligan resume` brings it back. Its
+    health is degraded above 20 % failed tasks, and unhealthy above 50 %.
+    """
     store = call.open_store()
     sessions = [s for s in store.sessions() if call.session in (None, s.name)]
     if call.session and not sessions:
         call.open_session()
+    _show(call, store, sessions)
+    while watch:
+        time.sleep(REFRESH)
+        sessions = [s for s in store.sessions() if call.session in (None, s.name)]
+        if not call.json and sys.stdout.isatty():
+            click.clear()
+        _show(call, store, sessions)
+
+
+def _show(call: Call, store: Store, sessions: list[Session]) -> None:
     if call.json:
         print_json({**_fields(store), "sessions": [_session_fields(s) for s in sessions]})
     elif call.quiet:
@@ -53,10 +72,13 @@ def _print(store: Store, sessions: list[Session]) -> None:
     click.echo(Cell(f"{parts}, {plural(len(sessions), 'session')}", dim=True).styled())
     if sessions:
         echo_columns([[Cell(h, dim=True) for h in HEADERS], *map(_row, sessions)])
+    for session in sessions:
+        _print_team(session)
 
 
 def _row(session: Session) -> list[Cell]:
     taken, parent = _latest(session), session.parent
+    status = status_of(session)
     return [
         Cell(clean(session.name), bold=True),
         Cell(f"#{session.head.seq}"),
@@ -64,8 +86,84 @@ def _row(session: Session) -> list[Cell]:
         Cell(taken.id[:SHORT_ID] if taken else "none", "yellow" if taken else None),
         Cell(ago(taken.time) if taken else ""),
         Cell(f"{taken.coverage.files:,}" if taken and taken.coverage else ""),
+        Cell(status or "", COLOURS.get(status or "")),
         Cell(clean(place(parent)) if parent else "", "cyan"),
     ]
+
+
+def _print_team(session: Session) -> None:
+    """Print the agents and tasks of a session, if it has any, and what to do about it."""
+    agents, tasks = agent_fields(session), task_counts(session)
+    if not agents and not tasks:
+        return
+    click.echo()
+    said = [f"{count} {status.replace('_', ' ')}" for status, count in tasks.items() if count]
+    health = session_health(session)
+    words = f"tasks: {', '.join(said)}; {health}" if said else "no tasks"
+    click.echo(f"{Cell(clean(session.name), bold=True).styled()}  {words}")
+    echo_columns([_agent_row(agent) for agent in agents])
+    if (why := interrupted_by(session)) is not None:
+        click.echo(Cell(f"Interrupted: {clean(why)}.", "red").styled())
+        click.echo(f"`mulligan resume {clean(session.name)}` brings it back.")
+
+
+def _agent_row(agent: dict[str, Any]) -> list[Cell]:
+    process = f"process {agent['process_id']}" if agent["is_alive"] else ""
+    restarts = plural(agent["restarts"], "restart") if agent["restarts"] else ""
+    doing = agent["working_on"] or agent["last_action"] or ""
+    return [
+        Cell(f"  {clean(agent['name'])}", bold=True),
+        Cell(agent["state"] or "", COLOURS.get(agent["state"] or "")),
+        Cell(process, dim=True),
+        Cell(restarts, "yellow"),
+        Cell(clean(str(doing))),
+    ]
+
+
+def status_of(session: Session) -> str | None:
+    """Return running, paused, done, failed or interrupted; None if nobody ever ran it."""
+    known: str | None = session.control("status")
+    return "interrupted" if interrupted_by(session) is not None else known
+
+
+def interrupted_by(session: Session) -> str | None:
+    """Return why a session counts as interrupted; None if it does not."""
+    from mulligan.recovery.detect import reason
+
+    return reason(session)
+
+
+def session_health(session: Session) -> str:
+    """Return the health that follows from a session's tasks."""
+    from mulligan.session.tasks import health
+
+    return health(session.tasks)
+
+
+def task_counts(session: Session) -> dict[str, int]:
+    """Return how many tasks are in each status; those with parts of their own not counted."""
+    tasks = list(session.tasks)
+    inner = {task.parent for task in tasks}
+    statuses = ("pending", "in_progress", "completed", "failed", "skipped")
+    leaves = [task.status for task in tasks if task.id not in inner]
+    return {status: leaves.count(status) for status in statuses} if leaves else {}
+
+
+def agent_fields(session: Session) -> list[dict[str, Any]]:
+    """Return the agents of a session as the JSON contract has them."""
+    agents = session.state.get("agents")
+    known = agents if isinstance(agents, dict) else {}
+    return [_agent(session, name, a) for name, a in known.items() if isinstance(a, dict)]
+
+
+def _agent(session: Session, name: str, record: dict[str, Any]) -> dict[str, Any]:
+    shown = ("state", "working_on", "last_action", "current_prompt", "process_id", "exit_status")
+    return {
+        "name": name,
+        **{key: record.get(key) for key in shown},
+        "restarts": record.get("restarts") or 0,
+        "is_alive": session.is_held(name),
+    }
 
 
 def _fields(store: Store) -> dict[str, Any]:
@@ -88,6 +186,11 @@ def _session_fields(session: Session) -> dict[str, Any]:
         "updated": session.updated,
         "parent": parent and {"session": parent.session, "seq": parent.seq},
         "checkpoint": taken and checkpoint_fields(taken),
+        "status": status_of(session),
+        "interrupted": interrupted_by(session),
+        "health": session_health(session),
+        "tasks": task_counts(session),
+        "agents": agent_fields(session),
     }
 
 
