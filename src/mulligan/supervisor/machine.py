@@ -143,6 +143,11 @@ class Machine:
         """Whether answers of agents are being waited for."""
         return self._barrier is not None
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the agents were told to end."""
+        return self._stops
+
     def phase(self, agent: str) -> Phase:
         """Return where an agent stands."""
         return self._agents[agent].phase
@@ -223,12 +228,12 @@ class Machine:
     def _condemn(self, agent: _Agent, name: str, why: str, now: float) -> None:
         """End a process that does not get on, after everything was kept as it is."""
         self._do(TakeCheckpoint("recovery", f"{name} is hung: {why}"))
-        self._kill(agent, name, signal.SIGKILL, now)
+        self._kill(agent, name, signal.SIGKILL, now, why)
         agent.blame = why
 
-    def _kill(self, agent: _Agent, name: str, number: int, now: float) -> None:
+    def _kill(self, agent: _Agent, name: str, number: int, now: float, why: str = "") -> None:
         agent.phase, agent.due, agent.was_told = Phase.ENDING, now + GRACE, True
-        self._do(Kill(name, number))
+        self._do(Kill(name, number, why))
 
     # Requests
 

@@ -116,6 +116,7 @@ class Kill(msgspec.Struct, frozen=True):
 
     agent: str
     signal: int
+    why: str = ""
 
 
 class Ask(msgspec.Struct, frozen=True):
