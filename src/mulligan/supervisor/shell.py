@@ -259,7 +259,10 @@ class Shell:
             await self._wait()
             while self._pending:
                 await self._look_for_answers()
-                if (stimulus := self._pending.popleft()()) is not None:
+                stimulus = self._pending.popleft()()
+                if isinstance(stimulus, PauseAsked | CheckpointAsked):
+                    await self._look_for_signs()  # who gave one can be asked
+                if stimulus is not None:
                     await self._handle(stimulus)
             await self._look_for_answers()
             await self._look()
@@ -283,11 +286,14 @@ class Shell:
         now, due = self._now(), self._machine.due()
         if now - self._looked >= LOOK or (due is not None and now >= due):
             self._looked = now
-            for sign in self._team.look(now):
-                await self._handle(sign)
+            await self._look_for_signs()
             for verdict in self._doctor.look(now, self._team):
                 await self._handle(verdict)
             await self._handle(Tick())
+
+    async def _look_for_signs(self) -> None:
+        for sign in self._team.look(self._now()):
+            await self._handle(sign)
 
     async def _look_for_answers(self) -> None:
         if not self._machine.is_asking or (id := self._records.request_id()) is None:
