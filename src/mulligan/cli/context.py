@@ -91,6 +91,20 @@ class Call:
             session.join(int(known["EPOCH"]))
         return session
 
+    def open_for_agents(self, name: str | None = None) -> tuple[Store, Session, Path | None]:
+        """Open the store, the session that agents are to work in, and say where its files are.
+
+        ``name`` is the session that a workflow asks for; it is made if there is none.
+        """
+        from mulligan.cli.directory import workspace_of
+
+        store = self.open_store()
+        chosen = self.session or name or self._pointed_to() or _undoubted(store, True)
+        session = store.session(chosen, actor=ACTOR)
+        if self.no_files:
+            return store, session, None
+        return store, session, workspace_of(store, session, self._here, force=self.force)
+
     @contextmanager
     def working(self) -> Iterator[None]:
         """Show how far long work inside is, on a terminal."""
