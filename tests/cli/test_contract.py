@@ -105,6 +105,7 @@ def used(store, place: Path):
         ("state append", ["state", "append", "a", "1"]),
         ("state delete", ["state", "delete", "memory"]),
         ("A checkpoint", ["checkpoint"]),
+        ("A checkpoint", ["mark", "one", "good"]),
     ],
 )
 def test_the_fields_are_the_documented_ones(used, title: str, args: list[str]):

@@ -22,6 +22,7 @@ COMMANDS = {
     "restore": "Bring state and files of a point back; nothing is lost.",
     "undo": "Take the last restore back.",
     "redo": "Take the last undo back.",
+    "mark": "Say that a checkpoint is good or bad.",
     "fork": "Make a new session that continues from a point.",
     "state": "Read and write the state from scripts.",
     "verify": "Check everything that is stored.",
@@ -31,7 +32,7 @@ COMMANDS = {
 
 POINTS = """\b
 A POINT is a checkpoint's id or the beginning of one, a label, @latest,
-@latest~2, '#SEQ', or a time: 2026-11-15T10:00, '10m ago'.
+@latest~2, @good, @bad, '#SEQ', or a time: 2026-11-15T10:00, '10m ago'.
 SESSION:POINT is one of another session."""
 
 
