@@ -112,6 +112,12 @@ def test_the_fields_are_the_documented_ones(used, title: str, args: list[str]):
     assert set(used(*args, "--json").json) == documented(title)
 
 
+def test_the_fields_of_bisect(used):
+    used("checkpoint", "--label", "two")
+    done = used("bisect", "--good", "one", "--bad", "two", "--json", "--", "true")
+    assert set(done.json) == documented("bisect")
+
+
 def test_the_fields_of_undo_and_redo(used):
     used("restore", "one")
     for name in ("undo", "redo"):

@@ -26,6 +26,8 @@ LAYERS = [
     {"store"},
     {"opening"},
     {"__init__"},
+    {"recovery"},
+    {"supervisor"},
     {"testing"},
     {"cli"},
 ]

@@ -23,6 +23,7 @@ COMMANDS = {
     "undo": "Take the last restore back.",
     "redo": "Take the last undo back.",
     "mark": "Say that a checkpoint is good or bad.",
+    "bisect": "Find the first bad checkpoint by running a command.",
     "fork": "Make a new session that continues from a point.",
     "state": "Read and write the state from scripts.",
     "verify": "Check everything that is stored.",
