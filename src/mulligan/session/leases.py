@@ -15,7 +15,11 @@ from mulligan.model import Lease, SessionRecord
 
 def this_process() -> str:
     """Return what identifies this process among all that ever ran: host, pid, start time."""
-    pid = os.getpid()
+    return identity(os.getpid())
+
+
+def identity(pid: int) -> str:
+    """Return what identifies a process of this machine: host, pid, start time."""
     return f"{os.uname().nodename}/{pid}/{_started(pid) or 0}"
 
 
