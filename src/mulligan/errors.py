@@ -37,7 +37,9 @@ Each class carries an exit code for the command line; each instance is one sente
     ├── TaskError
     │   ├── UnknownTask (90)
     │   ├── InvalidTask (91)        a task, a message or an agent's state that cannot be
-    │   └── NotAttached (92)        no supervisor started this process
+    │   ├── NotAttached (92)        no supervisor started this process
+    │   ├── InvalidWorkflow (93)    a workflow that cannot be run
+    │   └── NotRunning (94)         no supervisor runs the session
     ├── RecoveryError
     │   ├── StillRunning (100)      the session is run by a supervisor that lives
     │   └── RecoveryStopped (101)   every rung of the ladder was tried
@@ -276,6 +278,20 @@ class NotAttached(TaskError):
 
     exit_code = 92
     default_hint = "Start it with `mulligan run -- CMD`, or open the store with mulligan.open()."
+
+
+class InvalidWorkflow(TaskError):
+    """A workflow says something that cannot be run."""
+
+    exit_code = 93
+    default_hint = "Nothing was started. docs/guide-agents.md lists every key of a workflow."
+
+
+class NotRunning(TaskError):
+    """No supervisor runs the session, or it does not answer."""
+
+    exit_code = 94
+    default_hint = "`mulligan status` shows who runs; `mulligan up` or `mulligan resume` goes on."
 
 
 class RecoveryError(MulliganError):

@@ -76,6 +76,20 @@ class Call:
             raise _unknown(store, name, error.hint, may_create=create is not None) from error
         return self._with_files(store, session) if files and not self.no_files else session
 
+    def open_for_agents(self, name: str | None = None) -> tuple[Store, Session, Path | None]:
+        """Open the store, the session that agents are to work in, and say where its files are.
+
+        ``name`` is the session that a workflow asks for; it is made if there is none.
+        """
+        from mulligan.cli.directory import workspace_of
+
+        store = self.open_store()
+        chosen = self.session or name or self._pointed_to() or _undoubted(store, True)
+        session = store.session(chosen, actor=ACTOR)
+        if self.no_files:
+            return store, session, None
+        return store, session, workspace_of(store, session, self._here, force=self.force)
+
     @contextmanager
     def working(self) -> Iterator[None]:
         """Show how far long work inside is, on a terminal."""

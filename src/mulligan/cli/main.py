@@ -13,6 +13,9 @@ from mulligan.cli.context import Call, colour, example, shared_options
 
 COMMANDS = {
     "init": "Make a store beside the work.",
+    "run": "Run an agent and keep it alive and recoverable.",
+    "up": "Run a team of agents from a workflow file.",
+    "pause": "Stop the agents of a session at a safe point.",
     "checkpoint": "Take a checkpoint now and print its id.",
     "log": "List checkpoints, restores and forks, newest first.",
     "show": "Show one checkpoint.",

@@ -202,15 +202,15 @@ def lost_agent(
         prompt=_text(record.get("current_prompt")),
         tasks=tuple(task.id for task in tasks if task.owner == name),
         process_id=pid if isinstance(pid, int) else None,
-        is_alive=own or is_same_process(pid, record.get("started")),
+        is_alive=own or is_same_process(pid, record.get("identity")),
         command=tuple(map(str, record.get("command") or ())),
         directory=_text(record.get("directory")),
     )
 
 
-def is_same_process(pid: Any, started: Any) -> bool:
+def is_same_process(pid: Any, identity: Any) -> bool:
     """Whether a process that was written down still runs, and is not another of its number."""
-    return isinstance(pid, int) and leases.identity(pid) == started
+    return isinstance(pid, int) and leases.identity(pid) == identity
 
 
 def _operations(session: Session) -> Iterable[OpenOperation]:

@@ -282,7 +282,7 @@ def _without_process(name: str, record: dict[str, Any], plan: ResumePlan) -> Cha
     state = "starting" if supervised else "suspended"
     fields: dict[str, Any] = {"state": state, "last_action": "interrupted"}
     if "process_id" in record:
-        fields["process_id"] = None
+        fields |= {"process_id": None, "identity": None}
     return [[[AGENTS, name, key], value] for key, value in fields.items()]
 
 

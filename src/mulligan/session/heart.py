@@ -22,6 +22,8 @@ class Step(msgspec.Struct, frozen=True):
 
     deadline: float | None = None
     doing: str | None = None
+    number: int = 0
+    """Counts the steps, so that a new one shows even if it is said in the same words."""
 
 
 class Heart:
@@ -33,6 +35,7 @@ class Heart:
         self._every = every
         self._stop = threading.Event()
         self._pid = os.getpid()
+        self._steps = 0
         self._thread = threading.Thread(target=self._run, name="mulligan-heart", daemon=True)
 
     def start(self) -> None:
@@ -57,7 +60,8 @@ class Heart:
         It takes the place of what was said before, and is a sign of life, too.
         """
         draft = self._file.with_name(self._file.name + ".draft")
-        draft.write_bytes(msgspec.json.encode(Step(deadline, doing)))
+        self._steps += 1
+        draft.write_bytes(msgspec.json.encode(Step(deadline, doing, self._steps)))
         os.replace(draft, self._file)
 
     def _run(self) -> None:

@@ -1,0 +1,119 @@
+"""What `run` and `up` have in common: supervise a team, tell of it, and say how it ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.context import UNSAFE_HINT, Call
+from mulligan.cli.render import Cell, clean, print_json
+
+if TYPE_CHECKING:
+    from mulligan import Session, Store
+    from mulligan.supervisor.workflow import Workflow
+
+COLOURS = ("cyan", "green", "magenta", "yellow", "blue")
+
+INTERRUPTED = 130
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """A time span on the command line, as in a workflow: 30s, 5m, 2h."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the seconds."""
+        from mulligan.supervisor.workflow import duration
+
+        try:
+            number = isinstance(value, str) and value.replace(".", "", 1).isdecimal()
+            return duration(float(value) if number else value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def supervise_team(call: Call, store: Store, session: Session, workflow: Workflow) -> str:
+    """Run a team until it is done, and return how its session was left."""
+    from mulligan.errors import UnsafeWorkspace
+    from mulligan.supervisor.shell import supervise
+
+    several = len(workflow.agents) > 1
+    try:
+        return supervise(
+            store,
+            session.name,
+            workflow,
+            variables=os.environ,
+            say=_teller(call),
+            show=_printer(call, list(workflow.agents)) if several else None,
+            # Standard output is for the result then, and for nothing else.
+            output=sys.stderr.fileno() if call.json else None,
+            force=call.force,
+        )
+    except UnsafeWorkspace as error:
+        raise UnsafeWorkspace(str(error), hint=UNSAFE_HINT) from error
+
+
+def print_end(call: Call, session: Session, workflow: Workflow, status: str) -> None:
+    """Print how a session was left: JSON, or what a person can do now."""
+    if call.json:
+        print_json(_fields(session, workflow, status))
+    elif status == "paused" and not call.quiet:
+        click.echo("Go on with `mulligan resume`.", err=True)
+
+
+def exit_code(session: Session, agent: dict[str, Any] | None, status: str) -> int:
+    """Return with what to exit: as the agent did, if there was only one."""
+    if status == "done":
+        return 0
+    if status == "paused":
+        return INTERRUPTED if session.control("reason") == "SIGINT" else 0
+    if agent and agent.get("signal"):
+        return 128 + int(agent["signal"])
+    return int(agent.get("exit_status") or 1) if agent else 1
+
+
+def _fields(session: Session, workflow: Workflow, status: str) -> dict[str, Any]:
+    return {
+        "session": session.name,
+        "status": status,
+        "reason": session.control("reason"),
+        "agents": [_agent_fields(session, name) for name in workflow.agents],
+    }
+
+
+def _agent_fields(session: Session, name: str) -> dict[str, Any]:
+    known = session.state.get(("agents", name), {})
+    fields = ("state", "restarts", "exit_status", "signal", "resources", "last_action")
+    return {"name": name, **{field: known.get(field) for field in fields}}
+
+
+def _teller(call: Call) -> Callable[[str], None]:
+    def tell(line: str) -> None:
+        if not call.quiet:
+            time = click.style(datetime.now().astimezone().strftime("%H:%M:%S"), dim=True)
+            click.echo(f"{time}  {clean(line)}", err=True)
+
+    return tell
+
+
+def _printer(call: Call, names: list[str]) -> Callable[[str, bytes], None]:
+    width = max(len(name) for name in names)
+    before = {
+        name: Cell(f"{name.ljust(width)} |", COLOURS[number % len(COLOURS)]).styled()
+        for number, name in enumerate(names)
+    }
+
+    def show(name: str, line: bytes) -> None:
+        text = line.decode(errors="replace").rstrip("\r")
+        click.echo(f"{before[name]} {text}", err=call.json)
+
+    return show

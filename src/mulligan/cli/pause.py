@@ -1,0 +1,46 @@
+"""mulligan pause."""
+
+from __future__ import annotations
+
+import click
+
+from mulligan.cli.agents import Duration
+from mulligan.cli.context import Call, Command, example
+from mulligan.cli.render import SHORT_ID, clean, print_json
+
+
+@click.command("pause", cls=Command, epilog=example("mulligan pause", "mulligan pause -s nightly"))
+@click.option(
+    "--timeout",
+    type=Duration(),
+    default="30s",
+    show_default=True,
+    help="How long agents have to reach a safe point.",
+)
+@click.pass_obj
+def command(call: Call, timeout: float) -> None:
+    """Have every agent of a session reach a safe point, take a checkpoint and stop them.
+
+    Returns when they have stopped. An agent that is not there in time is ended all the same, and
+    named. `mulligan resume` goes on.
+    """
+    from mulligan.supervisor.requests import request_pause
+
+    session = call.open_session()
+    done = request_pause(session, timeout)
+    if call.json:
+        print_json(
+            {
+                "session": session.name,
+                "status": done.status,
+                "answered": list(done.answered),
+                "late": list(done.late),
+                "checkpoint_id": done.checkpoint,
+            }
+        )
+    elif call.bare:
+        click.echo(done.checkpoint or "")
+    else:
+        late = f"; not at a safe point: {', '.join(done.late)}" if done.late else ""
+        taken = f" at checkpoint {done.checkpoint[:SHORT_ID]}" if done.checkpoint else ""
+        click.echo(clean(f"{session.name} is {done.status}{taken}{late}."))

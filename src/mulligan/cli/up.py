@@ -1,0 +1,36 @@
+"""mulligan up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mulligan.cli.agents import exit_code, print_end, supervise_team
+from mulligan.cli.context import Call, Command, example, files_options
+
+
+@click.command("up", cls=Command, epilog=example("mulligan up team.toml"))
+@click.argument("file", metavar="WORKFLOW.toml")
+@files_options
+@click.pass_obj
+def command(call: Call, file: str) -> None:
+    """Run the team of agents that a workflow file describes.
+
+    docs/guide-agents.md lists its keys. Ctrl-C and SIGTERM pause the team: its agents stop at a
+    safe point. A session that was interrupted is taken over where it was: processes that are left
+    are ended first, agents that were done stay so.
+    """
+    import msgspec
+
+    from mulligan.supervisor.workflow import load
+
+    workflow = load(Path(file))
+    store, session, root = call.open_for_agents(workflow.session)
+    place = workflow.workspace or (None if root is None else str(root))
+    workflow = msgspec.structs.replace(
+        workflow, session=session.name, workspace=None if call.no_files else place
+    )
+    status = supervise_team(call, store, session, workflow)
+    print_end(call, session, workflow, status)
+    click.get_current_context().exit(exit_code(session, None, status))

@@ -1,0 +1,48 @@
+"""Looking at the heartbeat files of agents, about once a second and for next to nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from mulligan.session.heart import Step, read_step
+from mulligan.supervisor.stimuli import Beat, Progressed
+
+DIRECTORY = "beats"
+
+
+class Beats:
+    """The heartbeat file of one process, and what was seen in it last."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.has_beaten = False
+        self._seen = 0
+        self._step = Step()
+
+    def look(self, agent: str) -> Iterator[Beat | Progressed]:
+        """Yield what has happened since the last look."""
+        seen, step = read_step(self.file)
+        if seen == self._seen:
+            return
+        self._seen, self.has_beaten = seen, True
+        yield Beat(agent)
+        if step != self._step:
+            self._step = step
+            yield Progressed(agent, step.deadline)
+
+    def forget(self) -> None:
+        """Remove the file; its process is gone."""
+        self.file.unlink(missing_ok=True)
+
+
+def beats_of(store: str, session: str, agent: str, epoch: int) -> Beats:
+    """Return the heartbeat of a process that is about to be started."""
+    directory = Path(store) / "tmp" / DIRECTORY
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A name may hold anything, a slash for example; and each process has a file of its own.
+    name = hashlib.blake2s(f"{session}\0{agent}".encode(), digest_size=8).hexdigest()
+    file = directory / f"{name}-{epoch}"
+    file.unlink(missing_ok=True)
+    return Beats(file)

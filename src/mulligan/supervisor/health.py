@@ -1,0 +1,96 @@
+"""Health commands: run now and then on a fresh checkpoint, which they give its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from mulligan.errors import LeaseError, MulliganError
+from mulligan.supervisor.keeper import Keeper
+from mulligan.supervisor.records import Records
+from mulligan.supervisor.stimuli import Health
+from mulligan.supervisor.team import Team
+from mulligan.supervisor.workflow import AgentSpec, Workflow
+
+TIMEOUT = 60.0
+"""Seconds after which a health command has failed."""
+
+
+class Doctor:
+    """Runs the health commands of a team."""
+
+    def __init__(self, workflow: Workflow, keeper: Keeper, records: Records) -> None:
+        self._workflow = workflow
+        self._keeper = keeper
+        self._records = records
+        self._due: dict[str, float] = {}
+        self._running: dict[str, asyncio.Task[bool | None]] = {}
+
+    def expect(self, name: str, now: float) -> None:
+        """An agent was started: look at it after a while, if it has a health command."""
+        if self._workflow.agents[name].health:
+            self._due[name] = now + self._every(name)
+
+    def forget(self, name: str) -> None:
+        """An agent is gone."""
+        self._due.pop(name, None)
+        if task := self._running.pop(name, None):
+            task.cancel()
+
+    def stop(self) -> None:
+        """Look at nobody any more."""
+        for name in list(self._running):
+            self.forget(name)
+
+    def look(self, now: float, team: Team) -> Iterator[Health]:
+        """Start the commands that are due, and yield what those before have found."""
+        for name, task in list(self._running.items()):
+            if task.done():
+                del self._running[name]
+                if (ok := task.result()) is not None:
+                    yield Health(name, ok)
+        for name, due in list(self._due.items()):
+            if now >= due and name not in self._running:
+                self._due[name] = now + self._every(name)
+                variables = team.variables(name, 0, Path(os.devnull), None)
+                self._running[name] = asyncio.create_task(self._examine(name, variables))
+
+    async def _examine(self, name: str, variables: dict[str, str]) -> bool | None:
+        spec = self._workflow.agents[name]
+        try:
+            checkpoint = await self._keeper.take("routine", f"health of {name}")
+            ok = await _succeeds(spec, self._workflow.workspace, variables)
+            self._records.mark(checkpoint, ok, f"health of {name}")
+        except LeaseError:
+            raise
+        except (MulliganError, OSError):
+            return None  # nothing is known of the agent's health, good or bad
+        return ok
+
+    def _every(self, name: str) -> float:
+        return self._workflow.agents[name].health_every or self._workflow.every
+
+
+async def _succeeds(spec: AgentSpec, workspace: str | None, variables: dict[str, str]) -> bool:
+    """Run a health command; one that takes too long has failed."""
+    process = await asyncio.create_subprocess_exec(
+        *(spec.health or ()),
+        cwd=spec.directory or workspace,
+        env=variables,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        return await asyncio.wait_for(process.wait(), TIMEOUT) == 0
+    except TimeoutError:
+        return False
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

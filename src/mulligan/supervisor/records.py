@@ -1,0 +1,224 @@
+"""What the supervisor writes down: who runs, how processes ended, what was asked and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from mulligan.model import Checkpoint
+from mulligan.session import Session
+from mulligan.session.agents import AGENTS
+from mulligan.session.loop import START_AGAIN
+from mulligan.session.tasks import FAILED, IN_PROGRESS, TASKS, Board
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import CONTROL, STATE, Change, happened
+from mulligan.state.values import freeze
+from mulligan.supervisor.machine import how_ended
+from mulligan.supervisor.process import Ending
+from mulligan.supervisor.stimuli import Ask, Exited, Quarantine, TakeCheckpoint
+from mulligan.supervisor.workflow import Workflow
+from mulligan.timeline.marks import BAD, GOOD, Mark, mark_change
+
+RUNNING = "running"
+PAUSED = "paused"
+
+PASSING = ("request", "answers", "barrier", "reason")
+"""What the control of a session holds only while one supervisor runs."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What somebody asks of the agents."""
+
+    id: str
+    kind: str
+    deadline: datetime
+
+
+class Records:
+    """Writes for one supervisor, through its handle on the session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def status(self) -> str | None:
+        """How the session was left by the supervisor before, or ``running``."""
+        found: str | None = self._session.control("status")
+        return found
+
+    def agent(self, name: str) -> dict[str, Any]:
+        """Return what is known of an agent."""
+        found = self._session.state.get((AGENTS, name), {})
+        return found if isinstance(found, dict) else {}
+
+    def prompts(self) -> dict[str, str | None]:
+        """Return the prompts of the team that ran before."""
+        agents = self._session.state.get("orchestrator/workflow/agents", {})
+        return {name: agent.get("prompt") for name, agent in agents.items()}
+
+    def begin(self, workflow: Workflow, resumed: bool) -> None:
+        """Write down the team, and that it is being run; what was asked before is void."""
+        plain = freeze(workflow.to_plain())
+
+        def ask(document: Document) -> Iterable[Change]:
+            control: list[list[Any]] = [[["status"], RUNNING]]
+            control += [[[k]] for k in PASSING if document.find((*CONTROL, k)) is not MISSING]
+            team = [["orchestrator", "workflow"], plain]
+            return [happened("orchestrator.started", [team], control, resumed=resumed)]
+
+        self._session.tell(ask)
+
+    def finish(self, status: str, reason: str) -> None:
+        """Write down how it ended."""
+        control = [[["status"], status], [["reason"], reason]]
+        self._tell("orchestrator.finished", control=control, status=status, reason=reason)
+
+    def started(self, name: str, fields: Mapping[str, Any], *, again: bool) -> None:
+        """Write down the process of an agent; ``again`` if it is not its first one."""
+        frozen = freeze({**fields, "state": "starting", "exit_status": None, "signal": None})
+
+        def ask(document: Document) -> Iterable[Change]:
+            before = document.find((*STATE, AGENTS, name, "restarts"))
+            known = before if isinstance(before, int) else 0
+            has_run = document.find((*STATE, AGENTS, name, "process_id")) is not MISSING
+            restarts = known + 1 if again and has_run else 0
+            changes = _changes(name, {**frozen, "restarts": restarts})
+            process = frozen["process_id"]
+            return [happened("agent.started", changes, agent=name, process_id=process)]
+
+        self._session.tell(ask)
+
+    def exited(self, name: str, ending: Ending, *, counts: bool) -> Exited:
+        """Write down how a process ended, and against what it worked on if that ``counts``."""
+        status = ending.status
+        is_crash = counts and status not in (0, START_AGAIN)
+        fields = {
+            "exit_status": status if status >= 0 else None,
+            "signal": -status if status < 0 else None,
+            "resources": ending.resources,
+        }
+        found = Exited(name, status)
+
+        def ask(document: Document) -> Iterable[Change]:
+            nonlocal found
+            changes = _changes(name, freeze(fields))
+            task, crashes = _suspect(document, name) if is_crash else (None, 0)
+            if task is not None:
+                changes.append([[TASKS, task, "crashes"], crashes])
+            state = document.find((*STATE, AGENTS, name, "state"))
+            found = Exited(name, status, state if isinstance(state, str) else "", task, crashes)
+            return [happened("agent.exited", changes, agent=name, how=how_ended(status))]
+
+        self._session.tell(ask)
+        return found
+
+    def state(self, name: str, state: str, last_action: str | None = None) -> None:
+        """Write down in which state an agent is."""
+        fields = {"state": state}
+        if last_action is not None:
+            fields["last_action"] = last_action[:500]
+        self._tell("agent.updated", _changes(name, fields), agent=name)
+
+    def settled(self, name: str) -> None:
+        """Say that an agent which does not speak for itself is at work."""
+
+        def ask(document: Document) -> Iterable[Change]:
+            if document.find((*STATE, AGENTS, name, "state")) != "starting":
+                return []
+            return [happened("agent.updated", _changes(name, {"state": "working"}), agent=name)]
+
+        self._session.tell(ask)
+
+    def not_started(self, name: str, status: int, reason: str) -> None:
+        """Write down that the system refused to run an agent's command."""
+        fields = {"exit_status": status, "signal": None, "state": "starting"}
+        self._tell("agent.exited", _changes(name, fields), agent=name, how=reason[:500])
+
+    def gave_up(self, name: str, reason: str) -> None:
+        """Write down that an agent failed for good."""
+        fields = {"state": "failed", "last_action": f"given up: {reason}"[:500]}
+        changes = _changes(name, fields)
+        self._tell("orchestrator.escalated", changes, agent=name, reason=reason[:500])
+
+    def quarantine(self, bad: Quarantine) -> None:
+        """Fail a task that ends the processes which work on it."""
+        error = f"quarantined: {bad.crashes} processes of {bad.agent} ended while they worked on it"
+        changes = [[[TASKS, bad.task, "status"], FAILED], [[TASKS, bad.task, "error"], error]]
+        self._tell("task.quarantined", changes, task=bad.task, agent=bad.agent)
+
+    def ask(self, asked: Ask, seconds: float) -> None:
+        """Put a request where the agents look, unless it is there."""
+        if self.request_id() == asked.id:
+            return
+        deadline = self._session.clock.now() + timedelta(seconds=seconds)
+        request = freeze({"id": asked.id, "kind": asked.kind, "deadline": deadline})
+        self._tell("orchestrator.asked", control=[[["request"], request]], request=asked.kind)
+
+    def request(self) -> Request | None:
+        """Return what is asked of the agents, if anything is."""
+        found = self._session.control("request")
+        return msgspec.convert(found, Request) if found else None
+
+    def request_id(self) -> str | None:
+        """Return the id of what is asked of the agents."""
+        request = self.request()
+        return request.id if request else None
+
+    def answered(self, id: str) -> list[str]:
+        """Return who has answered a request."""
+        answers = self._session.control("answers", {})
+        return [name for name, answer in answers.items() if answer == id]
+
+    def barrier(self, taken: TakeCheckpoint, checkpoint: Checkpoint | None) -> None:
+        """Write down who answered a request, who was late, and the checkpoint of that moment."""
+        facts: dict[str, Any] = freeze(
+            {
+                "id": taken.id,
+                "answered": list(taken.answered),
+                "late": list(taken.late),
+                "checkpoint": checkpoint.id if checkpoint else None,
+            }
+        )
+
+        def ask(document: Document) -> Iterable[Change]:
+            control: list[list[Any]] = [[["barrier"], facts]]
+            if document.find((*CONTROL, "request", "id")) == taken.id:
+                control.append([["request"]])
+            return [happened("orchestrator.barrier", control=control, **facts)]
+
+        self._session.tell(ask)
+
+    def mark(self, checkpoint: Checkpoint, is_good: bool, by: str) -> None:
+        """Give a checkpoint the verdict of a health command."""
+        mark = Mark(GOOD if is_good else BAD, by)
+        self._session.tell(lambda _: [mark_change(checkpoint.id, mark)])
+
+    def _tell(
+        self,
+        kind: str,
+        changes: list[list[Any]] | None = None,
+        control: list[list[Any]] | None = None,
+        **facts: Any,
+    ) -> None:
+        self._session.tell(lambda _: [happened(kind, changes or [], control or [], **facts)])
+
+
+def _changes(name: str, fields: Mapping[str, Any]) -> list[list[Any]]:
+    return [[[AGENTS, name, key], value] for key, value in fields.items()]
+
+
+def _suspect(document: Document, name: str) -> tuple[str | None, int]:
+    """Return the task that an agent was working on, and how many processes it ended with this."""
+    records = Board(document).records
+    held = {
+        task: record
+        for task, record in records.items()
+        if record["status"] == IN_PROGRESS and record.get("owner") == name
+    }
+    said = document.find((*STATE, AGENTS, name, "working_on"))
+    first = min(held, key=lambda task: held[task]["order"], default=None)
+    task = said if isinstance(said, str) and said in held else first
+    return task, 0 if task is None else held[task].get("crashes", 0) + 1

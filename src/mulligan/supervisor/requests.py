@@ -1,0 +1,101 @@
+"""Asking something of a supervisor that runs: a pause, or a checkpoint of the whole team."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from mulligan.errors import Conflict, NotRunning
+from mulligan.session import Session
+from mulligan.session.loop import SUPERVISOR
+from mulligan.state.document import Document
+from mulligan.state.events import CONTROL, Change, happened
+from mulligan.state.values import freeze
+from mulligan.supervisor.machine import GRACE
+from mulligan.supervisor.records import RUNNING
+from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE
+
+_POLL = 0.05
+_MARGIN = 60.0
+"""Seconds that a checkpoint may take once everybody has answered."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a request: who answered, who was late, and the checkpoint of that moment."""
+
+    id: str
+    answered: tuple[str, ...]
+    late: tuple[str, ...]
+    checkpoint: str | None
+    status: str
+
+
+def request_pause(session: Session, timeout: float = 30.0) -> Answer:
+    """Have every agent reach a safe point and end, with a checkpoint; return when that is done.
+
+    An agent that does not get there in so many seconds is ended all the same. Raises
+    ``NotRunning`` when no supervisor runs the session, and ``Conflict`` while another request is
+    under way.
+    """
+    id = _ask(session, PAUSE, timeout)
+    return _wait(session, id, timeout + 2 * GRACE + _MARGIN, until_over=True)
+
+
+def request_checkpoint(session: Session, limit: float = 30.0) -> Answer:
+    """Take a checkpoint with every agent at a safe point, or late after so many seconds.
+
+    Raises as ``request_pause`` does.
+    """
+    id = _ask(session, CHECKPOINT, limit)
+    return _wait(session, id, limit + _MARGIN, until_over=False)
+
+
+def _ask(session: Session, kind: str, seconds: float) -> str:
+    _supervisor(session)
+    id = f"{kind}-{session.clock.wall_ns():x}-{os.getpid():x}"
+    deadline = session.clock.now() + timedelta(seconds=seconds)
+    request = freeze({"id": id, "kind": kind, "deadline": deadline})
+
+    def ask(document: Document) -> Iterable[Change]:
+        under_way = document.find((*CONTROL, "request", "kind"))
+        if isinstance(under_way, str) and (under_way == PAUSE or kind == CHECKPOINT):
+            raise Conflict(
+                f"A {under_way} is under way in {session.name!r} already.",
+                hint="Wait until it is done, then ask again.",
+            )
+        return [happened("orchestrator.asked", control=[[["request"], request]], request=kind)]
+
+    session.tell(ask)
+    os.kill(_supervisor(session), signal.SIGUSR1)
+    return id
+
+
+def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Answer:
+    clock = session.clock
+    until = clock.monotonic() + seconds
+    while clock.monotonic() < until:
+        control: dict[str, Any] = session.control()
+        barrier, status = control.get("barrier") or {}, control.get("status")
+        if barrier.get("id") == id and not (until_over and status == RUNNING):
+            return msgspec.convert({**barrier, "status": status}, Answer)
+        if status != RUNNING:
+            break
+        _supervisor(session)
+        clock.sleep(_POLL)
+    raise NotRunning(f"The supervisor of {session.name!r} has not answered.")
+
+
+def _supervisor(session: Session) -> int:
+    """Return the process of the supervisor; raises ``NotRunning``."""
+    lease = session.lease_of(SUPERVISOR)
+    if lease is None or not session.is_held(SUPERVISOR):
+        raise NotRunning(f"Nobody runs the session {session.name!r}.")
+    host, pid, _ = lease.holder.rsplit("/", 2)
+    if host != os.uname().nodename:
+        raise NotRunning(f"The session {session.name!r} is run on {host}.", hint="Ask there.")
+    return int(pid)

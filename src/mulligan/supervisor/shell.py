@@ -1,0 +1,402 @@
+"""The supervisor at work: a thin shell of asyncio around the machine.
+
+Deaths, signals and time become stimuli; the machine answers with actions; the shell carries them
+out. It writes through a handle of its own and leaves the files of checkpoints to a thread, so that
+a death is noticed within milliseconds whatever else goes on. It never follows the journal: state is
+read when an agent ended, when somebody asks, and while answers are waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StaleLease
+from mulligan.model import Checkpoint
+from mulligan.session.loop import SUPERVISOR
+from mulligan.store import LEASE_TTL, Store
+from mulligan.supervisor.health import Doctor
+from mulligan.supervisor.keeper import Keeper
+from mulligan.supervisor.machine import Machine, how_ended
+from mulligan.supervisor.process import Ending
+from mulligan.supervisor.records import PAUSED, RUNNING, Records
+from mulligan.supervisor.stimuli import (
+    PAUSE,
+    Action,
+    Answered,
+    Ask,
+    Begin,
+    CannotStart,
+    CheckpointAsked,
+    Delay,
+    EndAsked,
+    Ended,
+    Escalate,
+    Finish,
+    Kill,
+    PauseAsked,
+    Quarantine,
+    Start,
+    Started,
+    Stimulus,
+    TakeCheckpoint,
+    Tick,
+)
+from mulligan.supervisor.strays import end_strays
+from mulligan.supervisor.team import Show, Team, check_variables
+from mulligan.supervisor.workflow import Workflow
+
+LOOK = 1.0
+"""Seconds between two looks at the heartbeats."""
+
+ASKING = 0.05
+"""Seconds between two looks for answers, while some are waited for."""
+
+PATIENCE = 0.1
+"""Seconds that a restart waits for the checkpoint before it; a slower one is taken beside it."""
+
+PAUSE_TIMEOUT = 30.0
+"""Seconds that agents have to reach a safe point when the supervisor is told to end."""
+
+Say = Callable[[str], None]
+"""Is told in a sentence what happens, for people."""
+
+
+def supervise(
+    store: Store,
+    session_name: str,
+    workflow: Workflow,
+    *,
+    variables: Mapping[str, str],
+    resumed: bool = False,
+    say: Say = lambda _: None,
+    show: Show | None = None,
+    output: int | None = None,
+    force: bool = False,
+) -> str:
+    """Run the agents of a workflow until they are done, and return how the session was left.
+
+    That is ``done``, ``failed`` or ``paused``. A session whose supervisor died is taken over, with
+    a recovery checkpoint first unless the caller has ``resumed`` it; agents that were done stay so.
+    The agents get ``variables`` and what the workflow adds. What they print goes where this process
+    prints (standard output to the handle ``output``, if there is one), or all of it to ``show``.
+    SIGTERM, SIGHUP and Ctrl-C pause the team, a second Ctrl-C ends it at once, SIGUSR1 makes the
+    supervisor look for a request. Raises ``LeaseHeld`` while another supervisor runs the session.
+    """
+    if store.path is None:
+        raise NotAStore("Agents cannot share a store in memory.")
+    check_variables(workflow, variables)
+    shell = Shell(store, session_name, workflow, variables, say)
+    return asyncio.run(shell.run(resumed=resumed, show=show, output=output, force=force))
+
+
+class Shell:
+    """One supervisor, from its lease to its last word."""
+
+    def __init__(
+        self,
+        store: Store,
+        session: str,
+        workflow: Workflow,
+        variables: Mapping[str, str],
+        say: Say,
+    ) -> None:
+        self._store = store
+        self._name = session
+        self._workflow = Workflow(**{**_fields(workflow), "session": session})
+        self._variables = variables
+        self._say = say
+        self._status: str | None = None
+        self._reason = ""
+        self._pending: deque[Callable[[], Stimulus | None]] = deque()
+        self._woken = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looked = self._renewed = self._routine = 0.0
+
+    async def run(
+        self, *, resumed: bool, show: Show | None, output: int | None, force: bool
+    ) -> str:
+        """Supervise until there is nothing left to do; see ``supervise``."""
+        self._listen()
+        try:
+            self._open(force)
+            self._team = self._assemble(show, output)
+            try:
+                await self._begin(resumed)
+                await self._go_on()
+            finally:
+                await self._close()
+        finally:
+            self._stop_listening()
+        return self._status or PAUSED
+
+    # Opening and closing
+
+    def _open(self, force: bool) -> None:
+        """Become the supervisor of the session."""
+        try:
+            files = self._store.session(
+                self._name, agent=SUPERVISOR, workspace=self._workflow.workspace, force=force
+            )
+        except LeaseHeld as error:
+            raise LeaseHeld(
+                f"Another supervisor runs the session {self._name!r}.",
+                hint="`mulligan status` shows it, `mulligan pause` ends it.",
+            ) from error
+        self._keeper = Keeper(files)
+        self._session = self._store.session(self._name, create=False, actor=SUPERVISOR)
+        if files.lease is not None:
+            self._session.adopt(files.lease.epoch, LEASE_TTL)
+        self._records = Records(self._session)
+        self._doctor = Doctor(self._workflow, self._keeper, self._records)
+
+    def _assemble(self, show: Show | None, output: int | None) -> Team:
+        return Team(
+            self._store,
+            self._workflow,
+            self._records,
+            self._variables,
+            self._gone,
+            show=show,
+            output=output,
+        )
+
+    async def _begin(self, resumed: bool) -> None:
+        """Clear away what an earlier supervisor left, then start."""
+        before = self._records.status
+        for stray in end_strays(self._store, self._name):
+            self._say(f"{stray.agent}: ended process {stray.pid} of an earlier supervisor")
+        if before == RUNNING and not resumed:
+            self._say(f"{self._name} was interrupted; going on")
+            await self._keeper.take("recovery", "the supervisor was gone")
+        self._goes_on = resumed or before in (RUNNING, PAUSED)
+        names = self._workflow.agents if self._goes_on else ()
+        done = [name for name in names if self._records.agent(name).get("state") == "done"]
+        self._machine = Machine(self._workflow, done)
+        self._team.remember_prompts()
+        self._records.begin(self._workflow, resumed)
+        self._renewed = self._now()
+        self._routine = self._next_routine()
+        await self._handle(Begin())
+
+    async def _close(self) -> None:
+        """Leave no process behind, whatever happened, and give the lease up."""
+        self._doctor.stop()
+        await self._team.end()
+        for task in self._tasks:
+            task.cancel()
+        self._keeper.close()
+        self._session.close()
+
+    def _listen(self) -> None:
+        """Turn signals into stimuli; only the main thread of a process gets any."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, self._later, self._asked)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
+                loop.add_signal_handler(number, self._told, number)
+
+    def _stop_listening(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+        loop.remove_signal_handler(signal.SIGUSR1)
+        # A request may be on its way still, and would end this process by default.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+    # What happens
+
+    def _told(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if number == signal.SIGINT and self._reason == name:
+            self._say("ending all agents at once")
+            self._later(EndAsked)
+        elif not self._reason:
+            self._reason = name
+            again = "; Ctrl-C again ends the agents at once" if number == signal.SIGINT else ""
+            self._say(f"pausing{again}")
+            self._later(lambda: PauseAsked(self._new_id(), PAUSE_TIMEOUT))
+
+    def _gone(self, name: str, ending: Ending) -> None:
+        self._later(lambda: self._exited(name, ending))
+
+    def _later(self, make: Callable[[], Stimulus | None]) -> None:
+        """Have a stimulus handled by the loop, outside of callbacks."""
+        self._pending.append(make)
+        self._woken.set()
+
+    def _exited(self, name: str, ending: Ending) -> Stimulus:
+        member = self._team.ended(name)
+        self._doctor.forget(name)
+        lived = self._now() - member.started
+        self._say(f"{name} {how_ended(ending.status)} after {lived:.1f} s")
+        return self._records.exited(name, ending, counts=not self._machine.is_stopping)
+
+    def _asked(self) -> Stimulus | None:
+        """Look at what somebody asks of the agents."""
+        request = self._records.request()
+        if request is None:
+            return None
+        seconds = max(0.0, (request.deadline - self._session.clock.now()).total_seconds())
+        if request.kind == PAUSE:
+            self._reason = self._reason or PAUSE
+            self._say("pausing")
+            return PauseAsked(request.id, seconds)
+        return CheckpointAsked(request.id, seconds)
+
+    # The loop
+
+    async def _go_on(self) -> None:
+        while self._status is None:
+            await self._wait()
+            while self._pending:
+                await self._look_for_answers()
+                if (stimulus := self._pending.popleft()()) is not None:
+                    await self._handle(stimulus)
+            await self._look_for_answers()
+            await self._look()
+            await self._keep_up()
+
+    async def _wait(self) -> None:
+        """Sleep until something happens or is due."""
+        now, due = self._now(), self._machine.due()
+        until = min(self._looked + LOOK, now + LOOK if due is None else due)
+        seconds = ASKING if self._machine.is_asking else max(0.0, until - now)
+        if self._pending:
+            return
+        self._woken.clear()
+        try:
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _look(self) -> None:
+        """Look at the heartbeats when it is time to, and at what is overdue."""
+        now, due = self._now(), self._machine.due()
+        if now - self._looked >= LOOK or (due is not None and now >= due):
+            self._looked = now
+            for sign in self._team.look(now):
+                await self._handle(sign)
+            for verdict in self._doctor.look(now, self._team):
+                await self._handle(verdict)
+            await self._handle(Tick())
+
+    async def _look_for_answers(self) -> None:
+        if not self._machine.is_asking or (id := self._records.request_id()) is None:
+            return
+        for name in self._records.answered(id):
+            await self._handle(Answered(name))
+
+    async def _keep_up(self) -> None:
+        """Renew the lease, and take the routine checkpoint, when they are due."""
+        now = self._now()
+        if now - self._renewed >= LEASE_TTL / 3:
+            self._renewed = now
+            self._session.renew()
+        if now >= self._routine and self._status is None:
+            self._routine = self._next_routine()
+            if now >= self._routine:
+                self._routine = now + self._workflow.every
+                self._beside(self._take(TakeCheckpoint("routine", "")))
+        for task in [task for task in self._tasks if task.done()]:
+            self._tasks.discard(task)
+            task.result()  # a stale lease ends this supervisor
+
+    def _next_routine(self) -> float:
+        newest = self._keeper.newest()
+        if newest is None:
+            return self._now()
+        age = (self._session.clock.now() - newest).total_seconds()
+        return self._now() + self._workflow.every - age
+
+    # What is done about it
+
+    async def _handle(self, stimulus: Stimulus) -> None:
+        pending: deque[Stimulus] = deque([stimulus])
+        while pending:
+            for action in self._machine.handle(pending.popleft(), self._now()):
+                if (next_one := await self._do(action)) is not None:
+                    pending.append(next_one)
+
+    async def _do(self, action: Action) -> Stimulus | None:
+        match action:
+            case Start():
+                return self._start(action)
+            case Kill():
+                self._say(f"{action.agent} is being ended" + (action.why and f": {action.why}"))
+                self._team.kill(action.agent, action.signal)
+            case Ask():
+                self._records.ask(action, max(0.0, action.deadline - self._now()))
+            case TakeCheckpoint():
+                task = self._beside(self._take(action))
+                if action.kind == "recovery":
+                    await asyncio.wait([task], timeout=PATIENCE)
+            case Ended():
+                self._records.state(action.agent, action.state)
+                self._team.release(action.agent)
+            case Delay():
+                wait = f" in {action.seconds:.1f} s" if action.seconds >= 0.1 else ""
+                self._say(f"{action.agent} starts again{wait}")
+            case Quarantine():
+                self._say(f"{action.agent}: task {action.task!r} is put in quarantine")
+                self._records.quarantine(action)
+            case Escalate():
+                self._say(f"{action.agent} is given up: {action.reason}")
+                self._records.gave_up(action.agent, action.reason)
+                self._team.release(action.agent)
+            case Finish():
+                await self._finish(action)
+        return None
+
+    def _start(self, action: Start) -> Stimulus:
+        name, now = action.agent, self._now()
+        try:
+            pid = self._team.start(name, now, again=self._goes_on or action.restarts > 0)
+        except OSError as error:
+            reason = f"it cannot be started: {error}"
+            status = 127 if isinstance(error, FileNotFoundError) else 126
+            self._records.not_started(name, status, reason)
+            return CannotStart(name, reason)
+        self._doctor.expect(name, now)
+        self._say(f"{name} started as process {pid}")
+        return Started(name, pid)
+
+    async def _take(self, action: TakeCheckpoint) -> None:
+        taken: Checkpoint | None = None
+        try:
+            taken = await self._keeper.take(action.kind, action.note or None)
+        except StaleLease:
+            raise
+        except (MulliganError, OSError) as error:
+            self._say(f"no checkpoint was taken: {error}")
+        if action.id is not None:
+            self._records.barrier(action, taken)
+
+    def _beside(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        return task
+
+    async def _finish(self, action: Finish) -> None:
+        await asyncio.gather(*self._tasks)
+        self._records.finish(action.status, self._reason or action.status)
+        self._status = action.status
+        self._say(f"{self._name} is {action.status}")
+
+    def _now(self) -> float:
+        return self._session.clock.monotonic()
+
+    def _new_id(self) -> str:
+        return f"{PAUSE}-{self._session.clock.wall_ns():x}"
+
+
+def _fields(workflow: Workflow) -> dict[str, Any]:
+    return {name: getattr(workflow, name) for name in workflow.__struct_fields__}

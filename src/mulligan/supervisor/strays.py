@@ -1,0 +1,112 @@
+"""Strays: processes that an earlier supervisor started for agents and did not live to end.
+
+A process is known by the variables it was started with, which name store, session, agent and epoch;
+whatever else has its number by now is not touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from mulligan.opening import AGENT, EPOCH, SESSION, STORE
+from mulligan.store import LEASE_TTL, Store
+
+PROC = Path("/proc")
+
+_PATIENCE = 5.0
+_ROUNDS = 5
+
+
+class Stray(msgspec.Struct, frozen=True):
+    """A process that belongs to an agent, and under which epoch."""
+
+    pid: int
+    agent: str
+    epoch: int
+
+
+def find_strays(store: Store, session: str) -> list[Stray]:
+    """Return the processes of a session's agents, whoever started them; none without /proc."""
+    if store.path is None:
+        return []
+    return [found for pid in _pids() if (found := _stray(pid, store.path, session)) is not None]
+
+
+def end_strays(store: Store, session: str) -> list[Stray]:
+    """Shut the processes of earlier supervisors out of the session, then end them.
+
+    For one who holds the supervisor's lease: whatever runs for the session then is a stray.
+    """
+    ended: dict[int, Stray] = {}
+    for _ in range(_ROUNDS):  # one that is being ended may have started another one
+        found = find_strays(store, session)
+        for agent in {stray.agent for stray in found} - {s.agent for s in ended.values()}:
+            fence(store, session, agent)
+        for stray in found:
+            ended[stray.pid] = stray
+            _end(stray, str(store.path), session)
+        if not found:
+            break
+    return list(ended.values())
+
+
+def fence(store: Store, session: str, agent: str) -> None:
+    """Take the lease of an agent and give it up: no epoch before it can write any more."""
+    handle = store.session(session, create=False, actor=agent)
+    handle.take(LEASE_TTL, steal=True)
+    handle.release()
+
+
+def _pids() -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(PROC):
+            if entry.name.isdecimal():
+                yield int(entry.name)
+
+
+def _stray(pid: int, store: str, session: str) -> Stray | None:
+    """Return what a process is for, if it is one of the session's."""
+    if pid == os.getpid():
+        return None
+    try:
+        if os.getpgid(pid) == os.getpgrp():
+            return None  # it is one of those that started us, or that we belong to
+        data = (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None  # gone, or another user's
+    if EPOCH.encode() not in data:
+        return None
+    said = dict(part.split("=", 1) for part in os.fsdecode(data).split("\0") if "=" in part)
+    if said.get(SESSION) != session or not _is_same(said.get(STORE), store):
+        return None
+    agent, epoch = said.get(AGENT), said.get(EPOCH, "")
+    return Stray(pid, agent, int(epoch)) if agent and epoch.isdecimal() else None
+
+
+def _is_same(one: str | None, other: str) -> bool:
+    return one is not None and os.path.realpath(one) == os.path.realpath(other)
+
+
+def _end(stray: Stray, store: str, session: str) -> None:
+    """End a process, and wait until it is gone; looked at once more through its pidfd."""
+    try:
+        handle = os.pidfd_open(stray.pid)
+    except (OSError, AttributeError):
+        return
+    try:
+        # The handle is of one process for good, so what is true of it now stays true.
+        if _stray(stray.pid, store, session) == stray:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            poller = select.poll()
+            poller.register(handle, select.POLLIN)
+            poller.poll(_PATIENCE * 1000)
+    finally:
+        os.close(handle)

@@ -1,0 +1,193 @@
+"""The team in flesh: the processes of the agents of a workflow, with their leases and variables."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mulligan import opening
+from mulligan.errors import InvalidWorkflow
+from mulligan.session import Session
+from mulligan.session.surroundings import ALLOWED, safe_variables
+from mulligan.store import LEASE_TTL, Store
+from mulligan.supervisor.beats import Beats, beats_of
+from mulligan.supervisor.process import Ending, Process, start
+from mulligan.supervisor.records import Records
+from mulligan.supervisor.stimuli import Beat, Progressed
+from mulligan.supervisor.workflow import AgentSpec, Workflow, without_secrets
+
+OWN = (
+    opening.STORE,
+    opening.SESSION,
+    opening.AGENT,
+    opening.EPOCH,
+    opening.WORKSPACE,
+    opening.HEARTBEAT,
+    opening.EVERY,
+    opening.PROMPT,
+)
+"""The variables that a child has from its supervisor, and from nobody above it."""
+
+MAX_PROMPT = 100_000
+"""Bytes of a prompt that fit into a variable; a longer one is in the agent's record alone."""
+
+QUIET = 2.0
+"""Seconds after which an agent that never gave a sign of life is taken to be working."""
+
+Gone = Callable[[str, Ending], None]
+Show = Callable[[str, bytes], None]
+
+
+class Member:
+    """One running agent: its process and its heartbeat."""
+
+    def __init__(self, process: Process, beats: Beats, started: float) -> None:
+        self.process = process
+        self.beats = beats
+        self.started = started
+        self.is_settled = False
+
+
+class Team:
+    """Starts and ends the processes of a workflow's agents."""
+
+    def __init__(
+        self,
+        store: Store,
+        workflow: Workflow,
+        records: Records,
+        variables: Mapping[str, str],
+        gone: Gone,
+        *,
+        show: Show | None = None,
+        output: int | None = None,
+    ) -> None:
+        self._store = store
+        self._workflow = workflow
+        self._records = records
+        self._variables = variables
+        self._gone = gone
+        self._show = show
+        self._output = output
+        self._members: dict[str, Member] = {}
+        self._leases: dict[str, Session] = {}
+        self._renewed_prompts: set[str] = set()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._members))
+
+    def remember_prompts(self) -> None:
+        """Note whose prompt in the workflow is another one than last time; it counts again."""
+        before = self._records.prompts()
+        for name, spec in self._workflow.agents.items():
+            if spec.prompt is not None and spec.prompt != before.get(name):
+                self._renewed_prompts.add(name)
+
+    def start(self, name: str, now: float, *, again: bool) -> int:
+        """Start an agent's process and return its number; raises ``OSError``."""
+        spec, known = self._workflow.agents[name], self._records.agent(name)
+        lease = self._store.session(self._workflow.session, create=False, actor=name)
+        epoch = lease.take(LEASE_TTL, steal=True).epoch
+        self._leases[name] = lease
+        beats = beats_of(str(self._store.path), self._workflow.session, name, epoch)
+        prompt = known.get("current_prompt") if again else None
+        if prompt is None or name in self._renewed_prompts:
+            prompt = spec.prompt
+            self._renewed_prompts.discard(name)
+        variables = self.variables(name, epoch, beats.file, prompt)
+        process = start(
+            spec.command,
+            self._directory(spec),
+            variables,
+            lambda ending: self._gone(name, ending),
+            None if self._show is None else lambda line: self._print(name, line),
+            self._output,
+        )
+        self._members[name] = Member(process, beats, now)
+        fields: dict[str, Any] = {
+            "process_id": process.pid,
+            "identity": process.identity,
+            "started": lease.clock.now(),
+            "command": without_secrets(list(spec.command)),
+            "directory": str(self._directory(spec) or ""),
+            "environment": safe_variables(variables, ALLOWED | spec.env.keys()),
+            "current_prompt": prompt,
+            "epoch": epoch,
+        }
+        self._records.started(name, fields, again=again)
+        return process.pid
+
+    def kill(self, name: str, number: int) -> None:
+        """Send a signal to all processes of an agent."""
+        if name in self._members:
+            self._members[name].process.kill(number)
+
+    def ended(self, name: str) -> Member:
+        """Take an agent off the list; its process is gone."""
+        member = self._members.pop(name)
+        member.beats.forget()
+        return member
+
+    def release(self, name: str) -> None:
+        """Give up the lease of an agent that is at rest; none of its processes can write."""
+        if lease := self._leases.pop(name, None):
+            lease.release()
+
+    async def end(self) -> None:
+        """End all processes that are left, and wait for them."""
+        for member in self._members.values():
+            member.process.kill(signal.SIGKILL)
+        for _ in range(200):
+            if all(member.process.is_gone for member in self._members.values()):
+                return
+            await asyncio.sleep(0.01)
+
+    def look(self, now: float) -> Iterator[Beat | Progressed]:
+        """Yield the signs of life since the last look."""
+        for name, member in list(self._members.items()):
+            yield from member.beats.look(name)
+            if not member.is_settled and now - member.started >= QUIET:
+                member.is_settled = True
+                if not member.beats.has_beaten:
+                    self._records.settled(name)
+
+    def variables(
+        self, name: str, epoch: int, heartbeat: Path, prompt: str | None
+    ) -> dict[str, str]:
+        """Return the variables of an agent: ours, those of the workflow, and who it is."""
+        workflow, spec = self._workflow, self._workflow.agents[name]
+        inherited = {k: value for k, value in self._variables.items() if k not in OWN}
+        fits = prompt is not None and len(prompt.encode()) <= MAX_PROMPT
+        own = opening.agent_variables(
+            str(self._store.path),
+            workflow.session,
+            name,
+            epoch,
+            heartbeat=heartbeat,
+            every=workflow.every,
+            workspace=Path(workflow.workspace) if workflow.workspace else None,
+            prompt=prompt if fits else None,
+        )
+        return {**inherited, **spec.env, **own}
+
+    def _directory(self, spec: AgentSpec) -> Path | None:
+        place = spec.directory or self._workflow.workspace
+        return None if place is None else Path(place)
+
+    def _print(self, name: str, line: bytes) -> None:
+        if self._show is not None:
+            self._show(name, line)
+
+
+def check_variables(workflow: Workflow, variables: Mapping[str, str]) -> None:
+    """Refuse to start agents without the variables that they need; raises ``InvalidWorkflow``."""
+    for name, spec in workflow.agents.items():
+        missing = [key for key in spec.pass_env if key not in variables and key not in spec.env]
+        if missing:
+            raise InvalidWorkflow(
+                f"The agent {name!r} needs {', '.join(missing)}, which is not set here.",
+                hint="Nothing was started. Set it in the environment, then try again.",
+            )

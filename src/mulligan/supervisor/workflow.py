@@ -1,0 +1,333 @@
+"""Workflows: which agents run, how, and what becomes of them when they fail.
+
+A workflow comes from a TOML file (``load``), from a command line, or from the state of a session
+that is to be resumed (``from_plain``). It never carries a secret into the state (``to_plain``).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mulligan.errors import InvalidName, InvalidWorkflow
+from mulligan.session.loop import SUPERVISOR
+from mulligan.session.names import check_name
+from mulligan.session.surroundings import is_secret
+from mulligan.supervisor.lines import line_of
+
+ON_FAILURE = "on_failure"
+ALWAYS = "always"
+NEVER = "never"
+POLICIES = (ON_FAILURE, ALWAYS, NEVER)
+
+EVERY = 300.0
+"""Seconds between routine checkpoints, unless told otherwise."""
+
+HIDDEN = "[not kept: looks like a secret]"
+"""Stands in the state for an argument of a command that must not be stored."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """How long to wait before a restart; the first one after a good while is not delayed."""
+
+    initial: float = 0.5
+    factor: float = 2.0
+    max: float = 30.0
+
+
+class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent: how it is started, and what is done when it ends or hangs."""
+
+    command: tuple[str, ...]
+    directory: str | None = None
+    env: dict[str, str] = {}
+    pass_env: tuple[str, ...] = ()
+    prompt: str | None = None
+    after: tuple[str, ...] = ()
+    restart: str = ON_FAILURE
+    max_restarts: int = 5
+    within: float = 60.0
+    backoff: Backoff = Backoff()
+    heartbeat: float | None = None
+    progress: float | None = None
+    health: tuple[str, ...] | None = None
+    health_every: float | None = None
+
+
+class Workflow(msgspec.Struct, frozen=True, kw_only=True):
+    """A team of agents on one session."""
+
+    agents: dict[str, AgentSpec]
+    session: str = "main"
+    workspace: str | None = None
+    every: float = EVERY
+    retention: dict[str, Any] = {}
+    file: str | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the workflow for the state, without what looks like a secret.
+
+        A variable that does is named in ``pass_env`` instead: whoever resumes has to have it.
+        """
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        for agent in plain["agents"].values():
+            secret = {name for name, value in agent["env"].items() if is_secret(name, value)}
+            agent["env"] = {n: value for n, value in agent["env"].items() if n not in secret}
+            agent["pass_env"] = sorted({*agent["pass_env"], *secret})
+            for key in ("command", "health"):
+                agent[key] = agent[key] and without_secrets(agent[key])
+        return plain
+
+
+def from_plain(plain: Any) -> Workflow:
+    """Return the workflow that ``to_plain`` put into the state; raises ``InvalidWorkflow``."""
+    try:
+        workflow = msgspec.convert(plain, Workflow)
+    except msgspec.ValidationError as error:
+        raise InvalidWorkflow(f"The workflow in the state cannot be used: {error}.") from error
+    for name, agent in workflow.agents.items():
+        if HIDDEN in agent.command:
+            raise InvalidWorkflow(
+                f"The command of {name!r} held a secret, which was not kept.",
+                hint="Start it again as it was started; better: pass secrets as variables.",
+            )
+    return workflow
+
+
+def without_secrets(command: list[str]) -> list[str]:
+    """Return a command for the state: arguments that look like secrets are hidden."""
+    return [HIDDEN if is_secret("", part) else part for part in command]
+
+
+def load(file: Path) -> Workflow:
+    """Return the workflow in a TOML file; raises ``InvalidWorkflow`` with line and key."""
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidWorkflow(f"{file} cannot be read: {error}.") from error
+    return parse(text, file)
+
+
+def parse(text: str, file: Path) -> Workflow:
+    """Return the workflow in the text of a TOML file; paths in it start at the file's directory."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidWorkflow(f"{file}: {error}.") from error
+    return _Reader(text, file).workflow(table)
+
+
+def duration(value: Any) -> float:
+    """Return a duration in seconds: a number of them, or text such as 30s, 5m, 2h, 500ms."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+        if found is None:
+            raise ValueError(f"{value!r} is not a duration such as '30s', '5m' or '2h'")
+        seconds = float(found[1]) * _UNITS[found[2]]
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"a duration is more than nothing, not {value!r}")
+    return seconds
+
+
+Key = tuple[str, ...]
+"""Where in the file something stands."""
+
+Parser = Callable[[Any], Any]
+"""Turns a value of the file into one of the workflow, or raises ``ValueError``."""
+
+
+class _Reader:
+    """Turns the tables of a file into a workflow, and knows on which line each key stands."""
+
+    def __init__(self, text: str, file: Path) -> None:
+        self._text = text
+        self._file = file
+
+    def workflow(self, table: dict[str, Any]) -> Workflow:
+        fields = self._fields(table, (), _WORKFLOW)
+        directory = self._file.absolute().parent
+        workspace = fields.get("workspace")
+        top = directory if workspace is None else (directory / workspace).resolve()
+        if workspace is not None:
+            fields["workspace"] = str(top)
+        if not fields.get("agents"):
+            raise self._error(("agents",), "a workflow needs at least one [agents.NAME]")
+        agents = {name: self._agent(name, made, top) for name, made in fields["agents"].items()}
+        self._check_order(agents)
+        fields["retention"] = self._retention(fields.get("retention", {}))
+        return Workflow(**{**fields, "agents": agents, "file": str(self._file.absolute())})
+
+    def _agent(self, name: str, table: Any, top: Path) -> AgentSpec:
+        place = ("agents", name)
+        try:
+            check_name(name, "agent")
+        except InvalidName as error:
+            raise self._error(place, str(error)) from error
+        if name == SUPERVISOR:
+            raise self._error(place, f"{SUPERVISOR!r} is the name of who looks after the agents")
+        if not isinstance(table, dict):
+            raise self._error(place, "an agent is a table")
+        fields = self._fields(table, place, _AGENT)
+        if "command" not in fields:
+            raise self._error(place, "an agent needs a command")
+        fields["directory"] = str((top / fields.get("directory", ".")).resolve())
+        fields["backoff"] = self._backoff(fields.get("backoff", {}), place)
+        fields["prompt"] = self._prompt(fields.get("prompt"), place)
+        return AgentSpec(**fields)
+
+    def _backoff(self, table: dict[str, Any], place: Key) -> Backoff:
+        return Backoff(**self._fields(table, (*place, "backoff"), _BACKOFF))
+
+    def _prompt(self, prompt: str | None, place: Key) -> str | None:
+        try:
+            return read_prompt(prompt, self._file.parent)
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._error((*place, "prompt"), f"{error}") from error
+
+    def _retention(self, table: dict[str, Any]) -> dict[str, Any]:
+        for key, value in table.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                self._parsed(duration, value, ("retention", key))
+        return table
+
+    def _check_order(self, agents: Mapping[str, AgentSpec]) -> None:
+        """Refuse an agent that waits for nobody that is there, or for itself in the end."""
+        for name, agent in agents.items():
+            place = ("agents", name, "after")
+            for other in agent.after:
+                if other not in agents:
+                    raise self._error(place, f"there is no agent {other!r}")
+                if agents[other].restart == ALWAYS:
+                    raise self._error(place, f"{other!r} is always restarted, so it never is done")
+            if _leads_back(name, agents):
+                raise self._error(place, f"{name!r} would wait for itself")
+
+    def _fields(self, table: Any, place: Key, parsers: Mapping[str, Parser]) -> dict[str, Any]:
+        if not isinstance(table, dict):
+            raise self._error(place, "this is a table")
+        for key in table:
+            if key not in parsers:
+                near = get_close_matches(key, parsers, n=1)
+                meant = f"; did you mean {near[0]!r}?" if near else ""
+                raise self._error((*place, key), f"there is no such key{meant}")
+        return {k: self._parsed(parsers[k], value, (*place, k)) for k, value in table.items()}
+
+    def _parsed(self, parser: Parser, value: Any, place: Key) -> Any:
+        try:
+            return parser(value)
+        except (ValueError, InvalidName) as error:
+            raise self._error(place, str(error)) from error
+
+    def _error(self, place: Key, message: str) -> InvalidWorkflow:
+        line = line_of(self._text, place)
+        return InvalidWorkflow(f"{self._file}:{line}: {'.'.join(place)}: {message.rstrip('.')}.")
+
+
+def read_prompt(prompt: str | None, directory: Path) -> str | None:
+    """Return a prompt, read from a file when it is ``@FILE``."""
+    if prompt is None or not prompt.startswith("@"):
+        return prompt
+    return (directory / prompt[1:]).read_text()
+
+
+def _leads_back(name: str, agents: Mapping[str, AgentSpec]) -> bool:
+    seen: set[str] = set()
+    pending = [*agents[name].after]
+    while pending:
+        other = pending.pop()
+        if other == name:
+            return True
+        if other in agents and other not in seen:
+            seen.add(other)
+            pending += agents[other].after
+    return False
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"this is a text, not {value!r}")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+        raise ValueError(f"this is a list of texts, not {value!r}")
+    return tuple(value)
+
+
+def _command(value: Any) -> tuple[str, ...]:
+    parts = tuple(shlex.split(value)) if isinstance(value, str) else _texts(value)
+    if not parts or not parts[0]:
+        raise ValueError("a command names a program")
+    return parts
+
+
+def _variables(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError("this is a table of variables")
+    for name, content in value.items():
+        if not isinstance(content, str):
+            raise ValueError(f"the variable {name} is a text, not {content!r}")
+    return value
+
+
+def _policy(value: Any) -> str:
+    if value not in POLICIES:
+        raise ValueError(f"this is one of {', '.join(POLICIES)}, not {value!r}")
+    return str(value)
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"this is a whole number from 0 on, not {value!r}")
+    return value
+
+
+def _factor(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 <= value <= 100:
+        raise ValueError(f"this is a number from 1 to 100, not {value!r}")
+    return float(value)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("this is a table")
+    return value
+
+
+_WORKFLOW: dict[str, Parser] = {
+    "session": lambda value: check_name(value, "session name"),
+    "workspace": _text,
+    "every": duration,
+    "retention": _table,
+    "agents": _table,
+}
+_AGENT: dict[str, Parser] = {
+    "command": _command,
+    "directory": _text,
+    "env": _variables,
+    "pass_env": _texts,
+    "prompt": _text,
+    "after": _texts,
+    "restart": _policy,
+    "max_restarts": _count,
+    "within": duration,
+    "backoff": _table,
+    "heartbeat": duration,
+    "progress": duration,
+    "health": _command,
+    "health_every": duration,
+}
+_BACKOFF: dict[str, Parser] = {"initial": duration, "factor": _factor, "max": duration}
