@@ -90,10 +90,11 @@ def test_the_wait_is_bounded_whatever_the_clock_does(
     assert step.wait == 0 or step.rung != "stop"
 
 
-@given(st.integers(4, 30))
-def test_it_ends(count: int) -> None:
-    attempts = [Attempt(at(1000 * n), "retry", "failed") for n in range(count)]
-    assert next_step(attempts, at(10**7)).rung == "stop"
+@given(LIMITS, st.lists(st.floats(0, 300), min_size=6, max_size=6))
+def test_it_ends(limits: Limits, delays: list[float]) -> None:
+    attempts = run(limits, ["failed"] * 6, delays)
+    assert len(attempts) == len(RUNGS) - 1
+    assert next_step(attempts, at(10**7), limits).rung == "stop"
 
 
 @given(histories(), st.floats(0, 1000))

@@ -72,7 +72,7 @@ class Step(msgspec.Struct, frozen=True):
 def next_step(attempts: Sequence[Attempt], now: datetime, limits: Limits = DEFAULT_LIMITS) -> Step:
     """Return the next rung and how long to wait before it is tried; attempts are oldest first."""
     failed = since_success(attempts)
-    rung = RUNGS[min(len(failed), len(RUNGS) - 1)]
+    rung = RUNGS[max(map(_above, failed), default=0)]
     wait = 0.0 if rung == STOP else _wait(failed, now, limits)
     return Step(rung, wait, len(failed))
 
@@ -105,6 +105,12 @@ def judged(
 def remembered(attempts: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:
     """Return the attempts with another one; those before the last success are the first to go."""
     return [*attempts, attempt][-KEPT:]
+
+
+def _above(attempt: Attempt) -> int:
+    """Return the number of the rung above an attempt's; above what a person asked for is good."""
+    number = RUNGS.index(attempt.rung) if attempt.rung in RUNGS else 0
+    return min(number + 1, len(RUNGS) - 1)
 
 
 def _wait(failed: Sequence[Attempt], now: datetime, limits: Limits) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from mulligan.recovery.ladder import Attempt, Step, judged, next_step, remembered
+from mulligan.recovery.ladder import RUNGS, Attempt, Step, judged, next_step, remembered
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -14,7 +14,7 @@ def at(seconds: float) -> datetime:
 
 
 def failures(*seconds: float) -> list[Attempt]:
-    return [Attempt(at(second), "any", "failed") for second in seconds]
+    return [Attempt(at(s), rung, "failed") for s, rung in zip(seconds, RUNGS, strict=False)]
 
 
 def test_the_first_attempt_loses_nothing_and_waits_for_nothing() -> None:
@@ -52,6 +52,17 @@ def test_a_session_that_went_on_for_a_while_was_brought_back() -> None:
     assert judged(prepared, at(60))[-1].outcome == "ok"
     assert judged(prepared, at(1), progressed=True)[-1].outcome == "ok"
     assert judged([], at(0)) == []
+
+
+def test_what_a_person_tries_again_and_again_is_one_rung() -> None:
+    again = [Attempt(at(1000 * n), "retry", "failed") for n in range(7)]
+    assert next_step(again, at(10_000)).rung == "good"
+    asked = [Attempt(at(0), "asked", "failed", seq=12)]
+    assert next_step(asked, at(10_000)).rung == "good"
+
+
+def test_a_rung_that_was_passed_is_not_tried_later() -> None:
+    assert next_step([Attempt(at(0), "clean", "failed")], at(10_000)).rung == "stop"
 
 
 def test_only_the_latest_attempts_are_remembered() -> None:
