@@ -23,7 +23,9 @@ Each class carries an exit code for the command line; each instance is one sente
     ├── PointError
     │   ├── UnknownPoint (30)
     │   ├── AmbiguousPoint (31)
-    │   └── NothingToUndo (32)
+    │   ├── NothingToUndo (32)
+    │   ├── InvalidMark (33)        a verdict that is neither good nor bad
+    │   └── CannotBisect (34)       the points or the command leave nothing to search
     ├── StateError
     │   ├── UnstorableValue (40)
     │   ├── InvalidPath (41)
@@ -38,6 +40,9 @@ Each class carries an exit code for the command line; each instance is one sente
     │   ├── NotAttached (92)        no supervisor started this process
     │   ├── InvalidWorkflow (93)    a workflow that cannot be run
     │   └── NotRunning (94)         no supervisor runs the session
+    ├── RecoveryError
+    │   ├── StillRunning (100)      the session is run by a supervisor that lives
+    │   └── RecoveryStopped (101)   every rung of the ladder was tried
     ├── WorkspaceError
     │   ├── UnsafeWorkspace (80)    the directory must not be a workspace
     │   ├── UnsafeName (81)         a tree that would write outside its root
@@ -181,6 +186,20 @@ class NothingToUndo(PointError):
     default_hint = "`mulligan log` shows the restores of a session."
 
 
+class InvalidMark(PointError):
+    """A verdict is not acceptable."""
+
+    exit_code = 33
+    default_hint = "Nothing was marked."
+
+
+class CannotBisect(PointError):
+    """There is no first bad checkpoint to be found this way."""
+
+    exit_code = 34
+    default_hint = "Give a good point and a later bad one on the same timeline."
+
+
 class StateError(MulliganError):
     """The state cannot be read or changed as asked."""
 
@@ -273,6 +292,24 @@ class NotRunning(TaskError):
 
     exit_code = 94
     default_hint = "`mulligan status` shows who runs; `mulligan up` or `mulligan resume` goes on."
+
+
+class RecoveryError(MulliganError):
+    """A session cannot be brought back as asked."""
+
+
+class StillRunning(RecoveryError):
+    """A live supervisor runs the session."""
+
+    exit_code = 100
+    default_hint = "Nothing was touched. `mulligan pause` stops it at a safe point first."
+
+
+class RecoveryStopped(RecoveryError):
+    """Bringing the session back was tried in every way, and failed."""
+
+    exit_code = 101
+    default_hint = "Nothing is lost. `mulligan log` shows where to go on from: resume --from POINT."
 
 
 class WorkspaceError(MulliganError):

@@ -126,10 +126,17 @@ def used(store, place: Path):
         ("mail send", ["mail", "send", "cli", "Hello"]),
         ("A message", ["mail", "receive"]),
         ("mail ack", ["mail", "ack", "m1"]),
+        ("A checkpoint", ["mark", "one", "good"]),
     ],
 )
 def test_the_fields_are_the_documented_ones(used, title: str, args: list[str]):
     assert set(used(*args, "--json").json) == documented(title)
+
+
+def test_the_fields_of_bisect(used):
+    used("checkpoint", "--label", "two")
+    done = used("bisect", "--good", "one", "--bad", "two", "--json", "--", "true")
+    assert set(done.json) == documented("bisect")
 
 
 def test_the_fields_of_undo_and_redo(used):

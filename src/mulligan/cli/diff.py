@@ -90,6 +90,13 @@ def command(
         _explain_missing_files(call, session, found, after)
 
 
+def print_stat(call: Call, session: Session, found: Diff) -> None:
+    """Print what differs between two points, the files with how many lines of each."""
+    contents = _contents(call, session, found, str(found.after.seq))
+    style = Style(stat=True, name_only=False, full=False, patch=False)
+    _print(found, contents, style, to_present=False)
+
+
 def _checked(style: Style, as_json: bool) -> Style:
     if style.stat and style.name_only:
         raise click.UsageError("--stat and --name-only exclude each other.")

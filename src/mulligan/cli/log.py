@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from mulligan.cli.render import (
     echo_columns,
     local,
     print_json,
+    verdict_cell,
 )
 from mulligan.cli.restored import parts_fields
 
@@ -48,12 +50,17 @@ def command(call: Call, count: int) -> None:
         _print_ids(session, count)
         return
     entries, earlier = history(session, count)
+    verdicts = _verdicts(session)
     if call.json:
-        print_json(
-            {"session": session.name, "entries": [_fields(e) for e in entries], "more": earlier}
-        )
+        listed = [_fields(entry, verdicts) for entry in entries]
+        print_json({"session": session.name, "entries": listed, "more": earlier})
     else:
-        _print(session, entries, earlier)
+        _print(session, entries, earlier, verdicts)
+
+
+def _verdicts(session: Session) -> dict[str, str]:
+    """Return the verdicts on checkpoints, by their ids."""
+    return {name: mark.verdict for name, mark in session.marks().items()}
 
 
 def history(session: Session, count: int) -> tuple[list[Entry], bool]:
@@ -67,9 +74,11 @@ def history(session: Session, count: int) -> tuple[list[Entry], bool]:
     return (entries[:count], len(entries) > count) if count else (entries, False)
 
 
-def print_entries(entries: Sequence[Entry]) -> None:
+def print_entries(
+    entries: Sequence[Entry], verdicts: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Print the entries of a log for people."""
-    echo_columns([_row(entry) for entry in entries])
+    echo_columns([_row(entry, verdicts) for entry in entries])
 
 
 def _print_ids(session: Session, count: int) -> None:
@@ -78,11 +87,13 @@ def _print_ids(session: Session, count: int) -> None:
         click.echo(checkpoint.id)
 
 
-def _print(session: Session, entries: Sequence[Entry], earlier: bool) -> None:
+def _print(
+    session: Session, entries: Sequence[Entry], earlier: bool, verdicts: Mapping[str, str]
+) -> None:
     if not entries:
         click.echo(f"Session {session.name!r} has no checkpoint yet.", err=True)
         click.echo("Take one with `mulligan checkpoint`.", err=True)
-    print_entries(entries)
+    print_entries(entries, verdicts)
     if earlier:
         click.echo("… there are earlier ones; -n 0 shows all.", err=True)
 
@@ -91,20 +102,20 @@ def _is_event(entry: Entry) -> bool:
     return hasattr(entry, "payload")
 
 
-def _row(entry: Any) -> list[Cell]:
+def _row(entry: Any, verdicts: Mapping[str, str]) -> list[Cell]:
     when = [Cell(ago(entry.time), dim=True), Cell(local(entry.time), dim=True)]
     seq = Cell(f"#{entry.seq}", dim=True)
     if not _is_event(entry):
         words = [clean(word) for word in (entry.label, entry.note) if word]
         shown = Cell("  ".join(words), bold=bool(entry.label))
         files = Cell(coverage_text(entry.coverage), dim=True)
-        kind = Cell(entry.kind, "green")
-        return [Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, kind, files, shown]
+        kind, verdict = Cell(entry.kind, "green"), verdict_cell(verdicts.get(entry.id))
+        return [Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, kind, verdict, files, shown]
     if entry.kind == FORKED:
         mark, said = "fork", f"from {entry.payload['session']} #{entry.payload['seq']}"
     else:
         mark, said = entry.payload["mode"], _restored(entry.payload)
-    return [Cell(f"─ {mark} ─", "cyan"), seq, *when, Cell(""), Cell(""), Cell(said, "cyan")]
+    return [Cell(f"─ {mark} ─", "cyan"), seq, *when, *[Cell("")] * 3, Cell(said, "cyan")]
 
 
 def _restored(payload: dict[str, Any]) -> str:
@@ -123,9 +134,9 @@ def _parts(payload: dict[str, Any]) -> list[str] | None:
     return parts_fields(payload["only"], texts)
 
 
-def _fields(entry: Any) -> dict[str, Any]:
+def _fields(entry: Any, verdicts: Mapping[str, str]) -> dict[str, Any]:
     if not _is_event(entry):
-        return {"type": "checkpoint", **checkpoint_fields(entry)}
+        return {"type": "checkpoint", **checkpoint_fields(entry, verdicts.get(entry.id))}
     base = {"seq": entry.seq, "timestamp": entry.time, "actor": entry.actor}
     source = {"session": entry.payload["session"], "seq": entry.payload["seq"]}
     if entry.kind == FORKED:

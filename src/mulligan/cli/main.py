@@ -25,6 +25,8 @@ COMMANDS = {
     "restore": "Bring state and files of a point back; nothing is lost.",
     "undo": "Take the last restore back.",
     "redo": "Take the last undo back.",
+    "mark": "Say that a checkpoint is good or bad.",
+    "bisect": "Find the first bad checkpoint by running a command.",
     "fork": "Make a new session that continues from a point.",
     "tasks": "List the tasks, or change them from scripts.",
     "mail": "List messages between agents, send and receive.",
@@ -36,7 +38,7 @@ COMMANDS = {
 
 POINTS = """\b
 A POINT is a checkpoint's id or the beginning of one, a label, @latest,
-@latest~2, '#SEQ', or a time: 2026-11-15T10:00, '10m ago'.
+@latest~2, @good, @bad, '#SEQ', or a time: 2026-11-15T10:00, '10m ago'.
 SESSION:POINT is one of another session."""
 
 

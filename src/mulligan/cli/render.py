@@ -144,8 +144,13 @@ def point_fields(point: Point) -> dict[str, Any]:
     return {"session": point.session, "seq": point.seq, "checkpoint_id": point.checkpoint}
 
 
-def checkpoint_fields(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return a checkpoint's own fields as the JSON contract has them."""
+def verdict_cell(verdict: str | None) -> Cell:
+    """Return the verdict on a checkpoint for people."""
+    return Cell(verdict or "", {"good": "green", "bad": "red"}.get(verdict or ""), bold=True)
+
+
+def checkpoint_fields(checkpoint: Checkpoint, verdict: str | None = None) -> dict[str, Any]:
+    """Return a checkpoint's own fields, and the verdict on it, as the JSON contract has them."""
     return {
         "checkpoint_id": checkpoint.id,
         "timestamp": checkpoint.time,
@@ -156,6 +161,7 @@ def checkpoint_fields(checkpoint: Checkpoint) -> dict[str, Any]:
         "label": checkpoint.label,
         "note": checkpoint.note,
         "actor": checkpoint.actor,
+        "verdict": verdict,
         "cost": {"ms": checkpoint.cost.ms, "bytes": checkpoint.cost.bytes},
         "workspace": checkpoint.workspace and checkpoint.workspace.hex(),
         "files": checkpoint.coverage and checkpoint.coverage.files,

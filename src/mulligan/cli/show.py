@@ -54,6 +54,7 @@ def _print(record: dict[str, Any]) -> None:
             ("label", record["label"] or ""),
             ("note", record["note"] or ""),
             ("by", record["actor"]),
+            ("verdict", _verdict(record)),
             ("parent", record["parent"] or "none"),
             ("state", memory["snapshot"]),
             ("changed", _some(memory["keys_modified"])),
@@ -66,6 +67,13 @@ def _print(record: dict[str, Any]) -> None:
     )
     _print_left_out(record["coverage"])
     _print_agents(record["system_state"]["agents"])
+
+
+def _verdict(record: dict[str, Any]) -> str:
+    if record["verdict"] is None:
+        return ""
+    note = f": {record['mark']['note']}" if record["mark"]["note"] else ""
+    return f"{record['verdict']}, by {record['mark']['by']}{note}"
 
 
 def _files(coverage: dict[str, Any] | None) -> str:

@@ -185,7 +185,7 @@ def _session_fields(session: Session) -> dict[str, Any]:
         "created": session.created,
         "updated": session.updated,
         "parent": parent and {"session": parent.session, "seq": parent.seq},
-        "checkpoint": taken and checkpoint_fields(taken),
+        "checkpoint": taken and checkpoint_fields(taken, _verdict(session, taken)),
         "status": status_of(session),
         "interrupted": interrupted_by(session),
         "health": session_health(session),
@@ -201,6 +201,11 @@ def _latest(session: Session) -> Checkpoint | None:
         return session.find_checkpoint("@latest")
     except UnknownPoint:
         return None
+
+
+def _verdict(session: Session, checkpoint: Checkpoint) -> str | None:
+    mark = session.marks().get(checkpoint.id)
+    return mark.verdict if mark else None
 
 
 def _size_on_disk(directory: Path) -> int:

@@ -51,7 +51,7 @@ from mulligan.session.surroundings import Surroundings
 from mulligan.session.tasks import Tasks
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
-from mulligan.state.events import CONTROL, FORKED, STATE, small_draft
+from mulligan.state.events import CONTROL, FORKED, PENDING, STATE, small_draft
 from mulligan.state.history import document_at
 from mulligan.state.values import PathLike, freeze, parse_path
 from mulligan.timeline.checkpoints import (
@@ -60,6 +60,7 @@ from mulligan.timeline.checkpoints import (
     read_checkpoints,
 )
 from mulligan.timeline.diff import Diff, diff
+from mulligan.timeline.marks import Mark, mark_change, read_marks
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.record import changed_paths, checkpoint_record
 from mulligan.workspace.entries import from_name, shown, to_name
@@ -314,6 +315,33 @@ class Session:
                 )
             return read_checkpoint(self._engine, event_at(view, number, found[0]))
 
+    def mark(self, point: PointLike, verdict: str, note: str | None = None) -> Checkpoint:
+        """Give the checkpoint at or before a point the verdict ``good`` or ``bad``; return it.
+
+        ``@good`` and ``@bad`` name the latest ones; a rollback prefers the last good one.
+        """
+        place = self.point(point)
+        if place.session != self.name:
+            raise UnknownPoint(
+                f"#{place.seq} of {place.session!r} is not on the timeline of {self.name!r}.",
+                hint=f"Mark it in the session {place.session!r}.",
+            )
+        checkpoint = self.find_checkpoint(place)
+        self.tell(lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))])
+        return checkpoint
+
+    def marks(self) -> dict[str, Mark]:
+        """Return the verdicts on checkpoints of this timeline, by their ids."""
+        return read_marks(self._writer.document())
+
+    @property
+    def pending(self) -> Point | None:
+        """The point of a restore of files that was begun and not ended, if there is one."""
+        document = self._writer.document()
+        found = document.find(PENDING)
+        begun = None if found is MISSING else document.plain(found)
+        return begun and Point(begun["session"], begun["seq"])
+
     def point(self, point: PointLike) -> Point:
         """Return the place that a point names; see ``mulligan.timeline.points``."""
         with self._engine.read() as view:
@@ -395,6 +423,7 @@ class Session:
             digest=self.state_digest(checkpoint),
             changed=changed_paths(self.diff(checkpoint.parent or 1, checkpoint)),
             sessions=[made.name for made in records if made.created <= checkpoint.time],
+            mark=self.marks().get(checkpoint.id),
         )
 
     def restore(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Restored:

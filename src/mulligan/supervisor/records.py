@@ -20,6 +20,7 @@ from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.process import Ending
 from mulligan.supervisor.stimuli import Ask, Exited, Quarantine, TakeCheckpoint
 from mulligan.supervisor.workflow import Workflow
+from mulligan.timeline.marks import BAD, GOOD, Mark, mark_change
 
 RUNNING = "running"
 PAUSED = "paused"
@@ -192,14 +193,8 @@ class Records:
 
     def mark(self, checkpoint: Checkpoint, is_good: bool, by: str) -> None:
         """Give a checkpoint the verdict of a health command."""
-        mark = {"verdict": "good" if is_good else "bad", "by": by, "note": None}
-        self._tell(
-            "recovery.marked",
-            control=[[["marks", checkpoint.id], mark]],
-            checkpoint=checkpoint.id,
-            verdict=mark["verdict"],
-            by=by,
-        )
+        mark = Mark(GOOD if is_good else BAD, by)
+        self._session.tell(lambda _: [mark_change(checkpoint.id, mark)])
 
     def _tell(
         self,

@@ -2,7 +2,8 @@
 
 A point is a checkpoint id or a unique prefix of one, a label, ``@latest``, any of these with
 ``~N`` (N checkpoints earlier), ``#SEQ``, or a time: ISO 8601 or ``10m ago``. ``@latest`` and ``~N``
-pass over safety checkpoints, so that a restore to ``@latest`` can be repeated. With
+pass over safety checkpoints, so that a restore to ``@latest`` can be repeated. ``@good`` and
+``@bad`` are the latest checkpoints that were marked so, ``@good~1`` the good one before that. With
 ``SESSION:`` in front it is looked up in that session.
 """
 
@@ -10,12 +11,15 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 from mulligan.engine import Engine
 from mulligan.errors import AmbiguousPoint, UnknownPoint, UnknownSession
 from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Checkpoint, Event, Point, SessionRecord
+from mulligan.state.history import document_at
 from mulligan.timeline.checkpoints import event_at, is_safety, read_checkpoint
+from mulligan.timeline.marks import marked_before
 
 PointLike = Point | Checkpoint | Event | str | int | datetime
 """Everything that can be given where a point is wanted."""
@@ -28,6 +32,7 @@ _HEX = re.compile(rf"[0-9a-fA-F]{{{MIN_PREFIX},{ID_SIZE * 2}}}")
 _SHORT = re.compile(rf"[0-9a-fA-F]{{1,{MIN_PREFIX - 1}}}")
 _SHORT_HINT = f"An id can be cut to {MIN_PREFIX} digits, not shorter; an event is named #SEQ."
 _BACK = re.compile(rf"(.+)~(\d{{1,{_DIGITS}}})")
+_MARKED = re.compile(rf"@(good|bad)((?:~\d{{1,{_DIGITS}}})*)")
 _AGO = re.compile(r"((?:\d+(?:\.\d+)?[smhdw])+)(?:\s+ago)", re.IGNORECASE)
 _UNIT = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -62,6 +67,8 @@ class Points:
         return point
 
     def _parse(self, text: str) -> Point:
+        if marked := _MARKED.fullmatch(text):
+            return self._marked(marked[1], sum(map(int, marked[2].split("~")[1:])))
         if back := _BACK.fullmatch(text):
             return self._back(self._parse(back[1]), int(back[2]), text)
         if text.startswith("#"):
@@ -99,6 +106,19 @@ class Points:
                 hint="Take one with `mulligan checkpoint`, or name an event with #SEQ.",
             )
         return Point(self._session.name, *found)
+
+    def _marked(self, verdict: str, steps: int) -> Point:
+        """Return the newest checkpoint of a verdict, or the one so many of them before it."""
+        number, seq = self._session.number, self._head.seq
+        document = document_at(self._view, number, seq, self._engine.load)
+        places = list(islice(marked_before(self._view, number, seq, document, verdict), steps + 1))
+        if len(places) <= steps:
+            known = ["no", "only one"][len(places)] if len(places) < 2 else f"only {len(places)}"
+            raise UnknownPoint(
+                f"Session {self._session.name!r} has {known} checkpoint marked {verdict}.",
+                hint=f"Mark one with `mulligan mark POINT {verdict}`.",
+            )
+        return Point(self._session.name, *places[steps])
 
     def _labelled(self, label: str) -> Point | None:
         """Return the checkpoint of that label on this timeline, the parents' part included."""

@@ -9,6 +9,7 @@ import msgspec
 
 from mulligan.model import Checkpoint
 from mulligan.timeline.diff import Diff
+from mulligan.timeline.marks import Mark
 
 AGENT_FIELDS = ("process_id", "current_prompt", "state", "last_action", "working_on")
 """What the record says of an agent; null where the state does not."""
@@ -24,11 +25,12 @@ def checkpoint_record(
     digest: str,
     changed: Iterable[str],
     sessions: Iterable[str],
+    mark: Mark | None = None,
 ) -> dict[str, Any]:
     """Return a checkpoint with what its state says of agents and orchestrator.
 
     ``digest`` is that of the state, ``changed`` the paths that differ from the parent
-    checkpoint, ``sessions`` the names of the store's sessions at that time.
+    checkpoint, ``sessions`` the names of the store's sessions at that time, ``mark`` its verdict.
     """
     return {
         "checkpoint_id": checkpoint.id,
@@ -40,6 +42,8 @@ def checkpoint_record(
         "label": checkpoint.label,
         "note": checkpoint.note,
         "actor": checkpoint.actor,
+        "verdict": mark and mark.verdict,
+        "mark": mark and {"by": mark.by, "note": mark.note},
         "system_state": {
             "orchestrator": _orchestrator(state, sessions),
             "agents": _agents(state),

@@ -1,0 +1,189 @@
+"""Bisecting: run a command on the files of checkpoints until the first bad one is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mulligan.errors import CannotBisect
+from mulligan.model import Checkpoint
+from mulligan.session import Session
+from mulligan.timeline.bisect import SKIP, first_bad
+from mulligan.timeline.marks import BAD, GOOD
+from mulligan.timeline.points import PointLike
+
+STATE = "MULLIGAN_STATE"
+"""The variable that says where the state of the checkpoint is, as JSON."""
+
+CHECKPOINT = "MULLIGAN_CHECKPOINT"
+"""The variable that says which checkpoint is judged."""
+
+SKIPPED = 125
+"""The exit status of a command that cannot judge a checkpoint."""
+
+Encode = Callable[[Any], str]
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """One run of the command: on which checkpoint, and what came of it."""
+
+    checkpoint: Checkpoint
+    verdict: str
+    exit_status: int
+    seconds: float
+
+
+class Bisected(msgspec.Struct, frozen=True):
+    """What a search found: the first bad checkpoint is one of the suspects.
+
+    There is one suspect, unless the command could not judge those in between.
+    """
+
+    last_good: Checkpoint
+    suspects: tuple[Checkpoint, ...]
+    trials: tuple[Trial, ...]
+
+    @property
+    def culprit(self) -> Checkpoint | None:
+        """The first bad checkpoint, if there can be no doubt."""
+        return self.suspects[0] if len(self.suspects) == 1 else None
+
+
+class Bench:
+    """Runs one command in scratch directories; nothing of the session is touched."""
+
+    def __init__(
+        self,
+        session: Session,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        encode: Encode,
+        output: int | None = subprocess.DEVNULL,
+    ) -> None:
+        self._session = session
+        self._command = list(command)
+        # Whatever the command does, it is not to find the session it is run for.
+        self._variables = {k: v for k, v in variables.items() if not k.startswith("MULLIGAN_")}
+        self._encode = encode
+        self._output = output
+
+    def try_on(self, checkpoint: Checkpoint) -> Trial:
+        """Run the command on the files of a checkpoint."""
+        clock = self._session.clock
+        began = clock.monotonic()
+        # Files that a command left unwritable are no reason to fail.
+        with tempfile.TemporaryDirectory("", "mulligan-", ignore_cleanup_errors=True) as scratch:
+            status = self._run(checkpoint, Path(scratch))
+        seconds = round(clock.monotonic() - began, 3)
+        return Trial(checkpoint, _verdict(status), status, seconds)
+
+    def _run(self, checkpoint: Checkpoint, scratch: Path) -> int:
+        files, state = scratch / "files", scratch / "state.json"
+        if self._session.copy_files(checkpoint, files):
+            return SKIPPED  # what is incomplete cannot be judged
+        state.write_text(self._encode(self._session.state_at(checkpoint)))
+        variables = {**self._variables, STATE: str(state), CHECKPOINT: checkpoint.id}
+        try:
+            done = subprocess.run(
+                self._command,
+                cwd=files,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                check=False,
+            )
+        except OSError as error:
+            raise CannotBisect(
+                f"{self._command[0]!r} could not be run: {os.strerror(error.errno or 0)}.",
+                hint="Name a program, and its arguments after it: -- pytest -q.",
+            ) from error
+        return done.returncode
+
+
+def bisect(
+    session: Session,
+    good: PointLike,
+    bad: PointLike,
+    bench: Bench,
+    *,
+    mark: bool = False,
+    say: Callable[[Trial], None] = lambda _: None,
+) -> Bisected:
+    """Find the first bad checkpoint after a good point, up to a bad one.
+
+    Only checkpoints that hold files are tried; the ends are believed. ``mark`` gives the tried
+    ones their verdicts; ``say`` hears of every run. Raises ``CannotBisect``.
+    """
+    row = candidates(session, good, bad)
+    trials: list[Trial] = []
+
+    def judge(index: int) -> str:
+        trial = bench.try_on(row[index])
+        trials.append(trial)
+        if mark and trial.verdict != SKIP:
+            session.mark(trial.checkpoint, trial.verdict, f"bisect: exit {trial.exit_status}")
+        say(trial)
+        return trial.verdict
+
+    found = first_bad(len(row), judge)
+    if trials and all(trial.verdict == SKIP for trial in trials):
+        raise CannotBisect(
+            f"The command judged none of the {len(trials)} checkpoints in between.",
+            hint=f"Exit 0 is good, {SKIPPED} skips, every other one is bad.",
+        )
+    return Bisected(
+        row[found.last_good], tuple(row[index] for index in found.suspects), tuple(trials)
+    )
+
+
+def candidates(session: Session, good: PointLike, bad: PointLike) -> list[Checkpoint]:
+    """Return the good checkpoint, those with files after it, and the bad one.
+
+    A good point between two checkpoints stands for the one before it, a bad one for the one
+    after it.
+    """
+    known = session.checkpoints()
+    first = _here(session, good, "good")
+    last = _here(session, bad, "bad")
+    before = [checkpoint for checkpoint in known if checkpoint.seq <= first]
+    after = [checkpoint for checkpoint in known if checkpoint.seq >= last]
+    if not before or not after:
+        raise CannotBisect(
+            f"There is no checkpoint at or {'before the good' if not before else 'after the bad'}"
+            " point.",
+            hint="`mulligan checkpoint` takes one of the present.",
+        )
+    one, other = before[-1], after[0]
+    if one.seq >= other.seq:
+        how = "are the same checkpoint" if one.seq == other.seq else "are in the wrong order"
+        raise CannotBisect(
+            f"The good point, #{one.seq}, and the bad one, #{other.seq}, {how}.",
+            hint="Give a good point and a later bad one.",
+        )
+    between = [c for c in known if one.seq < c.seq < other.seq and c.workspace is not None]
+    return [one, *between, other]
+
+
+def _here(session: Session, point: PointLike, name: str) -> int:
+    """Return the seq of a point on this timeline."""
+    place = session.point(point)
+    if place.session != session.name:
+        raise CannotBisect(
+            f"The {name} point is in session {place.session!r}, not on the timeline of "
+            f"{session.name!r}.",
+            hint="Both points have to be on one timeline; -s NAME chooses it.",
+        )
+    return place.seq
+
+
+def _verdict(status: int) -> str:
+    if status == SKIPPED:
+        return SKIP
+    return BAD if status else GOOD

@@ -1,0 +1,295 @@
+"""What resuming a session would do, worked out without doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from mulligan.errors import PathNotFound, UnknownPoint
+from mulligan.model import Checkpoint, Path, Plan, Point
+from mulligan.recovery import ladder
+from mulligan.recovery.detect import RECOVERY, Interruption, interruption
+from mulligan.recovery.ladder import Attempt, Limits, judged, next_step
+from mulligan.recovery.single import Consumed, check_agent, consumed, own_mailbox, own_parts
+from mulligan.session import Session
+from mulligan.session.agents import AGENTS
+from mulligan.session.tasks import IN_PROGRESS, TASKS, Board
+from mulligan.state.document import Document
+from mulligan.state.values import freeze
+from mulligan.timeline.marks import BAD
+from mulligan.timeline.points import PointLike
+
+RECOVERIES = "recoveries"
+WORKFLOW = "orchestrator/workflow"
+
+ASKED = "asked"
+"""The rung of an attempt that somebody asked for by naming a point."""
+
+NOT_COMING_BACK = ("done", "failed")
+"""The states of agents that are not expected to go on with what they claimed."""
+
+
+class ResumePlan(msgspec.Struct, frozen=True):
+    """What resuming would do.
+
+    ``point`` is where state and files go back to; None loses nothing. ``only`` is the one agent
+    whose parts come from there. ``release`` are the tasks whose owners do not come back,
+    ``next_task`` is where the work goes on, ``returning`` are the agents that will do it.
+    """
+
+    session: str
+    rung: str
+    interruption: Interruption | None
+    point: Point | None = None
+    only: str | None = None
+    parts: tuple[Path, ...] | None = None
+    mailbox: dict[str, Any] | None = None
+    reset: tuple[str, ...] = ()
+    release: tuple[str, ...] = ()
+    returning: tuple[str, ...] = ()
+    next_task: str | None = None
+    consumed: tuple[Consumed, ...] = ()
+    files: Plan | None = None
+    workflow: dict[str, Any] | None = None
+    continues: bool = False
+    """Whether it finishes an attempt that was interrupted itself."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything but the list of tasks is left behind."""
+        return self.rung == ladder.CLEAN
+
+
+def plan_resume(
+    session: Session,
+    *,
+    to: PointLike | None = None,
+    rollback: bool = False,
+    only: str | None = None,
+    reset: Sequence[str] = (),
+    rung: str | None = None,
+) -> ResumePlan:
+    """Return what resuming a session would do; nothing is changed.
+
+    By default nothing that was acknowledged is lost. ``to`` goes back to a point, ``rollback`` to
+    the last good checkpoint, ``rung`` does what a rung of the ladder says. ``only`` brings one
+    agent's parts back from there; ``reset`` names components that are emptied afterwards. An
+    attempt that was interrupted itself is finished, unless something else is asked for.
+    """
+    unfinished = _unfinished(session)
+    if unfinished and to is None and not rollback and rung is None and only is None and not reset:
+        return _continued(session, unfinished)
+    if rung is None:
+        rung = ASKED if to is not None else ladder.GOOD if rollback else ladder.RETRY
+    point = _point(session, rung, to)
+    return _plan(session, rung, point, only, tuple(reset))
+
+
+def plan_next(session: Session, limits: Limits = ladder.DEFAULT_LIMITS) -> ResumePlan:
+    """Return the plan of the ladder's next rung; one that has nothing to go back to is passed."""
+    step = next_step(tried(session, limits), session.clock.now(), limits)
+    rungs = ladder.RUNGS[ladder.RUNGS.index(step.rung) :]
+    for rung in rungs:
+        try:
+            return plan_resume(session, rung=rung)
+        except UnknownPoint:
+            continue
+    return plan_resume(session, rung=ladder.STOP)
+
+
+def attempts(session: Session) -> list[Attempt]:
+    """Return the attempts to bring a session back, oldest first."""
+    return msgspec.convert(session.control(RECOVERIES, []), list[Attempt])
+
+
+def tried(session: Session, limits: Limits = ladder.DEFAULT_LIMITS) -> list[Attempt]:
+    """Return the attempts with a verdict on the last one, now that the session has stopped."""
+    known = attempts(session)
+    if not known:
+        return []
+    return judged(known, session.updated, limits, progressed=_progressed(session, known[-1]))
+
+
+def good_checkpoints(session: Session) -> list[Checkpoint]:
+    """Return the checkpoints that a rollback may go to, the best first.
+
+    Those marked good, newest first; without any, the newest that nobody called bad, that somebody
+    asked for, and that do not keep what a crash left.
+    """
+    marks = {name: mark.verdict for name, mark in session.marks().items()}
+    taken = session.checkpoints()[::-1]
+    good = [c for c in taken if marks.get(c.id) == ladder.GOOD]
+    return good or [
+        c for c in taken if not c.safety and c.kind != RECOVERY and marks.get(c.id) != BAD
+    ]
+
+
+def _progressed(session: Session, attempt: Attempt) -> bool:
+    """Whether a task was completed since an attempt."""
+    since = session.point(attempt.at)
+    return any(event.kind == "task.completed" for event in session.events(since=since))
+
+
+def _unfinished(session: Session) -> Attempt | None:
+    """Return the last attempt if it was interrupted before everything was restored."""
+    known = attempts(session)
+    if not known or known[-1].outcome != ladder.BEGUN:
+        return None
+    last = known[-1]
+    return last if last.seq is not None or last.rung == ladder.CLEAN or last.reset else None
+
+
+def _continued(session: Session, attempt: Attempt) -> ResumePlan:
+    point = None
+    if attempt.seq is not None:
+        point = Point(attempt.session or session.name, attempt.seq)
+    plan = _plan(session, attempt.rung, point, attempt.only, tuple(attempt.reset))
+    return msgspec.structs.replace(plan, continues=True)
+
+
+def _point(session: Session, rung: str, to: PointLike | None) -> Point | None:
+    if to is not None:
+        return session.point(to)
+    if rung not in (ladder.GOOD, ladder.OLDER):
+        return None
+    before = _gone_back_to(session) if rung == ladder.OLDER else None
+    for checkpoint in good_checkpoints(session):
+        if before is None or checkpoint.seq < before:
+            return Point(session.name, checkpoint.seq, checkpoint.id)
+    what = "an older good checkpoint" if before is not None else "a checkpoint"
+    raise UnknownPoint(
+        f"Session {session.name!r} does not have {what} to go back to.",
+        hint="Resume it without --rollback: nothing is lost.",
+    )
+
+
+def _gone_back_to(session: Session) -> int | None:
+    """Return the earliest place that the attempts since the last success went back to."""
+    seqs = [a.seq for a in ladder.since_success(tried(session)) if a.seq is not None]
+    return min(seqs, default=None)
+
+
+def _plan(
+    session: Session, rung: str, point: Point | None, only: str | None, reset: tuple[str, ...]
+) -> ResumePlan:
+    if only is not None:
+        return _single(session, rung, point, only, reset)
+    _check_reset(session, point, reset)
+    tasks = _tasks_after(session, point, None)
+    returning = _returning(session, point, is_clean=rung == ladder.CLEAN)
+    return ResumePlan(
+        session=session.name,
+        rung=rung,
+        interruption=interruption(session),
+        point=point,
+        reset=reset,
+        release=_released(tasks, () if rung == ladder.CLEAN else returning),
+        returning=returning,
+        next_task=next_task(tasks),
+        files=None if point is None else session.plan(point),
+        workflow=_workflow(session, point),
+    )
+
+
+def _single(
+    session: Session, rung: str, point: Point | None, only: str, reset: tuple[str, ...]
+) -> ResumePlan:
+    """Return the plan that brings one agent back and leaves the others as they are."""
+    if point is None:
+        raise UnknownPoint(
+            f"From which point is {only!r} to be brought back?",
+            hint="--from POINT names it, --rollback takes the last good checkpoint.",
+        )
+    check_agent(session, only, point)
+    _check_reset(session, None, reset)
+    parts = tuple(own_parts(session, only, point))
+    tasks = _tasks_after(session, point, parts)
+    returning = _returning(session, None, is_clean=False)
+    return ResumePlan(
+        session=session.name,
+        rung=rung,
+        interruption=interruption(session),
+        point=point,
+        only=only,
+        parts=parts,
+        mailbox=own_mailbox(session, only, point),
+        reset=reset,
+        release=_released(tasks, {*returning, only}),
+        returning=returning,
+        next_task=next_task(tasks),
+        consumed=tuple(consumed(session, only, point)),
+        workflow=_workflow(session, None),
+    )
+
+
+def _check_reset(session: Session, point: Point | None, reset: Iterable[str]) -> None:
+    now, then = session.state.get(), {} if point is None else session.state_at(point)
+    for part in reset:
+        if part not in now and part not in then:
+            raise PathNotFound(
+                f"There is no component {part!r} to reset.",
+                hint=f"Name one of: {', '.join(sorted(now)) or 'there are none'}.",
+            )
+
+
+def _tasks_after(
+    session: Session, point: Point | None, parts: Iterable[Path] | None
+) -> dict[str, Any]:
+    """Return the tasks as they are once everything is restored."""
+    now = _mapping(session.state.get(TASKS))
+    if point is None:
+        return now
+    then = _mapping(session.state_at(point, TASKS))
+    if parts is None:
+        return then
+    own = {str(path[1]) for path in parts if path[0] == TASKS}
+    return {name: then[name] if name in own else record for name, record in now.items()}
+
+
+def _returning(session: Session, point: Point | None, *, is_clean: bool) -> tuple[str, ...]:
+    """Return the agents that go on: those of the workflow, or else those that ever were."""
+    records = _mapping(_at(session, point, AGENTS))
+    workflow = _workflow(session, point)
+    names = records if workflow is None else _mapping(workflow.get("agents"))
+    if is_clean:
+        return tuple(names)
+    states = {name: _mapping(records.get(name)).get("state") for name in names}
+    return tuple(name for name, state in states.items() if state not in NOT_COMING_BACK)
+
+
+def _workflow(session: Session, point: Point | None) -> dict[str, Any] | None:
+    """Return the team as it was at the point; one that was not there yet is that of now."""
+    found = _at(session, point, WORKFLOW) or session.state.get(WORKFLOW)
+    return found if isinstance(found, dict) else None
+
+
+def _at(session: Session, point: Point | None, path: str) -> Any:
+    return session.state.get(path) if point is None else session.state_at(point, path)
+
+
+def _released(tasks: Mapping[str, Any], returning: Iterable[str]) -> tuple[str, ...]:
+    coming = {*returning}
+    return tuple(
+        name
+        for name, record in tasks.items()
+        if _mapping(record).get("status") == IN_PROGRESS and record.get("owner") not in coming
+    )
+
+
+def next_task(tasks: Mapping[str, Any]) -> str | None:
+    """Return the first task that is not done and that somebody can work on."""
+    board = Board(Document({"state": {TASKS: freeze(dict(tasks))}}, _no_objects))
+    begun = [name for name, record in board.records.items() if record["status"] == IN_PROGRESS]
+    ready = board.next_for("")
+    names = [*begun, *([] if ready is None else [ready])]
+    return min(names, key=lambda name: (board.records[name]["order"], name), default=None)
+
+
+def _no_objects(digest: Any) -> bytes:
+    raise AssertionError("plain tasks refer to no objects")
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

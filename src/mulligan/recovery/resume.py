@@ -1,0 +1,313 @@
+"""Resuming: keep what the crash left, bring back what the plan says, make the session ready.
+
+Four transactions: the attempt is written down; a recovery checkpoint keeps state and files as
+they are; the restore, if there is one, brings shared state, files, orchestrator and agents back at
+once; and the last one makes tasks, mailboxes and the records of processes fit. Whatever dies in
+between, the next attempt begins anew or finishes this one. Starting processes is the supervisor's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from mulligan.errors import LeaseHeld, RecoveryStopped, RestoreIncomplete, StillRunning
+from mulligan.model import Checkpoint, Path, Restored
+from mulligan.recovery import ladder
+from mulligan.recovery.detect import RECOVERY
+from mulligan.recovery.ladder import Attempt, remembered
+from mulligan.recovery.plan import RECOVERIES, WORKFLOW, ResumePlan, tried
+from mulligan.session import Session
+from mulligan.session.agents import AGENTS, AT_REST
+from mulligan.session.loop import SUPERVISOR
+from mulligan.session.mailbox import MAILBOX
+from mulligan.session.operations import OPERATIONS
+from mulligan.session.tasks import IN_PROGRESS, PENDING, TASKS
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import CONTROL, STATE, Change, happened
+from mulligan.state.values import freeze, parse_path
+from mulligan.store import LEASE_TTL, Store
+from mulligan.timeline.record import RESTORE_ORDER
+
+TTL = 600.0
+"""Seconds that a recovery may take; a dead process holds no lease, however long it is."""
+
+KEPT = (TASKS, "orchestrator", "config")
+"""The components that a clean start keeps."""
+
+IDENTITY = ("command", "directory", "environment", "restarts")
+"""What a clean start keeps of an agent."""
+
+Changes = list[list[Any]]
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """What was done: ``checkpoint`` holds what the crash left; ``seq`` is the last event of it."""
+
+    plan: ResumePlan
+    checkpoint: Checkpoint
+    restored: Restored | None
+    seq: int
+
+
+def open_session(
+    store: Store,
+    name: str,
+    workspace: str | os.PathLike[str] | None = None,
+    *,
+    force: bool = False,
+) -> Session:
+    """Open a session to bring it back, as the only one who does; raises ``StillRunning``."""
+    try:
+        return store.session(
+            name, create=False, agent=SUPERVISOR, ttl=TTL, workspace=workspace, force=force
+        )
+    except LeaseHeld as error:
+        raise StillRunning(f"Session {name!r} is being run: {error}") from error
+
+
+def resume(store: Store, session: Session, plan: ResumePlan) -> Resumed:
+    """Do what a plan says; afterwards the agents can be started.
+
+    ``session`` is one of ``open_session``. The agents' processes of before are shut out first: what
+    they write from now on is refused. Raises ``RecoveryStopped`` at the end of the ladder.
+    """
+    if plan.rung == ladder.STOP:
+        failed = len(ladder.since_success(tried(session)))
+        raise RecoveryStopped(f"Session {plan.session!r} failed {failed} times to come back.")
+    _shut_out(store, session, plan)
+    _begin(session, plan)
+    try:
+        checkpoint = session.checkpoint(RECOVERY, note=_note(plan))
+        restored = _restore(session, plan)
+        _finish(session, plan, checkpoint, restored)
+    except BaseException as error:
+        settle(session, ladder.FAILED, f"{type(error).__name__}: {error}")
+        raise
+    return Resumed(plan, checkpoint, restored, session.head.seq)
+
+
+def settle(session: Session, outcome: str, error: str | None = None) -> None:
+    """Write down what became of the last attempt: ok or failed."""
+
+    def ask(document: Document) -> Iterable[Change]:
+        known = _known(document)
+        if not known or known[-1].outcome in (ladder.OK, ladder.FAILED):
+            return []
+        last = msgspec.structs.replace(known[-1], outcome=outcome, error=error and error[:500])
+        return [
+            happened(
+                "recovery.settled",
+                control=_recoveries([*known[:-1], last]),
+                rung=last.rung,
+                outcome=outcome,
+                error=last.error,
+            )
+        ]
+
+    session.tell(ask)
+
+
+def fence(store: Store, session: str, agent: str) -> None:
+    """Take the lease of an agent and give it up: no process of before can write any more."""
+    handle = store.session(session, create=False, actor=agent)
+    handle.take(LEASE_TTL, steal=True)
+    handle.release()
+
+
+def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
+    """Fence the agents that nobody supervises any more; without a supervisor, only dead ones."""
+    if plan.interruption is None:
+        return
+    for agent in plan.interruption.agents:
+        lease = session.lease_of(agent.name)
+        if lease is None or lease.released:
+            continue
+        if plan.interruption.is_supervised or not agent.is_alive:
+            fence(store, session.name, agent.name)
+
+
+def _begin(session: Session, plan: ResumePlan) -> None:
+    """Write the attempt down, before anything else is touched."""
+    attempt = Attempt(
+        at=session.clock.now(),
+        rung=plan.rung,
+        outcome=ladder.BEGUN,
+        seq=plan.point.seq if plan.point else None,
+        session=plan.point.session if plan.point else None,
+        only=plan.only,
+        reset=list(plan.reset),
+    )
+    control = _recoveries(remembered(tried(session), attempt))
+    begun = happened(
+        "recovery.begun",
+        control=control,
+        rung=plan.rung,
+        to=attempt.seq,
+        only=plan.only,
+        why=_why(plan),
+    )
+    session.tell(lambda _: [begun])
+
+
+def _restore(session: Session, plan: ResumePlan) -> Restored | None:
+    if plan.point is None:
+        return None
+    only = None if plan.parts is None else list(plan.parts)
+    restored = session.restore(plan.point, only)
+    if restored.problems:
+        first = restored.problems[0]
+        raise RestoreIncomplete(
+            f"{len(restored.problems)} paths could not be brought back, "
+            f"first {first.where}: {first.detail}."
+        )
+    return restored
+
+
+def _finish(
+    session: Session, plan: ResumePlan, checkpoint: Checkpoint, restored: Restored | None
+) -> None:
+    """Make everything fit, step by step in the order of a restore, in one transaction."""
+
+    def ask(document: Document) -> Iterable[Change]:
+        steps = {
+            "shared_state": (_shared_state(document, plan), []),
+            "workspace": ([], []),
+            "orchestrator": (_orchestrator(document, plan), _requests(document, plan)),
+            "agents": (_agents(document, plan), []),
+        }
+        for name in RESTORE_ORDER:
+            changes, control = steps[name]
+            yield happened("recovery.step", changes, control, **_facts(name, plan, restored))
+        known = _known(document)
+        known[-1:] = [msgspec.structs.replace(a, outcome=ladder.PREPARED) for a in known[-1:]]
+        yield happened(
+            "recovery.ended",
+            control=_recoveries(known),
+            checkpoint=checkpoint.id,
+            released=list(plan.release),
+            next_task=plan.next_task,
+        )
+
+    session.tell(ask)
+
+
+def _facts(name: str, plan: ResumePlan, restored: Restored | None) -> dict[str, Any]:
+    """Return what the event of a step says besides what it changes."""
+    facts: dict[str, Any] = {"step": name, "to": plan.point.seq if plan.point else None}
+    if name == "workspace":
+        facts["files"] = restored.files if restored else 0
+    return facts
+
+
+def _shared_state(document: Document, plan: ResumePlan) -> Changes:
+    changes: Changes = []
+    if plan.is_clean:
+        components = document.entries(document.resolved(document.find(STATE)))
+        changes += [[[name]] for name in components if name not in (*KEPT, AGENTS)]
+    if plan.mailbox is not None and plan.only is not None:
+        changes.append([[MAILBOX, plan.only], freeze(plan.mailbox)])
+    changes += [change for part in plan.reset if (change := _emptied(document, part)) is not None]
+    return changes + _released(document, plan)
+
+
+def _emptied(document: Document, part: str) -> list[Any] | None:
+    """Return the change that leaves a component with nothing in it."""
+    found = document.find((*STATE, part))
+    if found is MISSING:
+        return None
+    plain = document.plain(found)
+    return [[part], freeze(type(plain)())] if isinstance(plain, dict | list) else [[part]]
+
+
+def _released(document: Document, plan: ResumePlan) -> Changes:
+    """Return the changes that give tasks back whose owners do not return."""
+    changes: Changes = []
+    for name in plan.release:
+        place = (*STATE, TASKS, name)
+        if document.find((*place, "status")) == IN_PROGRESS:
+            changes.append([[TASKS, name, "status"], PENDING])
+            changes.append([[TASKS, name, "owner"], None])
+    return changes
+
+
+def _orchestrator(document: Document, plan: ResumePlan) -> Changes:
+    """Keep the team, where the point lies before anybody had said who it is."""
+    path = parse_path(WORKFLOW)
+    if plan.workflow is None or document.find((*STATE, *path)) is not MISSING:
+        return []
+    return [[list(path), freeze(plan.workflow)]]
+
+
+def _requests(document: Document, plan: ResumePlan) -> Changes:
+    """Forget what the agents were asked for, and the operations that died with them."""
+    changes = [[[p]] for p in ("request", "answers") if _is_there(document, (*CONTROL, p))]
+    alive, open_ones = _alive(plan), plan.interruption.operations if plan.interruption else ()
+    for operation in open_ones:
+        place = (OPERATIONS, operation.checkpoint)
+        if operation.agent not in alive and _is_there(document, (*CONTROL, *place)):
+            changes.append([list(place)])
+    return changes
+
+
+def _is_there(document: Document, path: Path) -> bool:
+    return document.find(path) is not MISSING
+
+
+def _agents(document: Document, plan: ResumePlan) -> Changes:
+    """Return the records of agents without processes that are no more."""
+    found = document.find((*STATE, AGENTS))
+    if found is MISSING:
+        return []
+    changes: Changes = []
+    alive = _alive(plan)
+    for name, record in document.entries(document.resolved(found)).items():
+        known = document.plain(record)
+        if isinstance(known, dict) and name not in alive:
+            changes += _without_process(name, known, plan)
+    return changes
+
+
+def _without_process(name: str, record: dict[str, Any], plan: ResumePlan) -> Changes:
+    if plan.is_clean:
+        kept = {key: record[key] for key in IDENTITY if key in record}
+        return [[[AGENTS, name], freeze({**kept, "state": "starting"})]]
+    if record.get("state") in AT_REST and plan.only != name:
+        return []
+    supervised = plan.workflow is not None
+    state = "starting" if supervised else "suspended"
+    fields: dict[str, Any] = {"state": state, "last_action": "interrupted"}
+    if "process_id" in record:
+        fields |= {"process_id": None, "identity": None}
+    return [[[AGENTS, name, key], value] for key, value in fields.items()]
+
+
+def _alive(plan: ResumePlan) -> set[str]:
+    """Return the agents that were never interrupted: those without a supervisor that live."""
+    found = plan.interruption
+    if found is None or found.is_supervised:
+        return set()
+    return {agent.name for agent in found.agents if agent.is_alive}
+
+
+def _known(document: Document) -> list[Attempt]:
+    found = document.find((*CONTROL, RECOVERIES))
+    plain = [] if found is MISSING else document.plain(found)
+    return msgspec.convert(plain, list[Attempt])
+
+
+def _recoveries(known: Iterable[Attempt]) -> Changes:
+    plain = [msgspec.to_builtins(attempt, builtin_types=(datetime,)) for attempt in known]
+    return [[[RECOVERIES], freeze(plain)]]
+
+
+def _note(plan: ResumePlan) -> str:
+    return f"before recovery: {_why(plan)}"[:500]
+
+
+def _why(plan: ResumePlan) -> str:
+    return plan.interruption.why if plan.interruption else "resumed"

@@ -1,0 +1,156 @@
+"""Bringing back one agent of a team: which parts are its own, and what others built on since.
+
+The others go on as they are. What the agent sent and finished after the point may be in their
+hands already; nothing can take it back from there, so it is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from mulligan.errors import PathNotFound, UnknownPoint
+from mulligan.model import Event, Path, Point, Task
+from mulligan.session import Session
+from mulligan.session.agents import AGENTS
+from mulligan.session.mailbox import MAILBOX
+from mulligan.session.tasks import TASKS
+
+Record = dict[str, Any]
+
+
+class Consumed(msgspec.Struct, frozen=True):
+    """Something an agent produced after a point that another one has used since.
+
+    ``what`` is mail or task, ``how`` what the other one did, ``seq`` the event that says so.
+    """
+
+    what: str
+    id: str
+    by: str
+    how: str
+    seq: int
+
+
+def check_agent(session: Session, agent: str, point: Point) -> None:
+    """Raise when there is no such agent, or the point is not on this timeline."""
+    known = {*_mapping(session.state.get(AGENTS)), *_mapping(session.state_at(point, AGENTS))}
+    if agent not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise PathNotFound(
+            f"There is no agent {agent!r} in session {session.name!r}; there are: {names}.",
+            hint="`mulligan status` lists the agents.",
+        )
+    if point.session != session.name:
+        raise UnknownPoint(
+            f"#{point.seq} of {point.session!r} is not on the timeline of {session.name!r}.",
+            hint="One agent can only be brought back from its own session.",
+        )
+
+
+def own_parts(session: Session, agent: str, point: Point) -> list[Path]:
+    """Return the parts of the state that are this agent's: its record, and its tasks.
+
+    A task that somebody else has by now stays with them; one that was not there at the point
+    is not taken out of the list.
+    """
+    now, then = _tasks(session.state.get(TASKS)), _tasks(session.state_at(point, TASKS))
+    own = [
+        task for task, record in now.items() if task in then and _is_of(agent, record, then[task])
+    ]
+    return [(AGENTS, agent), *((TASKS, task) for task in sorted(own))]
+
+
+def own_mailbox(session: Session, agent: str, point: Point) -> Record | None:
+    """Return the mailbox as it was at the point, with what was sent to it since.
+
+    So the agent receives again what it had not processed then, and nothing is lost. None if it
+    was never sent anything.
+    """
+    now = _mapping(session.state.get((MAILBOX, agent)))
+    if not now:
+        return None
+    then = _mapping(session.state_at(point, (MAILBOX, agent)))
+    sent = dict(_sent_to(agent, session.events(since=point)))
+    inbox = {**_mapping(then.get("inbox")), **_mapping(now.get("inbox")), **sent}
+    return {
+        "inbox": {name: _undelivered(record) for name, record in inbox.items()},
+        "done": _mapping(then.get("done")),
+        "position": then.get("position", 0),
+        "count": now.get("count", 0),
+    }
+
+
+def consumed(session: Session, agent: str, point: Point) -> list[Consumed]:
+    """Return what others have used of what an agent produced after a point."""
+    tasks = {task.id: task for task in session.tasks}
+    sent: set[tuple[str, str]] = set()
+    completed: set[str] = set()
+    found: list[Consumed] = []
+    for event in session.events(since=point):
+        payload = event.payload
+        if event.actor == agent:
+            if event.kind == "mail.sent":
+                sent.add((payload["to"], payload["message"]))
+            elif event.kind == "task.completed":
+                completed.add(payload["task"])
+        elif event.kind in ("mail.received", "mail.acked"):
+            if (event.actor, payload["message"]) in sent:
+                found.append(_mail(event))
+        elif event.kind == "task.claimed":
+            before = completed & _before(tasks, payload["task"])
+            found += [_built_on(task, event) for task in sorted(before)]
+    return _newest(found)
+
+
+def _is_of(agent: str, now: Record, then: Record) -> bool:
+    owner = now.get("owner")
+    return owner == agent or (owner is None and then.get("owner") == agent)
+
+
+def _sent_to(agent: str, events: Iterable[Event]) -> Iterable[tuple[str, Record]]:
+    for event in events:
+        if event.kind == "mail.sent" and event.payload.get("to") == agent:
+            place = [MAILBOX, agent, "inbox", event.payload["message"]]
+            for path, *value in event.payload.get("changes", ()):
+                if path == place and value:
+                    yield event.payload["message"], value[0]
+
+
+def _undelivered(record: Record) -> Record:
+    return {key: value for key, value in record.items() if key != "delivered"}
+
+
+def _before(tasks: dict[str, Task], name: str) -> set[str]:
+    """Return what a task, and what it is part of, had to wait for."""
+    before: set[str] = set()
+    task = tasks.get(name)
+    while task is not None:
+        before.update(task.after)
+        task = tasks.get(task.parent) if task.parent else None
+    return before
+
+
+def _mail(event: Event) -> Consumed:
+    how = event.kind.removeprefix("mail.")
+    return Consumed("mail", event.payload["message"], event.actor, how, event.seq)
+
+
+def _built_on(task: str, event: Event) -> Consumed:
+    return Consumed("task", task, event.actor, f"claimed {event.payload['task']}", event.seq)
+
+
+def _newest(found: list[Consumed]) -> list[Consumed]:
+    """Return each thing once for each who used it, with the last thing they did."""
+    latest = {(one.what, one.id, one.by): one for one in found}
+    return sorted(latest.values(), key=lambda one: one.seq)
+
+
+def _tasks(value: Any) -> dict[str, Record]:
+    return {name: record for name, record in _mapping(value).items() if isinstance(record, dict)}
+
+
+def _mapping(value: Any) -> Record:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,130 @@
+"""Watching a store: whatever gets interrupted is brought back, as fast as the ladder allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from mulligan.recovery import ladder
+from mulligan.recovery.detect import reason
+from mulligan.recovery.ladder import Attempt, Limits, next_step
+from mulligan.recovery.plan import attempts, tried
+from mulligan.session import Session
+from mulligan.store import Store
+
+EVERY = 1.0
+"""Seconds between two looks."""
+
+STARTED = "started"
+WAITING = "waiting"
+STOPPED = "stopped"
+
+
+class Running(Protocol):
+    """A process that brings a session back and then runs it."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return its exit status once it has ended."""
+        ...
+
+
+Start = Callable[[str], Running]
+"""Starts a process that brings a session back by the ladder's next rung."""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """What a look found: a session is brought back (started), later (waiting), or not (stopped)."""
+
+    session: str
+    what: str
+    why: str
+    rung: str
+    wait: float = 0.0
+    pid: int | None = None
+
+
+class _Helper(msgspec.Struct):
+    """A process that was started, and the last attempt that was known before it."""
+
+    process: Running
+    at: datetime
+    before: Attempt | None
+
+
+class Watcher:
+    """Looks after the sessions of a store; call ``look`` about once a second.
+
+    A look at a session that nobody wrote to costs next to nothing.
+    """
+
+    def __init__(self, store: Store, start: Start, limits: Limits = ladder.DEFAULT_LIMITS) -> None:
+        self._store = store
+        self._start = start
+        self._limits = limits
+        self._sessions: dict[str, Session] = {}
+        self._helpers: dict[str, _Helper] = {}
+        self._told: dict[str, tuple[str, str]] = {}
+
+    def look(self) -> list[Notice]:
+        """Bring back what was interrupted, and return what is new."""
+        for session in self._store.sessions():
+            self._sessions.setdefault(session.name, session)
+        found = [self._look_at(session) for session in self._sessions.values()]
+        return [notice for notice in found if notice is not None and self._is_news(notice)]
+
+    def _look_at(self, session: Session) -> Notice | None:
+        name = session.name
+        helper = self._helpers.get(name)
+        if helper is not None and helper.process.poll() is None:
+            return None
+        why = reason(session) or _failed_to_come_back(session)
+        if why is None:
+            self._told.pop(name, None)
+            return None
+        step = next_step(tried(session, self._limits), session.clock.now(), self._limits)
+        if step.rung == ladder.STOP:
+            return Notice(name, STOPPED, why, step.rung)
+        wait = max(step.wait, self._held_up(session, helper))
+        if wait > 0:
+            return Notice(name, WAITING, why, step.rung, wait)
+        return self._bring_back(session, why, step.rung)
+
+    def _bring_back(self, session: Session, why: str, rung: str) -> Notice:
+        before = _last(session)
+        process = self._start(session.name)
+        self._helpers[session.name] = _Helper(process, session.clock.now(), before)
+        self._told.pop(session.name, None)
+        return Notice(session.name, STARTED, why, rung, pid=process.pid)
+
+    def _held_up(self, session: Session, helper: _Helper | None) -> float:
+        """Return how long to wait after a helper that ended before it could even try."""
+        if helper is None or _last(session) != helper.before:
+            return 0.0
+        passed = (session.clock.now() - helper.at).total_seconds()
+        return max(0.0, self._limits.cooldown - max(0.0, passed))
+
+    def _is_news(self, notice: Notice) -> bool:
+        """Whether it has not been said already."""
+        said = (notice.what, notice.rung)
+        if notice.what != STARTED and self._told.get(notice.session) == said:
+            return False
+        self._told[notice.session] = said
+        return True
+
+
+def _failed_to_come_back(session: Session) -> str | None:
+    """Return why a session that was brought back, and failed at once, is to be tried again."""
+    if session.control("status") != ladder.FAILED:
+        return None
+    last = _last(session)
+    return "it failed to come back" if last and last.outcome == ladder.FAILED else None
+
+
+def _last(session: Session) -> Attempt | None:
+    known = attempts(session)
+    return known[-1] if known else None

@@ -1,0 +1,59 @@
+"""Marks: the verdict that a checkpoint carries, from a person or a health command.
+
+A mark is part of what no restore touches, so that a rollback does not forget which checkpoints
+were good; a fork inherits the marks of its past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from mulligan.errors import InvalidMark
+from mulligan.journal.protocol import View
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import MARKS, Change, happened
+from mulligan.state.values import freeze
+
+GOOD = "good"
+BAD = "bad"
+VERDICTS = (GOOD, BAD)
+MARKED = "checkpoint.marked"
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A verdict, good or bad, who gave it, and why."""
+
+    verdict: str
+    by: str
+    note: str | None = None
+
+
+def mark_change(checkpoint: str, mark: Mark) -> Change:
+    """Return the event that gives a checkpoint a mark, in place of one it may have."""
+    if mark.verdict not in VERDICTS:
+        raise InvalidMark(f"A checkpoint is {' or '.join(VERDICTS)}, not {mark.verdict!r}.")
+    value = freeze(msgspec.to_builtins(mark), MARKS)
+    place = ["marks", checkpoint]
+    return happened(MARKED, control=[[place, value]], checkpoint=checkpoint, verdict=mark.verdict)
+
+
+def read_marks(document: Document) -> dict[str, Mark]:
+    """Return the marks that a document knows, by the ids of the checkpoints."""
+    found = document.find(MARKS)
+    plain: dict[str, Any] = {} if found is MISSING else document.plain(found)
+    return {checkpoint: msgspec.convert(mark, Mark) for checkpoint, mark in plain.items()}
+
+
+def marked_before(
+    view: View, number: int, seq: int, document: Document, verdict: str
+) -> Iterator[tuple[int, str]]:
+    """Yield (seq, id) of a timeline's checkpoints of that verdict, newest first."""
+    marks = {name for name, mark in read_marks(document).items() if mark.verdict == verdict}
+    while marks and (found := view.checkpoint_before(number, seq)) is not None:
+        seq = found[0] - 1
+        if found[1] in marks:
+            marks.remove(found[1])
+            yield found

@@ -1,0 +1,132 @@
+"""Finding interrupted sessions: dead supervisors, dead agents, and those that only look so."""
+
+from __future__ import annotations
+
+import pytest
+
+import mulligan
+from mulligan import Store
+from mulligan.recovery.detect import in_doubt, interrupted, interruption, is_paused
+from mulligan.state.events import happened
+from mulligan.testing.clock import FakeClock
+from tests.unit.recovery.dead import ELSEWHERE, control, dead, team
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store(clock: FakeClock) -> Store:
+    return mulligan.open("memory:", clock=clock)
+
+
+def test_a_session_that_nobody_ever_ran_is_not_interrupted(store: Store) -> None:
+    store.session("run").state.set("a", 1)
+    assert interrupted(store) == []
+
+
+def test_a_running_session_whose_supervisor_died(store: Store, clock: FakeClock) -> None:
+    session = team(store, "coder", "tester", plan=("one", "two", "three"))
+    taken = session.checkpoint("routine")
+    session.checkpoint("recovery")
+    clock.advance(90)
+    [found] = interrupted(store)
+    assert (found.session, found.is_supervised, found.seconds) == ("run", True, 90)
+    assert "is dead" in found.why
+    assert found.checkpoint == taken
+    coder, tester = found.agents
+    assert (coder.name, coder.state, coder.prompt) == ("coder", "working", "do coder")
+    assert (coder.tasks, tester.tasks) == (("one",), ("two",))
+    assert (coder.process_id, coder.is_alive) == (2**22 + 1, False)
+
+
+def test_a_live_supervisor_is_no_interruption(store: Store) -> None:
+    supervisor = store.session("run", agent="supervisor")
+    control(supervisor, "status", "running")
+    session = store.session("run")
+    assert interruption(session) is None
+    assert interruption(supervisor) is not None  # whoever has the lease is to bring it back
+    supervisor.release()
+    assert interruption(session) is not None
+
+
+def test_a_supervisor_on_another_host_counts_as_dead_when_its_lease_is_over(
+    store: Store, clock: FakeClock
+) -> None:
+    session = store.session("run")
+    control(session, "status", "running")
+    dead(session, "supervisor", ELSEWHERE)
+    assert interruption(session) is None
+    clock.advance(31)
+    found = interruption(session)
+    assert found is not None
+    assert "no sign of life" in found.why
+
+
+@pytest.mark.parametrize("status", ["done", "failed", "paused"])
+def test_what_ended_is_not_interrupted(store: Store, status: str) -> None:
+    session = team(store, "coder")
+    control(session, "status", status)
+    assert interruption(session) is None
+    assert is_paused(session) == (status == "paused")
+
+
+def test_without_a_supervisor_a_dead_agent_at_work_counts(store: Store) -> None:
+    session = store.session("run", actor="coder")
+    session.agent.update(state="working", working_on="the parser")
+    assert interruption(session) is None  # it has no lease, so nobody knows
+    dead(session, "coder")
+    found = interruption(session)
+    assert found is not None
+    assert not found.is_supervised
+    assert "coder is dead" in found.why
+    store.session("run").state.set("agents/coder/state", "suspended")
+    assert interruption(session) is None
+
+
+def test_without_a_supervisor_a_live_agent_counts_as_alive_however_old_its_lease(
+    store: Store, clock: FakeClock
+) -> None:
+    session = store.session("run", agent="coder")
+    session.agent.update(state="working")
+    clock.advance(1000)
+    assert interruption(session) is None
+    session.release()
+    assert interruption(session) is None
+
+
+def test_calls_that_never_returned_are_in_doubt(store: Store) -> None:
+    session = team(store, "coder")
+    for kind, call in [("called", "a"), ("called", "b"), ("returned", "a")]:
+        event = happened(f"tool.{kind}", call=call, tool="deploy")
+        session.tell(lambda _, event=event: [event])  # type: ignore[misc]
+    session.state.set("tools", {"calls": {"c": {"status": "called", "name": "pay"}, "d": "odd"}})
+    found = {doubt.call: doubt for doubt in in_doubt(session)}
+    assert found.keys() == {"b", "c"}
+    assert (found["b"].tool, found["b"].agent) == ("deploy", "main")
+    assert found["c"].tool == "pay"
+
+
+def test_open_operations_are_named(store: Store) -> None:
+    operation = store.session("run", actor="coder").operation("migrate schema")
+    operation.__enter__()
+    session = team(store, "coder")
+    found = interruption(session)
+    assert found is not None
+    [one] = found.operations
+    assert (one.name, one.agent) == ("migrate schema", "coder")
+    assert operation.checkpoint is not None
+    assert one.checkpoint == operation.checkpoint.id
+
+
+def test_odd_values_under_our_names_are_taken_as_they_are(store: Store) -> None:
+    session = store.session("run")
+    session.state.set("agents", ["not", "ours"])
+    session.state.set("tools", 7)
+    assert interruption(session) is None
+    control(session, "status", "running")
+    found = interruption(session)
+    assert found is not None
+    assert found.agents == ()

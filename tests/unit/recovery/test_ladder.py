@@ -1,0 +1,73 @@
+"""The ladder of recovery, rung by rung."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from mulligan.recovery.ladder import RUNGS, Attempt, Step, judged, next_step, remembered
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def failures(*seconds: float) -> list[Attempt]:
+    return [Attempt(at(s), rung, "failed") for s, rung in zip(seconds, RUNGS, strict=False)]
+
+
+def test_the_first_attempt_loses_nothing_and_waits_for_nothing() -> None:
+    assert next_step([], START) == Step("retry", 0.0, 0)
+
+
+def test_the_rungs_with_their_cooldown() -> None:
+    assert next_step(failures(0), at(10)) == Step("good", 50.0, 1)
+    assert next_step(failures(0, 60), at(200)) == Step("older", 0.0, 2)
+
+
+def test_three_attempts_fill_the_window() -> None:
+    assert next_step(failures(0, 60, 120), at(180)) == Step("clean", 720.0, 3)
+    assert next_step(failures(0, 60, 120), at(900)) == Step("clean", 0.0, 3)
+
+
+def test_after_the_last_rung_it_stops() -> None:
+    assert next_step(failures(0, 60, 120, 900), at(901)) == Step("stop", 0.0, 4)
+
+
+def test_a_success_leads_back_to_the_ground() -> None:
+    worked = Attempt(at(100), "good", "ok")
+    assert next_step([*failures(0, 50), worked], at(101)) == Step("retry", 0.0, 0)
+    assert next_step([*failures(0, 50), worked, *failures(500)], at(600)) == Step("good", 0.0, 1)
+
+
+def test_what_was_interrupted_itself_has_failed() -> None:
+    begun = [Attempt(at(0), "good", "begun", seq=7)]
+    assert judged(begun, at(1000))[-1].outcome == "failed"
+
+
+def test_a_session_that_went_on_for_a_while_was_brought_back() -> None:
+    prepared = [Attempt(at(0), "retry", "prepared")]
+    assert judged(prepared, at(59))[-1].outcome == "failed"
+    assert judged(prepared, at(60))[-1].outcome == "ok"
+    assert judged(prepared, at(1), progressed=True)[-1].outcome == "ok"
+    assert judged([], at(0)) == []
+
+
+def test_what_a_person_tries_again_and_again_is_one_rung() -> None:
+    again = [Attempt(at(1000 * n), "retry", "failed") for n in range(7)]
+    assert next_step(again, at(10_000)).rung == "good"
+    asked = [Attempt(at(0), "asked", "failed", seq=12)]
+    assert next_step(asked, at(10_000)).rung == "good"
+
+
+def test_a_rung_that_was_passed_is_not_tried_later() -> None:
+    assert next_step([Attempt(at(0), "clean", "failed")], at(10_000)).rung == "stop"
+
+
+def test_only_the_latest_attempts_are_remembered() -> None:
+    attempts: list[Attempt] = []
+    for second in range(50):
+        attempts = remembered(attempts, Attempt(at(second), "retry", "ok"))
+    assert len(attempts) == 20
+    assert attempts[-1].at == at(49)
