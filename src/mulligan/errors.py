@@ -39,8 +39,10 @@ Each class carries an exit code for the command line; each instance is one sente
     ├── WorkspaceError
     │   ├── UnsafeWorkspace (80)    the directory must not be a workspace
     │   ├── UnsafeName (81)         a tree that would write outside its root
-    │   ├── RestoreBusy (82)        another process restores files of the session; retryable
-    │   └── RestoreIncomplete (83)  the files are not all as the checkpoint says
+    │   ├── RestoreBusy (82)        another process restores files in the directory; retryable
+    │   ├── RestoreIncomplete (83)  the files are not all as the checkpoint says
+    │   ├── RestorePending (84)     an earlier restore has to be finished or abandoned first
+    │   └── WorkspaceNeeded (85)    files are part of it, and this handle has no directory
     └── DamageError
         ├── DamagedObject (60)
         ├── MissingObject (61)
@@ -278,7 +280,7 @@ class UnsafeName(WorkspaceError):
 
 
 class RestoreBusy(WorkspaceError):
-    """Another process is restoring files of the same session."""
+    """Another process is restoring files in the same directory."""
 
     exit_code = 82
     retryable = True
@@ -293,6 +295,23 @@ class RestoreIncomplete(WorkspaceError):
         "What was there before is kept in the safety checkpoint. "
         "Make the named paths writable, then restore again or undo."
     )
+
+
+class RestorePending(WorkspaceError):
+    """The session has a restore in another directory that was begun and not ended."""
+
+    exit_code = 84
+    default_hint = (
+        "Nothing was touched. Open the session with that directory as its workspace to finish "
+        "the restore, or call session.abandon()."
+    )
+
+
+class WorkspaceNeeded(WorkspaceError):
+    """Files are part of what is asked for, and the session was opened without its directory."""
+
+    exit_code = 85
+    default_hint = "Nothing was touched. Open the session with workspace=DIR."
 
 
 class DamageError(MulliganError):

@@ -16,7 +16,8 @@ from mulligan import Session
 from mulligan.errors import DiskFull, MulliganError
 from mulligan.faults import CrashPoint
 from mulligan.testing.faults import fail_at
-from mulligan.workspace import apply
+from mulligan.workspace import syscalls
+from mulligan.workspace.swap import DRAFT
 from tests.pictures import picture
 
 RESTORE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
@@ -54,7 +55,7 @@ def fill(work: Path, rng: random.Random) -> None:
 
 
 def drafts(work: Path) -> list[str]:
-    return [path.name for path in work.rglob("*") if path.name.encode().startswith(apply.DRAFT)]
+    return [path.name for path in work.rglob("*") if path.name.encode().startswith(DRAFT)]
 
 
 # --- no space for the files ------------------------------------------------------------------
@@ -157,7 +158,7 @@ def _to(name: str, disk: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("call", ["write", "fsync", "replace", "mkdir", "symlink"])
+@pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir", "symlink"])
 def test_whatever_finds_the_disk_full_it_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
 ) -> None:
@@ -171,16 +172,17 @@ def test_whatever_finds_the_disk_full_it_is_one_error(
         (work / "directory" / "file").unlink()
         (work / "directory").rmdir()
         (work / "link").unlink()
-        real = getattr(os, call)
+        module = syscalls if call == "rename" else os
+        real = getattr(module, call)
 
         def full(*arguments: object, **options: object) -> object:
-            inside = "dir_fd" in options or "src_dir_fd" in options or call in ("write", "fsync")
+            inside = "dir_fd" in options or call in ("write", "fsync", "rename")
             if inside:
                 raise OSError(code, os.strerror(code))
             return real(*arguments, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(apply.os, call, full)
+            patch.setattr(module, call, full)
             with pytest.raises(DiskFull):
                 session.restore(made)
         assert drafts(work) == []
