@@ -87,7 +87,7 @@ class Restorer:
             self.finish()
         except (DiskFull, DamageError, OSError):
             begun = self.begun()
-            if begun is None or _is_again(begun, mode, choose(self._writer.document())):
+            if begun is None or self._is_again(begun, choose, mode):
                 raise
             self.abandon()
         if self._workspace is None or choose(self._writer.document()).tree is None:
@@ -157,6 +157,14 @@ class Restorer:
 
             self._writer.commit(plan)
         return begun
+
+    def _is_again(self, begun: Begun, choose: Choose, mode: str) -> bool:
+        """Whether somebody asks for just what was begun."""
+        if begun.mode != mode or mode != "restore":
+            return begun.mode == mode
+        asked, point = choose(self._writer.document()), begun.point
+        parts = (asked.point.session, asked.point.seq, asked.only, asked.tree, asked.paths)
+        return parts == (point.session, point.seq, begun.only, begun.tree, begun.paths)
 
     def _begun_in(self, workspace: Workspace) -> Begun | None:
         begun = self.begun()
@@ -355,15 +363,6 @@ def _begun(
         root=workspace.root,
         present=present,
     )
-
-
-def _is_again(begun: Begun, mode: str, target: Target) -> bool:
-    """Whether somebody asks for just what was begun."""
-    if mode != "restore" or begun.mode != mode:
-        return begun.mode == mode
-    parts = (target.point.session, target.point.seq, target.only, target.tree, target.paths)
-    point = begun.point
-    return parts == (point.session, point.seq, begun.only, begun.tree, begun.paths)
 
 
 def _abandoned(begun: Begun, way: list[Step]) -> Change:
