@@ -15,7 +15,8 @@ Each class carries an exit code for the command line; each instance is one sente
     │   ├── ReadOnlyStore (14)      a write was asked of a store that cannot be written
     │   ├── DiskFull (15)           no space left; nothing acknowledged was lost
     │   ├── StoreClosed (16)        the handle was closed
-    │   └── InvalidConfig (17)      config.toml cannot be used
+    │   ├── InvalidConfig (17)      config.toml cannot be used
+    │   └── StoreUnwritable (18)    the operating system refused a write of the store's own
     ├── SessionError
     │   ├── UnknownSession (20)
     │   ├── SessionExists (21)
@@ -126,6 +127,15 @@ class InvalidConfig(StoreError):
 
     exit_code = 17
     default_hint = "Nothing was changed. Mend or delete the file; without it defaults hold."
+
+
+class StoreUnwritable(StoreError):
+    """The operating system refused to write a file of the store's own."""
+
+    exit_code = 18
+    default_hint = (
+        "Everything acknowledged before is safe. Mend what the message names, then retry."
+    )
 
 
 class SessionError(MulliganError):
