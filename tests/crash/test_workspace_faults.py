@@ -234,7 +234,7 @@ def test_an_error_of_the_store_is_not_taken_for_one_of_a_file(
 ) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    for number in range(4_000_000 // size):
+    for number in range(12_000_000 // size):
         (work / str(number)).write_bytes(random.Random(number).randbytes(size))
     hook = fail_at(CrashPoint.PACK_FRAME_HALF_WRITTEN, OSError(code, os.strerror(code)))
     with mulligan.open(tmp_path / "store", reach=hook) as store:
