@@ -15,7 +15,8 @@ Each class carries an exit code for the command line; each instance is one sente
     │   ├── ReadOnlyStore (14)      a write was asked of a store that cannot be written
     │   ├── DiskFull (15)           no space left; nothing acknowledged was lost
     │   ├── StoreClosed (16)        the handle was closed
-    │   └── InvalidConfig (17)      config.toml cannot be used
+    │   ├── InvalidConfig (17)      config.toml cannot be used
+    │   └── StoreUnwritable (18)    the operating system refused a write of the store's own
     ├── SessionError
     │   ├── UnknownSession (20)
     │   ├── SessionExists (21)
@@ -46,8 +47,10 @@ Each class carries an exit code for the command line; each instance is one sente
     ├── WorkspaceError
     │   ├── UnsafeWorkspace (80)    the directory must not be a workspace
     │   ├── UnsafeName (81)         a tree that would write outside its root
-    │   ├── RestoreBusy (82)        another process restores files of the session; retryable
-    │   └── RestoreIncomplete (83)  the files are not all as the checkpoint says
+    │   ├── RestoreBusy (82)        another process restores files in the directory; retryable
+    │   ├── RestoreIncomplete (83)  the files are not all as the checkpoint says
+    │   ├── RestorePending (84)     an earlier restore has to be finished or abandoned first
+    │   └── WorkspaceNeeded (85)    files are part of it, and this handle has no directory
     └── DamageError
         ├── DamagedObject (60)
         ├── MissingObject (61)
@@ -131,6 +134,15 @@ class InvalidConfig(StoreError):
 
     exit_code = 17
     default_hint = "Nothing was changed. Mend or delete the file; without it defaults hold."
+
+
+class StoreUnwritable(StoreError):
+    """The operating system refused to write a file of the store's own."""
+
+    exit_code = 18
+    default_hint = (
+        "Everything acknowledged before is safe. Mend what the message names, then retry."
+    )
 
 
 class SessionError(MulliganError):
@@ -331,7 +343,7 @@ class UnsafeName(WorkspaceError):
 
 
 class RestoreBusy(WorkspaceError):
-    """Another process is restoring files of the same session."""
+    """Another process is restoring files in the same directory."""
 
     exit_code = 82
     retryable = True
@@ -346,6 +358,23 @@ class RestoreIncomplete(WorkspaceError):
         "What was there before is kept in the safety checkpoint. "
         "Make the named paths writable, then restore again or undo."
     )
+
+
+class RestorePending(WorkspaceError):
+    """The session has a restore in another directory that was begun and not ended."""
+
+    exit_code = 84
+    default_hint = (
+        "Nothing was touched. Open the session with that directory as its workspace to finish "
+        "the restore, or call session.abandon()."
+    )
+
+
+class WorkspaceNeeded(WorkspaceError):
+    """Files are part of what is asked for, and the session was opened without its directory."""
+
+    exit_code = 85
+    default_hint = "Nothing was touched. Open the session with workspace=DIR."
 
 
 class DamageError(MulliganError):

@@ -23,6 +23,7 @@ class CrashPoint(StrEnum):
     PACK_SYNCED = "pack-synced"
     PACK_TAIL_CUT = "pack-tail-cut"
     RESTORE_DRAFT_WRITTEN = "restore-draft-written"
+    RESTORE_SWAPPED = "restore-swapped"
     RESTORE_RENAMED = "restore-renamed"
     RESTORE_WRITTEN = "restore-written"
     RESTORE_DELETED = "restore-deleted"

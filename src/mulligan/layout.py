@@ -28,7 +28,8 @@ T = TypeVar("T")
 NAME = ".mulligan"
 FORMAT = "FORMAT"
 CONFIG = "config.toml"
-PARTS = ("journal", "packs", "tmp")
+LOCKS = "locks"
+PARTS = ("journal", "packs", LOCKS, "tmp")
 
 
 class Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

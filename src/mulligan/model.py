@@ -174,6 +174,18 @@ class Restored(msgspec.Struct, frozen=True):
     workspace: tuple[str, ...] | None = ()
 
 
+class Pending(msgspec.Struct, frozen=True):
+    """A restore of files that was begun and not ended: its mode, its point, and where.
+
+    ``seq`` is that of the safety checkpoint that holds what was there before.
+    """
+
+    mode: str
+    point: Point
+    directory: str
+    seq: int
+
+
 class Task(msgspec.Struct, frozen=True):
     """A subtask: ``status`` is pending, in_progress, completed, failed or skipped.
 

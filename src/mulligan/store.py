@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from mulligan.engine import Engine
-from mulligan.errors import UnknownSession
+from mulligan.errors import DamageError, DiskFull, UnknownSession
 from mulligan.journal.protocol import Txn
 from mulligan.model import Report, SessionRecord
 from mulligan.session import Session
@@ -74,8 +75,9 @@ class Store:
         With ``workspace`` its checkpoints hold the files of that directory, too, and restores
         bring them back. The root of the filesystem, the home directory and the parents of the
         store's directory are refused unless ``force``. A restore of files that another process
-        did not live to finish is finished here; ``Session.recovered`` says so. ``progress`` is
-        told now and then how many files a capture has read.
+        did not live to finish is finished here; ``Session.recovered`` says so. When that cannot
+        be done, for want of space, ``Session.pending`` is that restore and ``Session.hindrance``
+        the reason. ``progress`` is told now and then how many files a capture has read.
 
         With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
         every write renews in passing, and raises ``LeaseHeld`` while another live process has
@@ -89,7 +91,7 @@ class Store:
         if agent is not None:
             session.take(ttl, steal=steal)
         if files is not None:
-            session.recover()
+            _recover(session)
         return session
 
     def sessions(self) -> list[Session]:
@@ -133,3 +135,16 @@ class Store:
         made = small_draft(CREATED, {"name": name})
         txn.append(record.number, [made], actor=actor, epoch=0, time=now)
         return record
+
+
+def _recover(session: Session) -> None:
+    """Finish what was begun; the session opens whether that can be done or not.
+
+    While another process is at it, nobody else should work on the files: ``RestoreBusy``.
+    """
+    try:
+        with suppress(DiskFull, DamageError, OSError):
+            session.recover()
+    except BaseException:
+        session.release()
+        raise

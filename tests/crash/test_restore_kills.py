@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import shutil
-import signal
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,57 +14,12 @@ from mulligan import Session
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.store import Store
 from mulligan.testing.faults import kill_at
-from mulligan.workspace.apply import DRAFT
+from mulligan.workspace.swap import DRAFT
+from tests.children import Tell, run_child
 from tests.pictures import Picture, picture
 
 RESTORE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
 COMMIT_POINTS = [CrashPoint.JOURNAL_BEFORE_COMMIT, CrashPoint.JOURNAL_COMMITTED]
-
-Tell = Callable[[str], None]
-
-
-class Killed:
-    """How a child ended, and the lines that it had told by then."""
-
-    def __init__(self, status: int, told: list[str]) -> None:
-        self.by_sigkill = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        self.finished = os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
-        self.told = told
-
-
-def run_child(body: Callable[[Tell], None], seconds: float | None = None) -> Killed:
-    """Run a function in a process of its own, and kill it after some time if one is given.
-
-    The time begins with the first line that the child tells.
-    """
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        try:
-            body(lambda line: os.write(writing, line.encode() + b"\n") and None)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    os.close(writing)
-    told = _listen(reading, pid, seconds)
-    _, status = os.waitpid(pid, 0)
-    return Killed(status, told)
-
-
-def _listen(reading: int, pid: int, seconds: float | None) -> list[str]:
-    heard = b""
-    with os.fdopen(reading, "rb", buffering=0) as pipe:
-        heard += pipe.read(1 << 16) or b""
-        if seconds is not None:
-            poll = select.poll()
-            poll.register(pipe, select.POLLHUP)
-            poll.poll(seconds * 1000)  # ends early only if the child does
-            os.kill(pid, signal.SIGKILL)
-        while data := pipe.read(1 << 16):
-            heard += data
-    return heard.decode().splitlines()
 
 
 def drafts(work: Path) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import random
+import resource
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +15,12 @@ import pytest
 
 import mulligan
 from mulligan import Session
-from mulligan.errors import DiskFull, MulliganError
+from mulligan.errors import DiskFull, MulliganError, StoreUnwritable
 from mulligan.faults import CrashPoint
 from mulligan.testing.faults import fail_at
-from mulligan.workspace import apply
+from mulligan.workspace import syscalls
+from mulligan.workspace.swap import DRAFT
+from tests.children import Tell, run_child
 from tests.pictures import picture
 
 RESTORE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
@@ -54,7 +58,7 @@ def fill(work: Path, rng: random.Random) -> None:
 
 
 def drafts(work: Path) -> list[str]:
-    return [path.name for path in work.rglob("*") if path.name.encode().startswith(apply.DRAFT)]
+    return [path.name for path in work.rglob("*") if path.name.encode().startswith(DRAFT)]
 
 
 # --- no space for the files ------------------------------------------------------------------
@@ -157,7 +161,7 @@ def _to(name: str, disk: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("call", ["write", "fsync", "replace", "mkdir", "symlink"])
+@pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir", "symlink"])
 def test_whatever_finds_the_disk_full_it_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
 ) -> None:
@@ -171,16 +175,17 @@ def test_whatever_finds_the_disk_full_it_is_one_error(
         (work / "directory" / "file").unlink()
         (work / "directory").rmdir()
         (work / "link").unlink()
-        real = getattr(os, call)
+        module = syscalls if call == "rename" else os
+        real = getattr(module, call)
 
         def full(*arguments: object, **options: object) -> object:
-            inside = "dir_fd" in options or "src_dir_fd" in options or call in ("write", "fsync")
+            inside = "dir_fd" in options or call in ("write", "fsync", "rename")
             if inside:
                 raise OSError(code, os.strerror(code))
             return real(*arguments, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(apply.os, call, full)
+            patch.setattr(module, call, full)
             with pytest.raises(DiskFull):
                 session.restore(made)
         assert drafts(work) == []
@@ -220,6 +225,46 @@ def test_a_failed_checkpoint_of_files_does_not_spoil_the_next(
         (work / "file").unlink()
         assert session.restore(made).problems == ()
         assert picture(work) == then
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("size", [30_000, 1_500_000], ids=["whole files", "chunks"])
+def test_an_error_of_the_store_is_not_taken_for_one_of_a_file(
+    tmp_path: Path, size: int, code: int
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for number in range(12_000_000 // size):
+        (work / str(number)).write_bytes(random.Random(number).randbytes(size))
+    hook = fail_at(CrashPoint.PACK_FRAME_HALF_WRITTEN, OSError(code, os.strerror(code)))
+    with mulligan.open(tmp_path / "store", reach=hook) as store:
+        session = store.session("run", workspace=work)
+        with pytest.raises(StoreUnwritable, match=os.strerror(code)):
+            session.checkpoint()
+        made = session.checkpoint()
+        assert made.coverage is not None
+        assert made.coverage.left_out == []
+        assert store.verify().problems == ()
+
+
+def test_a_pack_that_may_not_grow_is_no_unreadable_file(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for number in range(300):
+        (work / str(number)).write_bytes(random.Random(number).randbytes(30_000))
+
+    def body(tell: Tell) -> None:
+        with mulligan.open(tmp_path / "store") as store:
+            session = store.session("run", workspace=work)
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, resource.RLIM_INFINITY))
+            with pytest.raises(StoreUnwritable, match="File too large"):
+                session.checkpoint()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            made = session.checkpoint()
+            tell(f"{made.coverage and made.coverage.files}")
+
+    assert run_child(body).told == ["300"]
 
 
 @pytest.mark.parametrize("nth", [1, 2])

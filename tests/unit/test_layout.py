@@ -21,7 +21,7 @@ def test_a_store_is_made_beside_the_work(tmp_path: Path) -> None:
     with mulligan.open(tmp_path) as store:
         assert store.path == str(tmp_path / ".mulligan")
     names = {entry.name for entry in (tmp_path / ".mulligan").iterdir()}
-    assert names == {"FORMAT", ".gitignore", "journal", "packs", "tmp"}
+    assert names == {"FORMAT", ".gitignore", "journal", "packs", "locks", "tmp"}
     assert (tmp_path / ".mulligan" / ".gitignore").read_text() == "*\n"
     assert list((tmp_path / ".mulligan" / "tmp").iterdir()) == []
 

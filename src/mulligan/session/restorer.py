@@ -2,34 +2,42 @@
 
 Without files it is one transaction. With files it is journalled: ``restore.begun``, the files, then
 ``restore.applied`` with the state. A restore whose process died in between is finished at
-the next open, after another safety checkpoint.
+the next open, after another safety checkpoint; one that cannot be finished can be abandoned.
+
+The state is brought back as of when the restore was begun: what others write to it while files are
+written, or before an interrupted restore is finished, stays (see ``mulligan.timeline.later``).
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path as OsPath
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from mulligan.codec import Ref
 from mulligan.engine import Engine
-from mulligan.errors import RestoreBusy
+from mulligan.errors import DamageError, DiskFull, RestorePending, WorkspaceNeeded
 from mulligan.model import Checkpoint, Digest, Path, Point, Problem, Restored, SessionRecord
-from mulligan.objects.protocol import Bundle
+from mulligan.session.begun import (
+    Begun,
+    Origin,
+    begun_change,
+    lock_directory,
+    read_begun,
+)
 from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.writer import Work, Writer
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import PENDING, RESTORE_BEGUN
+from mulligan.state.document import Document
+from mulligan.state.events import RESTORED, Change
 from mulligan.state.history import document_at
 from mulligan.timeline.checkpoints import event_at, read_checkpoint
+from mulligan.timeline.later import changed_after, keep_later
 from mulligan.timeline.restore import last_walk, restore_change
-from mulligan.workspace.apply import Failure
-from mulligan.workspace.entries import Directory, from_name, shown, to_name
-from mulligan.workspace.plan import Step, TreePath
+from mulligan.workspace.apply import Failure, remove_drafts
+from mulligan.workspace.entries import Directory, shown
+from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.spare import left_out_above, spare
 from mulligan.workspace.workspace import Workspace
 
@@ -53,13 +61,6 @@ Choose = Callable[[Document], Target]
 """Decides where to go, given the newest document."""
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """What was there before a restore: the tree, and the seq of the checkpoint that holds it."""
-
-    tree: Digest
-    safety: int
-
-
 class Restorer:
     """Restores, undoes and redoes on one session."""
 
@@ -78,11 +79,20 @@ class Restorer:
         self._workspace = workspace
 
     def restore(self, choose: Choose, mode: str) -> Restored:
-        """Bring back what is chosen, after whatever another restore has left to be done."""
-        self.finish()
+        """Bring back what is chosen, after whatever another restore has left to be done.
+
+        What cannot be finished is abandoned for it, unless it is the same restore once more.
+        """
+        try:
+            self.finish()
+        except (DiskFull, DamageError, OSError):
+            begun = self.begun()
+            if begun is None or self._is_again(begun, choose, mode):
+                raise
+            self.abandon()
         if self._workspace is None or choose(self._writer.document()).tree is None:
             return self._restore_state(choose, mode)
-        with self._writer.exclusive(), self._lock():
+        with self._writer.exclusive(), lock_directory(self._engine, self._workspace.root):
             return self._restore_files(self._workspace, choose, mode)
 
     def check(self, target: Target, *, strict: bool = True) -> None:
@@ -98,10 +108,16 @@ class Restorer:
             with self._engine.read() as view:
                 event = event_at(view, self._record.number, seq)
             payload = self._engine.plain(event.payload)
+            if "files" in payload and self._workspace is None:
+                raise WorkspaceNeeded(f"Files are part of the restore that {mode} takes back.")
             before = Point(self._record.name, seq - 1)
             return self._target(before, payload["only"], payload.get("files"))
 
         return self.restore(choose, mode)
+
+    def begun(self) -> Begun | None:
+        """Return the restore of files that was begun and not ended, in whatever directory."""
+        return read_begun(self._engine, self._writer.document())
 
     def finish(self) -> Restored | None:
         """Complete a restore of files that was begun here and not ended; None if there is none.
@@ -109,27 +125,76 @@ class Restorer:
         To undo it leads back to what was there when it was begun.
         """
         workspace = self._workspace
-        if workspace is None or self._pending(workspace) is None:
+        if workspace is None or self._begun_in(workspace) is None:
             return None
-        with self._writer.exclusive(), self._lock():
-            begun = self._pending(workspace)  # another process may have finished it by now
+        with self._writer.exclusive(), lock_directory(self._engine, workspace.root):
+            begun = self._begun_in(workspace)  # another process may have finished it by now
             if begun is None:
                 return None
-            point = Point(begun["session"], begun["seq"])
-            files = {"before": begun["tree"], "only": begun["paths"], "safety": begun["held"]}
-            target = self._target(point, begun["only"], files)
-            origin = Origin(Digest(begun["before"]), begun["safety"])
-            workspace.sweep(workspace.steps(origin.tree, _tree(target), target.paths))
-            return self._restore_files(workspace, lambda _: target, begun["mode"], origin)
+            files = {"before": begun.tree, "only": begun.paths, "safety": begun.held}
+            target = self._target(begun.point, begun.only, files)
+            self._sweep(begun, os.fsencode(workspace.root))
+            return self._restore_files(workspace, lambda _: target, begun.mode, begun.origin)
 
-    def _pending(self, workspace: Workspace) -> dict[str, Any] | None:
-        """Return the restore that was begun in this directory, wherever it was moved since."""
-        pending = self._writer.document().find(PENDING)
-        if pending is MISSING:
+    def abandon(self) -> Begun | None:
+        """End a restore that was begun and not ended; None if there is none.
+
+        Files and state stay as they are now. To undo it leads back to the files that were there
+        when it was begun.
+        """
+        begun = self.begun()
+        if begun is None:
             return None
-        begun: dict[str, Any] = self._engine.plain(pending)
-        root = OsPath(os.fsdecode(from_name(begun["root"])))
-        return begun if root == workspace.root or not root.exists() else None
+        with self._writer.exclusive(), lock_directory(self._engine, begun.root):
+            if self.begun() != begun:
+                return None  # another process has ended it by now
+            if begun.root.is_dir():
+                self._sweep(begun, os.fsencode(begun.root))
+            change = _abandoned(begun, self._steps(begun.origin.tree, begun))
+
+            def plan(work: Work) -> None:
+                work.add(change)
+
+            self._writer.commit(plan)
+        return begun
+
+    def _is_again(self, begun: Begun, choose: Choose, mode: str) -> bool:
+        """Whether somebody asks for just what was begun."""
+        if begun.mode != mode or mode != "restore":
+            return begun.mode == mode
+        asked, point = choose(self._writer.document()), begun.point
+        parts = (asked.point.session, asked.point.seq, asked.only, asked.tree, asked.paths)
+        return parts == (point.session, point.seq, begun.only, begun.tree, begun.paths)
+
+    def _begun_in(self, workspace: Workspace) -> Begun | None:
+        begun = self.begun()
+        return begun if begun is not None and begun.is_in(workspace.root) else None
+
+    def _refuse_elsewhere(self, workspace: Workspace, document: Document) -> None:
+        """Refuse to begin a restore that would make another one be forgotten."""
+        begun = read_begun(self._engine, document)
+        if begun is not None and not begun.is_in(workspace.root):
+            raise RestorePending(f"A {begun.mode} of files in {begun.root} is not finished.")
+
+    def _sweep(self, begun: Begun, root: bytes) -> None:
+        """Remove the drafts that a process left behind that was killed."""
+        token = self._token(begun.origin)
+        for before in {begun.origin.tree, begun.present}:
+            remove_drafts(root, self._steps(before, begun), token)
+
+    def _steps(self, before: Digest, begun: Begun) -> list[Step]:
+        """Return what a restore had to do; nothing when the store can not tell any more."""
+        document = Document(Ref(begun.tree), self._engine.load)
+        try:
+            return tree_steps(document, Ref(before), Ref(begun.tree), begun.paths)
+        except DamageError:
+            return []
+
+    def _token(self, origin: Origin) -> str:
+        """Return what tells a restore from all others: the id of its safety checkpoint."""
+        with self._engine.read() as view:
+            event = event_at(view, self._record.number, origin.safety)
+        return read_checkpoint(self._engine, event).id[:16]
 
     def _target(self, point: Point, only: Any, files: Any) -> Target:
         """Return a target from what an event says of it."""
@@ -178,7 +243,7 @@ class Restorer:
         origin = origin or Origin(present, safety.seq)
         uncovered = left_out(safety) | self._left_out(target)
         steps, spared = spare(planned, uncovered)
-        failures = workspace.apply(steps, _tree(target))
+        failures = workspace.apply(steps, _tree(target), self._token(origin))
         bundle = self._engine.bundle()
         after = workspace.capture(bundle)
         way = steps if origin.tree == present else workspace.steps(origin.tree, _tree(target))
@@ -191,7 +256,8 @@ class Restorer:
 
         def plan(work: Work) -> None:
             place, only = target.point, target.only
-            work.add(restore_change(work.document, target.document, place, only, mode, files))
+            then = self._kept_later(work, target.document, origin.seq)
+            work.add(restore_change(work.document, then, place, only, mode, files))
 
         events = self._checkpointer.commit(self._writer, plan, bundle)
         # The tree of what came of it can be read from the store only now.
@@ -209,19 +275,23 @@ class Restorer:
         chosen: list[Target] = []
         started = self._engine.clock.monotonic()
         bundle = self._engine.bundle()
+        self._refuse_elsewhere(workspace, self._writer.document())
         captured = workspace.capture(bundle)
         try:
             foreseen = choose(self._writer.document())
-            steps = self._planned(workspace, foreseen, captured.tree, bundle, mode)
+            # Whatever comes up does so before files are touched; what was begun is checked.
+            self.check(foreseen, strict=mode == "restore" and origin is None)
+            steps = workspace.steps(captured.tree, _tree(foreseen), foreseen.paths, bundle)
         except BaseException:
             workspace.reset()
             raise
 
         def plan(work: Work) -> None:
             target = choose(work.document)
+            self._refuse_elsewhere(workspace, work.document)
             self._checkpointer.add(work, _safety(target, mode), captured, started)
             before = origin or Origin(captured.tree, work.seq)
-            work.add((RESTORE_BEGUN, _begun(target, mode, before, workspace.root)))
+            work.add(begun_change(_begun(target, mode, before, workspace, captured.tree)))
             chosen[:] = [target]
 
         events = self._checkpointer.commit(self._writer, plan, bundle)
@@ -230,12 +300,14 @@ class Restorer:
             steps = workspace.steps(captured.tree, _tree(target), target.paths)
         return read_checkpoint(self._engine, events[0]), target, steps
 
-    def _planned(
-        self, workspace: Workspace, target: Target, present: Digest, bundle: Bundle, mode: str
-    ) -> list[Step]:
-        """Return the steps; raise what would else come up when files are touched already."""
-        self.check(target, strict=mode == "restore")
-        return workspace.steps(present, _tree(target), target.paths, bundle)
+    def _kept_later(self, work: Work, target: Document, seq: int) -> Document:
+        """Return the target's document with what others wrote after the restore was begun."""
+        if work.base.seq == seq:
+            return target  # as almost always
+        with self._engine.read() as view:
+            number, until = self._record.number, work.base.seq
+            paths = changed_after(view, number, seq, until, work.document)
+        return keep_later(target, work.document, paths)
 
     def _left_out(self, target: Target) -> set[str]:
         """Return what the checkpoint of a target's files does not cover."""
@@ -249,29 +321,6 @@ class Restorer:
         only = None if target.only is None else tuple(target.only)
         files = () if target.tree is None else _shown_paths(target.paths)
         return Restored(mode, target.point, only, safety, seq, workspace=files)
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Be the only one who restores files of this session; a dead process holds no lock."""
-        if self._engine.directory is None:
-            yield
-            return
-        file = self._engine.directory / "tmp" / f"restore-{self._record.number}"
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RestoreBusy(
-                    f"Another process is restoring files of session {self._record.name!r}."
-                ) from error
-            try:
-                yield
-            finally:
-                # A process forked off meanwhile shares the lock; closing alone would leave it.
-                fcntl.flock(handle, fcntl.LOCK_UN)
-        finally:
-            os.close(handle)
 
 
 def _tree(target: Target) -> Digest:
@@ -300,23 +349,38 @@ def _left_alone(spared: list[Step], safety: Checkpoint) -> tuple[Problem, ...]:
     )
 
 
-def _begun(target: Target, mode: str, before: Origin, root: OsPath) -> dict[str, Any]:
-    return {
-        "mode": mode,
-        "session": target.point.session,
-        "seq": target.point.seq,
-        "only": None if target.only is None else [list(path) for path in target.only],
-        "tree": target.tree,
-        "paths": _plain_paths(target.paths),
-        "held": target.held,
-        "before": before.tree,
-        "safety": before.safety,
-        "root": to_name(os.fsencode(root)),
+def _begun(
+    target: Target, mode: str, before: Origin, workspace: Workspace, present: Digest
+) -> Begun:
+    return Begun(
+        mode=mode,
+        point=Point(target.point.session, target.point.seq),
+        only=target.only,
+        tree=_tree(target),
+        paths=target.paths,
+        held=target.held,
+        origin=before,
+        root=workspace.root,
+        present=present,
+    )
+
+
+def _abandoned(begun: Begun, way: list[Step]) -> Change:
+    """Return the event that ends a restore where it stands: it changes no state."""
+    files = {
+        "before": begun.origin.tree,
+        "only": _touched(begun.paths, way),
+        "safety": begun.origin.safety,
     }
-
-
-def _plain_paths(paths: Sequence[TreePath] | None) -> list[list[str]] | None:
-    return None if paths is None else [list(path) for path in paths]
+    return RESTORED, {
+        "mode": begun.mode,
+        "session": begun.point.session,
+        "seq": begun.point.seq,
+        "only": [],
+        "changes": [],
+        "files": files,
+        "abandoned": True,
+    }
 
 
 def _touched(paths: Sequence[TreePath] | None, steps: Sequence[Step]) -> list[list[str]] | None:

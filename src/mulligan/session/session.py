@@ -30,6 +30,7 @@ from mulligan.model import (
     Lease,
     Origin,
     Path,
+    Pending,
     Plan,
     Point,
     Problem,
@@ -107,6 +108,8 @@ class Session:
         """Seconds between the routine checkpoints of ``loop``, unless it is told otherwise."""
         self.recovered: Restored | None = None
         """The interrupted restore that was completed when this handle was opened, if one was."""
+        self.hindrance: Exception | None = None
+        """Why an interrupted restore could not be completed then; see ``pending``."""
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}>"
@@ -487,8 +490,27 @@ class Session:
 
     def recover(self) -> Restored | None:
         """Complete a restore of files that another process began and did not live to finish."""
-        self.recovered = self._restorer.finish()
+        self.recovered = self.hindrance = None
+        try:
+            self.recovered = self._restorer.finish()
+        except Exception as error:
+            self.hindrance = error
+            raise
         return self.recovered
+
+    @property
+    def pending(self) -> Pending | None:
+        """The restore of files that was begun and not ended, in whatever directory.
+
+        Opening the session with that directory finishes it, unless there is a ``hindrance``.
+        """
+        begun = self._restorer.begun()
+        return None if begun is None else begun.shown()
+
+    def abandon(self) -> Pending | None:
+        """End the pending restore where it stands and return it; :meth:`undo` takes it back."""
+        begun = self._restorer.abandon()
+        return None if begun is None else begun.shown()
 
     def fork(
         self,

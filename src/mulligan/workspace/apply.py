@@ -10,29 +10,24 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-
-from blake3 import blake3
 
 from mulligan.errors import DiskFull, MulliganError
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
+from mulligan.workspace import syscalls
 from mulligan.workspace.content import read_xattrs
 from mulligan.workspace.entries import Directory, File, Link, from_name, shown
+from mulligan.workspace.handles import Handles
 from mulligan.workspace.index import Seen
 from mulligan.workspace.plan import Step, TreePath
-
-DRAFT = b".mulligan-draft-"
-"""How the names of files begin that are still being written; leftovers are safe to delete."""
+from mulligan.workspace.swap import Beside, Swap, beside, discard, sweep
 
 SYNC_ONE_BY_ONE = 64
 """Up to this many files are synced each; beyond it, all of the filesystem once."""
 
-_MAX_HANDLES = 64
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRESENT = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -43,42 +38,11 @@ Known = Callable[[TreePath], Seen | None]
 """Returns how a leaf looked when it was last captured; None when it was not."""
 
 
-class Handles:
-    """Open directories below a root, reached without following symlinks."""
-
-    def __init__(self, root: bytes) -> None:
-        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._open: OrderedDict[TreePath, int] = OrderedDict()
-
-    def directory(self, path: TreePath) -> int:
-        """Return a handle of a directory; raises ``OSError`` when a symlink is in the way."""
-        if not path:
-            return self._root
-        handle = self._open.get(path)
-        if handle is not None:
-            self._open.move_to_end(path)
-            return handle
-        parent = self.directory(path[:-1])
-        handle = self._open[path] = os.open(from_name(path[-1]), _DIRECTORY, dir_fd=parent)
-        while len(self._open) > _MAX_HANDLES:
-            os.close(self._open.popitem(last=False)[1])
-        return handle
-
-    def forget(self, path: TreePath) -> None:
-        """Close what is open at and below a path that is about to go."""
-        for known in [key for key in self._open if key[: len(path)] == path]:
-            os.close(self._open.pop(known))
-
-    def close(self) -> None:
-        """Close everything."""
-        self.forget(())
-        os.close(self._root)
-
-
 class Apply:
     """Brings a directory from one tree to another, step by step.
 
     With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it.
+    ``token`` tells the drafts of this restore from those of any other.
     Without ``sync`` the directory is a new one that nobody counts on yet, so files are written
     right into it.
     """
@@ -92,12 +56,15 @@ class Apply:
         known: Known | None = None,
         reach: Reach = pass_by,
         sync: bool = True,
+        token: str = "",
     ) -> None:
         self._objects = objects
         self._attributes = attributes
         self._known = known
         self._reach = reach
         self._sync = sync
+        self._token = token
+        self._swap = Swap(reach)
         self._handles = Handles(root)
         self._opened: dict[TreePath, int] = {}
         self._linked: set[int] = set()
@@ -133,7 +100,7 @@ class Apply:
     def _make_durable(self, steps: list[Step]) -> None:
         """Sync the directories, too: a rename or a deletion is only safe with its directory."""
         if len(steps) > SYNC_ONE_BY_ONE:
-            os.sync()
+            syscalls.sync_filesystem(self._handles.directory(()))
             return
         touched = {s.path[:-1] for s in steps if s.path}
         touched |= {s.path for s in steps if isinstance(s.after, Directory)}
@@ -199,9 +166,11 @@ class Apply:
                     self._leaf_attributes(parent, name, step.after)
                     return
         if isinstance(step.after, Link):
-            self._write_link(parent, name, step.after)
+            draft = beside(name, self._token)
+            made = _new_link(parent, draft, step.after)
+            self._put(parent, step.path, draft, made)
         elif isinstance(step.after, File):
-            self._write_file(parent, name, step.after, sync)
+            self._write_file(parent, step.path, step.after, sync)
 
     def _status(self, parent: int, name: bytes, path: TreePath) -> os.stat_result | None:
         """Return the stat of a leaf that may be touched, or None if nothing is there."""
@@ -238,40 +207,31 @@ class Apply:
         os.utime(handle, ns=(file.mtime, file.mtime))
         return trouble
 
-    def _write_file(self, parent: int, name: bytes, file: File, sync: bool) -> None:
-        draft = _draft(name)
-        handle = self._new_draft(parent, draft)
+    def _write_file(self, parent: int, path: TreePath, file: File, sync: bool) -> None:
+        own = beside(from_name(path[-1]), self._token)
+        handle = _new_file(parent, own)
         try:
+            made = os.fstat(handle).st_ino
             try:
                 trouble = self._fill(handle, file)
                 if sync:
                     os.fsync(handle)
-            finally:
-                os.close(handle)
-            os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
-        except BaseException:
-            _unlink_if_there(draft, parent)
-            raise
-        self._reach(CrashPoint.RESTORE_RENAMED)
+            except BaseException:
+                discard(parent, own, made)
+                raise
+        finally:
+            os.close(handle)
+        self._put(parent, path, own, made)
         if trouble is not None:
             raise trouble
 
-    def _new_draft(self, parent: int, draft: bytes) -> int:
+    def _put(self, parent: int, path: TreePath, own: Beside, made: int) -> None:
+        """Give a draft its name; a last look tells whether what is there may still be touched."""
+        name = from_name(path[-1])
         try:
-            return os.open(draft, _NEW, 0o600, dir_fd=parent)
-        except FileExistsError:
-            os.unlink(draft, dir_fd=parent)  # left by a restore that was killed
-            return os.open(draft, _NEW, 0o600, dir_fd=parent)
-
-    def _write_link(self, parent: int, name: bytes, link: Link) -> None:
-        draft = _draft(name)
-        _unlink_if_there(draft, parent)
-        os.symlink(link.target, draft, dir_fd=parent)
-        try:
-            os.utime(draft, ns=(link.mtime, link.mtime), dir_fd=parent, follow_symlinks=False)
-            os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
+            self._swap.put(parent, name, own, self._status(parent, name, path))
         except BaseException:
-            _unlink_if_there(draft, parent)
+            discard(parent, own, made)
             raise
         self._reach(CrashPoint.RESTORE_RENAMED)
 
@@ -308,8 +268,8 @@ class Apply:
                 self._handles.forget(step.path)
                 os.rmdir(name, dir_fd=parent)
                 self._opened.pop(step.path, None)
-            elif self._status(parent, name, step.path) is not None:
-                os.unlink(name, dir_fd=parent)
+            elif (status := self._status(parent, name, step.path)) is not None:
+                self._swap.take_away(parent, name, beside(name, self._token), status)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -348,15 +308,16 @@ class Apply:
             raise trouble
 
 
-def remove_drafts(root: bytes, steps: Iterable[Step]) -> None:
-    """Remove what is left of the files that somebody was about to write by these steps."""
+def remove_drafts(root: bytes, steps: Iterable[Step], token: str) -> None:
+    """Remove what is left beside the leaves of what somebody was about to do by these steps."""
     handles = Handles(root)
     try:
         for step in steps:
-            if isinstance(step.after, File | Link):
-                with suppress(OSError):
-                    parent = handles.directory(step.path[:-1])
-                    os.unlink(_draft(from_name(step.path[-1])), dir_fd=parent)
+            if not step.path:
+                continue
+            with suppress(OSError):
+                parent = handles.directory(step.path[:-1])
+                sweep(parent, beside(from_name(step.path[-1]), token), step.before, step.after)
     finally:
         handles.close()
 
@@ -366,9 +327,21 @@ def _alike(before: object, after: object) -> bool:
     return isinstance(before, Directory) == isinstance(after, Directory)
 
 
-def _draft(name: bytes) -> bytes:
-    """Return the name that a leaf is written under: always the same, and nobody else's."""
-    return DRAFT + blake3(name).hexdigest(length=10).encode()
+def _new_file(parent: int, own: Beside) -> int:
+    """Open a draft to be written; one that a killed restore left goes."""
+    try:
+        return os.open(own.draft, _NEW, 0o600, dir_fd=parent)
+    except FileExistsError:
+        os.unlink(own.draft, dir_fd=parent)
+        return os.open(own.draft, _NEW, 0o600, dir_fd=parent)
+
+
+def _new_link(parent: int, own: Beside, link: Link) -> int:
+    """Make a symlink as a draft and return the number of its inode."""
+    _unlink_if_there(own.draft, parent)
+    os.symlink(link.target, own.draft, dir_fd=parent)
+    os.utime(own.draft, ns=(link.mtime, link.mtime), dir_fd=parent, follow_symlinks=False)
+    return os.stat(own.draft, dir_fd=parent, follow_symlinks=False).st_ino
 
 
 def _is_in_the_way(path: TreePath, taken: set[TreePath]) -> bool:

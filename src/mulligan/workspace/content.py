@@ -8,6 +8,7 @@ import stat
 
 import msgspec
 
+from mulligan.errors import StoreUnwritable
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.workspace.entries import File, Leaf, Link, to_name
@@ -53,7 +54,8 @@ class Read(msgspec.Struct, frozen=True, gc=False):
 def read_leaf(path: bytes, bundle: Bundle, room: int) -> Read:
     """Read a file of up to ``room`` bytes, or a symlink.
 
-    Raises ``TooLarge``, ``Unreadable``, or an ``OSError`` when it is not there.
+    Raises ``TooLarge``, ``Unreadable``, or an ``OSError`` when it is not there; what goes wrong in
+    the store is a ``StoreError``, for it says nothing about the file.
     """
     for _ in range(ATTEMPTS):
         read = _read_file(path, bundle, room)
@@ -115,7 +117,7 @@ def _read_chunks(handle: int, size: int, bundle: Bundle) -> tuple[int, tuple[Dig
         data = os.read(handle, size + 1) if size else os.read(handle, 1)
         while len(data) < size and (more := os.read(handle, size + 1 - len(data))):
             data += more
-        return len(data), (bundle.put(ObjectKind.CHUNK, data),) if data else ()
+        return len(data), (_put(bundle, data),) if data else ()
     chunks = []
     total = 0
     from pyfastcdc import FastCDC  # only large files need it
@@ -123,9 +125,17 @@ def _read_chunks(handle: int, size: int, bundle: Bundle) -> tuple[int, tuple[Dig
     cutter = FastCDC(avg_size=CHUNK_AVERAGE, min_size=CHUNK_MIN, max_size=CHUNK_MAX)
     with os.fdopen(os.dup(handle), "rb", buffering=0) as stream:
         for chunk in cutter.cut_stream(stream):
-            chunks.append(bundle.put(ObjectKind.CHUNK, bytes(chunk.data)))
+            chunks.append(_put(bundle, bytes(chunk.data)))
             total += chunk.length
     return total, tuple(chunks)
+
+
+def _put(bundle: Bundle, data: bytes) -> Digest:
+    """Store bytes of a file; an error of the store must not look like one of the file."""
+    try:
+        return bundle.put(ObjectKind.CHUNK, data)
+    except OSError as error:
+        raise StoreUnwritable(f"The store cannot be written: {error.strerror}.") from error
 
 
 def read_xattrs(place: int | bytes) -> dict[str, bytes] | None:

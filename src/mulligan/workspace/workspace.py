@@ -121,17 +121,19 @@ class Workspace:
             return True
         return os.path.lexists(os.fsencode(self.root) + b"/" + b"/".join(map(from_name, path)))
 
-    def apply(self, steps: list[Step], target: Digest) -> list[Failure]:
+    def apply(self, steps: list[Step], target: Digest, token: str) -> list[Failure]:
         """Bring the files to the target tree by the steps; return what could not be done.
 
-        What is not as it was when it was last captured is not touched.
+        What is not as it was when it was last captured is not touched. ``token`` is in the names
+        of all drafts, so that :meth:`sweep` knows them.
         """
         known = self._seen if self._index is not None else None
-        return write_tree(self._engine, self.root, steps, target, known=known, reach=self._reach)
+        engine, reach = self._engine, self._reach
+        return write_tree(engine, self.root, steps, target, known=known, reach=reach, token=token)
 
-    def sweep(self, steps: list[Step]) -> None:
+    def sweep(self, steps: list[Step], token: str) -> None:
         """Remove the drafts that a process left behind that was killed while it took the steps."""
-        remove_drafts(os.fsencode(self.root), steps)
+        remove_drafts(os.fsencode(self.root), steps, token)
 
     def _seen(self, path: TreePath) -> Seen | None:
         *above, name = map(from_name, path)
@@ -192,6 +194,7 @@ def write_tree(
     known: Known | None = None,
     reach: Reach = pass_by,
     sync: bool = True,
+    token: str = "",
 ) -> list[Failure]:
     """Apply steps towards a tree to a directory; return what could not be done."""
     document = Document(Ref(target), engine.load)
@@ -211,7 +214,9 @@ def write_tree(
         return entry if isinstance(entry, Directory) else None
 
     place = os.fsencode(root)
-    apply = Apply(place, engine.objects, attributes, known=known, reach=reach, sync=sync)
+    apply = Apply(
+        place, engine.objects, attributes, known=known, reach=reach, sync=sync, token=token
+    )
     return apply.run(steps)
 
 

@@ -1,0 +1,141 @@
+"""Restores of files that were begun: what ``restore.begun`` says, and who may go on with it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path as OsPath
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from mulligan.engine import Engine
+from mulligan.errors import RestoreBusy
+from mulligan.layout import LOCKS
+from mulligan.model import Digest, Path, Pending, Point
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import PENDING, RESTORE_BEGUN, Change
+from mulligan.workspace.entries import from_name, to_name
+from mulligan.workspace.plan import TreePath
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What was there before a restore: the tree, and the seq of the checkpoint that holds it."""
+
+    tree: Digest
+    safety: int
+
+    @property
+    def seq(self) -> int:
+        """The seq of ``restore.begun``, which follows that checkpoint at once."""
+        return self.safety + 1
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A restore of files under way.
+
+    ``only`` and ``paths`` are the parts of state and files, None for everything; ``held`` is the
+    seq of the checkpoint that holds the tree; ``present`` is the tree that it set out from: not
+    its origin's once it had to be taken up again.
+    """
+
+    mode: str
+    point: Point
+    only: list[Path] | None
+    tree: Digest
+    paths: list[TreePath] | None
+    held: int | None
+    origin: Origin
+    root: OsPath
+    present: Digest
+
+    def is_in(self, directory: OsPath) -> bool:
+        """Whether it goes on in a directory: its own, or one that its own was moved to."""
+        return self.root == directory or not self.root.exists()
+
+    def shown(self) -> Pending:
+        """Return what people need to know of it."""
+        return Pending(self.mode, self.point, str(self.root), self.origin.safety)
+
+
+def begun_change(begun: Begun) -> Change:
+    """Return the event that says that a restore was begun."""
+    return RESTORE_BEGUN, {
+        "mode": begun.mode,
+        "session": begun.point.session,
+        "seq": begun.point.seq,
+        "only": plain_paths(begun.only),
+        "tree": begun.tree,
+        "paths": plain_paths(begun.paths),
+        "held": begun.held,
+        "before": begun.origin.tree,
+        "safety": begun.origin.safety,
+        "present": begun.present,
+        "root": to_name(os.fsencode(begun.root)),
+    }
+
+
+def read_begun(engine: Engine, document: Document) -> Begun | None:
+    """Return the restore that is under way in a document, if there is one."""
+    pending = document.find(PENDING)
+    if pending is MISSING:
+        return None
+    said: dict[str, Any] = engine.plain(pending)
+    before = Digest(said["before"])
+    return Begun(
+        mode=said["mode"],
+        point=Point(said["session"], said["seq"]),
+        only=_paths(said["only"]),
+        tree=Digest(said["tree"]),
+        paths=_paths(said["paths"]),
+        held=said["held"],
+        origin=Origin(before, said["safety"]),
+        root=OsPath(os.fsdecode(from_name(said["root"]))),
+        present=Digest(said.get("present", before)),
+    )
+
+
+def plain_paths(paths: Sequence[Sequence[Any]] | None) -> list[list[Any]] | None:
+    """Return paths as an event holds them."""
+    return None if paths is None else [list(path) for path in paths]
+
+
+def _paths(said: Any) -> list[Any] | None:
+    return None if said is None else [tuple(path) for path in said]
+
+
+@contextmanager
+def lock_directory(engine: Engine, root: OsPath) -> Iterator[None]:
+    """Be the only one who restores files in a directory; a dead process holds no lock.
+
+    All sessions of a store share the lock of a directory, since their restores would mix.
+    """
+    if engine.directory is None:
+        yield
+        return
+    handle = _open_lock(engine.directory / LOCKS, root)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RestoreBusy(f"Another process is restoring files in {root}.") from error
+        try:
+            yield
+        finally:
+            # A process forked off meanwhile shares the lock; closing alone would leave it.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+    finally:
+        os.close(handle)
+
+
+def lock_name(root: OsPath) -> str:
+    """Return the name of a directory's lock: the same however one gets there."""
+    return "restore-" + blake3(os.fsencode(os.path.realpath(root))).hexdigest(length=16)
+
+
+def _open_lock(locks: OsPath, root: OsPath) -> int:
+    locks.mkdir(mode=0o700, exist_ok=True)  # a store of an earlier version has none
+    return os.open(locks / lock_name(root), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,64 @@
+"""What was written while a restore was under way: it stays, as its writers left it.
+
+A restore of files takes a while, and one that was interrupted may be finished much later. Others
+write to the state meanwhile, and are told that it is kept. So a restore brings the state back as
+of when it was begun: every path that was changed after that keeps the newest value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mulligan.journal.protocol import View
+from mulligan.model import Event, Path
+from mulligan.state import nodes
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import APPEND, DELETE, SET, STATE
+from mulligan.timeline.restore import outermost
+
+
+def changed_after(view: View, number: int, seq: int, until: int, document: Document) -> list[Path]:
+    """Return the paths of the state that the events after ``seq`` changed, outermost only.
+
+    ``document`` is any of the session: parts of large events are loaded through it.
+    """
+    events = view.events(number, seq + 1, until)
+    return outermost([path for event in events for path in _changed(event, document)])
+
+
+def keep_later(target: Document, now: Document, paths: list[Path]) -> Document:
+    """Return the target with the newest values at the paths."""
+    for path in paths:
+        target = _with_newest(target, now, _keepable(target, now, path))
+    return target
+
+
+def _changed(event: Event, document: Document) -> Iterator[Path]:
+    if event.kind in (SET, APPEND, DELETE):
+        yield tuple(event.payload["path"])
+    elif "changes" in event.payload:
+        for change in document.items(document.resolved(event.payload["changes"])):
+            path, *_ = document.resolved(change)
+            yield tuple(document.resolved(path))
+
+
+def _keepable(target: Document, now: Document, path: Path) -> Path:
+    """Return the path, or what has to be kept as a whole: a list, or what else is in the way."""
+    for length in range(len(path)):
+        above = (*STATE, *path[:length])
+        if any(not _is_map_or_missing(document, above) for document in (now, target)):
+            return path[:length]
+    return path
+
+
+def _is_map_or_missing(document: Document, place: Path) -> bool:
+    found = document.find(place)
+    return found is MISSING or nodes.is_map(document.resolved(found))
+
+
+def _with_newest(target: Document, now: Document, path: Path) -> Document:
+    place = (*STATE, *path)
+    newest = now.find(place)
+    if newest is not MISSING:
+        return target.set(place, newest)
+    return target if target.find(place) is MISSING else target.delete(place)

@@ -1,0 +1,44 @@
+"""Directories below a root, held open and reached without following symlinks."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+
+from mulligan.workspace.entries import from_name
+from mulligan.workspace.plan import TreePath
+
+_MAX_HANDLES = 64
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Handles:
+    """Open directories below a root, reached without following symlinks."""
+
+    def __init__(self, root: bytes) -> None:
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._open: OrderedDict[TreePath, int] = OrderedDict()
+
+    def directory(self, path: TreePath) -> int:
+        """Return a handle of a directory; raises ``OSError`` when a symlink is in the way."""
+        if not path:
+            return self._root
+        handle = self._open.get(path)
+        if handle is not None:
+            self._open.move_to_end(path)
+            return handle
+        parent = self.directory(path[:-1])
+        handle = self._open[path] = os.open(from_name(path[-1]), _DIRECTORY, dir_fd=parent)
+        while len(self._open) > _MAX_HANDLES:
+            os.close(self._open.popitem(last=False)[1])
+        return handle
+
+    def forget(self, path: TreePath) -> None:
+        """Close what is open at and below a path that is about to go."""
+        for known in [key for key in self._open if key[: len(path)] == path]:
+            os.close(self._open.pop(known))
+
+    def close(self) -> None:
+        """Close everything."""
+        self.forget(())
+        os.close(self._root)

@@ -1,0 +1,166 @@
+"""Taking the place of a file that somebody may be changing at this very moment.
+
+Whatever gives way is first taken out, in the same instant in which its successor takes its place,
+and looked at. Only what looks as it did when it was captured goes; anything else goes back.
+
+Two names of our own stand beside a leaf meanwhile. The draft is what is being written, nobody
+else's. The swap is what changes places: before, it is the finished successor; after, it is what was
+taken out. A process that is killed leaves them, and :func:`sweep` tells them apart.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from mulligan.faults import CrashPoint, Reach
+from mulligan.workspace import syscalls
+from mulligan.workspace.entries import File, Link
+
+DRAFT = b".mulligan-draft-"
+"""How the names begin of what a restore has beside a leaf while it takes its place."""
+
+
+class Beside(NamedTuple):
+    """The names that one restore uses beside a leaf: always the same, and no other restore's."""
+
+    draft: bytes
+    swap: bytes
+
+
+def beside(name: bytes, token: str) -> Beside:
+    """Return the names beside a leaf; the token is that of the restore."""
+    draft = DRAFT + token.encode() + b"-" + blake3(name).hexdigest(length=10).encode()
+    return Beside(draft, draft + b".swap")
+
+
+class Swap:
+    """Puts leaves in place of others within a directory, and takes leaves away."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    def put(self, parent: int, name: bytes, own: Beside, before: os.stat_result | None) -> None:
+        """Give a finished draft its name, in place of what looked like ``before``, if anything.
+
+        Raises ``FileExistsError`` when something else is there, which stays.
+        """
+        if before is None:
+            _rename_new(own.draft, name, parent)
+            return
+        os.rename(own.draft, own.swap, src_dir_fd=parent, dst_dir_fd=parent)
+        try:
+            exchanged = syscalls.rename(own.swap, name, parent, syscalls.EXCHANGE)
+        except FileNotFoundError:
+            _rename_new(own.swap, name, parent)  # it went away by itself
+            return
+        if exchanged:
+            try:
+                self._reach(CrashPoint.RESTORE_SWAPPED)
+            finally:
+                self._drop(parent, name, own.swap, before)
+        else:
+            _check_same(before, _status(name, parent))
+            os.replace(own.swap, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+    def take_away(self, parent: int, name: bytes, own: Beside, before: os.stat_result) -> None:
+        """Delete a leaf that looked like ``before``; raises ``FileExistsError`` if it does not."""
+        _rename_new(name, own.swap, parent)
+        try:
+            self._reach(CrashPoint.RESTORE_SWAPPED)
+        finally:
+            if _is_same(before, _status(own.swap, parent)):
+                os.unlink(own.swap, dir_fd=parent)
+            else:
+                _rename_new(own.swap, name, parent)
+                raise _changed()
+
+    def _drop(self, parent: int, name: bytes, swap: bytes, before: os.stat_result) -> None:
+        """Delete what was taken out if it is what was seen; else put it back."""
+        if _is_same(before, _status(swap, parent)):
+            os.unlink(swap, dir_fd=parent)
+            return
+        ours = _status(name, parent)
+        syscalls.rename(swap, name, parent, syscalls.EXCHANGE)
+        if _is_same(ours, _status(swap, parent)):
+            os.unlink(swap, dir_fd=parent)
+            raise _changed()
+        text = f"it was changed twice while the restore was under way; see {os.fsdecode(swap)}"
+        raise FileExistsError(errno.EEXIST, text)
+
+
+def discard(parent: int, own: Beside, made: int) -> None:
+    """Remove what was written and did not get its name; ``made`` is its inode's number.
+
+    What was taken out of its place stays, for :func:`sweep` to look at.
+    """
+    for name in own:
+        with suppress(OSError):
+            if _status(name, parent).st_ino == made:
+                os.unlink(name, dir_fd=parent)
+
+
+def sweep(parent: int, own: Beside, *known: object) -> None:
+    """Remove what a killed restore left beside a leaf.
+
+    A draft is always its own. What was to change places goes if it is one of the known entries;
+    else it is somebody's work, and stays.
+    """
+    with suppress(OSError):
+        os.unlink(own.draft, dir_fd=parent)
+    with suppress(OSError):
+        if any(_is_entry(own.swap, parent, entry) for entry in known):
+            os.unlink(own.swap, dir_fd=parent)
+
+
+def _rename_new(old: bytes, new: bytes, parent: int) -> None:
+    """Rename to a name that must be free."""
+    try:
+        if syscalls.rename(old, new, parent, syscalls.NO_REPLACE):
+            return
+        with suppress(FileNotFoundError):
+            _status(new, parent)
+            raise FileExistsError
+    except FileExistsError as error:
+        text = "something is there that no checkpoint holds"
+        raise FileExistsError(errno.EEXIST, text) from error
+    os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def _status(name: bytes, parent: int) -> os.stat_result:
+    return os.stat(name, dir_fd=parent, follow_symlinks=False)
+
+
+def _check_same(before: os.stat_result, now: os.stat_result) -> None:
+    if not _is_same(before, now):
+        raise _changed()
+
+
+def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
+    """Whether nothing but its name was changed; a rename itself moves the ctime."""
+    return (one.st_ino, one.st_size, one.st_mtime_ns, one.st_mode) == (
+        other.st_ino,
+        other.st_size,
+        other.st_mtime_ns,
+        other.st_mode,
+    )
+
+
+def _is_entry(name: bytes, parent: int, entry: object) -> bool:
+    """Whether a leaf has the size, the time and the mode of an entry."""
+    status = _status(name, parent)
+    if isinstance(entry, Link):
+        return stat.S_ISLNK(status.st_mode) and status.st_mtime_ns == entry.mtime
+    if not isinstance(entry, File):
+        return False
+    found = (status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode))
+    return stat.S_ISREG(status.st_mode) and found == (entry.size, entry.mtime, entry.mode)
+
+
+def _changed() -> FileExistsError:
+    return FileExistsError(errno.EEXIST, "it was changed while the restore was under way")
