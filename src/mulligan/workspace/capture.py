@@ -127,7 +127,7 @@ class Capture:
         holder = self._directories.get(parent)
         if holder is not None:
             self._keep_leaf(holder, name, None)
-            holder.directories.discard(name)
+            holder.directories.pop(name, None)
             holder.doubt()
         pending = [path] if path in self._directories else []
         while pending:
@@ -141,7 +141,7 @@ class Capture:
         """See that a new directory is found from its parent, which may not have been listed."""
         parent, _, name = path.rpartition(b"/")
         if path and parent in self._directories:
-            self._directories[parent].directories.add(name)
+            self._directories[parent].directories[name] = None
 
     def _read_leaves(self, leaves: list[bytes]) -> None:
         """Read the leaves, in order, so that a budget ends at the same file whoever lists them."""

@@ -29,11 +29,12 @@ class Seen(msgspec.Struct, gc=False, array_like=True):
     entry: bytes
 
 
-class SeenDirectory(msgspec.Struct, array_like=True):
+class SeenDirectory(msgspec.Struct, gc=False, array_like=True):
     """A directory as last captured, with the names in it.
 
     ``entry`` is its own entry and ``reference`` what stands for it in its parent, both as a tree
-    holds them; a scan leaves them empty.
+    holds them; a scan leaves them empty. Nothing in it is of a kind that the garbage collector
+    looks into (a set would be), so that an index may be large at no cost to the rest.
     """
 
     ino: int
@@ -41,7 +42,7 @@ class SeenDirectory(msgspec.Struct, array_like=True):
     mtime: int
     mode: int
     leaves: dict[bytes, Seen]
-    directories: set[bytes]
+    directories: dict[bytes, None]
     left_out: dict[bytes, str]
     entry: bytes = b""
     reference: bytes = b""

@@ -113,7 +113,7 @@ class Scan:
         parent, _, name = path.rpartition(b"/")
         holder = self.changes.directories.get(parent) or self._known.get(parent)
         if holder is not None:
-            holder.directories.discard(name)
+            holder.directories.pop(name, None)
             holder.doubt()
         return holder
 
@@ -173,7 +173,9 @@ class Scan:
                     now.left_out[entry.name] = _unreadable(error)
         if known is not None:
             self.changes.gone += [base + name for name in known.leaves.keys() - leaves]
-            self.changes.gone += [base + name for name in known.directories - now.directories]
+            self.changes.gone += [
+                base + name for name in known.directories.keys() - now.directories
+            ]
         return now
 
     def _kept(self, base: bytes, entry: os.DirEntry[bytes], now: SeenDirectory) -> bool:
@@ -184,7 +186,7 @@ class Scan:
         if rule is not None:
             now.left_out[name] = _IGNORED + rule
         elif is_directory:
-            now.directories.add(name)
+            now.directories[name] = None
         elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
             return True
         else:
@@ -339,7 +341,7 @@ def _special(status: os.stat_result) -> str | None:
 def seen_directory(status: os.stat_result) -> SeenDirectory:
     """Return a directory that nothing is known of but its own stat."""
     return SeenDirectory(
-        status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_mode, {}, set(), {}
+        status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_mode, {}, {}, {}
     )
 
 
