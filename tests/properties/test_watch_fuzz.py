@@ -373,7 +373,7 @@ def known(follower: Follower, captured: Captured) -> dict[bytes, Any]:
         found[path + b"/"] = (directory.ino, directory.mode, directory.mtime)
         found[path + b"/ directories"] = sorted(directory.directories)
         for name, seen in directory.leaves.items():
-            found[path + b"/" + name] = (seen.ino, seen.mode, seen.size, seen.mtime)
+            found[path + b"/" + name] = (seen.ino, seen.room, seen.size, seen.mtime)
         for name, reason in directory.left_out.items():
             found[path + b"/" + name] = reason
     document = Document(Ref(captured.tree), lambda d: follower.objects.get(ObjectKind.VALUE, d))

@@ -15,7 +15,7 @@ from mulligan.objects.protocol import Bundle
 from mulligan.workspace.content import TooLarge, Unreadable, read_leaf, read_xattrs
 from mulligan.workspace.entries import Directory
 from mulligan.workspace.ignore import Rules
-from mulligan.workspace.index import VERSION, Index, Seen, SeenDirectory, root_text
+from mulligan.workspace.index import VERSION, Index, Seen, SeenDirectory, packed_stat, root_text
 from mulligan.workspace.scan import Changes
 from mulligan.workspace.tree import stored_entry, stored_tree
 
@@ -108,17 +108,17 @@ class Capture:
 
     def _count(self, directory: SeenDirectory, sign: int) -> None:
         self._files += sign * len(directory.leaves)
-        self._bytes += sign * sum(map(_size, directory.leaves.values()))
+        self._bytes += sign * sum(seen.room for seen in directory.leaves.values())
 
     def _keep_leaf(self, directory: SeenDirectory, name: bytes, seen: Seen | None) -> None:
         """Set what is known of a leaf, or that there is none."""
         before = directory.leaves.pop(name, None)
         if before is not None:
             self._files -= 1
-            self._bytes -= _size(before)
+            self._bytes -= before.room
         if seen is not None:
             self._files += 1
-            self._bytes += _size(seen)
+            self._bytes += seen.room
             directory.leaves[name] = seen
 
     def _forget(self, path: bytes) -> None:
@@ -127,7 +127,7 @@ class Capture:
         holder = self._directories.get(parent)
         if holder is not None:
             self._keep_leaf(holder, name, None)
-            holder.directories.discard(name)
+            holder.directories.pop(name, None)
             holder.doubt()
         pending = [path] if path in self._directories else []
         while pending:
@@ -141,7 +141,7 @@ class Capture:
         """See that a new directory is found from its parent, which may not have been listed."""
         parent, _, name = path.rpartition(b"/")
         if path and parent in self._directories:
-            self._directories[parent].directories.add(name)
+            self._directories[parent].directories[name] = None
 
     def _read_leaves(self, leaves: list[bytes]) -> None:
         """Read the leaves, in order, so that a budget ends at the same file whoever lists them."""
@@ -171,7 +171,7 @@ class Capture:
 
     def _room(self, known: Seen | None) -> int:
         """Return how large a file may be that takes the place of what is known."""
-        others = self._bytes - (_size(known) if known else 0)
+        others = self._bytes - (known.room if known else 0)
         return min(self._limits.max_file_size, self._limits.budget - others)
 
     def _reason(self, error: Exception) -> str:
@@ -221,19 +221,9 @@ def _left_out(path: bytes, directory: SeenDirectory) -> list[LeftOut]:
     ]
 
 
-def _size(seen: Seen) -> int:
-    return seen.size if stat.S_ISREG(seen.mode) else 0
-
-
 def _seen(status: os.stat_result, entry: bytes) -> Seen:
-    return Seen(
-        status.st_ino,
-        status.st_ctime_ns,
-        status.st_mtime_ns,
-        status.st_size,
-        status.st_mode,
-        entry,
-    )
+    room = status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return Seen(packed_stat(status), room, entry)
 
 
 def _parent(path: bytes) -> bytes:

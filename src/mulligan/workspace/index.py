@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import struct
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from mulligan.model import Digest, LeftOut
 
-VERSION = 4
+VERSION = 5
 
 GRAIN = 20_000_000
 """Nanoseconds within which a file may change twice without its times showing it."""
@@ -18,22 +20,64 @@ COARSE_GRAIN = 2_000_000_000
 """The same on filesystems that keep no parts of seconds."""
 
 
-class Seen(msgspec.Struct, gc=False, array_like=True):
-    """A file or symlink as last captured: what its stat said, and its entry as a tree holds it."""
+STAT = struct.Struct(">qqQQ")
+"""Ctime, mtime, size and inode of a leaf; so packed, later ctimes are larger bytes."""
 
-    ino: int
-    ctime: int
-    mtime: int
-    size: int
-    mode: int
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def packed_stat(status: os.stat_result) -> bytes:
+    """Return what changes in a stat whenever a leaf does."""
+    fields = status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
+    try:
+        return STAT.pack(*fields)
+    except struct.error:  # a time beyond the year 2262; kept as text, later than all others
+        return b"\xff" + b" ".join(b"%d" % field for field in fields)
+
+
+class Seen(msgspec.Struct, gc=False, array_like=True):
+    """A file or symlink as last captured: what its stat said, and its entry as a tree holds it.
+
+    ``room`` is how many bytes it takes up in the budget. There may be very many of these and they
+    are compared far more often than looked into, so a stat is one sequence of bytes.
+    """
+
+    stat: bytes
+    room: int
     entry: bytes
 
+    @property
+    def ctime(self) -> int:
+        """When the leaf was last changed in any way, in nanoseconds."""
+        return self._fields()[0]
 
-class SeenDirectory(msgspec.Struct, array_like=True):
+    @property
+    def mtime(self) -> int:
+        """When its content was last changed, in nanoseconds."""
+        return self._fields()[1]
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        return self._fields()[2]
+
+    @property
+    def ino(self) -> int:
+        """The number of its inode."""
+        return self._fields()[3]
+
+    def _fields(self) -> tuple[int, ...]:
+        if len(self.stat) == STAT.size:
+            return STAT.unpack(self.stat)
+        return tuple(map(int, self.stat[1:].split()))
+
+
+class SeenDirectory(msgspec.Struct, gc=False, array_like=True):
     """A directory as last captured, with the names in it.
 
     ``entry`` is its own entry and ``reference`` what stands for it in its parent, both as a tree
-    holds them; a scan leaves them empty.
+    holds them; a scan leaves them empty. Nothing in it is of a kind that the garbage collector
+    looks into (a set would be), so that an index may be large at no cost to the rest.
     """
 
     ino: int
@@ -41,7 +85,7 @@ class SeenDirectory(msgspec.Struct, array_like=True):
     mtime: int
     mode: int
     leaves: dict[bytes, Seen]
-    directories: set[bytes]
+    directories: dict[bytes, None]
     left_out: dict[bytes, str]
     entry: bytes = b""
     reference: bytes = b""
@@ -81,13 +125,26 @@ class Index(msgspec.Struct, array_like=True):
         return self.taken - (COARSE_GRAIN if coarse else GRAIN)
 
 
+class _Saved(msgspec.Struct, array_like=True):
+    """An index in a file, and the boot of the system since which what it says can be trusted.
+
+    When the power fails, a file may lose what was written to it and still show the times of it.
+    """
+
+    boot: str
+    index: Index
+
+
 def load_index(file: Path, root: Path) -> Index | None:
     """Return the saved index of a workspace, or None if there is none that can be used."""
+    boot = _boot()
     try:
-        found = msgspec.msgpack.decode(file.read_bytes(), type=Index)
+        saved = msgspec.msgpack.decode(file.read_bytes(), type=_Saved)
     except (OSError, msgspec.DecodeError):
         return None
-    return found if found.version == VERSION and found.root == root_text(root) else None
+    found = saved.index
+    usable = found.version == VERSION and found.root == root_text(root) and saved.boot == boot
+    return found if usable and boot else None
 
 
 def root_text(root: Path) -> str:
@@ -96,9 +153,30 @@ def root_text(root: Path) -> str:
 
 
 def save_index(index: Index, file: Path) -> None:
-    """Save an index beside and rename it into place; it is a cache, so it need not be synced."""
+    """Save an index beside and rename it into place, or do without.
+
+    It is a cache: it need not be synced, and nothing fails for the lack of it.
+    """
+    boot = _boot()
     draft = file.with_name(f"{file.name}.{os.getpid()}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        if boot:
+            _write(draft, msgspec.msgpack.encode(_Saved(boot, index)))
+            draft.replace(file)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def _write(file: Path, data: bytes) -> None:
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as stream:
-        stream.write(msgspec.msgpack.encode(index))
-    draft.replace(file)
+        stream.write(data)
+
+
+def _boot() -> str:
+    """Return what the system calls the time since it was started, or nothing if it does not."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

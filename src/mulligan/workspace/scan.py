@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
+from collections.abc import Collection
 
 import msgspec
 
 from mulligan.workspace.ignore import Rules
-from mulligan.workspace.index import Index, Seen, SeenDirectory
+from mulligan.workspace.index import STAT, Index, Seen, SeenDirectory, packed_stat
+from mulligan.workspace.lookout import Lookout, Unchanged, start_lookouts
 
 _SPECIAL = {
     stat.S_IFSOCK: "a socket",
@@ -21,6 +24,9 @@ _SPECIAL = {
 
 MAX_DEPTH = 200
 """How many directories may lie inside each other; trees and plans follow them by recursion."""
+
+_CTIME = struct.Struct(">q")
+"""How a packed stat begins."""
 
 _NONE: frozenset[bytes] = frozenset()
 
@@ -51,15 +57,27 @@ class Scan:
     def __init__(self, root: bytes, index: Index | None, rules: Rules) -> None:
         self._prefix = root + b"/"
         self._known = index.directories if index else {}
-        self._fresh_from = index.fresh_from if index else 0
+        self._entries = index.files + len(index.directories) if index else 0
+        self._fresh_from = max(index.fresh_from, 0) if index else 0
+        self._fresh_stats = _CTIME.pack(self._fresh_from)
         self._rules = rules
         self._same_rules = index is not None and index.rules == rules.identity
         self._newly_linked: set[int] = set()
         self.changes = Changes([], {}, [], {})
 
     def everything(self) -> Changes:
-        """Look at the whole workspace."""
-        self._below([b""])
+        """Look at the whole workspace, with the help of others when it is large."""
+        lookouts = self._lookouts()
+        try:
+            elsewhere = {path for lookout in lookouts for path in lookout.paths}
+            met = self._below([b""], elsewhere)
+            unchanged = Unchanged()
+            for lookout in lookouts:
+                lookout.report(unchanged)
+        finally:
+            for lookout in lookouts:
+                lookout.close()
+        self._go_on(met, unchanged)
         return self.changes
 
     def paths(self, paths: set[bytes], renewed: set[bytes] | frozenset[bytes] = _NONE) -> Changes:
@@ -77,32 +95,52 @@ class Scan:
             self._other_names(self._newly_linked)
         return self.changes
 
-    def _below(self, pending: list[bytes]) -> None:
-        while pending:
-            pending += self._directory(pending.pop())
+    def _lookouts(self) -> list[Lookout]:
+        if not self._same_rules:
+            return []
+        return start_lookouts(self._prefix, self._known, self._fresh_from, self._entries)
 
-    def _directory(self, path: bytes) -> list[bytes]:
+    def _below(self, pending: list[bytes], elsewhere: Collection[bytes] = _NONE) -> list[bytes]:
+        """Look at directories and below; return where others look, without having gone there."""
+        met = []
+        while pending:
+            path = pending.pop()
+            if path in elsewhere:
+                met.append(path)
+            else:
+                pending += self._directory(path)
+        return met
+
+    def _go_on(self, pending: list[bytes], unchanged: Unchanged) -> None:
+        """Go on where others have looked, below what is as it was and with a look at the rest."""
+        self.changes.linked |= unchanged.linked
+        same, known = unchanged.paths, self._known
+        while pending:
+            path = pending.pop()
+            pending += _children(path, known[path]) if path in same else self._directory(path)
+
+    def _directory(self, path: bytes) -> Collection[bytes]:
         """Look at a directory and return the directories in it."""
         known = self._known.get(path)
         try:
-            _check_depth(path)
             status = os.lstat(self._prefix + path)
             if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError
-            if known is not None and self._same_rules and self._is_same(status, known):
+            if known is not None and self._is_same(status, known):
                 self._leaves(path, known)
                 return _children(path, known)
+            _check_depth(path)
             now = self._listed(path, status, known)
         except (FileNotFoundError, NotADirectoryError):
             self._without(path)  # it went away while we looked
-            return []
+            return ()
         except OSError as error:
             if not path:
                 raise
             holder = self._without(path)
             if holder is not None:
                 holder.left_out[path.rpartition(b"/")[2]] = _unreadable(error)
-            return []
+            return ()
         self.changes.directories[path] = now
         return _children(path, now)
 
@@ -113,7 +151,7 @@ class Scan:
         parent, _, name = path.rpartition(b"/")
         holder = self.changes.directories.get(parent) or self._known.get(parent)
         if holder is not None:
-            holder.directories.discard(name)
+            holder.directories.pop(name, None)
             holder.doubt()
         return holder
 
@@ -123,34 +161,30 @@ class Scan:
             and status.st_ctime_ns == known.ctime
             and status.st_ino == known.ino
             and known.ctime < self._fresh_from
-            # What could not be read may have become readable, which the directory does not show.
-            and all(reason.startswith(_IGNORED) for reason in known.left_out.values())
+            and self._same_rules
+            and not (known.left_out and _may_be_readable(known))
         )
 
     def _leaves(self, path: bytes, known: SeenDirectory) -> None:
         """Compare the leaves of a directory whose names have not changed."""
-        lstat, fresh = os.lstat, self._fresh_from
+        # Almost all of a scan's time goes by here, hence the local names and the packed stats.
+        lstat, pack, fresh, changes = os.lstat, STAT.pack, self._fresh_stats, self.changes
         base = path + b"/" if path else b""
         start = self._prefix + base
         for name, seen in known.leaves.items():
             try:
-                status = lstat(start + name)
+                now = lstat(start + name)
+                same = seen.stat == pack(now.st_ctime_ns, now.st_mtime_ns, now.st_size, now.st_ino)
             except (FileNotFoundError, NotADirectoryError):
-                self.changes.gone.append(base + name)
+                changes.gone.append(base + name)
                 continue
-            except OSError:
-                self.changes.leaves.append(base + name)  # whoever reads it says why it cannot be
+            except (OSError, struct.error):
+                changes.leaves.append(base + name)  # whoever reads it says why it cannot be
                 continue
-            if status.st_nlink > 1:
-                self._is_linked(base + name, status, seen)
-            if (
-                status.st_ctime_ns != seen.ctime
-                or status.st_mtime_ns != seen.mtime
-                or status.st_size != seen.size
-                or status.st_ino != seen.ino
-                or seen.ctime >= fresh
-            ):
-                self.changes.leaves.append(base + name)
+            if now.st_nlink > 1:
+                self._is_linked(base + name, now, seen)
+            if not same or seen.stat >= fresh:
+                changes.leaves.append(base + name)
 
     def _listed(
         self, path: bytes, status: os.stat_result, known: SeenDirectory | None
@@ -173,7 +207,9 @@ class Scan:
                     now.left_out[entry.name] = _unreadable(error)
         if known is not None:
             self.changes.gone += [base + name for name in known.leaves.keys() - leaves]
-            self.changes.gone += [base + name for name in known.directories - now.directories]
+            self.changes.gone += [
+                base + name for name in known.directories.keys() - now.directories
+            ]
         return now
 
     def _kept(self, base: bytes, entry: os.DirEntry[bytes], now: SeenDirectory) -> bool:
@@ -184,7 +220,7 @@ class Scan:
         if rule is not None:
             now.left_out[name] = _IGNORED + rule
         elif is_directory:
-            now.directories.add(name)
+            now.directories[name] = None
         elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
             return True
         else:
@@ -212,13 +248,7 @@ class Scan:
             self.changes.leaves.append(base + name)
 
     def _is_unchanged(self, status: os.stat_result, seen: Seen) -> bool:
-        return (
-            status.st_ctime_ns == seen.ctime
-            and status.st_mtime_ns == seen.mtime
-            and status.st_size == seen.size
-            and status.st_ino == seen.ino
-            and seen.ctime < self._fresh_from
-        )
+        return seen.stat == packed_stat(status) and seen.stat < self._fresh_stats
 
     def _look(self, path: bytes, *, whole: bool) -> bool:
         """Look at one path; return whether it goes on as a directory that is known below."""
@@ -339,10 +369,17 @@ def _special(status: os.stat_result) -> str | None:
 def seen_directory(status: os.stat_result) -> SeenDirectory:
     """Return a directory that nothing is known of but its own stat."""
     return SeenDirectory(
-        status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_mode, {}, set(), {}
+        status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_mode, {}, {}, {}
     )
 
 
-def _children(path: bytes, directory: SeenDirectory) -> list[bytes]:
+def _may_be_readable(directory: SeenDirectory) -> bool:
+    """Whether something that could not be read may be so now, which its directory does not show."""
+    return not all(reason.startswith(_IGNORED) for reason in directory.left_out.values())
+
+
+def _children(path: bytes, directory: SeenDirectory) -> Collection[bytes]:
+    if not directory.directories:
+        return ()  # as most have none
     base = path + b"/" if path else b""
     return [base + name for name in directory.directories]

@@ -735,8 +735,8 @@ def test_what_changed_within_the_clocks_grain_of_a_capture_is_read_again(
 def test_a_clock_that_counts_seconds_is_trusted_later(work: Path) -> None:
     second = 1_000_000_000
     for ctime, grain in ((5 * second, COARSE_GRAIN), (5 * second + 1, GRAIN)):
-        directory = SeenDirectory(1, ctime, ctime, 0o40755, {}, set(), {})
-        other = SeenDirectory(2, 7 * second, 7 * second, 0o40755, {}, set(), {})
+        directory = SeenDirectory(1, ctime, ctime, 0o40755, {}, {}, {})
+        other = SeenDirectory(2, 7 * second, 7 * second, 0o40755, {}, {}, {})
         index = Index(
             VERSION, "", "", 100 * second, Digest(b""), {b"": directory, b"a": other}, 0, 0, {}
         )
