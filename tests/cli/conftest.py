@@ -11,6 +11,7 @@ import select
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,7 @@ def _read_all(terminal: int, answer: str) -> str:
             break
         data += more
         if answer and b"? [" in data:
+            time.sleep(0.2)  # a person's: what comes before it reads is lost on the interpreter
             os.write(terminal, answer.encode())
             answer = ""
     return data.decode()

@@ -129,7 +129,7 @@ def describe(session: Session, why: str) -> Interruption:
         checkpoint=_latest(session),
         in_doubt=tuple(in_doubt(session)),
         operations=tuple(_operations(session)),
-        restore=session.pending,
+        restore=pending.point if (pending := session.pending) else None,
     )
 
 

@@ -52,7 +52,7 @@ from mulligan.session.surroundings import Surroundings
 from mulligan.session.tasks import Tasks
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
-from mulligan.state.events import CONTROL, FORKED, PENDING, STATE, small_draft
+from mulligan.state.events import CONTROL, FORKED, STATE, small_draft
 from mulligan.state.history import document_at
 from mulligan.state.values import PathLike, freeze, parse_path
 from mulligan.timeline.checkpoints import (
@@ -336,14 +336,6 @@ class Session:
     def marks(self) -> dict[str, Mark]:
         """Return the verdicts on checkpoints of this timeline, by their ids."""
         return read_marks(self._writer.document())
-
-    @property
-    def pending(self) -> Point | None:
-        """The point of a restore of files that was begun and not ended, if there is one."""
-        document = self._writer.document()
-        found = document.find(PENDING)
-        begun = None if found is MISSING else document.plain(found)
-        return begun and Point(begun["session"], begun["seq"])
 
     def point(self, point: PointLike) -> Point:
         """Return the place that a point names; see ``mulligan.timeline.points``."""

@@ -192,7 +192,7 @@ def test_a_heart_beats_and_says_what_it_expects(tmp_path: Path):
         at, step = read_step(file)
         beats.add(at)
     heart.stop()
-    assert step == Step(12.5, "calling the model")
+    assert step == Step(12.5, "calling the model", number=1)
     assert also
     file.write_bytes(b"not json")
     assert read_step(file)[1] == Step()
@@ -203,8 +203,8 @@ def test_a_step_has_its_own_deadline(session: Session, tmp_path: Path):
         pass
     session.agent.heart = Heart(tmp_path / "beat", lambda: None)
     with session.agent.step("model", deadline=60):
-        assert read_step(tmp_path / "beat")[1] == Step(60, "model")
-    assert read_step(tmp_path / "beat")[1] == Step()
+        assert read_step(tmp_path / "beat")[1] == Step(60, "model", number=1)
+    assert read_step(tmp_path / "beat")[1] == Step(number=2)
 
 
 def test_an_epoch_is_adopted_and_joined_only_while_it_is_valid(tmp_path: Path):
