@@ -40,7 +40,9 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
-def supervise_team(call: Call, store: Store, session: Session, workflow: Workflow) -> str:
+def supervise_team(
+    call: Call, store: Store, session: Session, workflow: Workflow, *, resumed: bool = False
+) -> str:
     """Run a team until it is done, and return how its session was left."""
     from mulligan.errors import UnsafeWorkspace
     from mulligan.supervisor.shell import supervise
@@ -52,6 +54,7 @@ def supervise_team(call: Call, store: Store, session: Session, workflow: Workflo
             session.name,
             workflow,
             variables=os.environ,
+            resumed=resumed,
             say=_teller(call),
             show=_printer(call, list(workflow.agents)) if several else None,
             # Standard output is for the result then, and for nothing else.
@@ -65,7 +68,7 @@ def supervise_team(call: Call, store: Store, session: Session, workflow: Workflo
 def print_end(call: Call, session: Session, workflow: Workflow, status: str) -> None:
     """Print how a session was left: JSON, or what a person can do now."""
     if call.json:
-        print_json(_fields(session, workflow, status))
+        print_json(end_fields(session, workflow, status))
     elif status == "paused" and not call.quiet:
         click.echo("Go on with `mulligan resume`.", err=True)
 
@@ -81,7 +84,8 @@ def exit_code(session: Session, agent: dict[str, Any] | None, status: str) -> in
     return int(agent.get("exit_status") or 1) if agent else 1
 
 
-def _fields(session: Session, workflow: Workflow, status: str) -> dict[str, Any]:
+def end_fields(session: Session, workflow: Workflow, status: str) -> dict[str, Any]:
+    """Return how a session was left, as the JSON contract has it."""
     return {
         "session": session.name,
         "status": status,

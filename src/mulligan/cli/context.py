@@ -96,14 +96,27 @@ class Call:
 
         ``name`` is the session that a workflow asks for; it is made if there is none.
         """
-        from mulligan.cli.directory import workspace_of
-
         store = self.open_store()
         chosen = self.session or name or self._pointed_to() or _undoubted(store, True)
         session = store.session(chosen, actor=ACTOR)
+        return store, session, self.files_of(store, session)
+
+    def files_of(self, store: Store, session: Session) -> Path | None:
+        """Return where the files of a session are; None if they are to be left out."""
+        from mulligan.cli.directory import workspace_of
+
         if self.no_files:
-            return store, session, None
-        return store, session, workspace_of(store, session, self._here, force=self.force)
+            return None
+        return workspace_of(store, session, self._here, force=self.force)
+
+    def known_session(self, store: Store, name: str) -> Session:
+        """Open a session that has to be there."""
+        from mulligan.errors import UnknownSession
+
+        try:
+            return store.session(name, create=False, actor=ACTOR)
+        except UnknownSession as error:
+            raise _unknown(store, name, error.hint, may_create=False) from error
 
     @contextmanager
     def working(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ COMMANDS = {
     "init": "Make a store beside the work.",
     "run": "Run an agent and keep it alive and recoverable.",
     "up": "Run a team of agents from a workflow file.",
+    "resume": "Bring back what was interrupted or paused.",
     "pause": "Stop the agents of a session at a safe point.",
     "checkpoint": "Take a checkpoint now and print its id.",
     "log": "List checkpoints, restores and forks, newest first.",

@@ -41,7 +41,7 @@ class ResumePlan(msgspec.Struct, frozen=True):
 
     session: str
     rung: str
-    interruption: Interruption | None
+    interruption: Interruption | None = None
     point: Point | None = None
     only: str | None = None
     parts: tuple[Path, ...] | None = None
@@ -70,33 +70,41 @@ def plan_resume(
     only: str | None = None,
     reset: Sequence[str] = (),
     rung: str | None = None,
+    found: Interruption | None = None,
 ) -> ResumePlan:
     """Return what resuming a session would do; nothing is changed.
 
     By default nothing that was acknowledged is lost. ``to`` goes back to a point, ``rollback`` to
     the last good checkpoint, ``rung`` does what a rung of the ladder says. ``only`` brings one
     agent's parts back from there; ``reset`` names components that are emptied afterwards. An
-    attempt that was interrupted itself is finished, unless something else is asked for.
+    attempt that was interrupted itself is finished, unless something else is asked for. ``found``
+    is the interruption, if it was looked for before.
     """
     unfinished = _unfinished(session)
     if unfinished and to is None and not rollback and rung is None and only is None and not reset:
-        return _continued(session, unfinished)
-    if rung is None:
-        rung = ASKED if to is not None else ladder.GOOD if rollback else ladder.RETRY
-    point = _point(session, rung, to)
-    return _plan(session, rung, point, only, tuple(reset))
+        plan = _continued(session, unfinished)
+    else:
+        if rung is None:
+            rung = ASKED if to is not None else ladder.GOOD if rollback else ladder.RETRY
+        plan = _plan(session, rung, _point(session, rung, to), only, tuple(reset))
+    return msgspec.structs.replace(plan, interruption=found or interruption(session))
 
 
-def plan_next(session: Session, limits: Limits = ladder.DEFAULT_LIMITS) -> ResumePlan:
+def plan_next(
+    session: Session,
+    limits: Limits = ladder.DEFAULT_LIMITS,
+    *,
+    found: Interruption | None = None,
+) -> ResumePlan:
     """Return the plan of the ladder's next rung; one that has nothing to go back to is passed."""
     step = next_step(tried(session, limits), session.clock.now(), limits)
     rungs = ladder.RUNGS[ladder.RUNGS.index(step.rung) :]
     for rung in rungs:
         try:
-            return plan_resume(session, rung=rung)
+            return plan_resume(session, rung=rung, found=found)
         except UnknownPoint:
             continue
-    return plan_resume(session, rung=ladder.STOP)
+    return plan_resume(session, rung=ladder.STOP, found=found)
 
 
 def attempts(session: Session) -> list[Attempt]:
@@ -182,7 +190,6 @@ def _plan(
     return ResumePlan(
         session=session.name,
         rung=rung,
-        interruption=interruption(session),
         point=point,
         reset=reset,
         release=_released(tasks, () if rung == ladder.CLEAN else returning),
@@ -210,7 +217,6 @@ def _single(
     return ResumePlan(
         session=session.name,
         rung=rung,
-        interruption=interruption(session),
         point=point,
         only=only,
         parts=parts,

@@ -1,0 +1,223 @@
+"""mulligan resume."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.context import ACTOR, Call, Command, example, files_options
+from mulligan.cli.recovery import (
+    plan_fields,
+    print_nothing,
+    print_plan,
+    print_prepared,
+    print_result,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mulligan import Session, Store
+    from mulligan.recovery.detect import Interruption
+    from mulligan.recovery.plan import ResumePlan
+    from mulligan.recovery.resume import Resumed
+
+EXAMPLE = example(
+    "mulligan resume",
+    "mulligan resume nightly --rollback --dry-run",
+    "mulligan resume nightly --from tests-green --only coder",
+    "mulligan resume --watch",
+)
+
+
+@click.command("resume", cls=Command, epilog=EXAMPLE)
+@click.argument("name", metavar="[SESSION]", required=False)
+@click.option("--from", "to", metavar="POINT", help="Go back to this point first.")
+@click.option("--rollback", is_flag=True, help="Go back to the last good checkpoint first.")
+@click.option("--only", metavar="AGENT", help="Bring back only what is this agent's from there.")
+@click.option("--reset", multiple=True, metavar="PART", help="Empty this component: memory.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("--watch", is_flag=True, help="Stay, and bring back whatever is interrupted.")
+@click.option("--unattended", is_flag=True, hidden=True, help="Take the ladder's next rung.")
+@files_options
+@click.pass_obj
+def command(
+    call: Call,
+    name: str | None,
+    to: str | None,
+    rollback: bool,
+    only: str | None,
+    reset: tuple[str, ...],
+    dry_run: bool,
+    watch: bool,
+    unattended: bool,
+) -> None:
+    """Bring back a session that was interrupted, or go on with one that was paused.
+
+    Without SESSION it is the one that was interrupted. By default nothing that was acknowledged is
+    lost: the work goes on at the first task that is not done, and files stay as they are. What the
+    crash left is kept in a recovery checkpoint before anything is touched. Agents that
+    `mulligan run` or `mulligan up` had started are started again; processes of before are ended.
+    """
+    how = {"to": to, "rollback": rollback, "only": only, "reset": reset}
+    _check(how, watch=watch, dry_run=dry_run)
+    store = call.open_store()
+    if watch:
+        from mulligan.cli.watching import watch_store
+
+        watch_store(call, store)
+        return
+    session = _chosen(call, store, name or call.session, is_asked=to is not None or rollback)
+    if session is None:
+        print_nothing(call)
+    elif dry_run:
+        _show_plan(call, store, session, how)
+    else:
+        _resume(call, store, session, how, unattended=unattended)
+
+
+def _check(how: dict[str, Any], *, watch: bool, dry_run: bool) -> None:
+    if how["to"] is not None and how["rollback"]:
+        raise click.UsageError("--from and --rollback exclude each other.")
+    if how["only"] is not None and how["to"] is None and not how["rollback"]:
+        raise click.UsageError("--only needs --from POINT, or --rollback: where from?")
+    if watch and (dry_run or any(how.values())):
+        raise click.UsageError("--watch decides by itself; it takes no other choices.")
+
+
+def _chosen(call: Call, store: Store, name: str | None, *, is_asked: bool) -> Session | None:
+    """Return the session to resume: the named one, or the one there can be no doubt about."""
+    from mulligan.errors import UnknownSession
+    from mulligan.recovery.detect import is_paused, reason
+
+    if name is not None:
+        session = call.known_session(store, name)
+        return session if is_asked or _can_go_on(session) else None
+    sessions = store.sessions()
+    found = [s for s in sessions if reason(s) is not None] or [s for s in sessions if is_paused(s)]
+    if len(found) > 1:
+        lines = "".join(f"\n  {s.name}: {reason(s) or 'it is paused'}" for s in found)
+        raise UnknownSession(
+            f"There are several sessions to resume:{lines}", hint="Name one: mulligan resume NAME."
+        )
+    return call.known_session(store, found[0].name) if found else None
+
+
+def _can_go_on(session: Session) -> bool:
+    from mulligan.recovery.detect import is_paused, reason
+    from mulligan.session.loop import SUPERVISOR
+
+    failed = session.control("status") == "failed" and not session.is_held(SUPERVISOR)
+    return failed or is_paused(session) or reason(session) is not None
+
+
+def _show_plan(call: Call, store: Store, session: Session, how: dict[str, Any]) -> None:
+    from mulligan.recovery.detect import interruption
+    from mulligan.recovery.plan import plan_resume
+
+    root, is_accepted = _workspace(call, store, session)
+    if root is not None and session.pending is None:
+        name = session.name
+        session = store.session(name, False, actor=ACTOR, workspace=root, force=is_accepted)
+        click.get_current_context().call_on_close(session.close)
+    plan = plan_resume(session, found=interruption(session), **how)
+    if call.json:
+        print_result(call, {**plan_fields(plan), "applied": False})
+    else:
+        print_plan(plan, is_dry=True)
+
+
+def _resume(
+    call: Call, store: Store, session: Session, how: dict[str, Any], *, unattended: bool
+) -> None:
+    from mulligan.recovery.detect import interruption
+
+    found = interruption(session)
+    resumed = _prepare(call, store, session, how, found, unattended=unattended)
+    plan = resumed.plan
+    if plan.workflow is None:
+        print_prepared(call, resumed)
+        return
+    _run_team(call, store, session, resumed)
+
+
+def _prepare(
+    call: Call,
+    store: Store,
+    session: Session,
+    how: dict[str, Any],
+    found: Interruption | None,
+    *,
+    unattended: bool,
+) -> Resumed:
+    """Do everything but start the processes, as the only one who does."""
+    from mulligan.recovery.plan import plan_next, plan_resume
+    from mulligan.recovery.resume import open_session, resume
+
+    root, is_accepted = _workspace(call, store, session)
+    handle = open_session(store, session.name, root, force=is_accepted)
+    try:
+        plan = (
+            plan_next(handle, found=found)
+            if unattended
+            else plan_resume(handle, found=found, **how)
+        )
+        _end_strays(store, plan)
+        if not call.json and not call.quiet:
+            print_plan(plan)
+        with call.working():
+            return resume(store, handle, plan)
+    finally:
+        handle.close()
+
+
+def _end_strays(store: Store, plan: ResumePlan) -> None:
+    """End what an earlier supervisor left running, before it can change any more files."""
+    from mulligan.supervisor.strays import end_strays
+
+    if plan.workflow is not None:
+        end_strays(store, plan.session)
+
+
+def _workspace(call: Call, store: Store, session: Session) -> tuple[Path | None, bool]:
+    """Return where the files are, and whether somebody has accepted that directory already.
+
+    It is where the team worked, or else where the command line finds them.
+    """
+    from pathlib import Path
+
+    workflow = session.state.get("orchestrator/workflow")
+    if not isinstance(workflow, dict):
+        return call.files_of(store, session), call.force
+    place = None if call.no_files else workflow.get("workspace")
+    return (Path(place) if place else None), True
+
+
+def _run_team(call: Call, store: Store, session: Session, resumed: Resumed) -> None:
+    """Start the agents again, and stay until they are done."""
+    from mulligan.cli.agents import end_fields, exit_code, print_end, supervise_team
+    from mulligan.recovery.plan import tried
+    from mulligan.recovery.resume import settle
+    from mulligan.supervisor.workflow import from_plain
+
+    try:
+        workflow = from_plain(resumed.plan.workflow)
+        status = supervise_team(call, store, session, workflow, resumed=True)
+    except Exception as error:
+        settle(session, "failed", f"{type(error).__name__}: {error}")
+        raise
+    outcome = tried(session)[-1].outcome if status == "failed" else "ok"
+    settle(session, outcome)
+    if call.json:
+        print_result(
+            call, {**plan_fields(resumed.plan, resumed), **end_fields(session, workflow, status)}
+        )
+    else:
+        print_end(call, session, workflow, status)
+    if status == "failed" and not call.quiet:
+        click.echo(
+            "It failed again; `mulligan resume --rollback` goes to the last good checkpoint.",
+            err=True,
+        )
+    click.get_current_context().exit(exit_code(session, None, status))
