@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from threading import Lock
 
 from mulligan import codec
-from mulligan.errors import DamagedObject, MissingObject, StoreClosed, UnstorableValue
+from mulligan.errors import (
+    DamagedObject,
+    DamageError,
+    MissingObject,
+    StoreClosed,
+    UnstorableValue,
+)
 from mulligan.model import Digest, Location
 from mulligan.objects.protocol import MAX_OBJECT, Flushed
 
@@ -38,6 +45,12 @@ class MemoryObjects:
         """Return the object's bytes; see ``Objects.get``."""
         self._check_open()
         return _checked(self._contents, kind, digest)
+
+    def get_all(self, kind: int, digests: Iterable[Digest]) -> Iterator[tuple[Digest, bytes]]:
+        """Yield many objects; see ``Objects.get_all``."""
+        for digest in dict.fromkeys(digests):
+            with suppress(DamageError):
+                yield digest, self.get(kind, digest)
 
     def close(self) -> None:
         """Refuse further use. Idempotent."""

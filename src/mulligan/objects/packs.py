@@ -131,6 +131,11 @@ class PackObjects:
         self.handles().reader.expect([place for _, place in places])
         return [digest for digest, _ in places] + [d for d in wanted if d not in found]
 
+    def get_all(self, kind: int, digests: Iterable[Digest]) -> Iterator[tuple[Digest, bytes]]:
+        """Yield many objects in the order in which they lie; see ``Objects.get_all``."""
+        places = sorted(self.locate_all(digests).items(), key=lambda item: _order(item[1]))
+        return self.handles().reader.read_all(kind, places)
+
     def _one_by_one(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
         places = ((digest, self.locate(digest)) for digest in digests)
         return {digest: place for digest, place in places if place is not None}

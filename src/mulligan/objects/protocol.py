@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -78,6 +78,13 @@ class Objects(Protocol):
 
         Raises ``MissingObject`` when the index does not know it or its pack is gone, and
         ``DamagedObject`` when the stored bytes are not what was put. Never returns wrong bytes.
+        """
+        ...
+
+    def get_all(self, kind: int, digests: Iterable[Digest]) -> Iterator[tuple[Digest, bytes]]:
+        """Yield many objects, each once and checked as by :meth:`get`, in the cheapest order.
+
+        Those that cannot be returned are left out; ``get`` says why.
         """
         ...
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import OrderedDict
-from collections.abc import Sequence
-from itertools import pairwise
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import groupby, pairwise
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -31,6 +32,9 @@ OPEN_FILES = 32
 
 CACHE_BYTES = 8 << 20
 """How many bytes of frames are kept decompressed, because neighbours are read together."""
+
+FRAMES_AHEAD = 2
+"""How many frames are made ready before they are asked for, when many objects are read."""
 
 _Key = tuple[int, int, int]
 """What a frame is known by: its pack, its offset and its length."""
@@ -114,6 +118,33 @@ class PackReader:
             raise MissingObject(
                 f"{self._where(digest, location)} is missing: there is no such pack."
             ) from error
+
+    def read_all(
+        self, kind: int, places: Sequence[tuple[Digest, Location]]
+    ) -> Iterator[tuple[Digest, bytes]]:
+        """Yield the objects at places that are in order; those that cannot be read are left out.
+
+        Frames are made ready on another core while the one before is used.
+        """
+        coming: deque[Future[list[tuple[Digest, bytes]]]] = deque()
+        for _, batch in groupby(places, key=lambda place: _key(place[1])):
+            coming.append(self._helper.do(self._checked, kind, list(batch)))
+            if len(coming) > FRAMES_AHEAD:
+                yield from coming.popleft().result()
+        while coming:
+            yield from coming.popleft().result()
+
+    def _checked(
+        self, kind: int, places: list[tuple[Digest, Location]]
+    ) -> list[tuple[Digest, bytes]]:
+        """Return those of the objects in a frame that are what they should be."""
+        found = []
+        with suppress(DamagedFrame, OSError):
+            frame = self._load(places[0][1])
+            for digest, place in places:
+                with suppress(DamagedFrame):
+                    found.append((digest, frame.object(place.slot, kind, digest)))
+        return found
 
     def expect(self, locations: Sequence[Location]) -> None:
         """Hear what will be read, in order: each frame is made ready while one reads the last."""

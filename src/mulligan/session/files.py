@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path as OsPath
@@ -27,9 +28,10 @@ from mulligan.timeline.checkpoints import checkpoint_with_files, event_at
 from mulligan.workspace.capture import Captured
 from mulligan.workspace.changes import file_changes
 from mulligan.workspace.entries import File, Link, decode_entry, shown
+from mulligan.workspace.fresh import Fresh
 from mulligan.workspace.plan import TreePath, tree_path, tree_steps
 from mulligan.workspace.spare import spare
-from mulligan.workspace.workspace import Workspace, write_tree
+from mulligan.workspace.workspace import Workspace
 
 WORKSPACE = "workspace"
 """The part of a restore that stands for all files."""
@@ -131,7 +133,9 @@ class Files:
                 )
         return found
 
-    def copy(self, tree: Digest, to: OsPath, paths: list[TreePath] | None) -> list[Problem]:
+    def copy(
+        self, tree: Digest, to: OsPath, paths: list[TreePath] | None, *, durable: bool = False
+    ) -> list[Problem]:
         """Write a tree, or parts of it, into an empty or new directory."""
         if to.exists() and (not to.is_dir() or any(to.iterdir())):
             raise UnsafeWorkspace(
@@ -140,11 +144,15 @@ class Files:
         to.mkdir(parents=True, exist_ok=True)
         document = Document({}, self._engine.load)
         steps = tree_steps(document, {}, Ref(tree), paths)
-        failures = write_tree(self._engine, to, steps, tree, sync=False)
+        fresh = Fresh(os.fsencode(to), self._engine.objects, self._engine.reach)
+        failures = fresh.run(steps, durable=durable)
         return [Problem("file", shown(path), reason) for path, reason in failures]
 
     def clone(self, tree: Digest, to: OsPath) -> Workspace:
-        """Write a tree into a directory that becomes another session's workspace."""
+        """Write a tree into a directory that becomes another session's workspace.
+
+        It is durable when this returns, so that no session ever speaks of files that are not.
+        """
         if self._workspace is None:
             raise UnsafeWorkspace(
                 "This session has no workspace to take files from.",
@@ -156,7 +164,7 @@ class Files:
                 f"{to} lies inside the workspace {self._workspace.root} itself.",
                 hint="Name a directory outside of it.",
             )
-        problems = self.copy(tree, target, None)
+        problems = self.copy(tree, target, None, durable=True)
         if problems:
             raise RestoreIncomplete(
                 f"{len(problems)} files could not be written to {to}, first "

@@ -35,11 +35,12 @@ from mulligan.state.history import document_at
 from mulligan.timeline.checkpoints import event_at, read_checkpoint
 from mulligan.timeline.later import changed_after, keep_later
 from mulligan.timeline.restore import last_walk, restore_change
-from mulligan.workspace.apply import Failure, remove_drafts
+from mulligan.workspace.apply import remove_drafts
 from mulligan.workspace.entries import Directory, shown
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.spare import left_out_above, spare
 from mulligan.workspace.workspace import Workspace
+from mulligan.workspace.writing import Failure
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -93,6 +93,18 @@ class ObjectsSuite:
         digests = self.keep(objects, *SAMPLES.values())
         assert [objects.get(1, digest) for digest in digests] == list(SAMPLES.values())
 
+    def test_many_are_returned_at_once_but_for_those_that_are_not_there(
+        self, objects: Objects
+    ) -> None:
+        """Every object comes once, whatever was asked for beside it."""
+        digests = self.keep(objects, *SAMPLES.values(), kind=2)
+        other = self.keep(objects, b"of another kind", kind=1)
+        missing = codec.digest(2, b"never put")
+        found = list(objects.get_all(2, [*digests, missing, *other, *digests]))
+        assert len(found) == len(SAMPLES)
+        assert dict(found) == dict(zip(digests, SAMPLES.values(), strict=True))
+        assert list(objects.get_all(2, [])) == []
+
     def test_the_digest_is_the_one_of_the_codec(self, objects: Objects) -> None:
         """The identity of an object does not depend on the store it is in."""
         [digest] = self.keep(objects, b"hello", kind=3)

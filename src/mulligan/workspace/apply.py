@@ -13,26 +13,23 @@ import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from mulligan.errors import DiskFull, MulliganError
+from mulligan.errors import MulliganError
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
 from mulligan.workspace import syscalls
-from mulligan.workspace.content import read_xattrs
-from mulligan.workspace.entries import Directory, File, Link, from_name, shown
+from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.handles import Handles
 from mulligan.workspace.index import Seen
 from mulligan.workspace.plan import Step, TreePath
 from mulligan.workspace.swap import Beside, Swap, beside, discard, sweep
+from mulligan.workspace.writing import Failure, failure, set_xattrs, try_xattrs, write_all
 
 SYNC_ONE_BY_ONE = 64
 """Up to this many files are synced each; beyond it, all of the filesystem once."""
 
 _PRESENT = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-Failure = tuple[TreePath, str]
-Xattrs = dict[str, bytes]
 
 Known = Callable[[TreePath], Seen | None]
 """Returns how a leaf looked when it was last captured; None when it was not."""
@@ -43,8 +40,6 @@ class Apply:
 
     With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it.
     ``token`` tells the drafts of this restore from those of any other.
-    Without ``sync`` the directory is a new one that nobody counts on yet, so files are written
-    right into it.
     """
 
     def __init__(
@@ -55,14 +50,12 @@ class Apply:
         *,
         known: Known | None = None,
         reach: Reach = pass_by,
-        sync: bool = True,
         token: str = "",
     ) -> None:
         self._objects = objects
         self._attributes = attributes
         self._known = known
         self._reach = reach
-        self._sync = sync
         self._token = token
         self._swap = Swap(reach)
         self._handles = Handles(root)
@@ -94,8 +87,7 @@ class Apply:
         self._each([s for s in deleted if id(s) not in done], self._delete)
         self._reach(CrashPoint.RESTORE_DELETED)
         self._directory_attributes(steps)
-        if self._sync:
-            self._make_durable(steps)
+        self._make_durable(steps)
 
     def _make_durable(self, steps: list[Step]) -> None:
         """Sync the directories, too: a rename or a deletion is only safe with its directory."""
@@ -113,10 +105,7 @@ class Apply:
             try:
                 self._do(step, act)
             except (OSError, MulliganError) as error:
-                if _is_disk_full(error):
-                    text = f"There is no space left to write {shown(step.path)}."
-                    raise DiskFull(text) from error
-                self.failures.append((step.path, _reason(error)))
+                self.failures.append(failure(step.path, error))
 
     def _do(self, step: Step, act: Callable[[Step], None]) -> None:
         """Do a step; a directory that nobody may write to is opened up for it."""
@@ -139,7 +128,7 @@ class Apply:
 
     def _write_leaves(self, steps: list[Step]) -> None:
         """Write files in the order in which their objects lie in the store."""
-        one_by_one = self._sync and len(steps) <= SYNC_ONE_BY_ONE
+        one_by_one = len(steps) <= SYNC_ONE_BY_ONE
         by_first: dict[Digest, list[Step]] = {}
         others = []
         for step in steps:
@@ -154,9 +143,6 @@ class Apply:
     def _write(self, step: Step, sync: bool) -> None:
         parent = self._handles.directory(step.path[:-1])
         name = from_name(step.path[-1])
-        if not self._sync and isinstance(step.after, File):
-            self._write_fresh(parent, name, step.after)
-            return
         status = self._status(parent, name, step.path)
         if step.action == "attributes" and status is not None:
             kind = stat.S_ISREG if isinstance(step.after, File) else stat.S_ISLNK
@@ -184,25 +170,12 @@ class Apply:
             self._linked.add(status.st_ino)  # what we do here will show under its other names
         return status
 
-    def _write_fresh(self, parent: int, name: bytes, file: File) -> None:
-        """Write a file where there is none and nobody looks yet, so that no draft is needed."""
-        handle = os.open(name, _NEW, 0o600, dir_fd=parent)
-        try:
-            trouble = self._fill(handle, file)
-        except BaseException:
-            _unlink_if_there(name, parent)
-            raise
-        finally:
-            os.close(handle)
-        if trouble is not None:
-            raise trouble
-
     def _fill(self, handle: int, file: File) -> OSError | None:
         """Give an open file its content and attributes; return what was not to be had."""
         for digest in file.chunks:
-            _write_all(handle, self._objects.get(ObjectKind.CHUNK, digest))
+            write_all(handle, self._objects.get(ObjectKind.CHUNK, digest))
         self._reach(CrashPoint.RESTORE_DRAFT_WRITTEN)
-        trouble = _try_xattrs(handle, file.xattrs)
+        trouble = try_xattrs(handle, file.xattrs)
         os.fchmod(handle, file.mode)
         os.utime(handle, ns=(file.mtime, file.mtime))
         return trouble
@@ -242,7 +215,7 @@ class Apply:
         elif isinstance(entry, File):
             handle = os.open(name, _PRESENT, dir_fd=parent)
             try:
-                _set_xattrs(handle, entry.xattrs)
+                set_xattrs(handle, entry.xattrs)
                 os.fchmod(handle, entry.mode)
                 os.utime(handle, ns=(entry.mtime, entry.mtime))
             finally:
@@ -289,7 +262,7 @@ class Apply:
                 else:
                     self._as_it_was(path)
             except OSError as error:
-                self.failures.append((path, _reason(error)))
+                self.failures.append(failure(path, error))
 
     def _as_it_was(self, path: TreePath) -> None:
         """Let a directory that is no step itself show no trace of what was done in it."""
@@ -301,7 +274,7 @@ class Apply:
 
     def _one_directory(self, path: TreePath, entry: Directory) -> None:
         handle = self._handles.directory(path)
-        trouble = _try_xattrs(handle, entry.xattrs)
+        trouble = try_xattrs(handle, entry.xattrs)
         os.fchmod(handle, entry.mode)
         os.utime(handle, ns=(entry.mtime, entry.mtime))
         if trouble is not None:
@@ -357,42 +330,6 @@ def _check_captured(status: os.stat_result, seen: Seen | None) -> None:
         raise FileExistsError(errno.EEXIST, "it was changed while the restore was under way")
 
 
-def _reason(error: Exception) -> str:
-    """Return an error as part of a sentence about a path that is named beside it."""
-    return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def _is_disk_full(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    written = os.write(handle, data)
-    while written < len(data):
-        written += os.write(handle, memoryview(data)[written:])
-
-
 def _unlink_if_there(name: bytes, parent: int) -> None:
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=parent)
-
-
-def _set_xattrs(handle: int, wanted: Xattrs | None) -> None:
-    """Give an open file these extended attributes, and no others of the kinds that are kept."""
-    present, wanted = read_xattrs(handle) or {}, wanted or {}
-    for name in present.keys() - wanted.keys():
-        os.removexattr(handle, from_name(name))
-    for name, value in wanted.items():
-        if present.get(name) != value:
-            os.setxattr(handle, from_name(name), value)
-
-
-def _try_xattrs(handle: int, wanted: Xattrs | None) -> OSError | None:
-    """Set extended attributes; without them a file is still worth having, so say what failed."""
-    try:
-        _set_xattrs(handle, wanted)
-    except OSError as error:
-        if _is_disk_full(error):
-            raise
-        return OSError(error.errno, f"extended attributes: {error.strerror}")
-    return None

@@ -16,13 +16,14 @@ from mulligan.faults import Reach, pass_by
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.state.document import MISSING, Document
-from mulligan.workspace.apply import Apply, Failure, Known, remove_drafts
+from mulligan.workspace.apply import Apply, Known, remove_drafts
 from mulligan.workspace.capture import Capture, Captured, Limits, Progress
 from mulligan.workspace.entries import SELF, Directory, decode_entry, from_name
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import Index, Seen, load_index, save_index
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.scan import Changes, Scan
+from mulligan.workspace.writing import Failure
 
 if TYPE_CHECKING:
     from mulligan.workspace.watch import Drained, Watcher
@@ -193,7 +194,6 @@ def write_tree(
     *,
     known: Known | None = None,
     reach: Reach = pass_by,
-    sync: bool = True,
     token: str = "",
 ) -> list[Failure]:
     """Apply steps towards a tree to a directory; return what could not be done."""
@@ -214,9 +214,7 @@ def write_tree(
         return entry if isinstance(entry, Directory) else None
 
     place = os.fsencode(root)
-    apply = Apply(
-        place, engine.objects, attributes, known=known, reach=reach, sync=sync, token=token
-    )
+    apply = Apply(place, engine.objects, attributes, known=known, reach=reach, token=token)
     return apply.run(steps)
 
 
