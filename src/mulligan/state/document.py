@@ -93,6 +93,10 @@ class Document:
 
         return self.with_root(self._updated(self.root, path, 0, extended))
 
+    def stored(self, ref: Ref) -> bytes:
+        """Return the encoding of what is an object of its own."""
+        return self._load_bytes(ref.digest)
+
     def resolved(self, value: Any) -> Any:
         """Return the node behind a frozen value."""
         return nodes.resolve(value, self._load)

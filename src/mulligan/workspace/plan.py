@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
+from mulligan import codec
 from mulligan.codec import Ref
 from mulligan.errors import UnsafeName
 from mulligan.state import nodes
@@ -33,6 +35,8 @@ TreePath = tuple[str, ...]
 Entry = File | Link | Directory
 
 _PLAIN = (str, int, bytes)
+
+_decode_entries = msgspec.msgpack.Decoder(dict[str, Raw]).decode
 
 _ORDINARY = re.compile(r"[\w-][\w.-]*", re.ASCII)
 """What almost all names are like; for others it takes more than a look to know them safe."""
@@ -113,7 +117,7 @@ def _add_steps(
 ) -> None:
     if _are_equal(before, after):
         return
-    old, new = _node(document, before), _node(document, after)
+    old, new = _nodes(document, before, after)
     if nodes.is_map(old) or nodes.is_map(new):
         _add_directory(steps, document, old, new, path)
     elif old is not MISSING or new is not MISSING:
@@ -142,11 +146,15 @@ def _differing(document: Document, left: Any, right: Any) -> list[tuple[str, Any
     """Return the names under which two directories differ, with both values, in order."""
     if not (isinstance(left, dict) and isinstance(right, dict)):
         return differing_entries(document, left, right)
-    pairs = (
-        (name, left.get(name, MISSING), right.get(name, MISSING))
-        for name in sorted(left.keys() | right.keys())
-    )
+    names = [name for name, one in left.items() if right.get(name, MISSING) != one]
+    names += right.keys() - left.keys()
+    pairs = ((name, _decoded(left, name), _decoded(right, name)) for name in sorted(names))
     return [(name, one, other) for name, one, other in pairs if not _are_equal(one, other)]
+
+
+def _decoded(entries: dict[str, Any], name: str) -> Any:
+    value = entries.get(name, MISSING)
+    return codec.decode(value) if type(value) is Raw else value
 
 
 def _are_equal(one: Any, other: Any) -> bool:
@@ -171,6 +179,17 @@ def check_name(name: str) -> None:
 
 def _node(document: Document, value: Any) -> Any:
     return value if value is MISSING else document.resolved(value)
+
+
+def _nodes(document: Document, before: Any, after: Any) -> tuple[Any, Any]:
+    """Return both nodes; of two directories the entries stay encoded, as few of them differ."""
+    if not (type(before) is Ref and type(after) is Ref):
+        return _node(document, before), _node(document, after)
+    one, other = document.stored(before), document.stored(after)
+    try:
+        return _decode_entries(one), _decode_entries(other)
+    except msgspec.DecodeError:  # large ones, or no directories
+        return codec.decode(one), codec.decode(other)
 
 
 def _entry(document: Document, value: Any) -> Entry | None:
