@@ -48,8 +48,6 @@ HEARTBEAT = 30.0
 GRACE = 10.0
 """Seconds between asking a process to end and ending it."""
 
-POISON = 3
-"""How many processes a task may end before it is not given to another one."""
 
 SICK = 3
 """How many failed health commands in a row make an agent be restarted."""
@@ -301,7 +299,7 @@ class Machine:
         has_worked = exited.state not in ("", "starting") or now - agent.started >= SETTLED
         if has_worked and not agent.blame and exited.status != 0:
             self._do(TakeCheckpoint("recovery", f"{name} {reason}"))
-        if exited.task is not None and exited.crashes >= POISON:
+        if exited.task is not None and exited.crashes >= agent.spec.quarantine_after:
             self._do(Quarantine(name, exited.task, exited.crashes))
             # What made it fail is out of the way, so it deserves all its chances again.
             agent.restarts.clear()

@@ -46,7 +46,10 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent: how it is started, and what is done when it ends or hangs."""
+    """One agent: how it is started, and what is done when it ends or hangs.
+
+    A task that has ended so many of its processes as ``quarantine_after`` says is given up.
+    """
 
     command: tuple[str, ...]
     directory: str | None = None
@@ -57,6 +60,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     restart: str = ON_FAILURE
     max_restarts: int = 5
     within: float = 60.0
+    quarantine_after: int = 3
     backoff: Backoff = Backoff()
     heartbeat: float | None = None
     progress: float | None = None
@@ -324,6 +328,7 @@ _AGENT: dict[str, Parser] = {
     "restart": _policy,
     "max_restarts": _count,
     "within": duration,
+    "quarantine_after": _count,
     "backoff": _table,
     "heartbeat": duration,
     "progress": duration,
