@@ -5,6 +5,7 @@ VENV       ?= .venv
 BENCH_VENV ?= .venv-bench
 WORKERS    ?= 2
 ROUNDS     ?= 200
+BLOWS      ?= 100
 # Passed on: make test ARGS="-k journal", make bench ARGS=--quick, make crash ROUNDS=1000.
 ARGS       ?=
 
@@ -40,8 +41,9 @@ format: $(READY) ## put the code in shape
 bench: $(BENCH_READY) ## every benchmark, with the peers in the same run
 	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
 
-crash: $(READY) ## kill a writer at random moments and verify, ROUNDS times
+crash: $(READY) ## kill writers at random moments, ROUNDS times, then strike a team BLOWS times
 	@$(VENV)/bin/python -m mulligan.testing.crash --rounds $(ROUNDS) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.chaos --blows $(BLOWS) $(ARGS)
 
 clean: ## remove everything made by make
 	@rm -rf $(VENV) $(BENCH_VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

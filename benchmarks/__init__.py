@@ -15,6 +15,7 @@
     steps.py       a session of 2,000 steps: does step 2,000 cost what step 2 did, and what is kept
     reopen.py      a store with 100,000 events: open it, look anywhere in it, fork it
     workspace.py   files: the first capture, steps, restores, rollbacks, size and memory
+    team_agent.py  the agents of team.py
     team.py        teams of agents: killed, resumed, and what supervision costs
     startup.py     the command line, from nothing to its help
 

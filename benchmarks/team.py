@@ -6,13 +6,12 @@ agents that write as fast as agents do.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,9 +30,6 @@ TARGETS = (
 )
 
 SESSION = "bench"
-RATE = 50
-"""Durable events a second, of each agent."""
-
 ROOT = Path(__file__).parents[1]
 
 WORKFLOW = """
@@ -43,52 +39,12 @@ every = "10s"
 
 AGENT = """
 [agents.a{number}]
-command = ["{python}", "-m", "benchmarks.team", "--agent", "{role}"]
+command = ["{python}", "-m", "benchmarks.team_agent", "{role}"]
 directory = "{root}"
 max_restarts = 100000
 quarantine_after = 100000
 backoff = {{ initial = "1ms", max = "1ms" }}
 """
-
-
-# --- the agents ----------------------------------------------------------------------------------
-
-
-def _hold() -> None:
-    """Claim a task and work on it until something ends this."""
-    session = mulligan.attach()
-    task = session.tasks.claim()
-    session.state.set(("working", session.actor), task and task.id)
-    while True:
-        time.sleep(60)
-
-
-def _write(seconds: float) -> None:
-    """Write events at the rate of a busy agent, for some seconds."""
-    session = mulligan.attach()
-    until = time.monotonic() + seconds
-    number = 0
-    while time.monotonic() < until:
-        due = time.monotonic() + 1 / RATE
-        session.state.append(("written", session.actor), number)
-        number += 1
-        time.sleep(max(0.0, due - time.monotonic()))
-    session.state.set(("count", session.actor), number)
-    session.close()
-
-
-def _steps(looped: bool, count: int) -> float:
-    """Return the seconds of one step with the loop of an agent, or without."""
-    session = mulligan.attach()
-    cycles = iter(session.loop()) if looped else None
-    seconds = []
-    for number in range(count):
-        began = time.perf_counter()
-        if cycles is not None:
-            next(cycles)
-        session.state.set("step", number)
-        seconds.append(time.perf_counter() - began)
-    return median(seconds)
 
 
 # --- the measurements ----------------------------------------------------------------------------
@@ -130,7 +86,10 @@ def run(setting: Setting) -> Result:
 
 def _own_start() -> float:
     """Return what an agent needs by itself: the interpreter, the imports, the first claim."""
-    code = "import mulligan, benchmarks.team; mulligan.open('memory:').session('s').tasks.claim()"
+    code = (
+        "import mulligan, benchmarks.team_agent\n"
+        "mulligan.open('memory:').session('s').tasks.claim()"
+    )
     command = [sys.executable, "-c", code]
     return median([timed(subprocess.run, command, check=True, cwd=ROOT)[0] for _ in range(7)])
 
@@ -207,7 +166,7 @@ def _overhead(directory: Path, count: int) -> float:
     )
     steps = []
     for role in ("bare", "loop", "bare", "loop"):
-        command = [sys.executable, "-m", "benchmarks.team", "--agent", f"{role}:{count}"]
+        command = [sys.executable, "-m", "benchmarks.team_agent", f"{role}:{count}"]
         done = subprocess.run(
             command, check=True, cwd=ROOT, env={**os.environ, **found}, stdout=subprocess.PIPE
         )
@@ -274,23 +233,5 @@ def _cpu(pid: int) -> float:
 
 BENCHMARK = harness.Benchmark("team", "Teams of agents", TARGETS, run)
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Be an agent when started as one, otherwise measure."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--agent")
-    options, rest = parser.parse_known_args(argv)
-    if options.agent is None:
-        return harness.main(BENCHMARK, argv=rest)
-    role, _, number = options.agent.partition(":")
-    if role == "hold":
-        _hold()
-    elif role == "write":
-        _write(float(number))
-    else:
-        print(_steps(role == "loop", int(number)))
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(harness.main(BENCHMARK))

@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mulligan.testing.chaos")
     parser.add_argument("--tasks", type=int, default=2000)
     parser.add_argument("--blows", type=int, default=100)
-    parser.add_argument("--pace", type=float, default=0.1, help="seconds a task takes")
+    parser.add_argument("--pace", type=float, default=0.15, help="seconds a task takes")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--agent", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
