@@ -32,6 +32,17 @@ def test_python_examples_run(name: str, code: str, tmp_path: Path) -> None:
     assert done.returncode == 0, f"{name}: {done.stderr}"
 
 
+@pytest.mark.parametrize(("name", "code"), blocks("python agent"), ids=lambda x: x[:30])
+def test_agents_run_under_the_supervisor(name: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(code)
+    mulligan = [sys.executable, "-m", "mulligan"]
+    for arguments in (["init"], ["run", "--restart", "never", "--", sys.executable, "agent.py"]):
+        done = subprocess.run(
+            [*mulligan, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+
+
 @pytest.mark.parametrize(("name", "code"), blocks("console"), ids=lambda x: x[:30])
 def test_console_examples_run(name: str, code: str, tmp_path: Path) -> None:
     commands = [line[2:] for line in code.splitlines() if line.startswith("$ ")]
