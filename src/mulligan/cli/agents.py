@@ -40,7 +40,9 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
-def supervise_team(call: Call, store: Store, session: Session, workflow: Workflow) -> str:
+def supervise_team(
+    call: Call, store: Store, session: Session, workflow: Workflow, *, resumed: bool = False
+) -> str:
     """Run a team until it is done, and return how its session was left."""
     from mulligan.errors import UnsafeWorkspace
     from mulligan.supervisor.shell import supervise
@@ -52,6 +54,7 @@ def supervise_team(call: Call, store: Store, session: Session, workflow: Workflo
             session.name,
             workflow,
             variables=os.environ,
+            resumed=resumed,
             say=_teller(call),
             show=_printer(call, list(workflow.agents)) if several else None,
             # Standard output is for the result then, and for nothing else.
