@@ -19,6 +19,7 @@ import pytest
 import mulligan
 from mulligan.errors import StaleLease
 from mulligan.supervisor.requests import request_checkpoint
+from mulligan.supervisor.workflow import from_plain
 
 PATIENCE = 30.0
 PYTHON = sys.executable
@@ -401,3 +402,65 @@ def test_run_exits_as_its_command_did(place: Place) -> None:
     assert run("sh", "-c", "exit 3") == 3
     assert run("sh", "-c", "kill -9 $$") == 137
     assert run("no-such-program") == 127
+
+
+def test_a_supervisor_that_was_replaced_ends_with_its_agents(place: Place) -> None:
+    running = place.up('[agents.a]\ncommand = "sleep 1000"\n[agents.b]\ncommand = "sleep 1000"')
+    wait_for(lambda: place.agent("b").get("process_id"))
+    place.store.session("main", actor="supervisor").take(30, steal=True)
+    kill(place.agent("a")["process_id"], signal.SIGKILL)
+    code, said = end(running)
+    assert code == 51, said
+    assert not is_alive(place.agent("b")["process_id"])
+
+
+def test_a_health_command_marks_checkpoints_and_restarts_the_sick(place: Place) -> None:
+    running = place.up("""
+        [agents.a]
+        command = "sleep 1000"
+        health = "test ! -e sick"
+        health_every = "50ms"
+        """)
+    wait_for(lambda: place.session.control("marks"))
+    first = place.agent()["process_id"]
+    (place.root / "sick").touch()
+    wait_for(lambda: place.agent().get("process_id") != first)
+    verdicts = [mark["verdict"] for mark in place.session.control("marks").values()]
+    assert verdicts.count("good") >= 1
+    assert verdicts.count("bad") >= 3
+    running.send_signal(signal.SIGTERM)
+    assert end(running)[0] == 0
+
+
+def test_a_restarted_agent_has_its_current_prompt_and_a_new_one_counts(place: Place) -> None:
+    program = place.program(
+        "a.py",
+        """
+        import os, mulligan
+        session = mulligan.attach()
+        session.state.append("prompts", os.environ["MULLIGAN_PROMPT"])
+        session.agent.update(prompt="go on with step 2")
+        if len(session.state.get("prompts")) % 2:
+            os.kill(os.getpid(), 9)
+        """,
+    )
+    workflow = f'[agents.a]\ncommand = {program}\nprompt = "step 1"'
+    assert end(place.up(workflow))[0] == 0
+    assert place.session.state.get("prompts") == ["step 1", "go on with step 2"]
+    assert end(place.up(workflow))[0] == 0
+    assert place.session.state.get("prompts")[2:] == ["step 1", "go on with step 2"]
+
+
+def test_what_is_kept_of_an_agent_holds_no_secret(place: Place) -> None:
+    running = place.up("""
+        [agents.a]
+        command = "true"
+        env = { MODE = "fast", API_KEY = "hush" }
+        """)
+    assert end(running)[0] == 0
+    kept = place.agent()
+    assert kept["environment"]["MODE"] == "fast"
+    assert kept["environment"].keys() >= {"PATH"}
+    assert "hush" not in str(place.session.state.get())
+    workflow = from_plain(place.session.state.get("orchestrator/workflow"))
+    assert workflow.agents["a"].pass_env == ("API_KEY",)

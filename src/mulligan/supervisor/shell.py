@@ -152,7 +152,7 @@ class Shell:
         if files.lease is not None:
             self._session.adopt(files.lease.epoch, LEASE_TTL)
         self._records = Records(self._session)
-        self._doctor = Doctor(self._workflow, self._keeper, self._records)
+        self._doctor = Doctor(self._workflow, self._keeper, self._records, self._woken.set)
 
     def _assemble(self, show: Show | None, output: int | None) -> Team:
         return Team(
@@ -266,6 +266,8 @@ class Shell:
                     await self._handle(stimulus)
             await self._look_for_answers()
             await self._look()
+            for verdict in self._doctor.look(self._now(), self._team):
+                await self._handle(verdict)
             await self._keep_up()
 
     async def _wait(self) -> None:
@@ -287,8 +289,6 @@ class Shell:
         if now - self._looked >= LOOK or (due is not None and now >= due):
             self._looked = now
             await self._look_for_signs()
-            for verdict in self._doctor.look(now, self._team):
-                await self._handle(verdict)
             await self._handle(Tick())
 
     async def _look_for_signs(self) -> None:
