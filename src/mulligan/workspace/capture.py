@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from itertools import chain
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from mulligan.workspace.entries import Directory
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import VERSION, Index, Seen, SeenDirectory, packed_stat, root_text
 from mulligan.workspace.scan import Changes
-from mulligan.workspace.tree import stored_entry, stored_tree
+from mulligan.workspace.tree import Changed, stored_entry, stored_tree
 
 TELL_EVERY = 256
 """After how many files read a capture tells how far it is."""
@@ -60,6 +60,7 @@ class Capture:
         self._directories = index.directories if index else {}
         self._files, self._bytes = (index.files, index.size) if index else (0, 0)
         self._left_out = index.left_out if index else {}
+        self._nodes = index.nodes if index else {}
 
     def run(self, changes: Changes, rules: Rules, taken: int) -> Captured:
         """Apply what a scan found and return the captured workspace."""
@@ -73,10 +74,9 @@ class Capture:
         self._read_leaves(changes.leaves)
         for path, directory in changes.directories.items():
             directory.entry = self._attributes(path, directory)
-        changed = {_parent(path) for path in (*changes.leaves, *changes.gone)}
-        changed.update(changes.directories)
-        tree = stored_tree(self._directories, changed, self._put)
-        self._note_left_out(changes.looked_in, changed)
+        changed = _changed_names(changes)
+        tree = stored_tree(self._directories, changed, self._put, self._nodes)
+        self._note_left_out(changes.looked_in, changed.keys())
         index = Index(
             version=VERSION,
             root=root_text(self._root),
@@ -87,6 +87,7 @@ class Capture:
             files=self._files,
             size=self._bytes,
             left_out=self._left_out,
+            nodes=self._nodes,
         )
         return Captured(tree, self._coverage(), index)
 
@@ -133,6 +134,7 @@ class Capture:
         while pending:
             gone = pending.pop()
             directory = self._directories.pop(gone, None)
+            self._nodes.pop(gone, None)
             if directory is not None:
                 self._count(directory, -1)
                 pending += [gone + b"/" + child for child in directory.directories]
@@ -188,7 +190,7 @@ class Capture:
         entry = Directory(stat.S_IMODE(directory.mode), directory.mtime, xattrs)
         return stored_entry(entry, self._put)
 
-    def _note_left_out(self, looked_in: set[bytes] | None, changed: set[bytes]) -> None:
+    def _note_left_out(self, looked_in: set[bytes] | None, changed: Set[bytes]) -> None:
         """Bring up to date what is left out, in those directories where it may be otherwise."""
         if looked_in is None:
             self._left_out.clear()
@@ -226,5 +228,10 @@ def _seen(status: os.stat_result, entry: bytes) -> Seen:
     return Seen(packed_stat(status), room, entry)
 
 
-def _parent(path: bytes) -> bytes:
-    return path.rpartition(b"/")[0]
+def _changed_names(changes: Changes) -> Changed:
+    """Return what is to be stored anew, by directory."""
+    changed: Changed = {path: {b""} for path in (b"", *changes.directories)}
+    for path in chain(changes.leaves, changes.gone):
+        parent, _, name = path.rpartition(b"/")
+        changed.setdefault(parent, set()).add(name)
+    return changed

@@ -6,6 +6,7 @@ import os
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -99,13 +100,17 @@ class SeenDirectory(msgspec.Struct, gc=False, array_like=True):
         self.ctime = 0
 
 
+Nodes = dict[bytes, Any]
+"""The nodes of some directories, by path."""
+
+
 class Index(msgspec.Struct, array_like=True):
     """All directories of a workspace by their path from its root, which is ``b""``.
 
     ``taken`` is the filesystem's time when the scan began: what changed within the clock's grain
     of it, or after, is read again. ``tree`` is the tree all this belongs to, ``files`` and
     ``size`` are how many and how large the files in it are, ``left_out`` is what is not in it, by
-    directory.
+    directory. ``nodes`` are directories as last put into a tree, and are not saved.
     """
 
     version: int
@@ -117,6 +122,7 @@ class Index(msgspec.Struct, array_like=True):
     files: int
     size: int
     left_out: dict[bytes, list[LeftOut]]
+    nodes: Nodes = {}
 
     @property
     def fresh_from(self) -> int:
@@ -157,7 +163,7 @@ def save_index(index: Index, file: Path) -> None:
 
     It is a cache: it need not be synced, and nothing fails for the lack of it.
     """
-    boot = _boot()
+    boot, index = _boot(), msgspec.structs.replace(index, nodes={})
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         if boot:
