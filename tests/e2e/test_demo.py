@@ -40,7 +40,7 @@ def test_the_facts_of_the_demo_are_in_the_store_it_keeps(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["ok"] is True
-    assert facts["seconds"] < 15
+    assert facts["seconds"] < 40
     assert facts["killed"]["pid"] != facts["resumed"]["pid"]
     assert facts["killed"]["acknowledged"] >= 6
     assert facts["resumed"]["epoch"] == 2
@@ -48,7 +48,9 @@ def test_the_facts_of_the_demo_are_in_the_store_it_keeps(tmp_path: Path):
     assert facts["wrecked"]["paths"] > 10
     assert facts["branches"]["differences"]["files"] > 0
     with mulligan.open(facts["store"], create=False) as store:
-        assert [session.name for session in store.sessions()] == facts["branches"]["sessions"]
+        names = {session.name for session in store.sessions()}
+        assert names == {*facts["branches"]["sessions"], "demo-team"}
+        assert facts["team"]["agent"] != facts["team"]["supervisor"]
         assert store.verify().ok
         session = store.session("demo")
         killed = next(e for e in session.events() if e.seq == facts["killed"]["seq"])
