@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mulligan.cli.context import Call, Command, example
-from mulligan.cli.render import GAP, Cell, clean, local, plural, print_json, short
+from mulligan.cli.render import GAP, Cell, clean, local, plural, print_json, short, shorten
 
 if TYPE_CHECKING:
     from mulligan import Event, Point, Session
@@ -124,7 +124,18 @@ def _summary(kind: str, payload: Any) -> str:
         return clean("  ".join(word for word in words if word))
     if kind in ("restore.begun", "restore.applied"):
         return clean(f"{payload['mode']} to {payload['session']} #{payload['seq']}")
+    if "changes" in payload or "control" in payload:
+        return _happened(payload)
     return short(payload)
+
+
+def _happened(payload: dict[str, Any]) -> str:
+    """Return what an event says that carries changes: its facts, then what it set."""
+    told = {key: v for key, v in payload.items() if key not in ("changes", "control")}
+    facts = [v if isinstance(v, str) else f"{key}={short(v, 24)}" for key, v in told.items()]
+    changes = [*payload.get("changes", ()), *payload.get("control", ())]
+    said = [f"{path[-1]}={short(value[0], 24) if value else 'gone'}" for path, *value in changes]
+    return shorten(clean("  ".join([" ".join(facts), *said])), 100)
 
 
 def _path(payload: dict[str, Any]) -> str:
