@@ -21,7 +21,13 @@ AGENT = "agent"
     "run", cls=Command, epilog=EXAMPLE, context_settings={"allow_interspersed_args": False}
 )
 @click.option("--agent", default=AGENT, show_default=True, help="The agent's name.")
-@click.option("--every", type=Duration(), default="5m", show_default=True, help="Checkpoints.")
+@click.option(
+    "--every",
+    type=Duration(),
+    default="5m",
+    show_default=True,
+    help="Time between routine checkpoints.",
+)
 @click.option("--prompt", metavar="TEXT|@FILE", help="What the agent is to do.")
 @click.option(
     "--restart",

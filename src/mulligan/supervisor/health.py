@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mulligan.errors import LeaseError, MulliganError
@@ -21,12 +21,15 @@ TIMEOUT = 60.0
 
 
 class Doctor:
-    """Runs the health commands of a team."""
+    """Runs the health commands of a team; ``wake`` is called when one is through."""
 
-    def __init__(self, workflow: Workflow, keeper: Keeper, records: Records) -> None:
+    def __init__(
+        self, workflow: Workflow, keeper: Keeper, records: Records, wake: Callable[[], None]
+    ) -> None:
         self._workflow = workflow
         self._keeper = keeper
         self._records = records
+        self._wake = wake
         self._due: dict[str, float] = {}
         self._running: dict[str, asyncio.Task[bool | None]] = {}
 
@@ -57,7 +60,9 @@ class Doctor:
             if now >= due and name not in self._running:
                 self._due[name] = now + self._every(name)
                 variables = team.variables(name, 0, Path(os.devnull), None)
-                self._running[name] = asyncio.create_task(self._examine(name, variables))
+                task = asyncio.create_task(self._examine(name, variables))
+                task.add_done_callback(lambda _: self._wake())
+                self._running[name] = task
 
     async def _examine(self, name: str, variables: dict[str, str]) -> bool | None:
         spec = self._workflow.agents[name]

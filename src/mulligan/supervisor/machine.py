@@ -40,7 +40,7 @@ from mulligan.supervisor.stimuli import (
     TakeCheckpoint,
     Tick,
 )
-from mulligan.supervisor.workflow import ALWAYS, NEVER, AgentSpec, Workflow
+from mulligan.supervisor.workflow import ALWAYS, NEVER, AgentSpec, Backoff, Workflow
 
 HEARTBEAT = 30.0
 """Seconds without a sign of life after which an agent that gave some before is hung."""
@@ -323,12 +323,10 @@ class Machine:
             return
         if now - agent.started >= spec.within:
             agent.streak = 0
-        wait = 0.0
-        if agent.streak:
-            wait = min(spec.backoff.initial * spec.backoff.factor ** (agent.streak - 1), 1e9)
+        wait = _wait(spec.backoff, agent.streak)
         agent.streak += 1
         agent.restarts.append(now)
-        self._delay(agent, name, min(wait, spec.backoff.max), now, reason)
+        self._delay(agent, name, wait, now, reason)
 
     def _delay(self, agent: _Agent, name: str, seconds: float, now: float, reason: str) -> None:
         agent.phase, agent.due = Phase.DELAYED, now + seconds
@@ -419,6 +417,14 @@ def how_ended(status: int) -> str:
         return f"was ended by {signal.Signals(-status).name}"
     except ValueError:
         return f"was ended by signal {-status}"
+
+
+def _wait(backoff: Backoff, streak: int) -> float:
+    """Return how long to wait after so many restarts in a row; none for the first one."""
+    if streak == 0:
+        return 0.0
+    # Nobody waits for a number that large, but it has to stay one.
+    return min(backoff.initial * backoff.factor ** min(streak - 1, 100), backoff.max)
 
 
 def _hang(agent: _Agent, now: float) -> str | None:

@@ -152,7 +152,7 @@ class Shell:
         if files.lease is not None:
             self._session.adopt(files.lease.epoch, LEASE_TTL)
         self._records = Records(self._session)
-        self._doctor = Doctor(self._workflow, self._keeper, self._records)
+        self._doctor = Doctor(self._workflow, self._keeper, self._records, self._woken.set)
 
     def _assemble(self, show: Show | None, output: int | None) -> Team:
         return Team(
@@ -259,10 +259,15 @@ class Shell:
             await self._wait()
             while self._pending:
                 await self._look_for_answers()
-                if (stimulus := self._pending.popleft()()) is not None:
+                stimulus = self._pending.popleft()()
+                if isinstance(stimulus, PauseAsked | CheckpointAsked):
+                    await self._look_for_signs()  # who gave one can be asked
+                if stimulus is not None:
                     await self._handle(stimulus)
             await self._look_for_answers()
             await self._look()
+            for verdict in self._doctor.look(self._now(), self._team):
+                await self._handle(verdict)
             await self._keep_up()
 
     async def _wait(self) -> None:
@@ -283,11 +288,12 @@ class Shell:
         now, due = self._now(), self._machine.due()
         if now - self._looked >= LOOK or (due is not None and now >= due):
             self._looked = now
-            for sign in self._team.look(now):
-                await self._handle(sign)
-            for verdict in self._doctor.look(now, self._team):
-                await self._handle(verdict)
+            await self._look_for_signs()
             await self._handle(Tick())
+
+    async def _look_for_signs(self) -> None:
+        for sign in self._team.look(self._now()):
+            await self._handle(sign)
 
     async def _look_for_answers(self) -> None:
         if not self._machine.is_asking or (id := self._records.request_id()) is None:

@@ -1,0 +1,142 @@
+"""run, up, pause and checkpoint --team: their text, their JSON and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mulligan
+
+PATIENCE = 30
+
+AGENT = """
+import time, mulligan
+session = mulligan.attach()
+for cycle in session.loop():
+    time.sleep(0.01)
+"""
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, error = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, error
+
+
+@pytest.fixture
+def running(store, process, place: Path) -> Callable[[], subprocess.Popen[str]]:
+    """Start an agent that works until it is asked to pause."""
+    (place / "agent.py").write_text(AGENT)
+
+    def start() -> subprocess.Popen[str]:
+        started = process("run", "--json", "--", sys.executable, "agent.py")
+        until = time.monotonic() + PATIENCE
+        with mulligan.open(place) as opened:
+            session = opened.session("main", actor="test")
+            while session.state.get("agents/agent/last_cycle") is None:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        return started
+
+    return start
+
+
+def test_run_passes_the_output_on_and_tells_on_standard_error(store, process):
+    code, out, error = end(
+        process("run", "--prompt", "hi", "--", "sh", "-c", "echo $MULLIGAN_PROMPT")
+    )
+    assert (code, out) == (0, "hi\n")
+    assert "agent started as process" in error
+    assert "main is done" in error
+    assert end(process("run", "-q", "--", "true")) == (0, "", "")
+
+
+def test_run_in_json_keeps_standard_output_for_the_result(store, process, place: Path):
+    (place / "prompt.md").write_text("from a file")
+    command = ["sh", "-c", "echo $MULLIGAN_PROMPT; exit 4"]
+    args = ["--restart", "never", "--agent", "coder", "--prompt", "@prompt.md"]
+    code, out, error = end(process("run", "--json", *args, "--", *command))
+    result = json.loads(out)
+    assert code == 4
+    assert "from a file" in error
+    assert set(result) == {"session", "status", "reason", "agents"}
+    assert (result["session"], result["status"], result["reason"]) == ("main", "failed", "failed")
+    [agent] = result["agents"]
+    assert (agent["name"], agent["state"], agent["exit_status"]) == ("coder", "failed", 4)
+
+
+def test_run_makes_the_session_that_is_named(store, process):
+    assert end(process("run", "-s", "new", "--", "true"))[0] == 0
+    assert store("log", "-s", "new").code == 0
+
+
+def test_run_has_the_files_in_its_checkpoints(store, process):
+    assert end(process("run", "--", "sh", "-c", "echo one > made.txt"))[0] == 0
+    newest = store("log", "--json").json["entries"][0]
+    assert (newest["kind"], newest["files"]) == ("routine", 1)
+
+
+def test_wrong_command_lines(store):
+    assert store("run").code == 2
+    assert store("run", "--every", "often", "--", "true").code == 2
+    assert store("run", "--restart", "sometimes", "--", "true").code == 2
+    assert store("checkpoint", "--team", "-m", "note").code == 2
+    assert store("run", "--agent", "@x", "--", "true").code == 22
+    assert store("up", "nowhere.toml").code == 93
+
+
+def test_an_error_in_a_workflow_names_the_line(store, place: Path):
+    (place / "team.toml").write_text('[agents.a]\ncommand = "true"\nrestarts = 3\n')
+    failed = store("up", "team.toml", "--json")
+    assert failed.code == 93
+    assert failed.error["message"].startswith(
+        "team.toml:3: agents.a.restarts: there is no such key"
+    )
+
+
+def test_a_variable_that_an_agent_needs_is_missing(store, place: Path):
+    (place / "team.toml").write_text('[agents.a]\ncommand = "true"\npass_env = ["NO_SUCH_VAR"]\n')
+    failed = store("up", "team.toml")
+    assert (failed.code, "needs NO_SUCH_VAR" in failed.err) == (93, True)
+
+
+def test_up_puts_the_name_before_each_line(store, process, place: Path):
+    (place / "team.toml").write_text(
+        '[agents.a]\ncommand = "echo one"\n[agents.bcd]\ncommand = "echo two"\nafter = ["a"]\n'
+    )
+    code, out, _ = end(process("up", "team.toml"))
+    assert (code, out) == (0, "a   | one\nbcd | two\n")
+    code, out, error = end(process("up", "team.toml", "--json"))
+    assert [agent["state"] for agent in json.loads(out)["agents"]] == ["done", "done"]
+    assert "bcd | two" in error
+
+
+def test_nobody_to_pause(store):
+    assert store("pause").code == 94
+    assert store("checkpoint", "--team").code == 94
+
+
+def test_a_pause_from_beside(store, running):
+    supervisor = running()
+    taken = store("checkpoint", "--team", "--json").json
+    assert taken["actor"] == "supervisor"
+    assert "answered: agent" in taken["note"]
+    done = store("pause", "--json").json
+    assert set(done) == {"session", "status", "answered", "late", "checkpoint_id"}
+    assert (done["status"], done["answered"], done["late"]) == ("paused", ["agent"], [])
+    code, out, _ = end(supervisor)
+    assert (code, json.loads(out)["reason"]) == (0, "pause")
+
+
+def test_ctrl_c_is_130(running):
+    supervisor = running()
+    supervisor.send_signal(signal.SIGINT)
+    code, out, error = end(supervisor)
+    assert (code, json.loads(out)["status"]) == (130, "paused")
+    assert "Ctrl-C again" in error

@@ -1,0 +1,213 @@
+"""Processes of agents: their end, their groups, their output, and those left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan import opening
+from mulligan.errors import StaleLease
+from mulligan.session.leases import is_dead
+from mulligan.supervisor.beats import Beats, beats_of
+from mulligan.supervisor.process import Ending, Process, start
+from mulligan.supervisor.stimuli import Beat, Progressed
+from mulligan.supervisor.strays import end_strays, find_strays
+
+PATIENCE = 20
+
+
+async def ended(
+    begin: Callable[[Callable[[Ending], None]], Process], then: object = None
+) -> Ending:
+    """Start a process and return how it ended; ``then`` is done to it while it runs."""
+    future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+    process = begin(future.set_result)
+    if callable(then):
+        result = then(process)
+        if isinstance(result, Awaitable):
+            await result
+    return await asyncio.wait_for(future, PATIENCE)
+
+
+def run(*command: str, then: object = None, **settings: object) -> Ending:
+    variables = dict(os.environ)
+    return asyncio.run(
+        ended(lambda gone: start(command, None, variables, gone, **settings), then)  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9)])
+def test_how_a_process_ended(script: str, status: int) -> None:
+    assert run("sh", "-c", script).status == status
+
+
+def test_what_a_process_used() -> None:
+    used = run(sys.executable, "-c", "sum(range(3_000_000))").resources
+    assert used["user_seconds"] > 0
+    assert used["max_rss_bytes"] > 1_000_000
+
+
+def test_a_death_is_noticed_within_milliseconds() -> None:
+    noticed: list[float] = []
+
+    async def kill(process: Process) -> None:
+        await asyncio.sleep(0.05)
+        noticed.append(time.monotonic())
+        process.kill(signal.SIGKILL)
+
+    assert run("sleep", "1000", then=kill).status == -9
+    assert time.monotonic() - noticed[0] < 5  # on an idle machine: two milliseconds
+
+
+def test_the_whole_group_ends_with_its_leader(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    run("sh", "-c", f"sleep 1000 & echo $! > {file}; exit 0")
+    child = int(file.read_text())
+    until = time.monotonic() + PATIENCE
+    while is_running(child) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not is_running(child)
+
+
+def test_a_stopped_process_can_be_told_to_end() -> None:
+    async def stop(process: Process) -> None:
+        await asyncio.sleep(0.1)
+        process.kill(signal.SIGSTOP)
+        process.kill(signal.SIGTERM)
+
+    assert run("sleep", "1000", then=stop).status == -signal.SIGTERM
+
+
+def test_a_process_is_known_by_more_than_its_number() -> None:
+    seen: list[str] = []
+
+    def look(process: Process) -> None:
+        seen.append(process.identity)
+        assert not is_dead(process.identity)
+        process.kill(signal.SIGKILL)
+
+    run("sleep", "1000", then=look)
+    assert is_dead(seen[0])
+
+
+def test_a_command_that_is_not_there() -> None:
+    with pytest.raises(FileNotFoundError):
+        run("/no/such/program")
+
+
+def test_output_comes_in_whole_lines_and_nothing_of_it_is_lost() -> None:
+    lines: list[bytes] = []
+    run("sh", "-c", "printf 'a\\nb\\n'; printf 'c' >&2; printf 'd\\nlast'", show=lines.append)
+    assert lines == [b"a", b"b", b"cd", b"last"]
+    lines.clear()
+    run(sys.executable, "-c", "for i in range(50_000): print(i)", show=lines.append)
+    assert lines == [str(i).encode() for i in range(50_000)]
+
+
+def test_a_line_without_end_does_not_fill_the_memory() -> None:
+    lines: list[bytes] = []
+    run(sys.executable, "-c", "print('x' * 1_000_000, end='')", show=lines.append)
+    assert b"".join(lines) == b"x" * 1_000_000
+    assert max(map(len, lines)) < 200_000
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_heartbeat_is_seen_once_and_a_step_when_it_begins(tmp_path: Path) -> None:
+    beats = beats_of(str(tmp_path), "main", "a/b", 3)
+    assert list(beats.look("a")) == []
+    touch(beats, 1)
+    assert list(beats.look("a")) == [Beat("a")]
+    assert list(beats.look("a")) == []
+    beats.file.write_text('{"deadline": 5, "doing": "x", "more": 1}')
+    touch(beats, 2)
+    assert list(beats.look("a")) == [Beat("a"), Progressed("a", 5)]
+    touch(beats, 3)
+    assert list(beats.look("a")) == [Beat("a")]
+    beats.file.write_text('{"deadline": 5, "doing": "x", "number": 2}')
+    touch(beats, 4)
+    assert list(beats.look("a")) == [Beat("a"), Progressed("a", 5)]
+    beats.file.write_text("not ours")
+    touch(beats, 5)
+    assert Beat("a") in list(beats.look("a"))
+    beats.forget()
+    beats.forget()
+    assert list(tmp_path.rglob("*-3")) == []
+
+
+def touch(beats: Beats, second: int) -> None:
+    beats.file.touch()
+    os.utime(beats.file, (second, second))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> mulligan.Store:
+    store = mulligan.open(tmp_path)
+    store.session("main")
+    return store
+
+
+def orphan(store: mulligan.Store, **changes: str) -> subprocess.Popen[bytes]:
+    """Start a process as a supervisor would."""
+    session = store.session("main", actor="a")
+    epoch = session.take(30, steal=True).epoch
+    variables = opening.agent_variables(
+        str(store.path), "main", "a", epoch, heartbeat=Path("/dev/null"), every=1
+    )
+    return subprocess.Popen(
+        ["sleep", "1000"], env={**os.environ, **variables, **changes}, start_new_session=True
+    )
+
+
+def test_strays_are_shut_out_and_ended(store: mulligan.Store) -> None:
+    writer = store.session("main", agent="a")
+    process = orphan(store)
+    try:
+        [found] = find_strays(store, "main")
+        assert (found.pid, found.agent, found.epoch) == (process.pid, "a", 2)
+        assert end_strays(store, "main") == [found]
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+        with pytest.raises(StaleLease):
+            writer.state.set("x", 1)
+        with pytest.raises(StaleLease):
+            store.session("main", actor="a").adopt(2, 30)
+        assert end_strays(store, "main") == []
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {opening.SESSION: "other"},
+        {opening.STORE: "/elsewhere/.mulligan"},
+        {opening.EPOCH: ""},
+        {opening.AGENT: ""},
+    ],
+    ids=["session", "store", "no epoch", "no agent"],
+)
+def test_what_is_not_of_this_session_is_left_alone(
+    store: mulligan.Store, changes: dict[str, str]
+) -> None:
+    process = orphan(store, **changes)
+    try:
+        assert end_strays(store, "main") == []
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()

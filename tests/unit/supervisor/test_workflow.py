@@ -1,0 +1,225 @@
+"""Workflow files: what they say, and the errors that say where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mulligan.errors import InvalidWorkflow
+from mulligan.supervisor.lines import line_of
+from mulligan.supervisor.workflow import (
+    HIDDEN,
+    AgentSpec,
+    Backoff,
+    Workflow,
+    duration,
+    from_plain,
+    load,
+    parse,
+)
+
+WHOLE = """
+session = "nightly"
+workspace = "work"
+every = "10m"
+
+[retention]
+keep_last = 10
+keep_within = "7d"
+
+[agents.planner]
+command = "python 'my planner.py' --fast"
+prompt = "@prompt.md"
+
+[agents.coder]
+command = ["python", "coder.py"]
+directory = "src"
+env = { MODE = "fast" }
+pass_env = ["API_KEY"]
+prompt = "write the code"
+after = ["planner"]
+restart = "always"
+max_restarts = 3
+within = 30
+backoff = { initial = "100ms", factor = 3, max = "10s" }
+heartbeat = "5s"
+progress = "2m"
+health = "make check"
+health_every = "1h"
+"""
+
+
+def test_everything_that_a_workflow_can_say(tmp_path: Path) -> None:
+    (tmp_path / "prompt.md").write_text("plan the work")
+    file = tmp_path / "team.toml"
+    file.write_text(WHOLE)
+    assert load(file) == Workflow(
+        session="nightly",
+        workspace=str(tmp_path / "work"),
+        every=600,
+        retention={"keep_last": 10, "keep_within": "7d"},
+        file=str(file),
+        agents={
+            "planner": AgentSpec(
+                command=("python", "my planner.py", "--fast"),
+                directory=str(tmp_path / "work"),
+                prompt="plan the work",
+            ),
+            "coder": AgentSpec(
+                command=("python", "coder.py"),
+                directory=str(tmp_path / "work/src"),
+                env={"MODE": "fast"},
+                pass_env=("API_KEY",),
+                prompt="write the code",
+                after=("planner",),
+                restart="always",
+                max_restarts=3,
+                within=30,
+                backoff=Backoff(0.1, 3, 10),
+                heartbeat=5,
+                progress=120,
+                health=("make", "check"),
+                health_every=3600,
+            ),
+        },
+    )
+
+
+def test_what_is_not_said_has_a_default() -> None:
+    workflow = parse('[agents.a]\ncommand = "x"', Path("/w/team.toml"))
+    assert (workflow.session, workflow.workspace, workflow.every) == ("main", None, 300)
+    agent = workflow.agents["a"]
+    assert (agent.directory, agent.restart, agent.max_restarts, agent.within) == (
+        "/w",
+        "on_failure",
+        5,
+        60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "problem"),
+    [
+        ("", 1, "agents", "a workflow needs at least one"),
+        ('[agents.a]\ncommand = "x"\n\nnonsense = 1', 4, "agents.a.nonsense", "no such key"),
+        ('[agents.a]\ncomand = "x"', 2, "agents.a.comand", "did you mean 'command'?"),
+        ("[agents.a]\nprompt = 'x'", 1, "agents.a", "needs a command"),
+        ("[agents.a]\ncommand = ''", 2, "agents.a.command", "names a program"),
+        ("[agents.a]\ncommand = [1]", 2, "agents.a.command", "a list of texts"),
+        ("[agents.a]\ncommand = 'x \"y'", 2, "agents.a.command", "No closing quotation"),
+        ('every = "5 parsecs"\n[agents.a]', 1, "every", "is not a duration"),
+        ("every = 0\n[agents.a]", 1, "every", "more than nothing"),
+        ('[agents.a]\ncommand = "x"\nrestart = "often"', 3, "agents.a.restart", "one of"),
+        ('[agents.a]\ncommand = "x"\nafter = ["b"]', 3, "agents.a.after", "no agent 'b'"),
+        ('[agents.a]\ncommand = "x"\nafter = ["a"]', 3, "agents.a.after", "wait for itself"),
+        (
+            '[agents.a]\ncommand = "x"\n[agents.b]\ncommand = "x"\nafter = ["c"]\n'
+            '[agents.c]\ncommand = "x"\nafter = ["b"]',
+            5,
+            "agents.b.after",
+            "wait for itself",
+        ),
+        (
+            '[agents.a]\ncommand = "x"\nrestart = "always"\n'
+            '[agents.b]\ncommand = "x"\nafter = ["a"]',
+            6,
+            "agents.b.after",
+            "never is done",
+        ),
+        (
+            '[agents.a]\ncommand = "x"\n[agents.a.backoff]\nfactor = 0',
+            4,
+            "agents.a.backoff.factor",
+            "from 1 to 100",
+        ),
+        ('[agents.a]\ncommand = "x"\nenv = {A = 1}', 3, "agents.a.env", "A is a text"),
+        ('[agents.a]\ncommand = "x"\nprompt = "@none"', 3, "agents.a.prompt", "No such file"),
+        ('[agents.a]\ncommand = "x"\nmax_restarts = -1', 3, "agents.a.max_restarts", "from 0 on"),
+        ('[agents."a:b"]\ncommand = "x"', 1, "agents.a:b", "contains ':'"),
+        ('[agents.supervisor]\ncommand = "x"', 1, "agents.supervisor", "the name of who"),
+        ('[retention]\nkeep = "x"\n[agents.a]\ncommand = "x"', 2, "retention.keep", "a duration"),
+        ('session = "@x"\n[agents.a]\ncommand = "x"', 1, "session", "starts with '@'"),
+        ('agents = "x"', 1, "agents", "this is a table"),
+    ],
+)
+def test_an_error_names_file_line_and_key(
+    tmp_path: Path, text: str, line: int, key: str, problem: str
+) -> None:
+    with pytest.raises(InvalidWorkflow) as failed:
+        parse(text, tmp_path / "team.toml")
+    assert str(failed.value).startswith(f"{tmp_path}/team.toml:{line}: {key}: ")
+    assert problem in str(failed.value)
+
+
+def test_an_error_of_syntax_names_the_line() -> None:
+    with pytest.raises(InvalidWorkflow, match=r"team\.toml: .*line 2"):
+        parse("session = 'x'\nevery = = 1", Path("team.toml"))
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(InvalidWorkflow, match="cannot be read"):
+        load(Path("/nowhere/team.toml"))
+
+
+def test_lines_of_quoted_and_dotted_keys() -> None:
+    text = 'a."b c".d = 1\n["x.y".z] # why\n\n"k=1" = 2\n'
+    assert line_of(text, ("a", "b c", "d")) == 1
+    assert line_of(text, ("x.y", "z", "k=1")) in (2, 4)
+    assert line_of(text, ("x.y", "z", "other")) == 2
+    assert line_of(text, ("nowhere",)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30s", 30),
+        ("5m", 300),
+        ("2h", 7200),
+        ("1d", 86400),
+        ("500ms", 0.5),
+        (1.5, 1.5),
+        ("1.5s", 1.5),
+    ],
+)
+def test_durations(text: object, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "-1s", 0, -1, True, None, "1h30m", float("inf")])
+def test_what_is_no_duration(text: object) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        duration(text)
+
+
+def test_the_state_holds_the_workflow_without_secrets() -> None:
+    workflow = Workflow(
+        agents={
+            "a": AgentSpec(
+                command=("agent", "--fast"),
+                env={"MODE": "fast", "API_KEY": "x", "URL": "postgres://me:pass@host/db"},
+                pass_env=("HOME_TOWN",),
+            )
+        }
+    )
+    plain = workflow.to_plain()
+    assert plain["agents"]["a"]["env"] == {"MODE": "fast"}
+    back = from_plain(plain)
+    assert back.agents["a"].pass_env == ("API_KEY", "HOME_TOWN", "URL")
+    assert back.agents["a"].command == workflow.agents["a"].command
+    assert workflow.agents["a"].env["API_KEY"] == "x"
+
+
+def test_a_secret_in_a_command_is_hidden_and_cannot_be_resumed() -> None:
+    secret = "sk-" + "a" * 30
+    workflow = Workflow(agents={"a": AgentSpec(command=("agent", f"--key={secret}"))})
+    plain = workflow.to_plain()
+    assert plain["agents"]["a"]["command"] == ["agent", HIDDEN]
+    with pytest.raises(InvalidWorkflow, match="held a secret"):
+        from_plain(plain)
+
+
+@pytest.mark.parametrize("plain", [None, [], {}, {"agents": {"a": {"command": 3}}}])
+def test_a_state_that_holds_no_workflow(plain: object) -> None:
+    with pytest.raises(InvalidWorkflow, match="cannot be used"):
+        from_plain(plain)
