@@ -23,6 +23,7 @@ from mulligan.objects.memory import MemoryObjects
 from mulligan.objects.packs import PackObjects
 from mulligan.session import Session
 from mulligan.session.heart import Heart
+from mulligan.session.leases import this_process
 from mulligan.session.surroundings import Surroundings
 from mulligan.store import LEASE_TTL, Store
 from mulligan.workspace.capture import Limits
@@ -37,6 +38,8 @@ WORKSPACE = "MULLIGAN_WORKSPACE"
 HEARTBEAT = "MULLIGAN_HEARTBEAT"
 EVERY = "MULLIGAN_EVERY"
 PROMPT = "MULLIGAN_PROMPT"
+SUPERVISOR = "MULLIGAN_SUPERVISOR"
+"""The process that started an agent: host, pid, start time; see ``leases.identity``."""
 
 
 def open_store(
@@ -107,6 +110,7 @@ def agent_variables(
         EVERY: str(every),
         WORKSPACE: str(workspace) if workspace else "",
         PROMPT: prompt or "",
+        SUPERVISOR: this_process(),
     }
     return {name: value for name, value in found.items() if value}
 

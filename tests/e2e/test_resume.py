@@ -23,20 +23,27 @@ MULLIGAN = [sys.executable, "-c", "from mulligan.cli.main import main; main()"]
 PATIENCE = 40.0
 
 AGENT = """
+import os
 import time
 import mulligan
 
 session = mulligan.attach()
 session.tasks.plan([f"task {n:02}" for n in range(12)])
+is_first = session.lease.epoch == 1     # the first processes never get beyond some tasks
+waits = os.path.exists("wait-between-tasks")
 for cycle in session.loop(every=3600):
+    if is_first and waits and len(session.state.get("results", [])) >= 4:
+        time.sleep(0.02)
+        continue
     task = session.tasks.claim()
     if task is None:
+        session.agent.update(state="done")
         break
-    time.sleep(0.15)
+    while is_first and not waits and len(session.state.get("results", [])) >= 4:
+        time.sleep(0.02)
     with session.batch():
         session.state.append("results", task.id)
         session.tasks.complete(task.id)
-session.agent.update(state="done")
 """
 
 
@@ -72,10 +79,8 @@ def workflow(place: Path, *agents: str) -> Path:
     return file
 
 
-def start(*args: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*MULLIGAN, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def start(*args: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    return subprocess.Popen([*MULLIGAN, *args], stdout=output, stderr=subprocess.DEVNULL, text=True)
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
@@ -112,7 +117,7 @@ def agents(session: Session) -> dict[str, dict[str, Any]]:
 def kill_everything(session: Session, supervisor: subprocess.Popen[str]) -> list[int]:
     """Kill the supervisor first, so that it cannot see its agents die, then the agents."""
     supervisor.kill()
-    supervisor.communicate()
+    supervisor.wait()
     pids = [agent["process_id"] for agent in agents(session).values() if agent["process_id"]]
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -126,12 +131,18 @@ def check_done(session: Session) -> None:
     assert Counter(events) == {f"task-{n:02}": 1 for n in range(12)}
 
 
-def begin(place: Path, store: Store, *names: str, enough: int = 3) -> tuple[Session, Any]:
-    """Start a team and return its session once some tasks are completed."""
+def begin(place: Path, store: Store, *names: str) -> tuple[Session, subprocess.Popen[str]]:
+    """Start a team; return its session once some tasks are completed and all agents have one."""
     supervisor = start("up", str(workflow(place, *names)))
     session = store.session("main")
-    until(lambda: completed(session) >= enough, "some tasks were completed")
+    is_busy = not (place / "wait-between-tasks").exists()
+    until(lambda: completed(session) >= 4, "some tasks were completed")
+    until(lambda: not is_busy or owners(session) == {*names}, "all agents were at work")
     return session, supervisor
+
+
+def owners(session: Session) -> set[str | None]:
+    return {task.owner for task in session.tasks if task.status == "in_progress"}
 
 
 def test_supervisor_and_agents_are_killed_and_the_team_comes_back(
@@ -173,12 +184,12 @@ def test_agents_that_outlived_their_supervisor_are_shut_out_and_ended(
 ) -> None:
     session, supervisor = begin(place, store, "ada", "bob")
     old = {name: agent["process_id"] for name, agent in agents(session).items()}
-    os.kill(old["ada"], signal.SIGSTOP)  # frozen, it would wake up later and write
     supervisor.kill()
-    supervisor.communicate()
+    supervisor.wait()
     identities = {pid: identity(pid) for pid in old.values()}
     said = run("resume", "--dry-run")
     assert "still runs" in said.stdout
+    os.kill(old["ada"], signal.SIGSTOP)  # it may have the lock of the writers, and keeps it
     result = run("resume")
     assert result.returncode == 0, result.stderr
     for pid, known in identities.items():
@@ -209,10 +220,11 @@ def test_a_rollback_brings_files_and_state_back(place: Path, store: Store) -> No
 
 
 def test_a_paused_team_goes_on(place: Path, store: Store) -> None:
+    (place / "wait-between-tasks").touch()
     session, supervisor = begin(place, store, "ada", "bob")
     paused = run("pause", "--json")
     assert paused.returncode == 0, paused.stderr
-    supervisor.communicate(timeout=PATIENCE)
+    supervisor.wait(PATIENCE)
     assert session.control("status") == "paused"
     assert run("resume").returncode == 0
     check_done(session)
@@ -220,7 +232,7 @@ def test_a_paused_team_goes_on(place: Path, store: Store) -> None:
 
 
 def test_a_watch_brings_back_what_is_interrupted(place: Path, store: Store) -> None:
-    watch = start("resume", "--watch", "--json")
+    watch = start("resume", "--watch", "--json", output=subprocess.PIPE)
     try:
         session, supervisor = begin(place, store, "ada", "bob")
         kill_everything(session, supervisor)

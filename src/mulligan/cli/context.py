@@ -47,14 +47,21 @@ class Call:
     _here: Pointer | None = None
     _line: ProgressLine | None = None
 
-    def open_store(self) -> Store:
-        """Open the store that was named, or the nearest one upward; never make one."""
+    def open_store(self, *, for_agents: bool = False) -> Store:
+        """Open the store that was named, or the nearest one upward; never make one.
+
+        ``for_agents`` ends agents first that were stopped, whose supervisor is dead, and that may
+        keep the store from being opened.
+        """
         import mulligan
         from mulligan.cli.directory import read_pointer
 
         place = Path(self.store) if self.store else _nearest(Path.cwd())
         self._here = read_pointer(place)
-        store = mulligan.open(self._here.store if self._here else place, create=False)
+        there = Path(self._here.store) if self._here else place
+        if for_agents:
+            _end_frozen(there)
+        store = mulligan.open(there, create=False)
         click.get_current_context().call_on_close(store.close)
         self.store_path = str(store.path)
         return store
@@ -96,7 +103,7 @@ class Call:
 
         ``name`` is the session that a workflow asks for; it is made if there is none.
         """
-        store = self.open_store()
+        store = self.open_store(for_agents=True)
         chosen = self.session or name or self._pointed_to() or _undoubted(store, True)
         session = store.session(chosen, actor=ACTOR)
         return store, session, self.files_of(store, session)
@@ -255,6 +262,15 @@ def _tell_of_recovery(done: Restored) -> None:
     said = f"A {done.mode} to {place(done.point)} had been interrupted and was finished first;"
     click.echo(clean(said), err=True)
     click.echo(f"the files of before are in the checkpoint {done.safety.id[:SHORT_ID]}.", err=True)
+
+
+def _end_frozen(place: Path) -> None:
+    from mulligan.layout import locate
+    from mulligan.supervisor.frozen import end_frozen
+
+    for one in end_frozen(str(locate(place.absolute()))):
+        said = f"Ended the stopped process {one.pid} of {one.agent} in {one.session};"
+        click.echo(f"{said} its supervisor is dead.", err=True)
 
 
 def _nearest(start: Path) -> Path:

@@ -62,7 +62,7 @@ def command(
     """
     how = {"to": to, "rollback": rollback, "only": only, "reset": reset}
     _check(how, watch=watch, dry_run=dry_run)
-    store = call.open_store()
+    store = call.open_store(for_agents=not dry_run)
     if watch:
         from mulligan.cli.watching import watch_store
 

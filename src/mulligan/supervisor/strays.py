@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 
 from mulligan.opening import AGENT, EPOCH, SESSION, STORE
-from mulligan.store import LEASE_TTL, Store
+from mulligan.recovery.resume import fence
+from mulligan.store import Store
 
 PROC = Path("/proc")
 
@@ -36,35 +37,30 @@ def find_strays(store: Store, session: str) -> list[Stray]:
     """Return the processes of a session's agents, whoever started them; none without /proc."""
     if store.path is None:
         return []
-    return [found for pid in _pids() if (found := _stray(pid, store.path, session)) is not None]
+    return [found for pid in pids() if (found := _stray(pid, store.path, session)) is not None]
 
 
 def end_strays(store: Store, session: str) -> list[Stray]:
-    """Shut the processes of earlier supervisors out of the session, then end them.
+    """End the processes of earlier supervisors, and shut them out of the session.
 
     For one who holds the supervisor's lease: whatever runs for the session then is a stray.
     """
     ended: dict[int, Stray] = {}
     for _ in range(_ROUNDS):  # one that is being ended may have started another one
         found = find_strays(store, session)
+        for stray in found:
+            # Before anything is written: one that is stopped may have the lock of the writers.
+            _end(stray, str(store.path), session)
         for agent in {stray.agent for stray in found} - {s.agent for s in ended.values()}:
             fence(store, session, agent)
-        for stray in found:
-            ended[stray.pid] = stray
-            _end(stray, str(store.path), session)
+        ended |= {stray.pid: stray for stray in found}
         if not found:
             break
     return list(ended.values())
 
 
-def fence(store: Store, session: str, agent: str) -> None:
-    """Take the lease of an agent and give it up: no epoch before it can write any more."""
-    handle = store.session(session, create=False, actor=agent)
-    handle.take(LEASE_TTL, steal=True)
-    handle.release()
-
-
-def _pids() -> Iterator[int]:
+def pids() -> Iterator[int]:
+    """Yield the processes of this machine."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(PROC):
             if entry.name.isdecimal():

@@ -28,6 +28,7 @@ OWN = (
     opening.HEARTBEAT,
     opening.EVERY,
     opening.PROMPT,
+    opening.SUPERVISOR,
 )
 """The variables that a child has from its supervisor, and from nobody above it."""
 

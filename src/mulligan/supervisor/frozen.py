@@ -1,0 +1,74 @@
+"""Frozen strays: agents that were stopped by a signal, and whose supervisor is dead.
+
+One that was stopped in the middle of a write still has the lock of the journal's writers, and keeps
+everybody waiting who opens the store. So they are found without opening it, and ended: nobody is
+left who would let them go on, and what they had not finished to write never happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+
+import msgspec
+
+from mulligan.opening import AGENT, SESSION, STORE, SUPERVISOR
+from mulligan.session.leases import is_dead
+from mulligan.supervisor.strays import PROC, pids
+
+_PATIENCE = 5.0
+_STOPPED = "Tt"
+
+
+class Frozen(msgspec.Struct, frozen=True):
+    """A stopped process, and for which agent of which session it was started."""
+
+    pid: int
+    session: str
+    agent: str
+
+
+def find_frozen(store: str) -> list[Frozen]:
+    """Return the stopped processes of a store's agents that no live supervisor looks after."""
+    return [found for pid in pids() if (found := _frozen(pid, store)) is not None]
+
+
+def end_frozen(store: str) -> list[Frozen]:
+    """End them, and wait until they are gone; return who they were."""
+    found = find_frozen(store)
+    for one in found:
+        _end(one, store)
+    return found
+
+
+def _frozen(pid: int, store: str) -> Frozen | None:
+    try:
+        state = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+        if state not in _STOPPED:
+            return None
+        data = os.fsdecode((PROC / str(pid) / "environ").read_bytes())
+    except OSError:
+        return None  # gone, or another user's
+    said = dict(part.split("=", 1) for part in data.split("\0") if "=" in part)
+    if not {STORE, SESSION, AGENT, SUPERVISOR} <= said.keys():
+        return None
+    if os.path.realpath(said[STORE]) != os.path.realpath(store) or not is_dead(said[SUPERVISOR]):
+        return None
+    return Frozen(pid, said[SESSION], said[AGENT])
+
+
+def _end(one: Frozen, store: str) -> None:
+    try:
+        handle = os.pidfd_open(one.pid)
+    except (OSError, AttributeError):
+        return
+    try:
+        # The handle is of one process for good, so what is true of it now stays true.
+        if _frozen(one.pid, store) == one:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            select.select([handle], [], [], _PATIENCE)
+    finally:
+        os.close(handle)
