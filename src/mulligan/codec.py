@@ -121,8 +121,10 @@ def decompress(data: bytes, size: int) -> bytes:
         raw = decompressor.decompress(data, max_length=max(size, 1))
     except zstd.ZstdError as error:
         raise ValueError(f"not a zstd frame: {error}") from error
-    if len(raw) != size or not decompressor.eof:
-        raise ValueError(f"{len(raw)} bytes or more where {size} were expected")
+    if len(raw) != size:
+        raise ValueError(f"{len(raw)} bytes where {size} were expected")
+    if not decompressor.eof:
+        raise ValueError(f"it does not end after {size} bytes")
     return raw
 
 
