@@ -6,7 +6,6 @@ import errno
 import os
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import groupby, pairwise
 from pathlib import Path
 from threading import Lock
@@ -44,6 +43,21 @@ _MEDIA_ERRORS = (errno.EIO, errno.ELOOP, errno.EISDIR)
 
 def _key(location: Location) -> _Key:
     return location.pack, location.offset, location.length
+
+
+def _objects(
+    kind: int, wanted: list[tuple[Digest, Location]], coming: Future[Frame | None]
+) -> Iterator[tuple[Digest, bytes]]:
+    """Yield those objects of a frame that are what they should be."""
+    frame = coming.result()
+    if frame is None:
+        return
+    for digest, place in wanted:
+        try:
+            data = frame.object(place.slot, kind, digest)
+        except DamagedFrame:
+            continue
+        yield digest, data
 
 
 class ReadHandle:
@@ -126,25 +140,26 @@ class PackReader:
 
         Frames are made ready on another core while the one before is used.
         """
-        coming: deque[Future[list[tuple[Digest, bytes]]]] = deque()
-        for _, batch in groupby(places, key=lambda place: _key(place[1])):
-            coming.append(self._helper.do(self._checked, kind, list(batch)))
+        coming: deque[tuple[list[tuple[Digest, Location]], Future[Frame | None]]] = deque()
+        for key, batch in groupby(places, key=lambda place: _key(place[1])):
+            wanted = list(batch)
+            coming.append((wanted, self._helper.do(self._kept, key, wanted[0][1])))
             if len(coming) > FRAMES_AHEAD:
-                yield from coming.popleft().result()
+                yield from _objects(kind, *coming.popleft())
         while coming:
-            yield from coming.popleft().result()
+            yield from _objects(kind, *coming.popleft())
 
-    def _checked(
-        self, kind: int, places: list[tuple[Digest, Location]]
-    ) -> list[tuple[Digest, bytes]]:
-        """Return those of the objects in a frame that are what they should be."""
-        found = []
-        with suppress(DamagedFrame, OSError):
-            frame = self._load(places[0][1])
-            for digest, place in places:
-                with suppress(DamagedFrame):
-                    found.append((digest, frame.object(place.slot, kind, digest)))
-        return found
+    def _kept(self, key: _Key, location: Location) -> Frame | None:
+        """Return a frame, or None when it cannot be read.
+
+        It is kept, because memory that is freed at once is asked of the system again at once.
+        """
+        try:
+            frame = self._load(location)
+        except (DamagedFrame, OSError):
+            return None
+        self._keep(key, frame)
+        return frame
 
     def expect(self, locations: Sequence[Location]) -> None:
         """Hear what will be read, in order: each frame is made ready while one reads the last."""

@@ -27,6 +27,7 @@ from mulligan.state.values import PathLike
 from mulligan.timeline.checkpoints import checkpoint_with_files, event_at
 from mulligan.workspace.capture import Captured
 from mulligan.workspace.changes import file_changes
+from mulligan.workspace.contents import Contents
 from mulligan.workspace.entries import File, Link, decode_entry, shown
 from mulligan.workspace.fresh import Fresh
 from mulligan.workspace.plan import TreePath, tree_path, tree_steps
@@ -142,11 +143,18 @@ class Files:
                 f"{to} is not an empty directory.", hint="Name a new or an empty directory."
             )
         to.mkdir(parents=True, exist_ok=True)
-        document = Document({}, self._engine.load)
-        steps = tree_steps(document, {}, Ref(tree), paths)
-        fresh = Fresh(os.fsencode(to), self._engine.objects, self._engine.reach)
-        failures = fresh.run(steps, durable=durable)
+        engine, contents = self._engine, self._contents(tree, paths)
+        fresh = Fresh(os.fsencode(to), contents, engine.objects, engine.reach)
+        failures = fresh.run(durable=durable)
         return [Problem("file", shown(path), reason) for path, reason in failures]
+
+    def _contents(self, tree: Digest, paths: list[TreePath] | None) -> Contents:
+        document, contents = Document({}, self._engine.load), Contents()
+        if paths is None:
+            contents.add_tree(document, Ref(tree))
+        else:
+            contents.add_steps(tree_steps(document, {}, Ref(tree), paths))
+        return contents
 
     def clone(self, tree: Digest, to: OsPath) -> Workspace:
         """Write a tree into a directory that becomes another session's workspace.

@@ -18,6 +18,7 @@ from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
 from mulligan.workspace import syscalls
+from mulligan.workspace.durable import sync_all
 from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.handles import Handles
 from mulligan.workspace.index import Seen
@@ -61,6 +62,8 @@ class Apply:
         self._handles = Handles(root)
         self._opened: dict[TreePath, int] = {}
         self._linked: set[int] = set()
+        self._one_by_one = True
+        self._unsynced: list[tuple[TreePath, int]] = []
         self.failures: list[Failure] = []
 
     def run(self, steps: list[Step]) -> list[Failure]:
@@ -68,10 +71,13 @@ class Apply:
         try:
             self._run(steps)
         finally:
+            for _, handle in self._unsynced:
+                os.close(handle)
             self._handles.close()
         return self.failures
 
     def _run(self, steps: list[Step]) -> None:
+        self._one_by_one = len(steps) <= SYNC_ONE_BY_ONE
         made = [s for s in steps if s.after is not None]
         deleted = sorted((s for s in steps if s.after is None), key=lambda s: -len(s.path))
         taken = {s.path for s in made if not (s.before and _alike(s.before, s.after))}
@@ -90,15 +96,29 @@ class Apply:
         self._make_durable(steps)
 
     def _make_durable(self, steps: list[Step]) -> None:
-        """Sync the directories, too: a rename or a deletion is only safe with its directory."""
-        if len(steps) > SYNC_ONE_BY_ONE:
+        """Sync the files, and the directories: a rename is only safe with its directory.
+
+        Not before all is done, so that the disk has to be waited for once. A power cut before it
+        leaves a restore that is not finished, nothing worse.
+        """
+        if not self._one_by_one:
             syscalls.sync_filesystem(self._handles.directory(()))
             return
         touched = {s.path[:-1] for s in steps if s.path}
         touched |= {s.path for s in steps if isinstance(s.after, Directory)}
         for path in touched:
             with suppress(FileNotFoundError, NotADirectoryError):
-                os.fsync(self._handles.directory(path))
+                self._unsynced.append((path, os.dup(self._handles.directory(path))))
+        errors = sync_all(handle for _, handle in self._unsynced)
+        for path, handle in self._unsynced:
+            if handle in errors:
+                self.failures.append(failure(path, errors[handle]))
+
+    def _sync_later(self, path: TreePath, handle: int) -> None:
+        """Note a file that is to be synced by itself."""
+        if self._one_by_one:
+            syscalls.start_sync(handle)
+            self._unsynced.append((path, os.dup(handle)))
 
     def _each(self, steps: Iterable[Step], act: Callable[[Step], None]) -> None:
         for step in steps:
@@ -128,7 +148,6 @@ class Apply:
 
     def _write_leaves(self, steps: list[Step]) -> None:
         """Write files in the order in which their objects lie in the store."""
-        one_by_one = len(steps) <= SYNC_ONE_BY_ONE
         by_first: dict[Digest, list[Step]] = {}
         others = []
         for step in steps:
@@ -136,11 +155,11 @@ class Apply:
                 by_first.setdefault(step.after.chunks[0], []).append(step)
             else:
                 others.append(step)
-        self._each(others, lambda step: self._write(step, one_by_one))
+        self._each(others, self._write)
         for digest in self._objects.in_order(by_first):
-            self._each(by_first[digest], lambda step: self._write(step, one_by_one))
+            self._each(by_first[digest], self._write)
 
-    def _write(self, step: Step, sync: bool) -> None:
+    def _write(self, step: Step) -> None:
         parent = self._handles.directory(step.path[:-1])
         name = from_name(step.path[-1])
         status = self._status(parent, name, step.path)
@@ -149,14 +168,14 @@ class Apply:
             # What we may not open or change, we may still replace.
             with suppress(PermissionError):
                 if kind(status.st_mode):
-                    self._leaf_attributes(parent, name, step.after)
+                    self._leaf_attributes(parent, step.path, step.after)
                     return
         if isinstance(step.after, Link):
             draft = beside(name, self._token)
             made = _new_link(parent, draft, step.after)
             self._put(parent, step.path, draft, made)
         elif isinstance(step.after, File):
-            self._write_file(parent, step.path, step.after, sync)
+            self._write_file(parent, step.path, step.after)
 
     def _status(self, parent: int, name: bytes, path: TreePath) -> os.stat_result | None:
         """Return the stat of a leaf that may be touched, or None if nothing is there."""
@@ -180,18 +199,17 @@ class Apply:
         os.utime(handle, ns=(file.mtime, file.mtime))
         return trouble
 
-    def _write_file(self, parent: int, path: TreePath, file: File, sync: bool) -> None:
+    def _write_file(self, parent: int, path: TreePath, file: File) -> None:
         own = beside(from_name(path[-1]), self._token)
         handle = _new_file(parent, own)
         try:
             made = os.fstat(handle).st_ino
             try:
                 trouble = self._fill(handle, file)
-                if sync:
-                    os.fsync(handle)
             except BaseException:
                 discard(parent, own, made)
                 raise
+            self._sync_later(path, handle)
         finally:
             os.close(handle)
         self._put(parent, path, own, made)
@@ -208,7 +226,8 @@ class Apply:
             raise
         self._reach(CrashPoint.RESTORE_RENAMED)
 
-    def _leaf_attributes(self, parent: int, name: bytes, entry: object) -> None:
+    def _leaf_attributes(self, parent: int, path: TreePath, entry: object) -> None:
+        name = from_name(path[-1])
         if isinstance(entry, Link):
             times = (entry.mtime, entry.mtime)
             os.utime(name, ns=times, dir_fd=parent, follow_symlinks=False)
@@ -218,6 +237,7 @@ class Apply:
                 set_xattrs(handle, entry.xattrs)
                 os.fchmod(handle, entry.mode)
                 os.utime(handle, ns=(entry.mtime, entry.mtime))
+                self._sync_later(path, handle)
             finally:
                 os.close(handle)
 

@@ -10,6 +10,9 @@ from typing import Any
 NO_REPLACE, EXCHANGE = 1, 2
 """How to rename: refuse when the new name is taken, or let the two names change places."""
 
+_WRITE = 2
+"""Of ``sync_file_range``: begin to write, and do not wait."""
+
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -35,6 +38,12 @@ def rename(old: bytes, new: bytes, parent: int, how: int) -> bool:
     raise OSError(code, os.strerror(code))
 
 
+def start_sync(handle: int) -> None:
+    """Have a file's bytes written in the background, where the system can, to be synced soon."""
+    if hasattr(_libc(), "sync_file_range"):
+        _libc().sync_file_range(handle, _long(0), _long(0), _WRITE)
+
+
 def sync_filesystem(handle: int) -> None:
     """Make everything durable that was written to the filesystem of an open file."""
     if not hasattr(_libc(), "syncfs"):
@@ -42,6 +51,12 @@ def sync_filesystem(handle: int) -> None:
     elif _libc().syncfs(handle):
         code = _errno()
         raise OSError(code, os.strerror(code))
+
+
+def _long(number: int) -> Any:
+    import ctypes
+
+    return ctypes.c_longlong(number)
 
 
 def _errno() -> int:
