@@ -340,9 +340,10 @@ class Follower:
     def full(self, *, follow: bool = False) -> Captured:
         scan = Scan(os.fsencode(self.root), None, self.rules)
         changes = scan.everything()
+        captured = self._capture(changes, None, time.time_ns())
         if follow:
             self.watcher.follow(changes.linked)
-        return self._capture(changes, None, time.time_ns())
+        return captured
 
     def step(self) -> Captured:
         taken = time.time_ns()
@@ -354,8 +355,8 @@ class Follower:
         changes = Scan(os.fsencode(self.root), self.captured.index, self.rules).paths(
             drained.paths, drained.renewed
         )
-        self.watcher.follow(changes.linked)
         self.captured = self._capture(changes, self.captured.index, taken)
+        self.watcher.follow(changes.linked)
         return self.captured
 
     def _capture(self, changes: Any, index: Any, taken: int) -> Captured:
