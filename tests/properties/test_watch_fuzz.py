@@ -1,4 +1,4 @@
-"""Whatever is done to a workspace, the watcher's tree is that of a full scan.
+"""Whatever is done to a workspace, the tree of watcher or scan is that of a first capture.
 
 ``MULLIGAN_TEST_SEED=7 MULLIGAN_TEST_ROUNDS=5000`` replays a seed, or tries harder.
 """
@@ -22,9 +22,11 @@ from mulligan.codec import Ref
 from mulligan.model import ObjectKind
 from mulligan.objects.memory import MemoryObjects
 from mulligan.state.document import Document
+from mulligan.workspace import lookout
 from mulligan.workspace.capture import Capture, Captured, Limits
 from mulligan.workspace.entries import from_name
 from mulligan.workspace.ignore import FILE_NAME, Rules
+from mulligan.workspace.index import GRAIN
 from mulligan.workspace.scan import Scan
 from mulligan.workspace.watch import Watcher, available
 
@@ -340,9 +342,10 @@ class Follower:
     def full(self, *, follow: bool = False) -> Captured:
         scan = Scan(os.fsencode(self.root), None, self.rules)
         changes = scan.everything()
+        captured = self._capture(changes, None, time.time_ns())
         if follow:
             self.watcher.follow(changes.linked)
-        return self._capture(changes, None, time.time_ns())
+        return captured
 
     def step(self) -> Captured:
         taken = time.time_ns()
@@ -354,8 +357,8 @@ class Follower:
         changes = Scan(os.fsencode(self.root), self.captured.index, self.rules).paths(
             drained.paths, drained.renewed
         )
-        self.watcher.follow(changes.linked)
         self.captured = self._capture(changes, self.captured.index, taken)
+        self.watcher.follow(changes.linked)
         return self.captured
 
     def _capture(self, changes: Any, index: Any, taken: int) -> Captured:
@@ -364,6 +367,19 @@ class Follower:
         captured = capture.run(changes, self.rules, taken)
         bundle.flush()
         return captured
+
+
+class Scanner(Follower):
+    """Captures a workspace again and again, by scans against what is known."""
+
+    def begin(self) -> None:
+        self.captured = self.full()
+
+    def step(self) -> Captured:
+        taken = time.time_ns()
+        changes = Scan(os.fsencode(self.root), self.captured.index, self.rules).everything()
+        self.captured = self._capture(changes, self.captured.index, taken)
+        return self.captured
 
 
 def known(follower: Follower, captured: Captured) -> dict[bytes, Any]:
@@ -425,6 +441,37 @@ def test_the_watchers_tree_is_that_of_a_full_scan(places: tuple[Path, Path], par
             mutator.prune()
         assert_same(follower, mutator.done, seed)
     assert follower.scans == 1
+
+
+@pytest.mark.parametrize("processors", [1, 3])
+def test_the_tree_of_scans_is_that_of_a_full_scan(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, processors: int
+) -> None:
+    """With lookouts and without, and with changes long enough ago for them to be trusted."""
+    monkeypatch.setattr(lookout, "WORTH", 1)
+    monkeypatch.setattr(lookout, "START", 0)
+    monkeypatch.setattr(lookout, "_processors", lambda: processors)
+    root, outside = places
+    seed = SEED + processors
+    print(f"MULLIGAN_TEST_SEED={seed}")
+    mutator = Mutator(str(root), str(outside), seed)
+    mutator.step(100)
+    scanner = Scanner(root)
+    for _ in range(ROUNDS // 3):
+        mutator.done.clear()
+        mutator.step(mutator.random.choice([1, 1, 2, 3, 8, 30]))
+        if len(mutator.directories()) > 60:
+            mutator.prune()
+        assert_same(scanner, mutator.done, seed)
+        if mutator.random.random() < 0.3:
+            let_the_clock_move()
+
+
+def let_the_clock_move() -> None:
+    """Let what was done become old enough to be trusted; the filesystem's clock is no fake."""
+    start = time.time_ns()
+    while time.time_ns() < start + 2 * GRAIN:
+        pass
 
 
 CHILD = """

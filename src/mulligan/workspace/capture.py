@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Set
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -61,9 +62,11 @@ class Capture:
         self._files, self._bytes = (index.files, index.size) if index else (0, 0)
         self._left_out = index.left_out if index else {}
         self._nodes = index.nodes if index else {}
+        self._linked: dict[bytes, int] = {}
 
     def run(self, changes: Changes, rules: Rules, taken: int) -> Captured:
-        """Apply what a scan found and return the captured workspace."""
+        """Apply what a scan found and return the captured workspace; see ``Changes.linked``."""
+        self._linked = changes.linked
         for path in changes.gone:
             self._forget(path)
         new = [path for path in changes.directories if path not in self._directories]
@@ -167,9 +170,16 @@ class Capture:
         except (TooLarge, Unreadable, OSError) as error:
             self._keep_leaf(directory, name, None)
             directory.left_out[name] = self._reason(error)
+            with suppress(OSError):
+                self._note_linked(path, os.lstat(self._prefix + path))
         else:
             entry = stored_entry(read.leaf, self._put)
             self._keep_leaf(directory, name, _seen(read.stat, entry))
+            self._note_linked(path, read.stat)
+
+    def _note_linked(self, path: bytes, status: os.stat_result) -> None:
+        if status.st_nlink > 1:
+            self._linked[path] = status.st_ctime_ns
 
     def _room(self, known: Seen | None) -> int:
         """Return how large a file may be that takes the place of what is known."""

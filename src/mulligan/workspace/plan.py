@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from msgspec import Raw
 from mulligan import codec
 from mulligan.codec import Ref
 from mulligan.errors import UnsafeName
+from mulligan.model import Digest
 from mulligan.state import nodes
 from mulligan.state.compare import differing_entries
 from mulligan.state.document import MISSING, Document
@@ -36,7 +37,12 @@ Entry = File | Link | Directory
 
 _PLAIN = (str, int, bytes)
 
-_decode_entries = msgspec.msgpack.Decoder(dict[str, Raw]).decode
+Encoded = bytes | Raw
+_Entries = dict[str, Raw]
+
+_decode_entries = msgspec.msgpack.Decoder(_Entries | None).decode
+_decode_extension = msgspec.msgpack.Decoder(msgspec.msgpack.Ext).decode
+_decode_branch = msgspec.msgpack.Decoder(tuple[int, int, list[Raw]]).decode
 
 _ORDINARY = re.compile(r"[\w-][\w.-]*", re.ASCII)
 """What almost all names are like; for others it takes more than a look to know them safe."""
@@ -182,14 +188,45 @@ def _node(document: Document, value: Any) -> Any:
 
 
 def _nodes(document: Document, before: Any, after: Any) -> tuple[Any, Any]:
-    """Return both nodes; of two directories the entries stay encoded, as few of them differ."""
+    """Return both nodes; of two directories only what may differ, with its entries encoded."""
     if not (type(before) is Ref and type(after) is Ref):
         return _node(document, before), _node(document, after)
     one, other = document.stored(before), document.stored(after)
     try:
-        return _decode_entries(one), _decode_entries(other)
-    except msgspec.DecodeError:  # large ones, or no directories
+        return _unlike(document, one, other)
+    except msgspec.DecodeError:  # not both are directories
         return codec.decode(one), codec.decode(other)
+
+
+def _unlike(document: Document, one: Encoded, other: Encoded) -> tuple[_Entries, _Entries]:
+    """Return the entries of two directories, without equal parts of large ones."""
+    left, right = _opened(document, one), _opened(document, other)
+    if isinstance(left, list) and isinstance(right, list):
+        slots = zip(left, right, strict=True)
+        parts = [_unlike(document, one, other) for one, other in slots if one != other]
+        return _joined(part for part, _ in parts), _joined(part for _, part in parts)
+    return _whole(document, left), _whole(document, right)
+
+
+def _whole(document: Document, opened: _Entries | list[Raw]) -> _Entries:
+    if isinstance(opened, dict):
+        return opened
+    return _joined(_whole(document, _opened(document, slot)) for slot in opened)
+
+
+def _joined(parts: Iterable[_Entries]) -> _Entries:
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def _opened(document: Document, data: Encoded) -> _Entries | list[Raw]:
+    """Return the entries of an encoded directory, or the slots of a large one."""
+    try:
+        return _decode_entries(data) or {}
+    except msgspec.ValidationError:
+        extension = _decode_extension(data)
+    if extension.code == codec.EXT_REF:
+        return _opened(document, document.stored(Ref(Digest(bytes(extension.data)))))
+    return _decode_branch(extension.data)[2]
 
 
 def _entry(document: Document, value: Any) -> Entry | None:

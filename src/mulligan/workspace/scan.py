@@ -39,7 +39,8 @@ class Changes(msgspec.Struct):
     ``leaves`` are files and symlinks that are new or may have changed. ``directories`` are those
     that are new or changed, as they are now, without the leaves that are still to be read.
     ``gone`` is what the index has and the workspace has no longer, or has as something else.
-    ``linked`` are leaves that have other names too, with their ctime: a watcher is to follow them.
+    ``linked`` are leaves that have other names too, with their ctime: a watcher is to follow them,
+    once those are captured that the scan did not look at because nothing was known of them.
     ``looked_in`` are the directories in which single paths were looked at; None after a look at
     everything.
     """
@@ -192,13 +193,18 @@ class Scan:
         """Read a directory anew and compare it with what was known of it."""
         now = seen_directory(status)
         base = path + b"/" if path else b""
-        leaves: set[bytes] = set()
+        leaves: list[bytes] = []
         with os.scandir(self._prefix + path) as listing:
             for entry in listing:
                 try:
-                    if self._kept(base, entry, now):
+                    if not self._kept(base, entry, now):
+                        continue
+                    # Where nothing is known, one says whether they may be looked at.
+                    if self._known or not leaves:
                         self._leaf(base, entry.name, entry.stat(follow_symlinks=False), now, known)
-                        leaves.add(entry.name)
+                    else:
+                        self.changes.leaves.append(base + entry.name)
+                    leaves.append(entry.name)
                 except FileNotFoundError:
                     now.doubt()  # it went away while we looked
                 except PermissionError:
@@ -206,7 +212,7 @@ class Scan:
                 except OSError as error:
                     now.left_out[entry.name] = _unreadable(error)
         if known is not None:
-            self.changes.gone += [base + name for name in known.leaves.keys() - leaves]
+            self.changes.gone += [base + name for name in known.leaves.keys() - set(leaves)]
             self.changes.gone += [
                 base + name for name in known.directories.keys() - now.directories
             ]

@@ -63,9 +63,10 @@ class _Lost(Exception):
 class Watcher:
     """Knows what changed in a workspace since it was last asked. Not for several threads at once.
 
-    Start it, then scan everything, then for each further capture: take the time, drain, scan what
-    was drained, and hand the scan's ``linked`` to :meth:`follow`. After a drain that returned None,
-    or one whose result did not reach the index, begin again with a new watcher.
+    Start it, then capture everything, then for each further capture: take the time, drain, and
+    scan what was drained. After each capture hand the scan's ``linked`` to :meth:`follow`. After a
+    drain that returned None, or one whose result did not reach the index, begin again with a new
+    watcher.
     """
 
     def __init__(self, root: bytes, rules: Rules) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import shutil
 import socket
 import stat
@@ -797,7 +799,7 @@ def age(work: Path) -> None:
         lambda data: b"",
         lambda data: b"garbage",
         lambda data: data[: len(data) // 2],
-        lambda data: b"\x98\x63" + data[2:],
+        lambda data: data.replace(bytes((0x9A, VERSION)), b"\x9a\x63", 1),
         lambda data: data.replace(b"/work", b"/wxrk"),
         lambda data: data + b"more",
     ],
@@ -817,6 +819,95 @@ def test_a_saved_index_that_cannot_be_used_is_ignored(
         again = store.session("run", workspace=work).checkpoint()
         assert again.workspace == made.workspace
         assert store.verify().ok
+
+
+@pytest.mark.parametrize("boot", ["another", None], ids=["another boot", "none known"])
+def test_an_index_from_before_a_reboot_is_not_trusted(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, boot: str | None
+) -> None:
+    """A power cut may take a file's bytes and leave its times."""
+    ordinary_files(work)
+    age(work)
+    boot_id = tmp_path / "boot_id"
+    boot_id.write_text("one\n")
+    monkeypatch.setattr("mulligan.workspace.index.BOOT_ID", boot_id)
+    counted = Counted(monkeypatch)
+    for changes_boot in (False, False, True):
+        if changes_boot:
+            boot_id.unlink()
+        if changes_boot and boot:
+            boot_id.write_text(boot)
+        with mulligan.open(tmp_path / "store") as store:
+            session = store.session("run", workspace=work)
+            session.checkpoint()
+            session.close()
+            reads = counted.drain()
+    assert b"crlf.txt" in reads
+
+
+def test_an_index_that_cannot_be_saved_is_done_without(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    ordinary_files(work)
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        session.checkpoint()
+        monkeypatch.setattr(Path, "replace", refuse)
+        session.close()
+        assert index_files(store) == []
+
+
+def test_a_time_beyond_all_clocks_is_kept(session: Session, work: Path) -> None:
+    far = 2**63 + 5 * 10**8
+    (work / "file").write_bytes(b"1")
+    os.utime(work / "file", ns=(far, far))
+    if os.lstat(work / "file").st_mtime_ns != far:
+        pytest.skip("this filesystem keeps no such times")
+    made = session.checkpoint()
+    assert session.checkpoint().workspace == made.workspace
+    (work / "file").write_bytes(b"22")
+    os.utime(work / "file", ns=(far, far))
+    assert session.checkpoint().workspace != made.workspace
+    assert session.restore(made).problems == ()
+    assert ((work / "file").read_bytes(), os.lstat(work / "file").st_mtime_ns) == (b"1", far)
+
+
+# --- nodes that are kept ---------------------------------------------------------------------
+
+
+def test_a_directory_that_is_kept_as_a_node_is_stored_as_if_made_anew(
+    tmp_path: Path, work: Path
+) -> None:
+    """Names come and go, and the directory becomes a large one and a small one again."""
+    source = random.Random(7)
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        for round_number in range(60):
+            for _ in range(source.randrange(1, 30)):
+                shake(work, source, grow=round_number // 15 % 2 == 0)
+            made = session.checkpoint()
+            anew = store.session(f"run-{round_number}", workspace=work).checkpoint()
+            assert anew.workspace == made.workspace
+
+
+def shake(work: Path, source: random.Random, *, grow: bool) -> None:
+    """Write a file, or a file in a directory, or remove either."""
+    path = work / f"name-{source.randrange(150)}"
+    if path.is_dir():
+        if grow and source.random() < 0.8:
+            (path / "inner").write_bytes(source.randbytes(4))
+        else:
+            shutil.rmtree(path)
+    elif grow or not path.exists():
+        if path.exists() or source.random() < 0.8:
+            path.write_bytes(source.randbytes(4))
+        else:
+            path.mkdir()
+    else:
+        path.unlink()
 
 
 def test_an_index_of_a_tree_that_the_store_has_not_is_ignored(tmp_path: Path, work: Path) -> None:

@@ -14,7 +14,9 @@ import pytest
 
 import mulligan
 from mulligan import Session
-from mulligan.model import FileChange, Plan
+from mulligan.codec import Ref
+from mulligan.model import Checkpoint, FileChange, Plan
+from mulligan.state.document import Document
 from mulligan.store import Store
 from mulligan.testing.clock import FakeClock
 from tests.pictures import Picture, picture
@@ -237,3 +239,33 @@ def test_restoring_another_sessions_point_shows_what_it_did_since(
     other.checkpoint()
     [conflict] = session.plan(made).conflicts
     assert "session 'other' changed 1 path" in conflict
+
+
+def test_a_large_directory_is_compared_by_what_differs_in_it(session: Session, work: Path) -> None:
+    """It grows from a few names to many, to very many, and back again."""
+    source = random.Random(3)
+    made = [session.checkpoint()]
+    for count in (30, 70, 90, 1500, 1600, 1500, 90, 80, 40):
+        for number in range(1600):
+            path = work / "src" / f"name-{number}"
+            if number < count and (not path.exists() or source.random() < 0.02):
+                path.write_bytes(source.randbytes(source.choice([0, 4])))
+            elif number >= count:
+                path.unlink(missing_ok=True)
+        made.append(session.checkpoint())
+        for older in made[-3:-1]:
+            differing = {change.path: change for change in session.diff(older, made[-1]).files}
+            assert differing.keys() == apart(session, older, made[-1])
+
+
+def apart(session: Session, one: Checkpoint, other: Checkpoint) -> set[str]:
+    """Return the files that differ, by looking at each; a moved one is named by its new place."""
+    before, after = entries(session, one), entries(session, other)
+    return {f"src/{name}" for name in before.keys() | after if before.get(name) != after.get(name)}
+
+
+def entries(session: Session, made: Checkpoint) -> dict[str, object]:
+    assert made.workspace is not None
+    document = Document(Ref(made.workspace), session._engine.load)
+    found: dict[str, object] = document.plain(document.find(("src",)))
+    return {name: entry for name, entry in found.items() if name}

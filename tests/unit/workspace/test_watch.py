@@ -84,8 +84,9 @@ class Follower:
 
     def full(self) -> Captured:
         changes = Scan(os.fsencode(self.root), None, Rules.read(self.root)).everything()
+        captured = self._capture(None, changes, time.time_ns())
         self.watcher.follow(changes.linked)
-        return self._capture(None, changes, time.time_ns())
+        return captured
 
     def step(self, meanwhile: Callable[[], object] = lambda: None) -> Captured:
         """Capture what was drained, with something that happens just after the drain."""
@@ -94,8 +95,8 @@ class Follower:
         meanwhile()
         scan = Scan(os.fsencode(self.root), self.captured.index, Rules.read(self.root))
         changes = scan.paths(drained.paths, drained.renewed)
-        self.watcher.follow(changes.linked)
         self.captured = self._capture(self.captured.index, changes, taken)
+        self.watcher.follow(changes.linked)
         return self.captured
 
     def settle(self) -> None:
