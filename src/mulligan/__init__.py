@@ -4,9 +4,10 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
 
     cli/        the command line
     supervisor/ teams of agents as processes: started, watched, restarted, paused
+    recovery/   interrupted sessions: found, planned, resumed; bisect
     opening.py  what mulligan.open() does: find, check, join
     store.py    Store: the open handle, what mulligan.open() returns
-    session/    Session: state, checkpoints, restore, undo, fork, leases
+    session/    Session: state, checkpoints, restore, fork, leases, tasks, mailbox, loop
     upkeep/     verify
     timeline/   points, checkpoint records, diff, restores as events
     workspace/  files: scan, capture, plan, apply
