@@ -25,10 +25,10 @@ from mulligan.workspace.lookout_main import DIRECTORY, HEAD, LINKED, SAME
 if TYPE_CHECKING:
     from subprocess import Popen
 
-WORTH = 10_000
+WORTH = 15_000
 """One more lookout is worth its while for each so many paths."""
 
-START = 2_000
+START = 4_000
 """At about so many paths one could have looked by the time that a lookout begins to."""
 
 MOST = 3
@@ -70,7 +70,8 @@ class Lookout:
         """Wait for the answer and add what is as it was; nothing is when there is no answer."""
         data, _ = self._process.communicate()
         verdicts, linked = data[: len(self.paths)], data[len(self.paths) :]
-        if self._process.returncode != 0 or len(verdicts) < len(self.paths):
+        is_cut = len(verdicts) < len(self.paths) or len(linked) % LINKED.size
+        if is_cut or self._process.returncode != 0:
             return
         answered = zip(self.paths, verdicts, strict=True)
         unchanged.paths.update(path for path, verdict in answered if verdict == SAME[0])

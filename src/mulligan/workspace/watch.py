@@ -264,7 +264,7 @@ class _Watched:
     def __init__(self) -> None:
         self._paths: dict[int, bytes] = {}
         self._descriptors: dict[bytes, int] = {}
-        self._children: dict[bytes, set[bytes]] = {}
+        self._children: dict[bytes, dict[bytes, None]] = {}  # no sets: see SeenDirectory
 
     def path(self, descriptor: int) -> bytes | None:
         return self._paths.get(descriptor)
@@ -277,7 +277,7 @@ class _Watched:
         self._paths[descriptor] = path
         self._descriptors[path] = descriptor
         if path:
-            self._children.setdefault(path.rpartition(b"/")[0], set()).add(path)
+            self._children.setdefault(path.rpartition(b"/")[0], {})[path] = None
         return before
 
     def drop(self, descriptor: int) -> None:
@@ -289,7 +289,7 @@ class _Watched:
         """Forget a directory and all below it, and return their descriptors."""
         siblings = self._children.get(top.rpartition(b"/")[0])
         if top and siblings is not None:
-            siblings.discard(top)
+            siblings.pop(top, None)
         found = set()
         pending = [top]
         while pending:

@@ -171,6 +171,7 @@ PROGRAMS = {
     "says nothing": "",
     "is cut short": "import os; os.write(1, b'\\1')",
     "answers and fails": "import os; os.write(1, b'\\1' * 1000); os._exit(3)",
+    "says too much": "import os; os.write(1, b'\\1' * 1003)",
     "is not to be read": None,
 }
 
