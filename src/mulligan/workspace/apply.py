@@ -40,21 +40,22 @@ class Apply:
     """Brings a directory from one tree to another, step by step.
 
     With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it.
-    ``token`` tells the drafts of this restore from those of any other.
+    ``token`` tells the drafts of this restore from those of any other. ``mtime`` returns the time
+    that a directory has to have that is no step itself, or None.
     """
 
     def __init__(
         self,
         root: bytes,
         objects: Objects,
-        attributes: Callable[[TreePath], Directory | None],
+        mtime: Callable[[TreePath], int | None],
         *,
         known: Known | None = None,
         reach: Reach = pass_by,
         token: str = "",
     ) -> None:
         self._objects = objects
-        self._attributes = attributes
+        self._mtime = mtime
         self._known = known
         self._reach = reach
         self._token = token
@@ -273,8 +274,9 @@ class Apply:
     def _directory_attributes(self, steps: list[Step]) -> None:
         """Set modes and times of every directory touched, deepest first, after all else."""
         known = {s.path: s.after for s in steps if isinstance(s.after, Directory)}
+        gone = {s.path for s in steps if s.after is None} - known.keys()
         touched = {s.path[:-1] for s in steps if s.path} | known.keys()
-        for path in sorted(touched, reverse=True):
+        for path in sorted(touched - (gone - self._opened.keys()), reverse=True):
             entry = known.get(path)
             try:
                 if entry is not None:
@@ -286,11 +288,11 @@ class Apply:
 
     def _as_it_was(self, path: TreePath) -> None:
         """Let a directory that is no step itself show no trace of what was done in it."""
-        entry, mode = self._attributes(path), self._opened.get(path)
+        mtime, mode = self._mtime(path), self._opened.get(path)
         if mode is not None:
             os.fchmod(self._handles.directory(path), mode)
-        if entry is not None:
-            os.utime(self._handles.directory(path), ns=(entry.mtime, entry.mtime))
+        if mtime is not None:
+            os.utime(self._handles.directory(path), ns=(mtime, mtime))
 
     def _one_directory(self, path: TreePath, entry: Directory) -> None:
         handle = self._handles.directory(path)
