@@ -23,6 +23,7 @@ from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import Index, Seen, load_index, save_index
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.scan import Changes, Scan
+from mulligan.workspace.share import Source
 from mulligan.workspace.writing import Failure
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ class Workspace:
     def elsewhere(self, root: Path) -> Workspace:
         """Return the workspace of another directory under the same limits."""
         return Workspace(root, self._engine, self._limits, self._reach)
+
+    def source(self) -> Source | None:
+        """Return the files as they were last captured by this process, to share bytes with."""
+        return Source(os.fsencode(self.root), self._index) if self._index is not None else None
 
     def capture(self, bundle: Bundle) -> Captured:
         """Bring the tree up to date with the files; its objects go into the bundle.
