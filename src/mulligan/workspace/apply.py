@@ -102,11 +102,11 @@ class Apply:
         Not before all is done, so that the disk has to be waited for once. A power cut before it
         leaves a restore that is not finished, nothing worse.
         """
-        if not self._one_by_one:
-            syscalls.sync_filesystem(self._handles.directory(()))
-            return
         touched = {s.path[:-1] for s in steps if s.path}
         touched |= {s.path for s in steps if isinstance(s.after, Directory)}
+        if not self._one_by_one:
+            self._sync_filesystems(touched)
+            return
         for path in touched:
             with suppress(FileNotFoundError, NotADirectoryError):
                 self._unsynced.append((path, os.dup(self._handles.directory(path))))
@@ -114,6 +114,21 @@ class Apply:
         for path, handle in self._unsynced:
             if handle in errors:
                 self.failures.append(failure(path, errors[handle]))
+
+    def _sync_filesystems(self, directories: set[TreePath]) -> None:
+        """Sync each filesystem that was written to: others may be mounted below the root."""
+        synced = set()
+        for path in sorted(directories):
+            try:
+                handle = self._handles.directory(path)
+                device = os.fstat(handle).st_dev
+                if device not in synced:
+                    syscalls.sync_filesystem(handle)
+                    synced.add(device)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                self.failures.append(failure(path, error))
 
     def _sync_later(self, path: TreePath, handle: int) -> None:
         """Note a file that is to be synced by itself."""
