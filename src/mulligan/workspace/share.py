@@ -33,7 +33,8 @@ class Source:
         self._root = root
         self._directories = index.directories
         self._settled = min(index.taken - SETTLED, index.fresh_from)
-        self.is_possible = True
+        leaves = (seen for held in self._directories.values() for seen in held.leaves.values())
+        self.is_possible = any(seen.ctime < self._settled for seen in leaves)
         """Whether it is worth trying; not after the filesystem has said that it cannot."""
 
     def has(self, directory: TreePath, name: bytes, file: File) -> bool:
