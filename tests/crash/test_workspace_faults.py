@@ -8,7 +8,7 @@ import random
 import resource
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -141,6 +141,32 @@ def test_no_space_to_keep_the_present_means_that_nothing_is_touched(small_disk: 
         session.undo()
         assert picture(work) == now
         assert store.verify().ok
+
+
+@pytest.mark.parametrize("files", [3, 70], ids=["few", "many"])
+def test_every_filesystem_of_a_workspace_is_synced(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    devices, real, one = set(), syscalls.sync_filesystem, os.fsync
+
+    def noted(sync: Callable[[int], None]) -> Callable[[int], None]:
+        return lambda handle: devices.add(os.fstat(handle).st_dev) or sync(handle)
+
+    places = (tmp_path / "own", small_disk / "mounted")
+    for place in places:
+        place.mkdir()
+        for number in range(files):
+            (place / str(number)).write_bytes(b"%d" % number)
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=tmp_path, force=True)
+        made = session.checkpoint()
+        for place in places:
+            for number in range(files):
+                (place / str(number)).unlink()
+        monkeypatch.setattr(syscalls, "sync_filesystem", noted(real))
+        monkeypatch.setattr(os, "fsync", noted(one))
+        assert session.restore(made).problems == ()
+    assert devices == {os.stat(place).st_dev for place in places}
 
 
 def test_no_space_for_a_fork_is_said(tmp_path: Path, small_disk: Path) -> None:

@@ -144,7 +144,8 @@ class Files:
             )
         to.mkdir(parents=True, exist_ok=True)
         engine, contents = self._engine, self._contents(tree, paths)
-        fresh = Fresh(os.fsencode(to), contents, engine.objects, engine.reach)
+        source = self._workspace.source() if self._workspace is not None else None
+        fresh = Fresh(os.fsencode(to), contents, engine.objects, engine.reach, source)
         failures = fresh.run(durable=durable)
         return [Problem("file", shown(path), reason) for path, reason in failures]
 

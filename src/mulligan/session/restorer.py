@@ -195,7 +195,7 @@ class Restorer:
         """Return what tells a restore from all others: the id of its safety checkpoint."""
         with self._engine.read() as view:
             event = event_at(view, self._record.number, origin.safety)
-        return read_checkpoint(self._engine, event).id[:16]
+        return _token(read_checkpoint(self._engine, event))
 
     def _target(self, point: Point, only: Any, files: Any) -> Target:
         """Return a target from what an event says of it."""
@@ -241,10 +241,12 @@ class Restorer:
         """
         safety, target, planned = self._begin(workspace, choose, mode, origin)
         present = Digest(safety.workspace or b"")
+        token = _token(safety) if origin is None else self._token(origin)
         origin = origin or Origin(present, safety.seq)
         uncovered = left_out(safety) | self._left_out(target)
         steps, spared = spare(planned, uncovered)
-        failures = workspace.apply(steps, _tree(target), self._token(origin))
+        parts_of = None if target.paths is None else target.tree
+        failures = workspace.apply(steps, token, parts_of)
         bundle = self._engine.bundle()
         after = workspace.capture(bundle)
         way = steps if origin.tree == present else workspace.steps(origin.tree, _tree(target))
@@ -322,6 +324,10 @@ class Restorer:
         only = None if target.only is None else tuple(target.only)
         files = () if target.tree is None else _shown_paths(target.paths)
         return Restored(mode, target.point, only, safety, seq, workspace=files)
+
+
+def _token(safety: Checkpoint) -> str:
+    return safety.id[:16]
 
 
 def _tree(target: Target) -> Digest:

@@ -40,21 +40,22 @@ class Apply:
     """Brings a directory from one tree to another, step by step.
 
     With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it.
-    ``token`` tells the drafts of this restore from those of any other.
+    ``token`` tells the drafts of this restore from those of any other. ``mtime`` returns the time
+    that a directory has to have that is no step itself, or None.
     """
 
     def __init__(
         self,
         root: bytes,
         objects: Objects,
-        attributes: Callable[[TreePath], Directory | None],
+        mtime: Callable[[TreePath], int | None],
         *,
         known: Known | None = None,
         reach: Reach = pass_by,
         token: str = "",
     ) -> None:
         self._objects = objects
-        self._attributes = attributes
+        self._mtime = mtime
         self._known = known
         self._reach = reach
         self._token = token
@@ -101,11 +102,11 @@ class Apply:
         Not before all is done, so that the disk has to be waited for once. A power cut before it
         leaves a restore that is not finished, nothing worse.
         """
-        if not self._one_by_one:
-            syscalls.sync_filesystem(self._handles.directory(()))
-            return
         touched = {s.path[:-1] for s in steps if s.path}
         touched |= {s.path for s in steps if isinstance(s.after, Directory)}
+        if not self._one_by_one:
+            self._sync_filesystems(touched)
+            return
         for path in touched:
             with suppress(FileNotFoundError, NotADirectoryError):
                 self._unsynced.append((path, os.dup(self._handles.directory(path))))
@@ -113,6 +114,21 @@ class Apply:
         for path, handle in self._unsynced:
             if handle in errors:
                 self.failures.append(failure(path, errors[handle]))
+
+    def _sync_filesystems(self, directories: set[TreePath]) -> None:
+        """Sync each filesystem that was written to: others may be mounted below the root."""
+        synced = set()
+        for path in sorted(directories):
+            try:
+                handle = self._handles.directory(path)
+                device = os.fstat(handle).st_dev
+                if device not in synced:
+                    syscalls.sync_filesystem(handle)
+                    synced.add(device)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                self.failures.append(failure(path, error))
 
     def _sync_later(self, path: TreePath, handle: int) -> None:
         """Note a file that is to be synced by itself."""
@@ -273,8 +289,9 @@ class Apply:
     def _directory_attributes(self, steps: list[Step]) -> None:
         """Set modes and times of every directory touched, deepest first, after all else."""
         known = {s.path: s.after for s in steps if isinstance(s.after, Directory)}
+        gone = {s.path for s in steps if s.after is None} - known.keys()
         touched = {s.path[:-1] for s in steps if s.path} | known.keys()
-        for path in sorted(touched, reverse=True):
+        for path in sorted(touched - (gone - self._opened.keys()), reverse=True):
             entry = known.get(path)
             try:
                 if entry is not None:
@@ -286,11 +303,11 @@ class Apply:
 
     def _as_it_was(self, path: TreePath) -> None:
         """Let a directory that is no step itself show no trace of what was done in it."""
-        entry, mode = self._attributes(path), self._opened.get(path)
+        mtime, mode = self._mtime(path), self._opened.get(path)
         if mode is not None:
             os.fchmod(self._handles.directory(path), mode)
-        if entry is not None:
-            os.utime(self._handles.directory(path), ns=(entry.mtime, entry.mtime))
+        if mtime is not None:
+            os.utime(self._handles.directory(path), ns=(mtime, mtime))
 
     def _one_directory(self, path: TreePath, entry: Directory) -> None:
         handle = self._handles.directory(path)

@@ -10,17 +10,18 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from mulligan.errors import MulliganError
 from mulligan.faults import CrashPoint, Reach
-from mulligan.model import ObjectKind
+from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
 from mulligan.workspace import syscalls
 from mulligan.workspace.content import read_xattrs
-from mulligan.workspace.contents import Contents, Place
+from mulligan.workspace.contents import Contents, Place, Whole
 from mulligan.workspace.entries import Directory, File, Leaf, Link, to_name
-from mulligan.workspace.writing import Failure, Xattrs, failure, try_xattrs, write_all
+from mulligan.workspace.share import Source
+from mulligan.workspace.writing import Failure, failure, try_xattrs, write_all
 
 OPEN_DIRECTORIES = 128
 """How many directories are held open, because files of one come together."""
@@ -32,10 +33,18 @@ _PERMISSIONS = stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO
 
 
 class Fresh:
-    """Fills an empty directory with what a tree holds."""
+    """Fills an empty directory with what a tree holds; ``source`` has files to share bytes with."""
 
-    def __init__(self, root: bytes, contents: Contents, objects: Objects, reach: Reach) -> None:
+    def __init__(
+        self,
+        root: bytes,
+        contents: Contents,
+        objects: Objects,
+        reach: Reach,
+        source: Source | None = None,
+    ) -> None:
         self._contents = contents
+        self._source = source
         self._objects = objects
         self._reach = reach
         self._open: deque[Place] = deque()
@@ -72,45 +81,54 @@ class Fresh:
     def _write_wholes(self) -> None:
         """Write files as their objects come; those that do not come say why one by one."""
         wholes = self._contents.wholes
+        if self._source is not None:
+            self._share_wholes(self._source)
         for digest, data in self._objects.get_all(ObjectKind.CHUNK, wholes):
             for place, name, mode, mtime in wholes.pop(digest):
                 try:
-                    self._make_file(place, name, mode, mtime, (data,))
+                    self._make_file(place, name, File(mode, mtime, 0, ()), (data,))
                 except OSError as error:
                     self._failed(place, name, error)
-        for digest, left in wholes.items():
-            for place, name, mode, mtime in left:
-                self._make_leaf(place, name, File(mode, mtime, 0, (digest,)))
+        for digest in list(wholes):
+            self._make_one_by_one(digest)
+
+    def _share_wholes(self, source: Source) -> None:
+        """Make the files that are still as they were captured, as long as that can be done."""
+        for digest, files in list(self._contents.wholes.items()):
+            if not source.is_possible:
+                return
+            if all(source.has(f.place.path, f.name, _file(f, digest)) for f in files):
+                self._make_one_by_one(digest)
+
+    def _make_one_by_one(self, digest: Digest) -> None:
+        for whole in self._contents.wholes.pop(digest):
+            self._make_leaf(whole.place, whole.name, _file(whole, digest))
 
     def _make_leaf(self, place: Place, name: bytes, leaf: Leaf) -> None:
         try:
             if isinstance(leaf, Link):
                 self._make_link(place, name, leaf)
-                return
-            parts = (self._objects.get(ObjectKind.CHUNK, digest) for digest in leaf.chunks)
-            self._make_file(place, name, leaf.mode, leaf.mtime, parts, leaf.xattrs)
+            else:
+                self._make_file(place, name, leaf)
         except (OSError, MulliganError) as error:
             self._failed(place, name, error)
 
     def _make_file(
-        self,
-        place: Place,
-        name: bytes,
-        mode: int,
-        mtime: int,
-        parts: Iterable[bytes],
-        xattrs: Xattrs | None = None,
+        self, place: Place, name: bytes, file: File, parts: Iterable[bytes] | None = None
     ) -> None:
-        parent = self._handle(place)
+        """Make a file of the parts, or else of what its entry says."""
+        parent, mode = self._handle(place), file.mode
         handle = os.open(name, _NEW, mode & _PERMISSIONS, dir_fd=parent)
         try:
-            for data in parts:
+            for data in self._bytes(place, name, file, handle) if parts is None else parts:
                 write_all(handle, data)
             self._reach(CrashPoint.RESTORE_DRAFT_WRITTEN)
             if mode not in self._granted:
                 self._set_mode(handle, mode)
-            trouble = try_xattrs(handle, xattrs) if xattrs or self._inherits else None
-            os.utime(handle, ns=(mtime, mtime))
+            trouble = None
+            if file.xattrs or self._inherits:
+                trouble = try_xattrs(handle, file.xattrs)
+            os.utime(handle, ns=(file.mtime, file.mtime))
         except BaseException:
             os.unlink(name, dir_fd=parent)
             raise
@@ -118,6 +136,16 @@ class Fresh:
             os.close(handle)
         if trouble is not None:
             raise trouble
+
+    def _bytes(self, place: Place, name: bytes, file: File, handle: int) -> Iterator[bytes]:
+        """Yield what is to be written into a new file; nothing once it shares its bytes."""
+        source = self._source
+        if source is not None and source.is_possible and file.chunks:
+            if source.share(place.path, name, file, handle):
+                return
+            os.ftruncate(handle, 0)
+        for digest in file.chunks:
+            yield self._objects.get(ObjectKind.CHUNK, digest)
 
     def _make_directory(self, place: Place) -> None:
         if place.above is None:
@@ -164,6 +192,10 @@ class Fresh:
     def _close(self) -> None:
         for place in (*self._open, self._root):
             _shut(place)
+
+
+def _file(whole: Whole, digest: Digest) -> File:
+    return File(whole.mode, whole.mtime, 0, (digest,))
 
 
 def _shut(place: Place) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
@@ -16,13 +16,14 @@ from mulligan.faults import Reach, pass_by
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.state.document import MISSING, Document
-from mulligan.workspace.apply import Apply, Known, remove_drafts
+from mulligan.workspace.apply import Apply, remove_drafts
 from mulligan.workspace.capture import Capture, Captured, Limits, Progress
 from mulligan.workspace.entries import SELF, Directory, decode_entry, from_name
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import Index, Seen, load_index, save_index
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.scan import Changes, Scan
+from mulligan.workspace.share import Source
 from mulligan.workspace.writing import Failure
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ class Workspace:
     def elsewhere(self, root: Path) -> Workspace:
         """Return the workspace of another directory under the same limits."""
         return Workspace(root, self._engine, self._limits, self._reach)
+
+    def source(self) -> Source | None:
+        """Return the files as they were last captured by this process, to share bytes with."""
+        return Source(os.fsencode(self.root), self._index) if self._index is not None else None
 
     def capture(self, bundle: Bundle) -> Captured:
         """Bring the tree up to date with the files; its objects go into the bundle.
@@ -122,15 +127,18 @@ class Workspace:
             return True
         return os.path.lexists(os.fsencode(self.root) + b"/" + b"/".join(map(from_name, path)))
 
-    def apply(self, steps: list[Step], target: Digest, token: str) -> list[Failure]:
-        """Bring the files to the target tree by the steps; return what could not be done.
+    def apply(self, steps: list[Step], token: str, tree: Digest | None = None) -> list[Failure]:
+        """Take the steps from the captured tree to another one; return what could not be done.
 
         What is not as it was when it was last captured is not touched. ``token`` is in the names
-        of all drafts, so that :meth:`sweep` knows them.
+        of all drafts, so that :meth:`sweep` knows them. ``tree`` is the other one when only parts
+        of it are brought back: the directories that they are in get its times.
         """
+        mtime = self._mtime if tree is None else partial(_mtime_in, self._document(tree))
         known = self._seen if self._index is not None else None
-        engine, reach = self._engine, self._reach
-        return write_tree(engine, self.root, steps, target, known=known, reach=reach, token=token)
+        root, objects = os.fsencode(self.root), self._engine.objects
+        apply = Apply(root, objects, mtime, known=known, reach=self._reach, token=token)
+        return apply.run(steps)
 
     def sweep(self, steps: list[Step], token: str) -> None:
         """Remove the drafts that a process left behind that was killed while it took the steps."""
@@ -140,6 +148,11 @@ class Workspace:
         *above, name = map(from_name, path)
         holder = self._index and self._index.directories.get(b"/".join(above))
         return holder.leaves.get(name) if holder else None
+
+    def _mtime(self, path: TreePath) -> int | None:
+        """Return the time of a directory as it was captured."""
+        seen = self._index and self._index.directories.get(b"/".join(map(from_name, path)))
+        return seen.mtime if seen else None
 
     def _changes(self, rules: Rules) -> Changes:
         if not self._loaded:
@@ -186,36 +199,11 @@ class Workspace:
         return Document(Ref(tree), lambda digest: bundle.get(ObjectKind.VALUE, digest))
 
 
-def write_tree(
-    engine: Engine,
-    root: Path,
-    steps: list[Step],
-    target: Digest,
-    *,
-    known: Known | None = None,
-    reach: Reach = pass_by,
-    token: str = "",
-) -> list[Failure]:
-    """Apply steps towards a tree to a directory; return what could not be done."""
-    document = Document(Ref(target), engine.load)
-
-    @cache
-    def node(path: TreePath) -> Any:
-        """Return the node at a path; each on the way is loaded once."""
-        if not path:
-            return document.resolved(document.root)
-        above = node(path[:-1])
-        found = MISSING if above is MISSING else document.with_root(above).find(path[-1:])
-        return found if found is MISSING else document.resolved(found)
-
-    def attributes(path: TreePath) -> Directory | None:
-        found = node((*path, SELF))
-        entry = None if found is MISSING else decode_entry(document.plain(found))
-        return entry if isinstance(entry, Directory) else None
-
-    place = os.fsencode(root)
-    apply = Apply(place, engine.objects, attributes, known=known, reach=reach, token=token)
-    return apply.run(steps)
+def _mtime_in(document: Document, path: TreePath) -> int | None:
+    """Return the time of a directory in a tree."""
+    found = document.find((*path, SELF))
+    entry = None if found is MISSING else decode_entry(document.plain(found))
+    return entry.mtime if isinstance(entry, Directory) else None
 
 
 def check_root(root: Path, store: Path | None, home: Path, *, force: bool) -> Path:
