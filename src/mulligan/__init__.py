@@ -4,6 +4,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
 
     cli/        the command line
     supervisor/ teams of agents as processes: started, watched, restarted, paused
+    recovery/   what was interrupted, and how it is brought back
     opening.py  what mulligan.open() does: find, check, join
     store.py    Store: the open handle, what mulligan.open() returns
     session/    Session: state, checkpoints, restore, undo, fork, leases
