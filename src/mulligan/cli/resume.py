@@ -14,6 +14,7 @@ from mulligan.cli.recovery import (
     print_prepared,
     print_result,
 )
+from mulligan.cli.render import SHORT_ID
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,10 +136,12 @@ def _resume(
 
     found = interruption(session)
     resumed = _prepare(call, store, session, how, found, unattended=unattended)
-    plan = resumed.plan
-    if plan.workflow is None:
+    if resumed.plan.workflow is None:
         print_prepared(call, resumed)
         return
+    if not call.json and not call.quiet:
+        kept = resumed.checkpoint.id[:SHORT_ID]
+        click.echo(f"What was there before is kept in the checkpoint {kept}.", err=True)
     _run_team(call, store, session, resumed)
 
 

@@ -115,8 +115,9 @@ def attempts(session: Session) -> list[Attempt]:
 def tried(session: Session, limits: Limits = ladder.DEFAULT_LIMITS) -> list[Attempt]:
     """Return the attempts with a verdict on the last one, now that the session has stopped."""
     known = attempts(session)
-    if not known:
-        return []
+    verdict = judged(known, session.updated, limits)
+    if verdict == known or verdict[-1].outcome == ladder.OK:
+        return verdict
     return judged(known, session.updated, limits, progressed=_progressed(session, known[-1]))
 
 
