@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,8 @@ def _teller(call: Call) -> Callable[[str], None]:
     def tell(line: str) -> None:
         if not call.quiet:
             time = click.style(datetime.now().astimezone().strftime("%H:%M:%S"), dim=True)
-            click.echo(f"{time}  {clean(line)}", err=True)
+            with suppress(OSError):  # a terminal that was closed is no reason to stop
+                click.echo(f"{time}  {clean(line)}", err=True)
 
     return tell
 
@@ -118,6 +120,7 @@ def _printer(call: Call, names: list[str]) -> Callable[[str, bytes], None]:
 
     def show(name: str, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\r")
-        click.echo(f"{before[name]} {text}", err=call.json)
+        with suppress(OSError):
+            click.echo(f"{before[name]} {text}", err=call.json)
 
     return show

@@ -191,7 +191,7 @@ class Tasks:
                 raise Conflict(f"Task {id!r} is {record['status']}.")
             fields: dict[str, Any] = {"status": PENDING, "owner": None, "note": note}
             if FAILED in statuses:
-                fields |= {"attempts": 0, "crashes": 0, "error": None}
+                fields |= {"attempts": 0, "crashes": [], "error": None}
             return [happened(kind, _set(id, fields), task=id)]
 
         self._writer.write(ask)

@@ -105,11 +105,12 @@ class Records:
         def ask(document: Document) -> Iterable[Change]:
             nonlocal found
             changes = _changes(name, freeze(fields))
-            task, crashes = _suspect(document, name) if is_crash else (None, 0)
+            task, crashes = _suspect(document, name) if is_crash else (None, [])
             if task is not None:
                 changes.append([[TASKS, task, "crashes"], crashes])
-            state = document.find((*STATE, AGENTS, name, "state"))
-            found = Exited(name, status, state if isinstance(state, str) else "", task, crashes)
+            said = document.find((*STATE, AGENTS, name, "state"))
+            state = said if isinstance(said, str) else ""
+            found = Exited(name, status, state, task, len(crashes))
             return [happened("agent.exited", changes, agent=name, how=how_ended(status))]
 
         self._session.tell(ask)
@@ -210,15 +211,20 @@ def _changes(name: str, fields: Mapping[str, Any]) -> list[list[Any]]:
     return [[[AGENTS, name, key], value] for key, value in fields.items()]
 
 
-def _suspect(document: Document, name: str) -> tuple[str | None, int]:
-    """Return the task that an agent was working on, and how many processes it ended with this."""
-    records = Board(document).records
+def _suspect(document: Document, name: str) -> tuple[str | None, list[int]]:
+    """Return the task that an agent worked on, and which attempts at it ended like this one.
+
+    A process that had not come so far as to claim the task again is not the task's fault.
+    """
     held = {
         task: record
-        for task, record in records.items()
+        for task, record in Board(document).records.items()
         if record["status"] == IN_PROGRESS and record.get("owner") == name
     }
     said = document.find((*STATE, AGENTS, name, "working_on"))
     first = min(held, key=lambda task: held[task]["order"], default=None)
     task = said if isinstance(said, str) and said in held else first
-    return task, 0 if task is None else held[task].get("crashes", 0) + 1
+    if task is None:
+        return None, []
+    crashes, attempt = document.plain(held[task].get("crashes", [])), held[task].get("attempts", 0)
+    return (None, []) if attempt in crashes else (task, [*crashes, attempt])

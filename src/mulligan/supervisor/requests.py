@@ -79,7 +79,7 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
     clock = session.clock
     until = clock.monotonic() + seconds
     while clock.monotonic() < until:
-        control: dict[str, Any] = session.control()
+        control: dict[str, Any] = session.control("", {})
         barrier, status = control.get("barrier") or {}, control.get("status")
         if barrier.get("id") == id and not (until_over and status == RUNNING):
             return msgspec.convert({**barrier, "status": status}, Answer)

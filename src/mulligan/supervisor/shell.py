@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StaleLease
 from mulligan.model import Checkpoint
 from mulligan.session.loop import SUPERVISOR
@@ -107,7 +109,7 @@ class Shell:
     ) -> None:
         self._store = store
         self._name = session
-        self._workflow = Workflow(**{**_fields(workflow), "session": session})
+        self._workflow = msgspec.structs.replace(workflow, session=session)
         self._variables = variables
         self._say = say
         self._status: str | None = None
@@ -216,7 +218,7 @@ class Shell:
 
     def _told(self, number: int) -> None:
         name = signal.Signals(number).name
-        if number == signal.SIGINT and self._reason == name:
+        if number == signal.SIGINT and self._reason:
             self._say("ending all agents at once")
             self._later(EndAsked)
         elif not self._reason:
@@ -349,8 +351,7 @@ class Shell:
                 self._records.state(action.agent, action.state)
                 self._team.release(action.agent)
             case Delay():
-                wait = f" in {action.seconds:.1f} s" if action.seconds >= 0.1 else ""
-                self._say(f"{action.agent} starts again{wait}")
+                self._delay(action)
             case Quarantine():
                 self._say(f"{action.agent}: task {action.task!r} is put in quarantine")
                 self._records.quarantine(action)
@@ -374,6 +375,13 @@ class Shell:
         self._doctor.expect(name, now)
         self._say(f"{name} started as process {pid}")
         return Started(name, pid)
+
+    def _delay(self, action: Delay) -> None:
+        if action.seconds < PATIENCE:
+            self._say(f"{action.agent} starts again")
+            return
+        self._say(f"{action.agent} starts again in {action.seconds:.1f} s")
+        self._records.state(action.agent, "waiting", action.reason)
 
     async def _take(self, action: TakeCheckpoint) -> None:
         taken: Checkpoint | None = None
@@ -402,7 +410,3 @@ class Shell:
 
     def _new_id(self) -> str:
         return f"{PAUSE}-{self._session.clock.wall_ns():x}"
-
-
-def _fields(workflow: Workflow) -> dict[str, Any]:
-    return {name: getattr(workflow, name) for name in workflow.__struct_fields__}

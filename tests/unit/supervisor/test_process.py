@@ -81,7 +81,7 @@ def test_the_whole_group_ends_with_its_leader(tmp_path: Path) -> None:
 def test_a_stopped_process_can_be_told_to_end() -> None:
     async def stop(process: Process) -> None:
         await asyncio.sleep(0.1)
-        process.kill(signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGSTOP)
         process.kill(signal.SIGTERM)
 
     assert run("sleep", "1000", then=stop).status == -signal.SIGTERM

@@ -1,0 +1,119 @@
+"""Supervising from a program: who is started, and how the session is left."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan import Session, Store
+from mulligan.errors import InvalidWorkflow, LeaseHeld, NotAStore, NotRunning
+from mulligan.supervisor.requests import request_checkpoint, request_pause
+from mulligan.supervisor.shell import supervise
+from mulligan.supervisor.workflow import AgentSpec, Workflow
+
+VARIABLES = dict(os.environ)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return mulligan.open(tmp_path)
+
+
+@pytest.fixture
+def session(store: Store) -> Session:
+    return store.session("main", actor="test")
+
+
+def team(**commands: str) -> Workflow:
+    agents = {
+        name: AgentSpec(command=("sh", "-c", command), restart="never")
+        for name, command in commands.items()
+    }
+    return Workflow(agents=agents)
+
+
+def test_a_team_that_is_done(store: Store, session: Session) -> None:
+    said: list[str] = []
+    workflow = team(a="exit 0", b="exit 0")
+    assert supervise(store, "main", workflow, variables=VARIABLES, say=said.append) == "done"
+    assert session.control("status") == "done"
+    assert not session.is_held("supervisor")
+    assert not session.is_held("a")
+    assert said[-1] == "main is done"
+    assert session.find_checkpoint("@latest").note == "done"
+    assert list((Path(str(store.path)) / "tmp/beats").iterdir()) == []
+
+
+def test_a_resumed_team_starts_those_that_were_not_done(store: Store, session: Session) -> None:
+    workflow = team(a="exit 0", b="exit 3")
+    assert supervise(store, "main", workflow, variables=VARIABLES) == "failed"
+    said: list[str] = []
+    mended = team(a="exit 1", b="exit 0")
+    status = supervise(store, "main", mended, variables=VARIABLES, resumed=True, say=said.append)
+    assert status == "done"
+    assert not any(line.startswith("a started") for line in said)
+    assert session.state.get("agents/b/restarts") == 1
+
+
+def test_a_team_that_is_run_anew_starts_everybody(store: Store, session: Session) -> None:
+    for _ in range(2):
+        assert supervise(store, "main", team(a="exit 0"), variables=VARIABLES) == "done"
+    assert session.lease_of("a").epoch == 2
+    assert session.state.get("agents/a/restarts") == 0
+
+
+def test_an_interrupted_session_is_taken_over(store: Store, session: Session) -> None:
+    first = store.session("main", agent="supervisor")
+    first.tell(lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})])
+    with pytest.raises(LeaseHeld, match="Another supervisor runs"):
+        supervise(store, "main", team(a="exit 0"), variables=VARIABLES)
+    first.release()
+    assert supervise(store, "main", team(a="exit 0"), variables=VARIABLES) == "done"
+    kinds = [(taken.kind, taken.note) for taken in session.checkpoints()]
+    assert kinds[0] == ("recovery", "the supervisor was gone")
+
+
+def test_what_an_agent_prints_can_be_had(store: Store) -> None:
+    lines: list[tuple[str, bytes]] = []
+    supervise(
+        store,
+        "main",
+        team(a="echo one; echo two >&2"),
+        variables=VARIABLES,
+        show=lambda name, line: lines.append((name, line)),
+    )
+    assert lines == [("a", b"one"), ("a", b"two")]
+
+
+def test_an_agent_gets_the_variables_and_nothing_of_who_runs_above(store: Store) -> None:
+    lines: list[bytes] = []
+    above = {**VARIABLES, "MULLIGAN_AGENT": "above", "MULLIGAN_PROMPT": "above", "MINE": "1"}
+    script = "echo $MINE $MULLIGAN_AGENT $MULLIGAN_SESSION $MULLIGAN_EPOCH [$MULLIGAN_PROMPT]"
+    supervise(store, "main", team(a=script), variables=above, show=lambda _, s: lines.append(s))
+    assert lines == [b"1 a main 1 []"]
+
+
+def test_a_long_prompt_is_in_the_record_alone(store: Store, session: Session) -> None:
+    spec = AgentSpec(command=("true",), prompt="x" * 200_000)
+    workflow = Workflow(agents={"a": spec})
+    assert supervise(store, "main", workflow, variables=VARIABLES) == "done"
+    assert len(session.state.get("agents/a/current_prompt")) == 200_000
+
+
+def test_what_cannot_be_supervised(store: Store) -> None:
+    with pytest.raises(NotAStore):
+        supervise(mulligan.open("memory:"), "main", team(a="exit 0"), variables={})
+    needy = Workflow(agents={"a": AgentSpec(command=("true",), pass_env=("NO_SUCH",))})
+    with pytest.raises(InvalidWorkflow, match="needs NO_SUCH"):
+        supervise(store, "main", needy, variables={})
+    assert store.sessions() == []
+
+
+def test_nobody_answers_where_nobody_runs(session: Session) -> None:
+    for ask in (request_pause, request_checkpoint):
+        with pytest.raises(NotRunning, match="Nobody runs"):
+            ask(session, 1)
+    assert session.control() is None
