@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from mulligan import Session, Store
     from mulligan.recovery.detect import Interruption
-    from mulligan.recovery.plan import ResumePlan
     from mulligan.recovery.resume import Resumed
 
 EXAMPLE = example(
@@ -161,12 +160,12 @@ def _prepare(
     root, is_accepted = _workspace(call, store, session)
     handle = open_session(store, session.name, root, force=is_accepted)
     try:
+        _end_strays(store, handle)
         plan = (
             plan_next(handle, found=found)
             if unattended
             else plan_resume(handle, found=found, **how)
         )
-        _end_strays(store, plan)
         if not call.json and not call.quiet:
             print_plan(plan)
         with call.working():
@@ -175,12 +174,12 @@ def _prepare(
         handle.close()
 
 
-def _end_strays(store: Store, plan: ResumePlan) -> None:
-    """End what an earlier supervisor left running, before it can change any more files."""
+def _end_strays(store: Store, session: Session) -> None:
+    """End what an earlier supervisor left running, before it can change any more."""
     from mulligan.supervisor.strays import end_strays
 
-    if plan.workflow is not None:
-        end_strays(store, plan.session)
+    if session.state.get("orchestrator/workflow") is not None:
+        end_strays(store, session.name)
 
 
 def _workspace(call: Call, store: Store, session: Session) -> tuple[Path | None, bool]:
