@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -166,12 +167,22 @@ def _prepare(
             if unattended
             else plan_resume(handle, found=found, **how)
         )
+        if plan.workflow is not None:
+            _check_team(plan.workflow)
         if not call.json and not call.quiet:
             print_plan(plan)
         with call.working():
             return resume(store, handle, plan)
     finally:
         handle.close()
+
+
+def _check_team(plain: dict[str, Any]) -> None:
+    """Refuse a team that cannot be started, before anything is brought back for it."""
+    from mulligan.supervisor.team import check_variables
+    from mulligan.supervisor.workflow import from_plain
+
+    check_variables(from_plain(plain), os.environ)
 
 
 def _end_strays(store: Store, session: Session) -> None:
@@ -198,6 +209,8 @@ def _workspace(call: Call, store: Store, session: Session) -> tuple[Path | None,
 
 def _run_team(call: Call, store: Store, session: Session, resumed: Resumed) -> None:
     """Start the agents again, and stay until they are done."""
+    import msgspec
+
     from mulligan.cli.agents import end_fields, exit_code, print_end, supervise_team
     from mulligan.recovery.plan import tried
     from mulligan.recovery.resume import settle
@@ -205,6 +218,8 @@ def _run_team(call: Call, store: Store, session: Session, resumed: Resumed) -> N
 
     try:
         workflow = from_plain(resumed.plan.workflow)
+        if call.no_files:
+            workflow = msgspec.structs.replace(workflow, workspace=None)
         status = supervise_team(call, store, session, workflow, resumed=True)
     except Exception as error:
         settle(session, "failed", f"{type(error).__name__}: {error}")
