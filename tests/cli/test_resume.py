@@ -125,3 +125,16 @@ def test_a_session_that_is_run_is_left_alone(lost, place: Path):
 def test_an_unknown_session_or_agent(lost):
     assert lost("resume", "nobody").code == 20
     assert lost("resume", "--rollback", "--only", "nobody").code == 42
+
+
+def test_a_team_that_cannot_be_started_is_refused_before_anything_is_touched(lost, place: Path):
+    with mulligan.open(place) as opened:
+        session = opened.session("main")
+        agent = {"command": ["true"], "pass_env": ["NO_SUCH_VARIABLE_HERE"]}
+        session.state.set("orchestrator/workflow", {"agents": {"coder": agent}})
+        control(session, "status", "running")
+        head = session.head
+        refused = lost("resume")
+        assert refused.code == 93
+        assert "NO_SUCH_VARIABLE_HERE" in refused.err
+        assert session.head == head

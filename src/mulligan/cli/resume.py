@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,13 +15,13 @@ from mulligan.cli.recovery import (
     print_prepared,
     print_result,
 )
+from mulligan.cli.render import SHORT_ID
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mulligan import Session, Store
     from mulligan.recovery.detect import Interruption
-    from mulligan.recovery.plan import ResumePlan
     from mulligan.recovery.resume import Resumed
 
 EXAMPLE = example(
@@ -135,10 +136,12 @@ def _resume(
 
     found = interruption(session)
     resumed = _prepare(call, store, session, how, found, unattended=unattended)
-    plan = resumed.plan
-    if plan.workflow is None:
+    if resumed.plan.workflow is None:
         print_prepared(call, resumed)
         return
+    if not call.json and not call.quiet:
+        kept = resumed.checkpoint.id[:SHORT_ID]
+        click.echo(f"What was there before is kept in the checkpoint {kept}.", err=True)
     _run_team(call, store, session, resumed)
 
 
@@ -158,12 +161,14 @@ def _prepare(
     root, is_accepted = _workspace(call, store, session)
     handle = open_session(store, session.name, root, force=is_accepted)
     try:
+        _end_strays(store, handle)
         plan = (
             plan_next(handle, found=found)
             if unattended
             else plan_resume(handle, found=found, **how)
         )
-        _end_strays(store, plan)
+        if plan.workflow is not None:
+            _check_team(plan.workflow)
         if not call.json and not call.quiet:
             print_plan(plan)
         with call.working():
@@ -172,12 +177,20 @@ def _prepare(
         handle.close()
 
 
-def _end_strays(store: Store, plan: ResumePlan) -> None:
-    """End what an earlier supervisor left running, before it can change any more files."""
+def _check_team(plain: dict[str, Any]) -> None:
+    """Refuse a team that cannot be started, before anything is brought back for it."""
+    from mulligan.supervisor.team import check_variables
+    from mulligan.supervisor.workflow import from_plain
+
+    check_variables(from_plain(plain), os.environ)
+
+
+def _end_strays(store: Store, session: Session) -> None:
+    """End what an earlier supervisor left running, before it can change any more."""
     from mulligan.supervisor.strays import end_strays
 
-    if plan.workflow is not None:
-        end_strays(store, plan.session)
+    if session.state.get("orchestrator/workflow") is not None:
+        end_strays(store, session.name)
 
 
 def _workspace(call: Call, store: Store, session: Session) -> tuple[Path | None, bool]:
@@ -196,6 +209,8 @@ def _workspace(call: Call, store: Store, session: Session) -> tuple[Path | None,
 
 def _run_team(call: Call, store: Store, session: Session, resumed: Resumed) -> None:
     """Start the agents again, and stay until they are done."""
+    import msgspec
+
     from mulligan.cli.agents import end_fields, exit_code, print_end, supervise_team
     from mulligan.recovery.plan import tried
     from mulligan.recovery.resume import settle
@@ -203,6 +218,8 @@ def _run_team(call: Call, store: Store, session: Session, resumed: Resumed) -> N
 
     try:
         workflow = from_plain(resumed.plan.workflow)
+        if call.no_files:
+            workflow = msgspec.structs.replace(workflow, workspace=None)
         status = supervise_team(call, store, session, workflow, resumed=True)
     except Exception as error:
         settle(session, "failed", f"{type(error).__name__}: {error}")

@@ -22,7 +22,7 @@ PAUSED = "paused"
 RECOVERY = "recovery"
 """The kind of checkpoints that keep what a crash left."""
 
-LOOKED_AT = 10_000
+LOOKED_AT = 2_000
 """How many of the newest events are searched for calls of tools that never returned."""
 
 

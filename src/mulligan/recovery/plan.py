@@ -31,6 +31,9 @@ NOT_COMING_BACK = ("done", "failed")
 """The states of agents that are not expected to go on with what they claimed."""
 
 
+_OF_RECOVERY = ("recovery.", "checkpoint.", "restore.")
+
+
 class ResumePlan(msgspec.Struct, frozen=True):
     """What resuming would do.
 
@@ -115,8 +118,9 @@ def attempts(session: Session) -> list[Attempt]:
 def tried(session: Session, limits: Limits = ladder.DEFAULT_LIMITS) -> list[Attempt]:
     """Return the attempts with a verdict on the last one, now that the session has stopped."""
     known = attempts(session)
-    if not known:
-        return []
+    verdict = judged(known, session.updated, limits)
+    if verdict == known or verdict[-1].outcome == ladder.OK:
+        return verdict
     return judged(known, session.updated, limits, progressed=_progressed(session, known[-1]))
 
 
@@ -146,7 +150,11 @@ def _unfinished(session: Session) -> Attempt | None:
     if not known or known[-1].outcome != ladder.BEGUN:
         return None
     last = known[-1]
-    return last if last.seq is not None or last.rung == ladder.CLEAN or last.reset else None
+    if last.seq is None and last.rung != ladder.CLEAN and not last.reset:
+        return None
+    since = session.events(since=session.point(last.at))
+    # Whoever went on from there since then must not be taken back.
+    return last if all(event.kind.startswith(_OF_RECOVERY) for event in since) else None
 
 
 def _continued(session: Session, attempt: Attempt) -> ResumePlan:

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from mulligan.errors import LeaseHeld, RecoveryStopped, RestoreIncomplete, StillRunning
+from mulligan.errors import (
+    LeaseHeld,
+    MulliganError,
+    RecoveryStopped,
+    RestoreIncomplete,
+    StillRunning,
+)
 from mulligan.model import Checkpoint, Path, Restored
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import RECOVERY
@@ -86,7 +93,8 @@ def resume(store: Store, session: Session, plan: ResumePlan) -> Resumed:
         restored = _restore(session, plan)
         _finish(session, plan, checkpoint, restored)
     except BaseException as error:
-        settle(session, ladder.FAILED, f"{type(error).__name__}: {error}")
+        with suppress(MulliganError):  # what went wrong first is what counts
+            settle(session, ladder.FAILED, f"{type(error).__name__}: {error}")
         raise
     return Resumed(plan, checkpoint, restored, session.head.seq)
 

@@ -21,6 +21,7 @@ from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StaleLease
 from mulligan.model import Checkpoint
 from mulligan.session.loop import SUPERVISOR
 from mulligan.store import LEASE_TTL, Store
+from mulligan.supervisor.guard import Guard
 from mulligan.supervisor.health import Doctor
 from mulligan.supervisor.keeper import Keeper
 from mulligan.supervisor.machine import Machine, how_ended
@@ -127,6 +128,8 @@ class Shell:
         try:
             self._open(force)
             self._team = self._assemble(show, output)
+            self._guard = Guard(self._team.groups)
+            self._guard.start()
             try:
                 await self._begin(resumed)
                 await self._go_on()
@@ -189,6 +192,7 @@ class Shell:
         """Leave no process behind, whatever happened, and give the lease up."""
         self._doctor.stop()
         await self._team.end()
+        self._guard.stop()
         for task in self._tasks:
             task.cancel()
         self._keeper.close()
@@ -259,6 +263,7 @@ class Shell:
     async def _go_on(self) -> None:
         while self._status is None:
             await self._wait()
+            self._guard.turn()
             while self._pending:
                 await self._look_for_answers()
                 stimulus = self._pending.popleft()()

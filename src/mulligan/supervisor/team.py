@@ -121,6 +121,10 @@ class Team:
         self._records.started(name, fields, again=again)
         return process.pid
 
+    def groups(self) -> list[int]:
+        """Return the process groups of the agents; may be called from another thread."""
+        return [member.process.pid for member in list(self._members.values())]
+
     def kill(self, name: str, number: int) -> None:
         """Send a signal to all processes of an agent."""
         if name in self._members:

@@ -240,6 +240,24 @@ def test_an_attempt_that_died_itself_is_finished(store: Store, monkeypatch: Any)
     assert [a.outcome for a in attempts(session)] == ["failed", "prepared"]
 
 
+def test_an_attempt_after_which_the_work_went_on_is_not_finished_later(
+    store: Store, monkeypatch: Any
+) -> None:
+    session = team(store, "coder", plan=("one",))
+    session.checkpoint(label="start")
+    handle = open_session(store, "run")
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "restore", _killed)
+        patched.setattr("mulligan.recovery.resume.settle", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            resume(store, handle, plan_resume(handle, to="start"))
+    handle.release()
+    session.state.set("memory/x", "hours of work")
+    done = bring_back(store)
+    assert not done.plan.continues
+    assert session.state.get("memory/x") == "hours of work"
+
+
 def _killed(*_: Any) -> None:
     raise KeyboardInterrupt
 

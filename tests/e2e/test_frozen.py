@@ -1,0 +1,92 @@
+"""Agents stopped in the middle of a write: nobody waits for the lock they have for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan.opening import agent_variables
+from mulligan.supervisor.frozen import end_frozen, find_frozen
+from tests.e2e.test_resume import PATIENCE, processes_in, run, start, until
+
+AGENT = """
+import os, signal
+import mulligan
+
+session = mulligan.attach()
+if session.lease.epoch == 1:
+    with session._engine.write():
+        open("frozen", "w").close()
+        os.kill(os.getpid(), signal.SIGSTOP)
+session.state.set("came", "back")
+"""
+
+TEAM = f"""
+[agents.frozen]
+command = ["{sys.executable}", "agent.py"]
+
+[agents.other]
+command = ["sh", "-c", "until test -f frozen; do sleep 0.1; done"]
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for name in [n for n in os.environ if n.startswith("MULLIGAN_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    mulligan.open(tmp_path).close()
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "team.toml").write_text(TEAM)
+    yield tmp_path
+    for pid in processes_in(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
+def came_back(place: Path) -> bool:
+    with mulligan.open(place) as store:
+        return bool(store.session("main").state.get("came") == "back" and store.verify().ok)
+
+
+def test_the_supervisor_ends_one_that_holds_it_up(place: Path) -> None:
+    done = run("up", "team.toml")
+    assert done.returncode == 0, done.stderr
+    assert "frozen was ended by SIGKILL" in done.stderr
+    assert came_back(place)
+
+
+def test_resume_ends_one_whose_supervisor_is_dead(place: Path) -> None:
+    supervisor = start("up", "team.toml")
+    until((place / "frozen").exists, "the agent was in the middle of a write")
+    supervisor.kill()
+    supervisor.wait()
+    done = run("resume")
+    assert done.returncode == 0, done.stderr
+    assert "Ended the stopped process" in done.stderr
+    assert came_back(place)
+
+
+def test_one_whose_supervisor_lives_is_left_to_it(place: Path) -> None:
+    with mulligan.open(place) as store:
+        store.session("main")
+    code = "import time; time.sleep(60)"
+    variables = agent_variables(
+        str(place / ".mulligan"), "main", "a", 1, heartbeat=place / "beat", every=1
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **variables})
+    try:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert find_frozen(str(place / ".mulligan")) == []
+        assert end_frozen(str(place / ".mulligan")) == []
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
