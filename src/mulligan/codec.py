@@ -122,16 +122,28 @@ def compress(data: bytes, level: int) -> bytes:
 def decompress(data: bytes, size: int) -> bytes:
     """Return the ``size`` bytes inside a zstd frame; raise ``ValueError`` if they are not there."""
     decompressor = zstd.ZstdDecompressor()
-    try:
-        # Into a buffer of just the right size it is done in one go, in two thirds of the time.
-        raw = decompressor.decompress(data, max_length=max(size, 1))
-    except zstd.ZstdError as error:
-        raise ValueError(f"not a zstd frame: {error}") from error
+    # Into a buffer of just the right size it is done in one go, in two thirds of the time.
+    raw = _decompressed(decompressor, data, max(size, 1))
     if len(raw) != size:
         raise ValueError(f"{len(raw)} bytes where {size} were expected")
     if not decompressor.eof:
         raise ValueError(f"it does not end after {size} bytes")
     return raw
+
+
+def decompress_start(data: bytes, size: int) -> bytes:
+    """Return the first ``size`` bytes inside a zstd frame; raise ``ValueError`` if it has fewer."""
+    raw = _decompressed(zstd.ZstdDecompressor(), data, max(size, 1))[:size]
+    if len(raw) != size:
+        raise ValueError(f"{len(raw)} bytes where at least {size} were expected")
+    return raw
+
+
+def _decompressed(decompressor: zstd.ZstdDecompressor, data: bytes, most: int) -> bytes:
+    try:
+        return decompressor.decompress(data, max_length=most)
+    except zstd.ZstdError as error:
+        raise ValueError(f"not a zstd frame: {error}") from error
 
 
 def to_micros(moment: datetime) -> int:

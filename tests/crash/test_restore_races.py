@@ -18,6 +18,7 @@ from mulligan import Session
 from mulligan.errors import RestoreBusy, RestorePending
 from mulligan.faults import CrashPoint, Reach
 from mulligan.model import Pending, Point, Restored
+from mulligan.session.restorer import Restorer
 from mulligan.testing.faults import kill_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.swap import DRAFT
@@ -384,6 +385,20 @@ def test_a_restore_elsewhere_does_not_make_an_unfinished_one_be_forgotten(
         assert (work / "file").read_text() == "before the checkpoint"
         assert other.restore("then").problems == ()
         assert_usable(session, work)
+
+
+def test_a_restore_that_another_process_began_just_now_is_not_forgotten(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(tmp_path, work)
+    with mulligan.open(tmp_path / "store") as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(Restorer, "finish", lambda _: None)  # there was nothing to be seen yet
+            session = store.session("run", workspace=work)
+            with pytest.raises(RestoreBusy, match="just now"):
+                session.restore("then")
+        assert store.session("run", workspace=work).recovered is not None
+        assert (work / "file").read_text() == "before the checkpoint"
 
 
 def test_an_unfinished_restore_elsewhere_can_be_abandoned(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -78,16 +78,19 @@ class FrameHeader(msgspec.Struct, frozen=True):
 
 
 class Frame:
-    """A checked directory and the raw bytes of its objects."""
+    """A checked directory and the raw bytes of its objects, or of the first ones."""
 
     __slots__ = ("cost", "directory", "raw", "starts")
 
-    def __init__(self, directory: bytes, raw: bytes) -> None:
+    def __init__(self, directory: bytes, starts: array[int], raw: bytes) -> None:
         self.directory = directory
         self.raw = raw
-        lengths = (length for (length,) in _ENTRY_LENGTH.iter_unpack(directory))
-        self.starts = array("Q", accumulate(lengths, initial=0))
+        self.starts = starts
         self.cost = len(raw) + len(directory) + self.starts.itemsize * len(self.starts)
+
+    def reaches(self, slot: int) -> bool:
+        """Whether the bytes of a slot, if there is one, are among those that are there."""
+        return slot >= len(self.starts) - 1 or self.starts[slot + 1] <= len(self.raw)
 
     def object(self, slot: int, kind: int, digest: Digest) -> bytes:
         """Return the object in a slot once its kind, its digest and its bytes agree."""
@@ -192,24 +195,37 @@ def entries(directory: bytes) -> Iterator[Entry]:
         yield Entry(kind, Digest(name), length)
 
 
-def decode_frame(data: bytes) -> Frame:
-    """Return the frame that the bytes are, from first to last; its objects are not verified."""
+def decode_frame(data: bytes, last: int | None = None) -> Frame:
+    """Return the frame that the bytes are, from first to last; its objects are not verified.
+
+    With ``last`` only the objects up to that slot are there, which takes less time.
+    """
     header, directory = decode_directory(data)
     if len(data) != header.length:
         raise DamagedFrame(f"the frame has {len(data)} bytes where it needs {header.length}")
-    frame = Frame(directory, decode_body(header, data[header.body_start :]))
-    if frame.starts[-1] != header.raw_length:
+    lengths = (length for (length,) in _ENTRY_LENGTH.iter_unpack(directory))
+    starts = array("Q", accumulate(lengths, initial=0))
+    body = data[header.body_start :]
+    if last is None or last >= header.count - 1 or header.codec != ZSTD:
+        raw = decode_body(header, body)
+    else:
+        raw = _decompressed(codec.decompress_start, body, starts[last + 1])
+    if starts[-1] != header.raw_length:
         raise DamagedFrame("the directory does not add up to the body")
-    return frame
+    return Frame(directory, starts, raw)
 
 
 def decode_body(header: FrameHeader, body: bytes) -> bytes:
     """Return the raw bytes of a frame's body."""
     if header.codec == ZSTD:
-        try:
-            return codec.decompress(body, header.raw_length)
-        except ValueError as error:
-            raise DamagedFrame(f"the frame body does not decompress ({error})") from error
+        return _decompressed(codec.decompress, body, header.raw_length)
     if len(body) != header.raw_length:
         raise DamagedFrame("the frame body has the wrong length")
     return body
+
+
+def _decompressed(decompress: Callable[[bytes, int], bytes], body: bytes, size: int) -> bytes:
+    try:
+        return decompress(body, size)
+    except ValueError as error:
+        raise DamagedFrame(f"the frame body does not decompress ({error})") from error

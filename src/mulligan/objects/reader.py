@@ -109,6 +109,7 @@ class PackReader:
         self._helper = helper
         self._lock = Lock()
         self._following: dict[_Key, Location] = {}
+        self._last: dict[_Key, int] = {}
         self._coming: dict[_Key, Future[Frame]] = {}
         self._files: OrderedDict[int, ReadHandle] = OrderedDict()
         self._frames: OrderedDict[_Key, Frame] = OrderedDict()
@@ -164,7 +165,12 @@ class PackReader:
     def expect(self, locations: Sequence[Location]) -> None:
         """Hear what will be read, in order: each frame is made ready while one reads the last."""
         frames = list({_key(location): location for location in locations}.items())
+        last: dict[_Key, int] = {}
+        for location in locations:
+            key = _key(location)
+            last[key] = max(location.slot, last.get(key, 0))
         with self._lock:
+            self._last = last
             self._coming.clear()
             self._following = {
                 key: following
@@ -176,6 +182,7 @@ class PackReader:
         """Let go of all files and frames."""
         with self._lock:
             self._following.clear()
+            self._last.clear()
             self._coming.clear()
             self._files.clear()
             self._frames.clear()
@@ -189,29 +196,38 @@ class PackReader:
         key = _key(location)
         with self._lock:
             frame = self._frames.get(key)
-            if frame is not None:
+            if frame is not None and frame.reaches(location.slot):
                 self._frames.move_to_end(key)
                 return frame
             coming = self._coming.pop(key, None)
             following = self._following.pop(key, None)
         if following is not None:
-            self._coming[_key(following)] = self._helper.do(self._load, following)
-        frame = self._load(location) if coming is None else coming.result()
+            self._coming[_key(following)] = self._helper.do(self._load_expected, following)
+        frame = self._load_expected(location) if coming is None else coming.result()
+        if not frame.reaches(location.slot):
+            frame = self._load(location)
         self._keep(key, frame)
         return frame
 
-    def _load(self, location: Location) -> Frame:
+    def _load_expected(self, location: Location) -> Frame:
+        """Return a frame with as many of its objects as somebody said will be read."""
+        last = self._last.get(_key(location))
+        return self._load(location, None if last is None else max(last, location.slot))
+
+    def _load(self, location: Location, last: int | None = None) -> Frame:
         if location.offset < PACK_HEADER_SIZE or not 0 < location.length <= MAX_FRAME:
             raise DamagedFrame("the index says where no frame can be")
-        return decode_frame(self._file(location.pack).read(location.offset, location.length))
+        data = self._file(location.pack).read(location.offset, location.length)
+        return decode_frame(data, last)
 
     def _keep(self, key: _Key, frame: Frame) -> None:
         if frame.cost > CACHE_BYTES // 2:
             return
         with self._lock:
-            if key not in self._frames:
+            known = self._frames.get(key)
+            if known is None or len(known.raw) < len(frame.raw):
+                self._cached += frame.cost - (known.cost if known else 0)
                 self._frames[key] = frame
-                self._cached += frame.cost
             while self._cached > CACHE_BYTES:
                 self._cached -= self._frames.popitem(last=False)[1].cost
 

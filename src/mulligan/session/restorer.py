@@ -18,7 +18,7 @@ import msgspec
 
 from mulligan.codec import Ref
 from mulligan.engine import Engine
-from mulligan.errors import DamageError, DiskFull, RestorePending, WorkspaceNeeded
+from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, WorkspaceNeeded
 from mulligan.model import Checkpoint, Digest, Path, Point, Problem, Restored, SessionRecord
 from mulligan.session.begun import (
     Begun,
@@ -171,11 +171,16 @@ class Restorer:
         begun = self.begun()
         return begun if begun is not None and begun.is_in(workspace.root) else None
 
-    def _refuse_elsewhere(self, workspace: Workspace, document: Document) -> None:
+    def _refuse_second(
+        self, workspace: Workspace, document: Document, origin: Origin | None
+    ) -> None:
         """Refuse to begin a restore that would make another one be forgotten."""
         begun = read_begun(self._engine, document)
-        if begun is not None and not begun.is_in(workspace.root):
-            raise RestorePending(f"A {begun.mode} of files in {begun.root} is not finished.")
+        if begun is None or begun.origin == origin:
+            return
+        if begun.is_in(workspace.root):
+            raise RestoreBusy(f"Another restore was begun in {begun.root} just now.")
+        raise RestorePending(f"A {begun.mode} of files in {begun.root} is not finished.")
 
     def _sweep(self, begun: Begun, root: bytes) -> None:
         """Remove the drafts that a process left behind that was killed."""
@@ -278,7 +283,7 @@ class Restorer:
         chosen: list[Target] = []
         started = self._engine.clock.monotonic()
         bundle = self._engine.bundle()
-        self._refuse_elsewhere(workspace, self._writer.document())
+        self._refuse_second(workspace, self._writer.document(), origin)
         captured = workspace.capture(bundle)
         try:
             foreseen = choose(self._writer.document())
@@ -291,7 +296,7 @@ class Restorer:
 
         def plan(work: Work) -> None:
             target = choose(work.document)
-            self._refuse_elsewhere(workspace, work.document)
+            self._refuse_second(workspace, work.document, origin)
             self._checkpointer.add(work, _safety(target, mode), captured, started)
             before = origin or Origin(captured.tree, work.seq)
             work.add(begun_change(_begun(target, mode, before, workspace, captured.tree)))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from threading import Lock, Thread
 
-THREADS = 6
+THREADS = 4
 """How many syncs are under way together; the disk then does most of their work once."""
 
 

@@ -173,3 +173,13 @@ def test_a_frame_does_not_decompress_to_more_than_it_says() -> None:
     bomb = sealed(_start(method=1, raw=10_000, stored=len(body)), directory, body)
     with pytest.raises(DamagedFrame, match="does not end after 10000 bytes"):
         frames.decode_frame(bomb)
+
+
+@pytest.mark.parametrize("last", [0, 3, 18, 19, 20])
+def test_a_frame_can_be_read_up_to_a_slot(last: int) -> None:
+    contents = listed(*(b"%d " % number * 500 for number in range(20)))
+    frame = frames.decode_frame(frames.encode_frame(contents), last)
+    for slot, (kind, name, data) in enumerate(contents):
+        assert frame.reaches(slot) == (slot <= last)
+        if slot <= last:
+            assert frame.object(slot, kind, name) == data

@@ -349,6 +349,22 @@ def test_a_bundle_does_not_cross_a_fork(place: Place) -> None:
     assert len(bundle.flush().entries) == 1
 
 
+def test_what_lies_after_the_objects_that_were_asked_for_can_be_read_all_the_same(
+    place: Place,
+) -> None:
+    contents = [b"%d " % number * 300 for number in range(50)]
+    digests = [codec.digest(2, data) for data in contents]
+    place.keep(place.open(), *contents, kind=2)
+    store = place.open()
+    for asked in ([3, 7], [20], [1], []):
+        assert len(store.in_order(digests[n] for n in asked)) == len(asked)
+        for number in (*asked, 9, 49, 0, 30):
+            assert store.get(2, digests[number]) == contents[number]
+        store.in_order([digests[2]])
+        assert len(list(store.get_all(2, digests))) == 50
+        store = place.open()
+
+
 # Writing
 
 
