@@ -21,7 +21,7 @@ from mulligan.workspace import syscalls
 from mulligan.workspace.durable import sync_all
 from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.handles import Handles
-from mulligan.workspace.index import Seen
+from mulligan.workspace.index import Seen, packed_stat
 from mulligan.workspace.plan import Step, TreePath
 from mulligan.workspace.swap import Beside, Swap, beside, discard, sweep
 from mulligan.workspace.writing import Failure, failure, set_xattrs, try_xattrs, write_all
@@ -362,8 +362,7 @@ def _check_captured(status: os.stat_result, seen: Seen | None) -> None:
     """Refuse to touch what a capture did not see, or saw otherwise."""
     if seen is None:
         raise FileExistsError(errno.EEXIST, "something is there that no checkpoint holds")
-    now = (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
-    if now != (seen.ino, seen.ctime, seen.mtime, seen.size):
+    if packed_stat(status) != seen.stat:
         raise FileExistsError(errno.EEXIST, "it was changed while the restore was under way")
 
 

@@ -14,7 +14,7 @@ import os
 
 from mulligan.codec import value_digest
 from mulligan.workspace.entries import File, from_name
-from mulligan.workspace.index import Index, Seen
+from mulligan.workspace.index import Index, Seen, packed_stat
 from mulligan.workspace.plan import TreePath
 from mulligan.workspace.tree import stored_entry
 
@@ -81,6 +81,4 @@ def _holds(seen: Seen, file: File) -> bool:
 
 
 def _is_as(seen: Seen, handle: int) -> bool:
-    now = os.fstat(handle)
-    found = (now.st_ino, now.st_ctime_ns, now.st_mtime_ns, now.st_size, now.st_mode)
-    return found == (seen.ino, seen.ctime, seen.mtime, seen.size, seen.mode)
+    return seen.stat == packed_stat(os.fstat(handle))
