@@ -31,7 +31,6 @@ from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import Document
 from mulligan.state.events import RESTORED, Change
-from mulligan.state.history import document_at
 from mulligan.timeline.checkpoints import event_at, read_checkpoint
 from mulligan.timeline.later import changed_after, keep_later
 from mulligan.timeline.restore import last_walk, restore_change
@@ -216,7 +215,7 @@ class Restorer:
         with self._engine.read() as view:
             record = view.find(point.session)
             number = self._record.number if record is None else record.number
-            return document_at(view, number, point.seq, self._engine.load)
+            return self._writer.document_at(view, number, point.seq)
 
     def _restore_state(self, choose: Choose, mode: str) -> Restored:
         """Take a safety checkpoint and bring the state back, in one transaction."""

@@ -53,7 +53,6 @@ from mulligan.session.tasks import Tasks
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
 from mulligan.state.events import CONTROL, FORKED, STATE, small_draft
-from mulligan.state.history import document_at
 from mulligan.state.values import PathLike, freeze, parse_path
 from mulligan.timeline.checkpoints import (
     event_at,
@@ -617,7 +616,7 @@ class Session:
     def _document_at(self, point: Point) -> Document:
         with self._engine.read() as view:
             number = self._number(view, point.session)
-            return document_at(view, number, point.seq, self._engine.load)
+            return self._writer.document_at(view, number, point.seq)
 
 
 def _free_name(view: View, parent: str) -> str:

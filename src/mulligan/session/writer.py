@@ -24,6 +24,9 @@ from mulligan.state.document import Document, settle_root
 from mulligan.state.events import STATE, Change, draft, fold
 from mulligan.state.history import KEYFRAME_EVERY, advance, document_at, from_keyframe
 
+KNOWN = 8
+"""How many documents of the past are kept at hand: history is never rewritten."""
+
 
 class Work:
     """The events of one transaction in the making, and the document after them."""
@@ -97,6 +100,7 @@ class Writer:
         self._pid = os.getpid()
         self._head: Head | None = None
         self._newest: Document | None = None
+        self._known: dict[tuple[int, int], Document] = {}
         self._batch: list[Ask] | None = None
         self._batched: Document | None = None
 
@@ -165,7 +169,24 @@ class Writer:
             self.lease = renewed
             self._newest = Document(work.document.root, self.engine.load)
             self._head = head
+            if head.seq in work.labels:
+                self._remember((self.record.number, head.seq), self._newest)
             return events
+
+    def document_at(self, view: View, number: int, seq: int) -> Document:
+        """Return the document of a session as of ``seq``; those of late checkpoints are at hand."""
+        with self._guard():
+            found = self._known.get((number, seq))
+            if found is None:
+                found = document_at(view, number, seq, self.engine.load)
+                self._remember((number, seq), found)
+            return found
+
+    def _remember(self, place: tuple[int, int], document: Document) -> None:
+        self._known.pop(place, None)
+        self._known[place] = document
+        if len(self._known) > KNOWN:
+            del self._known[next(iter(self._known))]
 
     def take_lease(self, ttl: float, *, steal: bool) -> Lease:
         """Become the one writer for the actor; see ``leases.take``."""
