@@ -12,6 +12,7 @@ import pytest
 
 import mulligan
 from mulligan import Session
+from mulligan.cli.main import run
 from mulligan.errors import DiskFull, MissingObject, NothingToUndo
 from mulligan.faults import CrashPoint
 from mulligan.store import Store
@@ -330,3 +331,26 @@ def assert_restorable(session: Session, work: Path) -> None:
     (work / "more").write_text("more")
     assert session.restore(made).problems == ()
     assert picture(work) == before
+
+
+def test_the_command_line_says_that_a_restore_cannot_be_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_bytes(random.Random(7).randbytes(100_000))
+    with mulligan.open(tmp_path) as store:
+        session = store.session("main", workspace=tmp_path)
+        session.checkpoint(label="then")
+        (tmp_path / "file").write_text("now")
+        (tmp_path / "file.2").write_text("now")
+
+    def body(_: Tell) -> None:
+        with mulligan.open(tmp_path, reach=kill_at(CrashPoint.RESTORE_DRAFT_WRITTEN)) as store:
+            store.session("main", workspace=tmp_path).restore("then")
+
+    assert run_child(body).by_sigkill
+    for pack in (tmp_path / ".mulligan/packs").glob("*.pack"):
+        pack.rename(tmp_path / ".mulligan/tmp" / pack.name)
+    run(["--store", str(tmp_path), "checkpoint", "--label", "halfway"])
+    said = capsys.readouterr().err
+    assert "a restore to main #2 of the files was interrupted halfway" in said
+    assert "It cannot be finished:" in said

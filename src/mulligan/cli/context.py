@@ -157,6 +157,8 @@ class Call:
         self.directory = root
         if opened.recovered:
             _tell_of_recovery(opened.recovered)
+        if opened.hindrance:
+            _tell_of_hindrance(opened)
         return opened
 
     def _progress(self) -> ProgressLine | None:
@@ -262,6 +264,20 @@ def _tell_of_recovery(done: Restored) -> None:
     said = f"A {done.mode} to {place(done.point)} had been interrupted and was finished first;"
     click.echo(clean(said), err=True)
     click.echo(f"the files of before are in the checkpoint {done.safety.id[:SHORT_ID]}.", err=True)
+
+
+def _tell_of_hindrance(session: Session) -> None:
+    """Say that the files are not what any checkpoint says, and what can be done about it."""
+    from mulligan.cli.render import clean, place
+
+    begun = session.pending
+    what = f"a {begun.mode} to {place(begun.point)}" if begun else "a restore"
+    click.echo(clean(f"Warning: {what} of the files was interrupted halfway."), err=True)
+    click.echo(clean(f"It cannot be finished: {session.hindrance}"), err=True)
+    click.echo(
+        "Mend that and run any command again to finish it, or take it back with `mulligan undo`.",
+        err=True,
+    )
 
 
 def _end_frozen(place: Path) -> None:
