@@ -44,7 +44,38 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 def supervise_team(
     call: Call, store: Store, session: Session, workflow: Workflow, *, resumed: bool = False
 ) -> str:
-    """Run a team until it is done, and return how its session was left."""
+    """Run a team until it is done, and return how its session was left.
+
+    A session that was interrupted is brought back first, as ``mulligan resume`` does it.
+    """
+    if resumed or not _bring_back(call, store, session):
+        return _supervise(call, store, session, workflow, resumed=resumed)
+    from mulligan.recovery.resume import settle
+
+    try:
+        status = _supervise(call, store, session, workflow, resumed=True)
+    except Exception as error:
+        settle(session, "failed", f"{type(error).__name__}: {error}")
+        raise
+    settle(session, "failed" if status == "failed" else "ok")
+    return status
+
+
+def _bring_back(call: Call, store: Store, session: Session) -> bool:
+    """Bring a session back whose supervisor is gone; False if it was not interrupted."""
+    from mulligan.cli.resume import prepare
+    from mulligan.recovery.detect import interruption
+
+    found = interruption(session)
+    if found is None or not found.is_supervised:
+        return False
+    prepare(call, store, session, {}, found, same_team=False)
+    return True
+
+
+def _supervise(
+    call: Call, store: Store, session: Session, workflow: Workflow, *, resumed: bool
+) -> str:
     from mulligan.errors import UnsafeWorkspace
     from mulligan.supervisor.shell import supervise
 

@@ -15,7 +15,7 @@ from mulligan.cli.recovery import (
     print_prepared,
     print_result,
 )
-from mulligan.cli.render import SHORT_ID
+from mulligan.cli.render import SHORT_ID, clean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,7 +135,7 @@ def _resume(
     from mulligan.recovery.detect import interruption
 
     found = interruption(session)
-    resumed = _prepare(call, store, session, how, found, unattended=unattended)
+    resumed = prepare(call, store, session, how, found, unattended=unattended)
     if resumed.plan.workflow is None:
         print_prepared(call, resumed)
         return
@@ -145,29 +145,33 @@ def _resume(
     _run_team(call, store, session, resumed)
 
 
-def _prepare(
+def prepare(
     call: Call,
     store: Store,
     session: Session,
     how: dict[str, Any],
     found: Interruption | None,
     *,
-    unattended: bool,
+    unattended: bool = False,
+    same_team: bool = True,
 ) -> Resumed:
-    """Do everything but start the processes, as the only one who does."""
+    """Do everything but start the processes, as the only one who does.
+
+    ``same_team`` says that those of before will be started again.
+    """
     from mulligan.recovery.plan import plan_next, plan_resume
     from mulligan.recovery.resume import open_session, resume
 
     root, is_accepted = _workspace(call, store, session)
     handle = open_session(store, session.name, root, force=is_accepted)
     try:
-        _end_strays(store, handle)
+        _end_strays(call, store, handle)
         plan = (
             plan_next(handle, found=found)
             if unattended
             else plan_resume(handle, found=found, **how)
         )
-        if plan.workflow is not None:
+        if plan.workflow is not None and same_team:
             _check_team(plan.workflow)
         if not call.json and not call.quiet:
             print_plan(plan)
@@ -185,12 +189,16 @@ def _check_team(plain: dict[str, Any]) -> None:
     check_variables(from_plain(plain), os.environ)
 
 
-def _end_strays(store: Store, session: Session) -> None:
+def _end_strays(call: Call, store: Store, session: Session) -> None:
     """End what an earlier supervisor left running, before it can change any more."""
     from mulligan.supervisor.strays import end_strays
 
-    if session.state.get("orchestrator/workflow") is not None:
-        end_strays(store, session.name)
+    if session.state.get("orchestrator/workflow") is None:
+        return
+    for stray in end_strays(store, session.name):
+        if not call.quiet:
+            said = f"{stray.agent}: ended process {stray.pid} of an earlier supervisor"
+            click.echo(clean(said), err=True)
 
 
 def _workspace(call: Call, store: Store, session: Session) -> tuple[Path | None, bool]:
