@@ -190,3 +190,20 @@ def test_an_empty_part_is_not_taken_for_everything(store, args: tuple[str, ...])
 def test_an_id_that_is_too_short_says_so(store):
     refused = store("show", "ab")
     assert (refused.code, "4 digits" in refused.err) == (30, True)
+
+
+def test_bringing_one_agent_back_names_what_others_used_of_it(store):
+    store("tasks", "add", "design")
+    store("tasks", "add", "build", "--after", "design")
+    store("state", "set", "agents/planner/plan", "first")
+    store("checkpoint", "--label", "one")
+    store("state", "set", "agents/planner/plan", "second")
+    store("tasks", "claim", "design", "--agent", "planner")
+    store("tasks", "complete", "design", "--agent", "planner")
+    store("mail", "send", "coder", "Go", "--id", "go", "--agent", "planner")
+    store("mail", "receive", "--agent", "coder")
+    store("tasks", "claim", "build", "--agent", "coder")
+    said = store("restore", "one", "--only", "agents/planner").err
+    assert "mail go of planner" in said
+    assert "task design of planner" in said
+    assert store("state", "get", "agents/planner/plan", "--raw").out == "first\n"

@@ -108,6 +108,8 @@ def command(
         return
     session = call.open_session(files=True)
     preview = _preview(call, session, point, _parts(only, call.directory))
+    if not call.json:
+        _warn_of_consumed(session, preview)
     if not call.json and not call.quiet:
         _print_preview(session, preview, None if dry_run else PREVIEW)
     if dry_run or not preview:
@@ -156,6 +158,20 @@ def _preview(call: Call, session: Session, point: str, only: tuple[str, ...] | N
         state = session.diff(session.head, found, only)
         files = session.plan(found, only)
     return Preview(state, files, call.directory, only)
+
+
+def _warn_of_consumed(session: Session, preview: Preview) -> None:
+    """Say what others have used already of what an agent made that is to go back alone."""
+    from mulligan.recovery.single import consumed
+
+    point = preview.state.after
+    names = [part.split("/")[1] for part in preview.parts or () if part.startswith("agents/")]
+    if point.session != session.name:
+        return  # then it is no going back
+    for name in names:
+        for one in consumed(session, name, point):
+            said = f"Warning: {one.by} has {one.how} {one.what} {one.id} of {name} (#{one.seq})"
+            click.echo(Cell(clean(said), "yellow").styled(), err=True)
 
 
 def _print_preview(session: Session, preview: Preview, limit: int | None) -> None:
