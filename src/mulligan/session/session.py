@@ -17,7 +17,6 @@ from mulligan.clock import Clock
 from mulligan.engine import Engine
 from mulligan.errors import (
     DamagedJournal,
-    PathNotFound,
     SessionExists,
     UnknownPoint,
     UnknownSession,
@@ -29,7 +28,6 @@ from mulligan.model import (
     Event,
     Lease,
     Origin,
-    Path,
     Pending,
     Plan,
     Point,
@@ -41,7 +39,7 @@ from mulligan.session import leases
 from mulligan.session.agents import Agent
 from mulligan.session.changes import Ask
 from mulligan.session.checkpointer import Checkpointer, Request
-from mulligan.session.files import WORKSPACE, Files
+from mulligan.session.files import Files
 from mulligan.session.loop import REFRESH, ROUTINE, Cycle, Loop
 from mulligan.session.mailbox import Mailbox
 from mulligan.session.names import MAX_NAME, check_name
@@ -49,6 +47,7 @@ from mulligan.session.operations import Operation
 from mulligan.session.restorer import Restorer, Target
 from mulligan.session.state import State
 from mulligan.session.surroundings import Surroundings
+from mulligan.session.targets import Targets
 from mulligan.session.tasks import Tasks
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
@@ -63,8 +62,7 @@ from mulligan.timeline.diff import Diff, diff
 from mulligan.timeline.marks import Mark, mark_change, read_marks
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.record import changed_paths, checkpoint_record
-from mulligan.workspace.entries import from_name, shown, to_name
-from mulligan.workspace.plan import TreePath, tree_path
+from mulligan.workspace.entries import from_name, to_name
 from mulligan.workspace.workspace import Workspace
 
 PAGE = 256
@@ -96,6 +94,7 @@ class Session:
         self._writer = Writer(engine, record, actor)
         self._checkpointer = Checkpointer(engine, surroundings, workspace)
         self._files = Files(engine, record, workspace)
+        self._targets = Targets(self._writer, self._files, workspace, self._document_at)
         self._restorer = Restorer(engine, record, self._writer, self._checkpointer, workspace)
         self.state = State(self._writer)
         self.tasks = Tasks(self._writer)
@@ -386,8 +385,8 @@ class Session:
         """
         one = self.point(before)
         other = self.head if after is None else self.point(after)
-        beside = self._target(other)
-        target = self._target(one, only, beside)
+        beside = self._targets.find(other)
+        target = self._targets.find(one, only, beside)
         found = diff(one, other, target.document, beside.document, target.only)
         if target.tree is None or (tree := self._tree(other, after)) is None:
             return found
@@ -438,7 +437,7 @@ class Session:
 
     def _restore_target(self, point: PointLike, only: Sequence[PathLike] | None) -> Target:
         """Return where a restore goes; files that are asked for by name must be there."""
-        target = self._target(self.point(point), only)
+        target = self._targets.find(self.point(point), only)
         if only is not None and target.paths != [] and target.tree is None:
             self._files.tree_at(target.point)
         return target
@@ -554,64 +553,6 @@ class Session:
         if record is None:
             raise UnknownSession(f"There is no session {name!r}.")
         return record.number
-
-    def _target(
-        self,
-        place: Point,
-        only: Sequence[PathLike] | None = None,
-        beside: Target | None = None,
-    ) -> Target:
-        """Return where a restore goes, with the files of the point if there are any.
-
-        What a part names is looked up ``beside``, too.
-        """
-        document = self._document_at(place)
-        held = self._files.checkpoint_at(place) if self._workspace is not None else None
-        tree = held.workspace if held else None
-        seq = held.seq if held else None
-        if only is None:
-            return Target(place, document, None, tree, held=seq)
-        known = [Target(place, document, None, tree), *([beside] if beside else [])]
-        state, files = self._parts(only, known)
-        return Target(place, document, state, tree if files != [] else None, files, seq)
-
-    def _parts(
-        self, only: Sequence[PathLike], known: Sequence[Target]
-    ) -> tuple[list[Path], list[TreePath] | None]:
-        """Sort parts into state paths and files; files are None for the whole workspace.
-
-        ``workspace`` is all files and ``workspace/PATH`` some; otherwise what the state has a
-        component for is state, and what the tree has is a file.
-        """
-        state: list[Path] = []
-        files: list[TreePath] = []
-        whole = False
-        components = {*self._writer.components()}
-        for document in (target.document for target in known):
-            components |= {*document.entries(document.resolved(document.find(STATE)))}
-        for part in only:
-            path = tree_path(part) if self._workspace is not None else ()
-            if path == (WORKSPACE,):
-                whole = True
-            elif path[:1] == (WORKSPACE,):
-                files.append(self._named_file(known, path[1:]))
-            elif path and path[0] not in components and self._has_file(known, path):
-                files.append(path)
-            else:
-                state.append(parse_path(part))
-        return state, None if whole else files
-
-    def _named_file(self, known: Sequence[Target], path: TreePath) -> TreePath:
-        if not self._has_file(known, path):
-            raise PathNotFound(
-                f"There is no file {shown(path)!r}, neither now nor at the point.",
-                hint="Name files and directories from the top of the workspace: src/app.py.",
-            )
-        return path
-
-    def _has_file(self, known: Sequence[Target], path: TreePath) -> bool:
-        trees = [target.tree for target in known if target.tree is not None]
-        return any(self._workspace.has(tree, path) for tree in trees if self._workspace)
 
     def _document_at(self, point: Point) -> Document:
         with self._engine.read() as view:

@@ -1,0 +1,91 @@
+"""Targets: what a point and the names of parts mean for a restore or a diff."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mulligan.errors import PathNotFound
+from mulligan.model import Path, Point
+from mulligan.session.files import WORKSPACE, Files
+from mulligan.session.restorer import Target
+from mulligan.session.writer import Writer
+from mulligan.state.document import Document
+from mulligan.state.events import STATE
+from mulligan.state.values import PathLike, parse_path
+from mulligan.workspace.entries import shown
+from mulligan.workspace.plan import TreePath, tree_path
+from mulligan.workspace.workspace import Workspace
+
+
+class Targets:
+    """Finds targets for one session, with files if it has a workspace."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        files: Files,
+        workspace: Workspace | None,
+        document_at: Callable[[Point], Document],
+    ) -> None:
+        self._writer = writer
+        self._files = files
+        self._workspace = workspace
+        self._document_at = document_at
+
+    def find(
+        self,
+        place: Point,
+        only: Sequence[PathLike] | None = None,
+        beside: Target | None = None,
+    ) -> Target:
+        """Return where a restore goes, with the files of the point if there are any.
+
+        What a part names is looked up ``beside``, too.
+        """
+        document = self._document_at(place)
+        held = self._files.checkpoint_at(place) if self._workspace is not None else None
+        tree = held.workspace if held else None
+        seq = held.seq if held else None
+        if only is None:
+            return Target(place, document, None, tree, held=seq)
+        known = [Target(place, document, None, tree), *([beside] if beside else [])]
+        state, files = self._parts(only, known)
+        return Target(place, document, state, tree if files != [] else None, files, seq)
+
+    def _parts(
+        self, only: Sequence[PathLike], known: Sequence[Target]
+    ) -> tuple[list[Path], list[TreePath] | None]:
+        """Sort parts into state paths and files; files are None for the whole workspace.
+
+        ``workspace`` is all files and ``workspace/PATH`` some; otherwise what the state has a
+        component for is state, and what the tree has is a file.
+        """
+        state: list[Path] = []
+        files: list[TreePath] = []
+        whole = False
+        components = {*self._writer.components()}
+        for document in (target.document for target in known):
+            components |= {*document.entries(document.resolved(document.find(STATE)))}
+        for part in only:
+            path = tree_path(part) if self._workspace is not None else ()
+            if path == (WORKSPACE,):
+                whole = True
+            elif path[:1] == (WORKSPACE,):
+                files.append(self._named_file(known, path[1:]))
+            elif path and path[0] not in components and self._has_file(known, path):
+                files.append(path)
+            else:
+                state.append(parse_path(part))
+        return state, None if whole else files
+
+    def _named_file(self, known: Sequence[Target], path: TreePath) -> TreePath:
+        if not self._has_file(known, path):
+            raise PathNotFound(
+                f"There is no file {shown(path)!r}, neither now nor at the point.",
+                hint="Name files and directories from the top of the workspace: src/app.py.",
+            )
+        return path
+
+    def _has_file(self, known: Sequence[Target], path: TreePath) -> bool:
+        trees = [target.tree for target in known if target.tree is not None]
+        return any(self._workspace.has(tree, path) for tree in trees if self._workspace)
