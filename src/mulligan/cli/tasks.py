@@ -129,37 +129,24 @@ def fail(call: Call, id: str, error: str, agent: str | None) -> None:
     _print(call, tasks.get(id))
 
 
-@_ending("skip", "Leave a task undone.", "mulligan tasks skip deploy")
-@click.argument("id")
-@agent_option
-@click.pass_obj
-def skip(call: Call, id: str, agent: str | None) -> None:
-    """Leave a task undone; what comes after it need not wait."""
-    tasks = call.open_for_agent(agent).tasks
-    tasks.skip(id)
-    _print(call, tasks.get(id))
+def _add_change(name: str, text: str) -> None:
+    """Add a command that does one thing to a task and prints it."""
+
+    @_ending(name, text, f"mulligan tasks {name} deploy")
+    @click.argument("id")
+    @agent_option
+    @click.pass_obj
+    def change(call: Call, id: str, agent: str | None) -> None:
+        tasks = call.open_for_agent(agent).tasks
+        getattr(tasks, name)(id)
+        _print(call, tasks.get(id))
+
+    change.help = text
 
 
-@_ending("release", "Give a claimed task back.", "mulligan tasks release deploy")
-@click.argument("id")
-@agent_option
-@click.pass_obj
-def release(call: Call, id: str, agent: str | None) -> None:
-    """Give a claimed task back, whoever holds it."""
-    tasks = call.open_for_agent(agent).tasks
-    tasks.release(id)
-    _print(call, tasks.get(id))
-
-
-@_ending("retry", "Make a failed task pending again.", "mulligan tasks retry deploy")
-@click.argument("id")
-@agent_option
-@click.pass_obj
-def retry(call: Call, id: str, agent: str | None) -> None:
-    """Make a failed or skipped task pending again."""
-    tasks = call.open_for_agent(agent).tasks
-    tasks.retry(id)
-    _print(call, tasks.get(id))
+_add_change("skip", "Leave a task undone; what comes after it need not wait.")
+_add_change("release", "Give a claimed task back, whoever holds it.")
+_add_change("retry", "Make a failed or skipped task pending again.")
 
 
 def _list(call: Call) -> None:
