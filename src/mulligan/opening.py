@@ -10,7 +10,7 @@ from pathlib import Path
 from mulligan import layout
 from mulligan.clock import Clock, SystemClock
 from mulligan.engine import Engine
-from mulligan.errors import LeaseError, NotAttached
+from mulligan.errors import MulliganError, NotAttached
 from mulligan.faults import Reach, pass_by
 from mulligan.journal.keyed import KeyedJournal, check_identity, claim
 from mulligan.journal.lmdb import LmdbTables
@@ -73,20 +73,28 @@ def attach(variables: Mapping[str, str]) -> Session:
     if missing:
         raise NotAttached(f"This process was not started by Mulligan: no {', '.join(missing)}.")
     store = open_store(variables[STORE], variables, False, (), None, pass_by)
-    session = store.session(
-        variables[SESSION],
-        create=False,
-        actor=variables[AGENT],
-        workspace=variables.get(WORKSPACE) or None,
-        force=True,  # whoever supervises has decided that already
-    )
-    session.adopt(int(variables[EPOCH]), LEASE_TTL)
+    name, agent, epoch = variables[SESSION], variables[AGENT], int(variables[EPOCH])
+    if is_guest := _is_taken(store.session(name, False, actor=agent), epoch, variables):
+        session = store.session(name, False, actor=agent)
+        session.join(epoch)
+    else:
+        place = variables.get(WORKSPACE) or None
+        # Whoever supervises has accepted the directory already.
+        session = store.session(name, False, actor=agent, epoch=epoch, workspace=place, force=True)
     session.is_supervised = True
     session.every = float(variables.get(EVERY) or session.every)
-    if heartbeat := variables.get(HEARTBEAT):
+    if (heartbeat := variables.get(HEARTBEAT)) and not is_guest:
         session.agent.heart = Heart(Path(heartbeat), _renewal(session))
         session.agent.heart.start()
     return session
+
+
+def _is_taken(session: Session, epoch: int, variables: Mapping[str, str]) -> bool:
+    """Whether another process of the agent, which started this one, holds its lease already."""
+    lease = session.lease_of(session.actor)
+    if lease is None or lease.epoch != epoch or not session.is_held(session.actor):
+        return False
+    return lease.holder not in (this_process(), variables.get(SUPERVISOR))
 
 
 def agent_variables(
@@ -125,9 +133,10 @@ def _renewal(session: Session) -> Callable[[], None]:
         if now < due:
             return
         due = now + LEASE_TTL / 3
-        # A process that was replaced learns it at its next write; here nobody would hear it.
-        with suppress(LeaseError):
-            session.renew()
+        # A process that was replaced, or a full disk, is noticed at the next write; here nobody
+        # would hear of it.
+        with suppress(MulliganError, OSError):
+            session.renew(wait=False)
 
     return renew
 

@@ -66,6 +66,7 @@ class Store:
         ttl: float = LEASE_TTL,
         steal: bool = False,
         actor: str = DEFAULT_ACTOR,
+        epoch: int | None = None,
         workspace: str | os.PathLike[str] | None = None,
         force: bool = False,
         progress: CaptureProgress | None = None,
@@ -81,7 +82,8 @@ class Store:
 
         With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
         every write renews in passing, and raises ``LeaseHeld`` while another live process has
-        it, unless ``steal``. Without it, events are written under the name ``actor``.
+        it, unless ``steal``. Without it, events are written under the name ``actor``; ``epoch`` is
+        that of a lease which was taken for this process: see ``Session.adopt``.
         """
         check_name(name, "session name")
         check_name(agent or actor, "actor")
@@ -90,6 +92,8 @@ class Store:
         session = Session(self._engine, record, agent or actor, self._surroundings, files)
         if agent is not None:
             session.take(ttl, steal=steal)
+        elif epoch is not None:
+            session.adopt(epoch, ttl)
         if files is not None:
             _recover(session)
         return session

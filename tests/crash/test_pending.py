@@ -354,3 +354,21 @@ def test_the_command_line_says_that_a_restore_cannot_be_finished(
     said = capsys.readouterr().err
     assert "a restore to main #2 of the files was interrupted halfway" in said
     assert "It cannot be finished:" in said
+
+
+def test_a_task_or_mailbox_that_was_used_since_is_kept_whole(tmp_path: Path, work: Path) -> None:
+    """Half of a record, the newer half, would be no record."""
+    interrupted(tmp_path, work)
+    with mulligan.open(tmp_path / "store") as store:
+        boss, coder = (store.session("run", actor=name) for name in ("boss", "coder"))
+        boss.tasks.add("later")
+        boss.mailbox.send("coder", "later", requires_ack=True)
+        assert coder.tasks.claim() is not None
+        message = coder.mailbox.receive()
+        assert message is not None
+        session = store.session("run", workspace=work)
+        assert session.recovered is not None
+        assert session.tasks.get("later").owner == "coder"
+        coder.tasks.complete("later")
+        coder.mailbox.ack(message)
+        assert [m.subject for m in coder.mailbox.waiting()] == []

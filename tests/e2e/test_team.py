@@ -107,3 +107,32 @@ def test_nobody_attaches_without_a_supervisor(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.delenv(name)
     with pytest.raises(mulligan.errors.NotAttached, match="MULLIGAN_STORE"):
         mulligan.attach()
+
+
+HELPED = """
+    import subprocess, sys
+    import mulligan
+
+    session = mulligan.attach()
+    helper = "import mulligan; s = mulligan.attach(); s.state.set('helped', True); s.close()"
+    subprocess.run([sys.executable, "-c", helper], check=True)
+    session.state.set("went on", True)
+"""
+
+
+def test_a_helper_that_attaches_takes_nothing_from_its_agent(tmp_path: Path):
+    with mulligan.open(tmp_path) as store:
+        session = store.session("team", agent="coder")
+        assert session.lease is not None
+        variables = agent_variables(
+            str(tmp_path),
+            "team",
+            "coder",
+            session.lease.epoch,
+            heartbeat=tmp_path / "beat",
+            every=300,
+        )
+        child = start(HELPED, **variables)
+        assert child.communicate(timeout=60)[1] == ""
+        assert session.state.get("helped")
+        assert session.state.get("went on")

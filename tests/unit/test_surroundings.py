@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -172,3 +173,19 @@ def test_every_checkpoint_looks_at_the_head_anew(repository: Path) -> None:
         git(repository, "commit", "-q", "--allow-empty", "-m", "second")
         second = session.checkpoint().environment.git_head
     assert first != second == git(repository, "rev-parse", "HEAD")
+
+
+def test_a_git_head_that_leads_elsewhere_is_not_read(tmp_path: Path) -> None:
+    git = tmp_path / "repository/.git"
+    (git / "refs").mkdir(parents=True)
+    (tmp_path / "secret").write_text("a" * 40)
+    (git / "HEAD").write_text("ref: ../../secret\n")
+    assert git_head(git) is None
+    (git / "HEAD").write_text("ref: refs/../../../secret\n")
+    assert git_head(git) is None
+    (git / "refs/text").write_text("not a digest, but a password\n")
+    (git / "HEAD").write_text("ref: refs/text\n")
+    assert git_head(git) is None
+    os.mkfifo(git / "refs/fifo")
+    (git / "HEAD").write_text("ref: refs/fifo\n")
+    assert git_head(git) is None

@@ -36,18 +36,24 @@ class Heart:
         self._stop = threading.Event()
         self._pid = os.getpid()
         self._steps = 0
-        self._thread = threading.Thread(target=self._run, name="mulligan-heart", daemon=True)
+        # Apart, so that no sign of life has to wait for whatever else is done.
+        self._threads = [
+            threading.Thread(target=run, name="mulligan-heart", daemon=True)
+            for run in (self._run, self._run_also)
+        ]
 
     def start(self) -> None:
         """Begin to beat."""
         self.beat()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Beat no more."""
         self._stop.set()
-        if self._pid == os.getpid() and self._thread.is_alive():
-            self._thread.join(self._every)
+        for thread in self._threads:
+            if self._pid == os.getpid() and thread.is_alive():
+                thread.join(self._every)
 
     def beat(self) -> None:
         """Give one sign of life."""
@@ -70,6 +76,9 @@ class Heart:
                 self.beat()
             except OSError:
                 return  # the directory is gone, and with it whoever would look
+
+    def _run_also(self) -> None:
+        while not self._stop.wait(self._every):
             self._also()
 
 

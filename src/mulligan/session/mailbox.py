@@ -7,6 +7,7 @@ agent receives again what it had not processed at that point, and nothing that i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 from mulligan.errors import InvalidTask
@@ -66,7 +67,7 @@ class Mailbox:
         def ask(document: Document) -> Iterable[Change]:
             nonlocal given
             box = _Box(document, to)
-            given = name or f"{self._writer.actor}-{box.count}"
+            given = name or box.free_id(self._writer.actor)
             if box.knows(given):
                 return []
             changes: list[list[Any]] = [
@@ -84,6 +85,7 @@ class Mailbox:
         It is processed with that, unless it requires an acknowledgement. ``timeout`` is how many
         seconds to wait for one.
         """
+        self._writer.check_alone("Receiving")
         clock = self._writer.engine.clock
         until = clock.monotonic() + timeout
         while True:
@@ -159,6 +161,11 @@ class _Box:
     def knows(self, name: str) -> bool:
         done = self._document.find((*STATE, MAILBOX, self._agent, "done", name))
         return name in self.inbox or done is not MISSING
+
+    def free_id(self, sender: str) -> str:
+        """Return an id that the agent was never sent, whatever ids were chosen by hand."""
+        names = (f"{sender}-{number}" for number in count(self.count))
+        return next(name for name in names if not self.knows(name))
 
     def in_order(self) -> list[str]:
         def key(name: str) -> tuple[int, int]:

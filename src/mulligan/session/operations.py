@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ContextDecorator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from mulligan.errors import InvalidTask
-from mulligan.model import Checkpoint, Restored
+from mulligan.model import Checkpoint, Path, Restored
 from mulligan.session.agents import AGENTS
 from mulligan.session.files import WORKSPACE
+from mulligan.session.mailbox import MAILBOX
 from mulligan.state.events import happened
+from mulligan.state.values import PathLike
+from mulligan.timeline.later import whole
+from mulligan.timeline.restore import outermost
 
 if TYPE_CHECKING:
     from mulligan.session.session import Session
@@ -55,6 +60,9 @@ class Operation(ContextDecorator):
         if error is None:
             self._say("operation.succeeded", [self._place])
             return
+        if isinstance(error, SystemExit | GeneratorExit):
+            self._say("operation.left", [self._place])  # on purpose, so nothing is taken back
+            return
         reason = f"{type(error).__name__}: {error}"
         self._session.checkpoint("recovery", note=f"{self.name} failed: {reason}"[:500])
         self._roll_back()
@@ -73,13 +81,44 @@ class Operation(ContextDecorator):
         assert self.checkpoint is not None  # noqa: S101 -- set on entering
         if self.rollback == "none":
             return
-        only = [] if self.rollback == "workspace" else self._components(self.checkpoint)
+        only: list[PathLike] = []
+        if self.rollback != "workspace":
+            only += self._parts(self.checkpoint)
         if self.rollback != "state" and self.checkpoint.workspace is not None:
             only.append(WORKSPACE)
         if only:
             self.restored = self._session.restore(self.checkpoint, only=only)
 
-    def _components(self, checkpoint: Checkpoint) -> list[str]:
-        """Return the parts of the state, now and before, but for the records of processes."""
+    def _parts(self, checkpoint: Checkpoint) -> list[Path]:
+        """Return what goes back: all but the records of processes, and mail, which was sent.
+
+        Where others have written meanwhile, it is only what this agent changed itself.
+        """
+        mine: list[Path] = []
+        is_shared = False
+        for event in self._session.events(since=checkpoint):
+            changed = list(_changed(event.payload))
+            if event.actor == self._session.actor:
+                mine += changed
+            is_shared = is_shared or (event.actor != self._session.actor and bool(changed))
         now, then = self._session.state.get(), self._session.state_at(checkpoint)
-        return sorted((now.keys() | then.keys()) - {AGENTS})
+        paths = mine if is_shared else [(name,) for name in sorted(now.keys() | then.keys())]
+        known = [path for path in outermost(paths) if path[0] not in (AGENTS, MAILBOX)]
+        return [path for path in known if _is_in(now, path) or _is_in(then, path)]
+
+
+def _changed(payload: dict[str, Any]) -> Iterator[Path]:
+    """Yield the paths of the state that an event has changed."""
+    paths = [change[0] for change in payload.get("changes", ())]
+    if "path" in payload:
+        paths.append(payload["path"])
+    yield from (whole(tuple(path)) for path in paths if path)
+
+
+def _is_in(value: Any, path: Path) -> bool:
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True

@@ -172,9 +172,12 @@ class Session:
         """Become the one writer of this agent; raises ``LeaseHeld`` while another one lives."""
         return self._writer.take_lease(ttl, steal=steal)
 
-    def renew(self) -> None:
-        """Extend the lease; raises ``StaleLease`` when another writer has taken it."""
-        self._writer.renew_lease()
+    def renew(self, *, wait: bool = True) -> None:
+        """Extend the lease; raises ``StaleLease`` when another writer has taken it.
+
+        Without ``wait`` it is left for later while another thread of this handle writes.
+        """
+        self._writer.renew_lease(wait=wait)
 
     def release(self) -> None:
         """Give the lease up, so that another writer need not wait for it to expire."""

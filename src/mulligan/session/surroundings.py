@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +49,9 @@ _SECRET_VALUE = re.compile(
     r"|\bxox[abprs]-"
     r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
 )
+
+
+_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class Surroundings:
@@ -112,10 +116,17 @@ def git_head(git: Path) -> str | None:
     """Return the commit that HEAD names, read from the files of a git directory."""
     head = _line(git / "HEAD")
     if head is None or not head.startswith("ref:"):
-        return head
+        return _commit(head)
     ref = head.removeprefix("ref:").strip()
+    if not ref.startswith("refs/") or ".." in ref.split("/"):
+        return None  # it would lead out of the git directory
     common = git / (_line(git / "commondir") or ".")
-    return _line(git / ref) or _line(common / ref) or _packed(common, ref)
+    return _commit(_line(git / ref) or _line(common / ref) or _packed(common, ref))
+
+
+def _commit(text: str | None) -> str | None:
+    """Return what is the digest of a commit, and nothing else that may be in a file."""
+    return text if text is not None and _COMMIT.fullmatch(text) else None
 
 
 def _packed(git: Path, ref: str) -> str | None:
@@ -127,10 +138,19 @@ def _packed(git: Path, ref: str) -> str | None:
 
 
 def _line(file: Path) -> str | None:
+    """Return the text of a short regular file; a FIFO would be waited for."""
     try:
-        return file.read_text(errors="replace").strip() or None
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        return os.read(handle, 4096).decode(errors="replace").strip() or None
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
 
 
 def _tools() -> dict[str, str]:

@@ -106,6 +106,7 @@ class Tasks:
         What this agent had claimed before, and did not live to end, comes first. None when nothing
         is ready. A named task that is done, not ready or another's raises ``Conflict``.
         """
+        self._writer.check_alone("A claim")
         actor, claimed = self._writer.actor, ""
 
         def ask(document: Document) -> Iterable[Change]:
@@ -283,6 +284,8 @@ class Board:
         while (parent := self._parent(ended)) is not None:
             others = [name for name in below[parent] if name != ended]
             if any(self.records[name]["status"] not in DONE for name in others):
+                break
+            if self.records[parent]["status"] not in (PENDING, IN_PROGRESS):
                 break
             done.append(parent)
             ended = parent

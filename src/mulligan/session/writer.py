@@ -95,6 +95,7 @@ class Writer:
         self.lease: Lease | None = None
         self._lease_pid = 0
         self._is_guest = False
+        self._has_ended = False
         self._ttl = 0.0
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -122,6 +123,12 @@ class Writer:
             self._lock, self._pid = threading.RLock(), os.getpid()
             self._batch = self._batched = None
         return self._lock
+
+    def check_alone(self, what: str) -> None:
+        """Refuse to choose inside a batch: at its end the choice might be another one."""
+        with self._guard():
+            if self._batch is not None:
+                raise StateError(f"{what} cannot be done inside a batch.", hint="Do it before.")
 
     def components(self) -> list[str]:
         """Return the names of the newest state's top-level parts."""
@@ -214,9 +221,15 @@ class Writer:
             self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
             return lease
 
-    def renew_lease(self) -> None:
-        """Extend the lease; raises ``StaleLease`` when another writer has it."""
-        with self._guard():
+    def renew_lease(self, *, wait: bool = True) -> None:
+        """Extend the lease; raises ``StaleLease`` when another writer has it.
+
+        Without ``wait`` it is left for later while another thread of this handle writes.
+        """
+        guard = self._guard()
+        if not guard.acquire(blocking=wait):
+            return
+        try:
             if self.lease is None or self._is_guest:
                 return
             self._check_lease_is_ours()
@@ -224,6 +237,8 @@ class Writer:
                 now = self.engine.clock.now()
                 renewed = leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
             self.lease = renewed
+        finally:
+            guard.release()
 
     def release_lease(self) -> None:
         """Give the lease up, if it is still this writer's; a forked process only forgets it."""
@@ -231,6 +246,7 @@ class Writer:
             if self.lease is not None and self._lease_pid == os.getpid() and not self._is_guest:
                 with self.engine.write() as txn:
                     leases.release(txn, self.record, self.lease)
+                self._has_ended = True
             self.lease = None
 
     def _check_lease_is_ours(self) -> None:
@@ -252,6 +268,11 @@ class Writer:
 
     def _append(self, txn: Txn, work: Work) -> list[Event]:
         self._check_lease_is_ours()
+        if self._has_ended and self.lease is None:
+            raise StaleLease(
+                f"This handle gave the lease of {self.actor!r} up.",
+                hint="Open the session again to write to it.",
+            )
         epoch = self.lease.epoch if self.lease else 0
         now = self.engine.clock.now()
         return work.append(txn, self.record.number, actor=self.actor, epoch=epoch, time=now)

@@ -35,11 +35,16 @@ def keep_later(target: Document, now: Document, paths: list[Path]) -> Document:
 
 def _changed(event: Event, document: Document) -> Iterator[Path]:
     if event.kind in (SET, APPEND, DELETE):
-        yield tuple(event.payload["path"])
+        yield whole(tuple(event.payload["path"]))
     elif "changes" in event.payload:
         for change in document.items(document.resolved(event.payload["changes"])):
             path, *_ = document.resolved(change)
-            yield tuple(document.resolved(path))
+            yield whole(tuple(document.resolved(path)))
+
+
+def whole(path: Path) -> Path:
+    """Return the path, or that of the record it is part of: half a task or mailbox is none."""
+    return path[:2] if path[:1] in (("tasks",), ("mailbox",)) else path
 
 
 def _keepable(target: Document, now: Document, path: Path) -> Path:

@@ -226,3 +226,24 @@ def test_an_epoch_is_adopted_and_joined_only_while_it_is_valid(tmp_path: Path):
     with pytest.raises(StaleLease):
         store.session("work", actor="coder").join(epoch)
     assert successor.state.get("x") == 2
+
+
+def test_a_heart_beats_while_the_handle_is_busy(tmp_path: Path):
+    session = mulligan.open(tmp_path).session("work", agent="coder")
+    heart = Heart(tmp_path / "beat", lambda: session.renew(wait=False), every=0.01)
+    heart.start()
+    with session.batch():
+        beats = set()
+        while len(beats) < 5:
+            beats.add(read_step(tmp_path / "beat")[0])
+    heart.stop()
+
+
+def test_a_handle_that_gave_its_lease_up_writes_no_more(tmp_path: Path):
+    store = mulligan.open(tmp_path)
+    session = store.session("work", agent="coder")
+    session.close()
+    with pytest.raises(StaleLease, match="gave the lease"):
+        session.state.set("x", 1)
+    session.take(30)
+    session.state.set("x", 1)

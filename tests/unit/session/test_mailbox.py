@@ -6,7 +6,7 @@ import pytest
 
 import mulligan
 from mulligan import Session, Store
-from mulligan.errors import InvalidName, InvalidTask
+from mulligan.errors import InvalidName, InvalidTask, StateError
 from mulligan.session.mailbox import Mailbox
 from mulligan.testing.clock import FakeClock
 
@@ -121,3 +121,20 @@ def test_many_messages(planner: Session, coder: Session):
         for number in range(200):
             planner.mailbox.send("coder", str(number))
     assert subjects(coder) == [str(number) for number in range(200)]
+
+
+def test_ids_chosen_by_hand_stand_in_nobodys_way(planner: Session, coder: Session):
+    planner.mailbox.send("coder", "zero", id="planner-1")
+    sent = [planner.mailbox.send("coder", subject) for subject in ("one", "two")]
+    assert len({*sent, "planner-1"}) == 3
+    assert subjects(coder) == ["zero", "one", "two"]
+
+
+def test_nothing_is_received_or_claimed_inside_a_batch(planner: Session, coder: Session):
+    """What is chosen there might be another message, or task, when the batch is written."""
+    planner.mailbox.send("coder", "one")
+    planner.tasks.add("a")
+    for choose in (coder.mailbox.receive, coder.tasks.claim):
+        with pytest.raises(StateError, match="inside a batch"), coder.batch():
+            choose()
+    assert subjects(coder) == ["one"]

@@ -112,3 +112,39 @@ def test_a_fork_inherits_no_operation(session: Session):
 def test_an_unknown_rollback_is_refused(session: Session):
     with pytest.raises(InvalidTask):
         session.operation("x", rollback="all")
+
+
+def test_what_others_did_meanwhile_is_not_taken_back(session: Session, tmp_path: Path):
+    other = mulligan.open(tmp_path / "store").session("s", actor="other")
+    other.tasks.plan(["mine", "theirs", "next"])
+    session.tasks.claim("mine")
+
+    @session.operation("x", rollback="state")
+    def body() -> None:
+        session.state.set("memory/x", "after")
+        session.tasks.complete("mine")
+        other.tasks.claim("theirs")
+        other.tasks.complete("theirs")
+        other.tasks.claim("next")
+        other.state.set("memory/y", "theirs")
+        other.mailbox.send("main", "hello")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        body()
+    statuses = {task.id: task.status for task in session.tasks}
+    assert statuses == {"mine": "in_progress", "theirs": "completed", "next": "in_progress"}
+    assert session.state.get("memory") == {"x": "before", "y": "theirs"}
+    assert [m.subject for m in session.mailbox.waiting()] == ["hello"]
+
+
+def test_leaving_on_purpose_takes_nothing_back(session: Session):
+    @session.operation("x")
+    def body() -> None:
+        session.state.set("memory/x", "after")
+        raise SystemExit(75)
+
+    with pytest.raises(SystemExit):
+        body()
+    assert session.state.get("memory/x") == "after"
+    assert session.control("operations") == {}
