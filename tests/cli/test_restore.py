@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import mulligan
+
 
 @pytest.fixture
 def changed(store):
@@ -207,3 +209,15 @@ def test_bringing_one_agent_back_names_what_others_used_of_it(store):
     assert "mail go of planner" in said
     assert "task design of planner" in said
     assert store("state", "get", "agents/planner/plan", "--raw").out == "first\n"
+
+
+def test_a_restore_names_the_agents_that_are_at_work(store, place: Path):
+    with mulligan.open(place) as opened:
+        agent = opened.session("main", agent="coder")
+        agent.agent.update(state="working")
+        store("checkpoint", "--label", "one")
+        agent.agent.update(working_on="more")
+        for command in (("restore", "one"), ("undo",), ("redo",)):
+            assert "coder is at work here" in store(*command).err
+        agent.close()
+    assert "at work" not in store("undo").err

@@ -280,6 +280,18 @@ def _tell_of_hindrance(session: Session) -> None:
     )
 
 
+def warn_of_agents(session: Session) -> None:
+    """Say which agents are at work: what they do next is done on what is brought back."""
+    known = session.state.get("agents")
+    names = [name for name in known if session.is_held(name)] if isinstance(known, dict) else []
+    if names:
+        from mulligan.cli.render import Cell, clean
+
+        said = f"Warning: {', '.join(names)} {'is' if len(names) == 1 else 'are'} at work here"
+        said += " and will go on with what comes back; `mulligan pause` stops a team first."
+        click.echo(Cell(clean(said), "yellow").styled(), err=True)
+
+
 def _end_frozen(place: Path) -> None:
     from mulligan.layout import locate
     from mulligan.supervisor.frozen import end_frozen

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call, Command, example, files_options
+from mulligan.cli.context import Call, Command, example, files_options, warn_of_agents
 from mulligan.cli.differences import all_differences, difference_fields, print_differences
 from mulligan.cli.errors import INTERRUPTED
 from mulligan.cli.files import (
@@ -110,6 +110,7 @@ def command(
     preview = _preview(call, session, point, _parts(only, call.directory))
     if not call.json:
         _warn_of_consumed(session, preview)
+        warn_of_agents(session)
     if not call.json and not call.quiet:
         _print_preview(session, preview, None if dry_run else PREVIEW)
     if dry_run or not preview:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mulligan.cli.context import Call, Command, example, files_options
+from mulligan.cli.context import Call, Command, example, files_options, warn_of_agents
 from mulligan.cli.restored import print_restored
 
 
@@ -17,6 +17,8 @@ def command(call: Call) -> None:
     Repeat it to go further back; there is no limit.
     """
     session = call.open_session(files=True)
+    if not call.json:
+        warn_of_agents(session)
     with call.working():
         done = session.undo()
     print_restored(call, done)
