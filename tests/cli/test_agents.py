@@ -131,7 +131,7 @@ def test_a_pause_from_beside(store, running):
     assert set(done) == {"session", "status", "answered", "late", "checkpoint_id"}
     assert (done["status"], done["answered"], done["late"]) == ("paused", ["agent"], [])
     code, out, _ = end(supervisor)
-    assert (code, json.loads(out)["reason"]) == (0, "pause")
+    assert (code, json.loads(out)["reason"]) == (75, "pause")
 
 
 def test_ctrl_c_is_130(running):

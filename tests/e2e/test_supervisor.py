@@ -247,7 +247,7 @@ def test_too_many_failures_end_an_agent_and_the_others_go_on(place: Place) -> No
     assert place.agent("a")["state"] == "failed"
     assert place.agent("a")["restarts"] == 2
     assert place.agent("b")["state"] == place.agent("after-b")["state"] == "done"
-    assert place.agent("after-a") == {}
+    assert place.agent("after-a") == {"state": "waiting"}
     assert place.kinds().count("orchestrator.escalated") == 1
 
 
@@ -286,7 +286,7 @@ def test_a_pause_waits_for_safe_points_and_names_who_was_late(place: Place) -> N
     answer = json.loads(out)
     assert (answer["status"], answer["answered"], answer["late"]) == ("paused", ["a"], ["deaf"])
     code, said = end(running)
-    assert code == 0, said
+    assert code == 75, said
     assert place.agent("a")["state"] == place.agent("deaf")["state"] == "suspended"
     newest = place.session.checkpoints()[-1]
     assert newest.id == answer["checkpoint_id"]
@@ -303,7 +303,7 @@ def test_a_pause_waits_for_safe_points_and_names_who_was_late(place: Place) -> N
 def test_ctrl_c_pauses_and_sigterm_does_the_same(place: Place) -> None:
     place.session.tasks.plan(["one"])
     place.session.state.set("hold/one", True)
-    for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
+    for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 75)):
         running = place.up(f"[agents.a]\ncommand = {place.program('a.py', WORKER)}")
         wait_for(lambda: place.agent().get("state") == "working")
         running.send_signal(number)
@@ -393,7 +393,7 @@ def test_only_one_supervisor_runs_a_session(place: Place) -> None:
     code, said = end(again)
     assert (code, "Another supervisor runs" in said) == (50, True)
     running.send_signal(signal.SIGTERM)
-    assert end(running)[0] == 0
+    assert end(running)[0] == 75
 
 
 def test_run_exits_as_its_command_did(place: Place) -> None:
@@ -431,7 +431,7 @@ def test_a_health_command_marks_checkpoints_and_restarts_the_sick(place: Place) 
     assert verdicts.count("good") >= 1
     assert verdicts.count("bad") >= 3
     running.send_signal(signal.SIGTERM)
-    assert end(running)[0] == 0
+    assert end(running)[0] == 75
 
 
 def test_a_restarted_agent_has_its_current_prompt_and_a_new_one_counts(place: Place) -> None:
@@ -466,3 +466,29 @@ def test_what_is_kept_of_an_agent_holds_no_secret(place: Place) -> None:
     assert "hush" not in str(place.session.state.get())
     workflow = from_plain(place.session.state.get("orchestrator/workflow"))
     assert workflow.agents["a"].pass_env == ("API_KEY",)
+
+
+def test_what_was_there_before_the_agents_is_in_a_checkpoint(place: Place) -> None:
+    (place.root / "precious.txt").write_text("precious")
+    running = place.mulligan("run", "--", "rm", "precious.txt")
+    assert end(running)[0] == 0
+    first = place.session.checkpoints()[0]
+    assert first.note == "before the agents start"
+    assert place.session.read_file(first, "precious.txt") == b"precious"
+
+
+def test_a_new_run_does_not_take_agents_for_done_that_were_done_in_an_earlier_one(
+    place: Place,
+) -> None:
+    hold = "while test -e hold; do sleep 0.01; done"
+    workflow = f'[agents.b]\ncommand = ["sh", "-c", "{hold}"]\n'
+    workflow += '[agents.c]\ncommand = ["sh", "-c", "echo ran >> c.log"]\nafter = ["b"]\n'
+    assert end(place.up(workflow))[0] == 0
+    (place.root / "hold").touch()
+    running = place.up(workflow)
+    wait_for(lambda: place.agent("b").get("state") == "starting")
+    running.send_signal(signal.SIGTERM)
+    assert end(running)[0] == 75
+    (place.root / "hold").unlink()
+    assert end(place.mulligan("resume", "main"))[0] == 0
+    assert (place.root / "c.log").read_text() == "ran\n" * 2

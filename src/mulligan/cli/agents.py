@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue")
 
 INTERRUPTED = 130
+PAUSED = 75
+"""What a team that is not done yet ends with: a temporary failure, so that no script goes on."""
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -110,7 +112,7 @@ def exit_code(session: Session, agent: dict[str, Any] | None, status: str) -> in
     if status == "done":
         return 0
     if status == "paused":
-        return INTERRUPTED if session.control("reason") == "SIGINT" else 0
+        return INTERRUPTED if session.control("reason") == "SIGINT" else PAUSED
     if agent and agent.get("signal"):
         return 128 + int(agent["signal"])
     return int(agent.get("exit_status") or 1) if agent else 1

@@ -24,12 +24,19 @@ class Doctor:
     """Runs the health commands of a team; ``wake`` is called when one is through."""
 
     def __init__(
-        self, workflow: Workflow, keeper: Keeper, records: Records, wake: Callable[[], None]
+        self,
+        workflow: Workflow,
+        keeper: Keeper,
+        records: Records,
+        wake: Callable[[], None],
+        say: Callable[[str], None],
     ) -> None:
         self._workflow = workflow
         self._keeper = keeper
         self._records = records
         self._wake = wake
+        self._say = say
+        self._said: dict[str, str] = {}
         self._due: dict[str, float] = {}
         self._running: dict[str, asyncio.Task[bool | None]] = {}
 
@@ -72,9 +79,16 @@ class Doctor:
             self._records.mark(checkpoint, ok, f"health of {name}")
         except LeaseError:
             raise
-        except (MulliganError, OSError):
-            return None  # nothing is known of the agent's health, good or bad
+        except (MulliganError, OSError) as error:
+            self._tell(name, f"the health of {name} cannot be looked at: {error}")
+            return None  # so nothing is known of it, good or bad
         return ok
+
+    def _tell(self, name: str, what: str) -> None:
+        """Say what is wrong with a health command, once."""
+        if self._said.get(name) != what:
+            self._said[name] = what
+            self._say(what)
 
     def _every(self, name: str) -> float:
         return self._workflow.agents[name].health_every or self._workflow.every

@@ -59,15 +59,21 @@ class Records:
         agents = self._session.state.get("orchestrator/workflow/agents", {})
         return {name: agent.get("prompt") for name, agent in agents.items()}
 
-    def begin(self, workflow: Workflow, resumed: bool) -> None:
-        """Write down the team, and that it is being run; what was asked before is void."""
+    def begin(self, workflow: Workflow, resumed: bool, *, afresh: bool = False) -> None:
+        """Write down the team, and that it is being run; what was asked before is void.
+
+        ``afresh`` says that nobody goes on: whatever agents did in an earlier run, they wait.
+        """
         plain = freeze(workflow.to_plain())
+        names = workflow.agents if afresh else ()
+        waiting = [change for name in names for change in _changes(name, {"state": "waiting"})]
 
         def ask(document: Document) -> Iterable[Change]:
             control: list[list[Any]] = [[["status"], RUNNING]]
             control += [[[k]] for k in PASSING if document.find((*CONTROL, k)) is not MISSING]
             team = [["orchestrator", "workflow"], plain]
-            return [happened("orchestrator.started", [team], control, resumed=resumed)]
+            changes = [team, *waiting]
+            return [happened("orchestrator.started", changes, control, resumed=resumed)]
 
         self._session.tell(ask)
 

@@ -159,7 +159,9 @@ class Shell:
         if files.lease is not None:
             self._session.adopt(files.lease.epoch, LEASE_TTL)
         self._records = Records(self._session)
-        self._doctor = Doctor(self._workflow, self._keeper, self._records, self._woken.set)
+        self._doctor = Doctor(
+            self._workflow, self._keeper, self._records, self._woken.set, self._say
+        )
 
     def _assemble(self, show: Show | None, output: int | None) -> Team:
         return Team(
@@ -185,7 +187,9 @@ class Shell:
         done = [name for name in names if self._records.agent(name).get("state") == "done"]
         self._machine = Machine(self._workflow, done)
         self._team.remember_prompts()
-        self._records.begin(self._workflow, resumed)
+        self._records.begin(self._workflow, resumed, afresh=not self._goes_on)
+        if not self._goes_on:
+            await self._take(TakeCheckpoint("routine", "before the agents start"))
         self._renewed = self._now()
         self._routine = self._next_routine()
         await self._handle(Begin())
