@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -88,7 +89,7 @@ class Team:
                 self._renewed_prompts.add(name)
 
     def start(self, name: str, now: float, *, again: bool) -> int:
-        """Start an agent's process and return its number; raises ``OSError``."""
+        """Start an agent's process and return its number; raises ``OSError`` or ``ValueError``."""
         spec, known = self._workflow.agents[name], self._records.agent(name)
         lease = self._store.session(self._workflow.session, create=False, actor=name)
         epoch = lease.take(LEASE_TTL, steal=True).epoch
@@ -160,12 +161,11 @@ class Team:
                     self._records.settled(name)
 
     def variables(
-        self, name: str, epoch: int, heartbeat: Path, prompt: str | None
+        self, name: str, epoch: int, heartbeat: Path, prompt: Any
     ) -> dict[str, str]:
         """Return the variables of an agent: ours, those of the workflow, and who it is."""
         workflow, spec = self._workflow, self._workflow.agents[name]
         inherited = {k: value for k, value in self._variables.items() if k not in OWN}
-        fits = prompt is not None and len(prompt.encode()) <= MAX_PROMPT
         own = opening.agent_variables(
             str(self._store.path),
             workflow.session,
@@ -174,7 +174,7 @@ class Team:
             heartbeat=heartbeat,
             every=workflow.every,
             workspace=Path(workflow.workspace) if workflow.workspace else None,
-            prompt=prompt if fits else None,
+            prompt=prompt if _fits(prompt) else None,
         )
         return {**inherited, **spec.env, **own}
 
@@ -185,6 +185,13 @@ class Team:
     def _print(self, name: str, line: bytes) -> None:
         if self._show is not None:
             self._show(name, line)
+
+
+def _fits(prompt: Any) -> bool:
+    """Whether a prompt can be a variable; agents may write anything into their records."""
+    if not isinstance(prompt, str) or "\0" in prompt:
+        return False
+    return len(os.fsencode(prompt)) <= MAX_PROMPT
 
 
 def check_variables(workflow: Workflow, variables: Mapping[str, str]) -> None:

@@ -117,3 +117,16 @@ def test_nobody_answers_where_nobody_runs(session: Session) -> None:
         with pytest.raises(NotRunning, match="Nobody runs"):
             ask(session, 1)
     assert session.control() is None
+
+
+@pytest.mark.parametrize("prompt", ["a\0b", 7, ["x"]], ids=["NUL", "number", "list"])
+def test_a_prompt_that_cannot_be_a_variable(store: Store, session: Session, prompt: object) -> None:
+    session.state.set("agents/a/current_prompt", prompt)
+    workflow = team(a="exit 0")
+    assert supervise(store, "main", workflow, variables=VARIABLES, resumed=True) == "done"
+    assert session.state.get("agents/a/current_prompt") == prompt
+
+
+def test_a_command_that_no_system_can_run(store: Store) -> None:
+    workflow = Workflow(agents={"a": AgentSpec(command=("true", "a\0b"), restart="never")})
+    assert supervise(store, "main", workflow, variables=VARIABLES) == "failed"
