@@ -82,9 +82,14 @@ class Records:
         control = [[["status"], status], [["reason"], reason]]
         self._tell("orchestrator.finished", control=control, status=status, reason=reason)
 
+    def starting(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Write down how an agent is about to be started; raises ``StaleLease``."""
+        frozen = freeze({**fields, "state": "starting", "exit_status": None, "signal": None})
+        self._tell("agent.updated", _changes(name, frozen), agent=name)
+
     def started(self, name: str, fields: Mapping[str, Any], *, again: bool) -> None:
         """Write down the process of an agent; ``again`` if it is not its first one."""
-        frozen = freeze({**fields, "state": "starting", "exit_status": None, "signal": None})
+        frozen = freeze(dict(fields))
 
         def ask(document: Document) -> Iterable[Change]:
             before = document.find((*STATE, AGENTS, name, "restarts"))
@@ -154,7 +159,15 @@ class Records:
         """Fail a task that ends the processes which work on it."""
         error = f"quarantined: {bad.crashes} processes of {bad.agent} ended while they worked on it"
         changes = [[[TASKS, bad.task, "status"], FAILED], [[TASKS, bad.task, "error"], error]]
-        self._tell("task.quarantined", changes, task=bad.task, agent=bad.agent)
+
+        def ask(document: Document) -> Iterable[Change]:
+            place = (*STATE, TASKS, bad.task)
+            now = (document.find((*place, "status")), document.find((*place, "owner")))
+            if now != (IN_PROGRESS, bad.agent):
+                return []  # somebody has given it another chance, or to another agent
+            return [happened("task.quarantined", changes, task=bad.task, agent=bad.agent)]
+
+        self._session.tell(ask)
 
     def ask(self, asked: Ask, seconds: float) -> None:
         """Put a request where the agents look, unless it is there."""

@@ -378,7 +378,7 @@ class Shell:
         name, now = action.agent, self._now()
         try:
             pid = self._team.start(name, now, again=self._goes_on or action.restarts > 0)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # such as a NUL in an argument
             reason = f"it cannot be started: {error}"
             status = 127 if isinstance(error, FileNotFoundError) else 126
             self._records.not_started(name, status, reason)

@@ -37,7 +37,12 @@ def find_strays(store: Store, session: str) -> list[Stray]:
     """Return the processes of a session's agents, whoever started them; none without /proc."""
     if store.path is None:
         return []
-    return [found for pid in pids() if (found := _stray(pid, store.path, session)) is not None]
+    above = _ancestors()
+    return [
+        found
+        for pid in pids()
+        if pid not in above and (found := _stray(pid, store.path, session)) is not None
+    ]
 
 
 def end_strays(store: Store, session: str) -> list[Stray]:
@@ -65,6 +70,20 @@ def pids() -> Iterator[int]:
         for entry in os.scandir(PROC):
             if entry.name.isdecimal():
                 yield int(entry.name)
+
+
+def _ancestors() -> set[int]:
+    """Return the processes above this one: a shell that an agent opened may be among them."""
+    found: set[int] = set()
+    pid = os.getppid()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        try:
+            fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2]
+        except OSError:
+            break
+        pid = int(fields.split()[1])
+    return found
 
 
 def _stray(pid: int, store: str, session: str) -> Stray | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -88,42 +89,49 @@ class Team:
                 self._renewed_prompts.add(name)
 
     def start(self, name: str, now: float, *, again: bool) -> int:
-        """Start an agent's process and return its number; raises ``OSError``."""
+        """Start an agent's process and return its number; raises ``OSError`` or ``ValueError``."""
         spec, known = self._workflow.agents[name], self._records.agent(name)
-        lease = self._store.session(self._workflow.session, create=False, actor=name)
-        epoch = lease.take(LEASE_TTL, steal=True).epoch
-        self._leases[name] = lease
-        beats = beats_of(str(self._store.path), self._workflow.session, name, epoch)
         prompt = known.get("current_prompt") if again else None
         if prompt is None or name in self._renewed_prompts:
             prompt = spec.prompt
             self._renewed_prompts.discard(name)
-        variables = self.variables(name, epoch, beats.file, prompt)
+        # Before the agent's lease is taken: a supervisor that was replaced gets no further. And
+        # before there is a process, whose own word on its state and prompt counts from then on.
+        fields: dict[str, Any] = {
+            "command": without_secrets(list(spec.command)),
+            "directory": str(self._directory(spec) or ""),
+            "environment": safe_variables(
+                {**self._inherited(), **spec.env}, ALLOWED | spec.env.keys()
+            ),
+            "current_prompt": prompt,
+        }
+        self._records.starting(name, fields)
+        lease = self._store.session(self._workflow.session, create=False, actor=name)
+        epoch = lease.take(LEASE_TTL, steal=True).epoch
+        self._leases[name] = lease
+        beats = beats_of(str(self._store.path), self._workflow.session, name, epoch)
         process = start(
             spec.command,
             self._directory(spec),
-            variables,
+            self.variables(name, epoch, beats.file, prompt),
             lambda ending: self._gone(name, ending),
             None if self._show is None else lambda line: self._print(name, line),
             self._output,
         )
         self._members[name] = Member(process, beats, now)
-        fields: dict[str, Any] = {
+        facts = {
             "process_id": process.pid,
             "identity": process.identity,
             "started": lease.clock.now(),
-            "command": without_secrets(list(spec.command)),
-            "directory": str(self._directory(spec) or ""),
-            "environment": safe_variables(variables, ALLOWED | spec.env.keys()),
-            "current_prompt": prompt,
             "epoch": epoch,
         }
-        self._records.started(name, fields, again=again)
+        self._records.started(name, facts, again=again)
         return process.pid
 
     def groups(self) -> list[int]:
         """Return the process groups of the agents; may be called from another thread."""
-        return [member.process.pid for member in list(self._members.values())]
+        members = list(self._members.values())
+        return [member.process.pid for member in members if not member.process.is_gone]
 
     def kill(self, name: str, number: int) -> None:
         """Send a signal to all processes of an agent."""
@@ -159,13 +167,9 @@ class Team:
                 if not member.beats.has_beaten:
                     self._records.settled(name)
 
-    def variables(
-        self, name: str, epoch: int, heartbeat: Path, prompt: str | None
-    ) -> dict[str, str]:
+    def variables(self, name: str, epoch: int, heartbeat: Path, prompt: Any) -> dict[str, str]:
         """Return the variables of an agent: ours, those of the workflow, and who it is."""
         workflow, spec = self._workflow, self._workflow.agents[name]
-        inherited = {k: value for k, value in self._variables.items() if k not in OWN}
-        fits = prompt is not None and len(prompt.encode()) <= MAX_PROMPT
         own = opening.agent_variables(
             str(self._store.path),
             workflow.session,
@@ -174,9 +178,12 @@ class Team:
             heartbeat=heartbeat,
             every=workflow.every,
             workspace=Path(workflow.workspace) if workflow.workspace else None,
-            prompt=prompt if fits else None,
+            prompt=prompt if _fits(prompt) else None,
         )
-        return {**inherited, **spec.env, **own}
+        return {**self._inherited(), **spec.env, **own}
+
+    def _inherited(self) -> dict[str, str]:
+        return {name: value for name, value in self._variables.items() if name not in OWN}
 
     def _directory(self, spec: AgentSpec) -> Path | None:
         place = spec.directory or self._workflow.workspace
@@ -185,6 +192,13 @@ class Team:
     def _print(self, name: str, line: bytes) -> None:
         if self._show is not None:
             self._show(name, line)
+
+
+def _fits(prompt: Any) -> bool:
+    """Whether a prompt can be a variable; agents may write anything into their records."""
+    if not isinstance(prompt, str) or "\0" in prompt:
+        return False
+    return len(os.fsencode(prompt)) <= MAX_PROMPT
 
 
 def check_variables(workflow: Workflow, variables: Mapping[str, str]) -> None:

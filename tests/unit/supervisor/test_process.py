@@ -191,6 +191,28 @@ def test_strays_are_shut_out_and_ended(store: mulligan.Store) -> None:
         process.wait()
 
 
+def test_a_shell_of_an_agent_from_which_a_session_is_resumed_lives_on(
+    store: mulligan.Store,
+) -> None:
+    store.session("main")
+    script = (
+        "import os, sys, mulligan; from mulligan.supervisor.strays import find_strays; "
+        "os.setpgid(0, 0); print(find_strays(mulligan.open(sys.argv[1]), 'main'))"
+    )
+    variables = opening.agent_variables(
+        str(store.path), "main", "a", 1, heartbeat=Path("/dev/null"), every=1
+    )
+    done = subprocess.run(
+        ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", script, str(store.path)],
+        env={**os.environ, **variables},
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.stdout == "[]\n", done.stderr
+
+
 @pytest.mark.parametrize(
     "changes",
     [

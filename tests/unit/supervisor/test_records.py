@@ -107,3 +107,24 @@ def test_what_was_asked_of_an_earlier_supervisor_is_void(
     }
     records.begin(workflow, True)
     assert session.control() == {"status": "running"}
+
+
+def test_what_an_agent_says_at_once_is_not_overwritten(session: Session, records: Records) -> None:
+    records.starting("a", {"current_prompt": "begin"})
+    assert records.agent("a")["state"] == "starting"
+    session.agent.update(state="working", prompt="mine")
+    records.started("a", {"process_id": 7}, again=False)
+    kept = records.agent("a")
+    assert (kept["state"], kept["current_prompt"], kept["process_id"]) == ("working", "mine", 7)
+
+
+def test_a_task_that_another_agent_has_by_now_is_not_quarantined(
+    session: Session, records: Records
+) -> None:
+    session.tasks.plan(["one"])
+    session.tasks.claim()
+    records.quarantine(Quarantine("b", "one", 3))
+    assert session.tasks.get("one").status == "in_progress"
+    session.tasks.complete("one")
+    records.quarantine(Quarantine("a", "one", 3))
+    assert session.tasks.get("one").status == "completed"

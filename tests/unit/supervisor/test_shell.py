@@ -9,9 +9,11 @@ import pytest
 
 import mulligan
 from mulligan import Session, Store
-from mulligan.errors import InvalidWorkflow, LeaseHeld, NotAStore, NotRunning
+from mulligan.errors import InvalidWorkflow, LeaseHeld, NotAStore, NotRunning, StaleLease
+from mulligan.supervisor.records import Records
 from mulligan.supervisor.requests import request_checkpoint, request_pause
 from mulligan.supervisor.shell import supervise
+from mulligan.supervisor.team import Team
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
 VARIABLES = dict(os.environ)
@@ -117,3 +119,28 @@ def test_nobody_answers_where_nobody_runs(session: Session) -> None:
         with pytest.raises(NotRunning, match="Nobody runs"):
             ask(session, 1)
     assert session.control() is None
+
+
+@pytest.mark.parametrize("prompt", ["a\0b", 7, ["x"]], ids=["NUL", "number", "list"])
+def test_a_prompt_that_cannot_be_a_variable(store: Store, session: Session, prompt: object) -> None:
+    session.state.set("agents/a/current_prompt", prompt)
+    workflow = team(a="exit 0")
+    assert supervise(store, "main", workflow, variables=VARIABLES, resumed=True) == "done"
+    assert session.state.get("agents/a/current_prompt") == prompt
+
+
+def test_a_command_that_no_system_can_run(store: Store) -> None:
+    workflow = Workflow(agents={"a": AgentSpec(command=("true", "a\0b"), restart="never")})
+    assert supervise(store, "main", workflow, variables=VARIABLES) == "failed"
+
+
+def test_a_supervisor_that_was_replaced_starts_nobody(store: Store, session: Session) -> None:
+    replaced = store.session("main", agent="supervisor")
+    workflow = team(a="exit 0")
+    members = Team(store, workflow, Records(replaced), VARIABLES, lambda *_: None)
+    store.session("main", actor="supervisor").take(30, steal=True)
+    store.session("main", actor="a").take(30)
+    with pytest.raises(StaleLease):
+        members.start("a", 0.0, again=False)
+    assert session.lease_of("a").epoch == 1
+    assert list(members) == []
