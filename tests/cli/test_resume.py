@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 import mulligan
+from mulligan.state.events import happened
 from tests.unit.recovery.dead import control, dead
 
 
@@ -138,3 +140,21 @@ def test_a_team_that_cannot_be_started_is_refused_before_anything_is_touched(los
         assert refused.code == 93
         assert "NO_SUCH_VARIABLE_HERE" in refused.err
         assert session.head == head
+
+
+def test_a_wrong_point_is_refused_before_anything_is_ended(store, place):
+    with mulligan.open(place) as opened:
+        session = opened.session("main")
+        session.tell(
+            lambda _: [happened("orchestrator.started", control=[[["status"], "running"]])]
+        )
+    refused = store("resume", "main", "--from", "nowhere")
+    assert (refused.code, "nowhere" in refused.err) == (30, True)
+    with mulligan.open(place) as opened:
+        assert [c.kind for c in opened.session("main").checkpoints()] == []
+
+
+def test_a_session_that_runs_is_not_said_to_be_nothing(store, place):
+    with mulligan.open(place) as opened:
+        opened.session("main", agent="supervisor")
+        assert f"main is running: process {os.getpid()}" in store("resume", "main").out

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
-def print_nothing(call: Call) -> None:
-    """Say that there is nothing to do."""
+def print_nothing(call: Call, running: str | None = None) -> None:
+    """Say that there is nothing to do, and who does it already."""
     if call.json:
         print_json({**_NOTHING})
     elif not call.quiet:
-        click.echo("Nothing is interrupted or paused; there is nothing to resume.")
+        why = clean(running) if running else "Nothing is interrupted or paused"
+        click.echo(f"{why}; there is nothing to resume.")
 
 
 def print_result(call: Call, fields: dict[str, Any]) -> None:

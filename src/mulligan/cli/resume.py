@@ -71,7 +71,7 @@ def command(
         return
     session = _chosen(call, store, name or call.session, is_asked=to is not None or rollback)
     if session is None:
-        print_nothing(call)
+        print_nothing(call, _running(store, name or call.session))
     elif dry_run:
         _show_plan(call, store, session, how)
     else:
@@ -103,6 +103,15 @@ def _chosen(call: Call, store: Store, name: str | None, *, is_asked: bool) -> Se
             f"There are several sessions to resume:{lines}", hint="Name one: mulligan resume NAME."
         )
     return call.known_session(store, found[0].name) if found else None
+
+
+def _running(store: Store, name: str | None) -> str | None:
+    """Return who runs the session that was named, if somebody does."""
+    from mulligan.session.loop import SUPERVISOR
+
+    session = None if name is None else store.session(name, create=False, actor=ACTOR)
+    lease = session.lease_of(SUPERVISOR) if session and session.is_held(SUPERVISOR) else None
+    return None if lease is None else f"{name} is running: process {lease.holder.split('/')[1]}"
 
 
 def _can_go_on(session: Session) -> bool:
@@ -165,6 +174,8 @@ def prepare(
     root, is_accepted = _workspace(call, store, session)
     handle = open_session(store, session.name, root, force=is_accepted)
     try:
+        if not unattended:
+            plan_resume(handle, found=found, **how)  # what is wrong with it is said first
         _end_strays(call, store, handle)
         plan = (
             plan_next(handle, found=found)
@@ -241,8 +252,6 @@ def _run_team(call: Call, store: Store, session: Session, resumed: Resumed) -> N
     else:
         print_end(call, session, workflow, status)
     if status == "failed" and not call.quiet:
-        click.echo(
-            "It failed again; `mulligan resume --rollback` goes to the last good checkpoint.",
-            err=True,
-        )
+        again = f"mulligan resume {clean(session.name)} --rollback"
+        click.echo(f"It failed again; `{again}` goes to the last good checkpoint.", err=True)
     click.get_current_context().exit(exit_code(session, None, status))
