@@ -100,3 +100,10 @@ def test_another_session_is_another_timeline(broken):
     done = broken("bisect", "--good", "c0", "--bad", "other:mine", *CHECK)
     assert done.code == 34
     assert "not on the timeline" in done.err
+
+
+@pytest.mark.parametrize("command", ["true", "false", "no-such-tool-here"])
+def test_a_command_that_always_says_the_same_finds_nothing(broken, command: str):
+    for good in ("c0", "c10"):
+        refused = broken("bisect", "--good", good, "--bad", "c11", "--", "sh", "-c", command)
+        assert (refused.code, "as well" in refused.err) == (34, True), refused

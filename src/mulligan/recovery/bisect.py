@@ -118,8 +118,9 @@ def bisect(
 ) -> Bisected:
     """Find the first bad checkpoint after a good point, up to a bad one.
 
-    Only checkpoints that hold files are tried; the ends are believed. ``mark`` gives the tried
-    ones their verdicts; ``say`` hears of every run. Raises ``CannotBisect``.
+    Only checkpoints that hold files are tried; an end is believed, unless nothing in between was
+    judged as it is. ``mark`` gives the tried ones their verdicts; ``say`` hears of every run.
+    Raises ``CannotBisect``.
     """
     row = candidates(session, good, bad)
     trials: list[Trial] = []
@@ -138,9 +139,25 @@ def bisect(
             f"The command judged none of the {len(trials)} checkpoints in between.",
             hint=f"Exit 0 is good, {SKIPPED} skips, every other one is bad.",
         )
+    _check_ends(row, bench, trials)
     return Bisected(
         row[found.last_good], tuple(row[index] for index in found.suspects), tuple(trials)
     )
+
+
+def _check_ends(row: list[Checkpoint], bench: Bench, trials: list[Trial]) -> None:
+    """See that the command tells good from bad; one that always says the same finds nothing."""
+    seen = {trial.verdict for trial in trials}
+    for end, expected in ((row[0], GOOD), (row[-1], BAD)):
+        if expected in seen or end.workspace is None:
+            continue
+        trial = bench.try_on(end)
+        if trial.verdict not in (expected, SKIP):
+            raise CannotBisect(
+                f"The command ended with {trial.exit_status} at #{end.seq} as well, "
+                f"which was said to be {expected}.",
+                hint="It does not tell good from bad; does it find its programs there?",
+            )
 
 
 def candidates(session: Session, good: PointLike, bad: PointLike) -> list[Checkpoint]:
