@@ -59,13 +59,18 @@ class Records:
         agents = self._session.state.get("orchestrator/workflow/agents", {})
         return {name: agent.get("prompt") for name, agent in agents.items()}
 
-    def begin(self, workflow: Workflow, resumed: bool) -> None:
-        """Write down the team, and that it is being run; what was asked before is void."""
+    def begin(self, workflow: Workflow, resumed: bool, void: str | None = None) -> None:
+        """Write down the team, and that it is being run.
+
+        What was asked of an earlier supervisor is void: the request ``void``, and its answers.
+        """
         plain = freeze(workflow.to_plain())
 
         def ask(document: Document) -> Iterable[Change]:
             control: list[list[Any]] = [[["status"], RUNNING]]
-            control += [[[k]] for k in PASSING if document.find((*CONTROL, k)) is not MISSING]
+            is_new = document.find((*CONTROL, "request", "id")) not in (MISSING, void)
+            past = [k for k in PASSING if not (k == "request" and is_new)]
+            control += [[[k]] for k in past if document.find((*CONTROL, k)) is not MISSING]
             team = [["orchestrator", "workflow"], plain]
             return [happened("orchestrator.started", [team], control, resumed=resumed)]
 
