@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -99,8 +100,14 @@ def plan_next(
     *,
     found: Interruption | None = None,
 ) -> ResumePlan:
-    """Return the plan of the ladder's next rung; one that has nothing to go back to is passed."""
+    """Return the plan of the ladder's next rung; one that has nothing to go back to is passed.
+
+    An attempt that was interrupted itself is finished first; once, for it may be what kills.
+    """
     step = next_step(tried(session, limits), session.clock.now(), limits)
+    if step.rung != ladder.STOP and _unfinished(session) and not _was_continued(session):
+        with suppress(UnknownPoint, PathNotFound):
+            return plan_resume(session, found=found)
     rungs = ladder.RUNGS[ladder.RUNGS.index(step.rung) :]
     for rung in rungs:
         try:
@@ -155,6 +162,13 @@ def _unfinished(session: Session) -> Attempt | None:
     since = session.events(since=session.point(last.at))
     # Whoever went on from there since then must not be taken back.
     return last if all(event.kind.startswith(_OF_RECOVERY) for event in since) else None
+
+
+def _was_continued(session: Session) -> bool:
+    """Whether the last attempt did what the one before it had not finished."""
+    last = attempts(session)[-2:]
+    same = [(a.rung, a.seq, a.session, a.only, a.reset) for a in last]
+    return len(last) == 2 and same[0] == same[1] and last[0].outcome != ladder.OK
 
 
 def _continued(session: Session, attempt: Attempt) -> ResumePlan:
