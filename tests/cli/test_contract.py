@@ -138,7 +138,8 @@ def test_the_fields_are_the_documented_ones(used, title: str, args: list[str]):
 
 def test_the_fields_of_bisect(used):
     used("checkpoint", "--label", "two")
-    done = used("bisect", "--good", "one", "--bad", "two", "--json", "--", "true")
+    check = ["--", "grep", "-q", "one", "a.txt"]
+    done = used("bisect", "--good", "one", "--bad", "two", "--json", *check)
     assert set(done.json) == documented("bisect")
 
 

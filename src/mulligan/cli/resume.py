@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -171,6 +173,9 @@ def prepare(
     from mulligan.recovery.plan import plan_next, plan_resume
     from mulligan.recovery.resume import open_session, resume
 
+    if threading.current_thread() is threading.main_thread():
+        # Whoever holds the lease is sent requests; this one would be ended by them.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     root, is_accepted = _workspace(call, store, session)
     handle = open_session(store, session.name, root, force=is_accepted)
     try:

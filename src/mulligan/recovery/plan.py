@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from mulligan.model import Checkpoint, Path, Plan, Point
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import RECOVERY, Interruption, interruption
 from mulligan.recovery.ladder import Attempt, Limits, judged, next_step
-from mulligan.recovery.single import Consumed, check_agent, consumed, own_mailbox, own_parts
+from mulligan.recovery.single import Consumed, check_agent, consumed, own_parts
 from mulligan.session import Session
 from mulligan.session.agents import AGENTS
 from mulligan.session.tasks import IN_PROGRESS, TASKS, Board
@@ -38,7 +39,7 @@ class ResumePlan(msgspec.Struct, frozen=True):
     """What resuming would do.
 
     ``point`` is where state and files go back to; None loses nothing. ``only`` is the one agent
-    whose parts come from there. ``release`` are the tasks whose owners do not come back,
+    whose parts come from there. ``release`` are the tasks whose ``owners`` do not come back,
     ``next_task`` is where the work goes on, ``returning`` are the agents that will do it.
     """
 
@@ -48,9 +49,9 @@ class ResumePlan(msgspec.Struct, frozen=True):
     point: Point | None = None
     only: str | None = None
     parts: tuple[Path, ...] | None = None
-    mailbox: dict[str, Any] | None = None
     reset: tuple[str, ...] = ()
     release: tuple[str, ...] = ()
+    owners: dict[str, str | None] = {}
     returning: tuple[str, ...] = ()
     next_task: str | None = None
     consumed: tuple[Consumed, ...] = ()
@@ -99,8 +100,14 @@ def plan_next(
     *,
     found: Interruption | None = None,
 ) -> ResumePlan:
-    """Return the plan of the ladder's next rung; one that has nothing to go back to is passed."""
+    """Return the plan of the ladder's next rung; one that has nothing to go back to is passed.
+
+    An attempt that was interrupted itself is finished first; once, for it may be what kills.
+    """
     step = next_step(tried(session, limits), session.clock.now(), limits)
+    if step.rung != ladder.STOP and _unfinished(session) and not _was_continued(session):
+        with suppress(UnknownPoint, PathNotFound):
+            return plan_resume(session, found=found)
     rungs = ladder.RUNGS[ladder.RUNGS.index(step.rung) :]
     for rung in rungs:
         try:
@@ -157,6 +164,13 @@ def _unfinished(session: Session) -> Attempt | None:
     return last if all(event.kind.startswith(_OF_RECOVERY) for event in since) else None
 
 
+def _was_continued(session: Session) -> bool:
+    """Whether the last attempt did what the one before it had not finished."""
+    last = attempts(session)[-2:]
+    same = [(a.rung, a.seq, a.session, a.only, a.reset) for a in last]
+    return len(last) == 2 and same[0] == same[1] and last[0].outcome != ladder.OK
+
+
 def _continued(session: Session, attempt: Attempt) -> ResumePlan:
     point = None
     if attempt.seq is not None:
@@ -195,12 +209,14 @@ def _plan(
     _check_reset(session, point, reset)
     tasks = _tasks_after(session, point, None)
     returning = _returning(session, point, is_clean=rung == ladder.CLEAN)
+    owners = _released(tasks, () if rung == ladder.CLEAN else returning)
     return ResumePlan(
         session=session.name,
         rung=rung,
         point=point,
         reset=reset,
-        release=_released(tasks, () if rung == ladder.CLEAN else returning),
+        release=tuple(owners),
+        owners=owners,
         returning=returning,
         next_task=next_task(tasks),
         files=None if point is None else session.plan(point),
@@ -222,15 +238,16 @@ def _single(
     parts = tuple(own_parts(session, only, point))
     tasks = _tasks_after(session, point, parts)
     returning = _returning(session, None, is_clean=False)
+    owners = _released(tasks, {*returning, only})
     return ResumePlan(
         session=session.name,
         rung=rung,
         point=point,
         only=only,
         parts=parts,
-        mailbox=own_mailbox(session, only, point),
         reset=reset,
-        release=_released(tasks, {*returning, only}),
+        release=tuple(owners),
+        owners=owners,
         returning=returning,
         next_task=next_task(tasks),
         consumed=tuple(consumed(session, only, point)),
@@ -283,13 +300,14 @@ def _at(session: Session, point: Point | None, path: str) -> Any:
     return session.state.get(path) if point is None else session.state_at(point, path)
 
 
-def _released(tasks: Mapping[str, Any], returning: Iterable[str]) -> tuple[str, ...]:
+def _released(tasks: Mapping[str, Any], returning: Iterable[str]) -> dict[str, str | None]:
+    """Return the tasks whose owners do not come back, with who that is."""
     coming = {*returning}
-    return tuple(
-        name
+    return {
+        name: record.get("owner")
         for name, record in tasks.items()
         if _mapping(record).get("status") == IN_PROGRESS and record.get("owner") not in coming
-    )
+    }
 
 
 def next_task(tasks: Mapping[str, Any]) -> str | None:

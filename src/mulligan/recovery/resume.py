@@ -28,6 +28,7 @@ from mulligan.recovery import ladder
 from mulligan.recovery.detect import RECOVERY
 from mulligan.recovery.ladder import Attempt, remembered
 from mulligan.recovery.plan import RECOVERIES, WORKFLOW, ResumePlan, tried
+from mulligan.recovery.single import own_mailbox, with_new_mail
 from mulligan.session import Session
 from mulligan.session.agents import AGENTS, AT_REST
 from mulligan.session.loop import SUPERVISOR
@@ -180,10 +181,13 @@ def _finish(
     session: Session, plan: ResumePlan, checkpoint: Checkpoint, restored: Restored | None
 ) -> None:
     """Make everything fit, step by step in the order of a restore, in one transaction."""
+    mailbox = None  # not from the plan: others have gone on sending since
+    if plan.only is not None and plan.point is not None:
+        mailbox = own_mailbox(session, plan.only, plan.point)
 
     def ask(document: Document) -> Iterable[Change]:
         steps = {
-            "shared_state": (_shared_state(document, plan), []),
+            "shared_state": (_shared_state(document, plan, mailbox), []),
             "workspace": ([], []),
             "orchestrator": (_orchestrator(document, plan), _requests(document, plan)),
             "agents": (_agents(document, plan), []),
@@ -212,13 +216,15 @@ def _facts(name: str, plan: ResumePlan, restored: Restored | None) -> dict[str, 
     return facts
 
 
-def _shared_state(document: Document, plan: ResumePlan) -> Changes:
+def _shared_state(document: Document, plan: ResumePlan, mailbox: dict[str, Any] | None) -> Changes:
     changes: Changes = []
     if plan.is_clean:
         components = document.entries(document.resolved(document.find(STATE)))
         changes += [[[name]] for name in components if name not in (*KEPT, AGENTS)]
-    if plan.mailbox is not None and plan.only is not None:
-        changes.append([[MAILBOX, plan.only], freeze(plan.mailbox)])
+    if mailbox is not None and plan.only is not None:
+        found = document.find((*STATE, MAILBOX, plan.only))
+        now = {} if found is MISSING else document.plain(found)
+        changes.append([[MAILBOX, plan.only], freeze(with_new_mail(mailbox, now))])
     changes += [change for part in plan.reset if (change := _emptied(document, part)) is not None]
     return changes + _released(document, plan)
 
@@ -237,7 +243,9 @@ def _released(document: Document, plan: ResumePlan) -> Changes:
     changes: Changes = []
     for name in plan.release:
         place = (*STATE, TASKS, name)
-        if document.find((*place, "status")) == IN_PROGRESS:
+        found = document.find((*place, "owner"))
+        owner = None if found is MISSING else found
+        if document.find((*place, "status")) == IN_PROGRESS and owner == plan.owners.get(name):
             changes.append([[TASKS, name, "status"], PENDING])
             changes.append([[TASKS, name, "owner"], None])
     return changes

@@ -83,6 +83,13 @@ def own_mailbox(session: Session, agent: str, point: Point) -> Record | None:
     }
 
 
+def with_new_mail(mailbox: Record, now: Record) -> Record:
+    """Return what ``own_mailbox`` worked out, with what has come into the mailbox meanwhile."""
+    new = {name: _undelivered(record) for name, record in _mapping(now.get("inbox")).items()}
+    inbox = {**mailbox["inbox"], **new}
+    return {**mailbox, "inbox": inbox, "count": now.get("count", mailbox["count"])}
+
+
 def consumed(session: Session, agent: str, point: Point) -> list[Consumed]:
     """Return what others have used of what an agent produced after a point."""
     tasks = {task.id: task for task in session.tasks}

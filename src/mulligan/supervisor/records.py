@@ -59,9 +59,17 @@ class Records:
         agents = self._session.state.get("orchestrator/workflow/agents", {})
         return {name: agent.get("prompt") for name, agent in agents.items()}
 
-    def begin(self, workflow: Workflow, resumed: bool, *, afresh: bool = False) -> None:
-        """Write down the team, and that it is being run; what was asked before is void.
+    def begin(
+        self,
+        workflow: Workflow,
+        resumed: bool,
+        void: str | None = None,
+        *,
+        afresh: bool = False,
+    ) -> None:
+        """Write down the team, and that it is being run.
 
+        What was asked of an earlier supervisor is void: the request ``void``, and its answers.
         ``afresh`` says that nobody goes on: whatever agents did in an earlier run, they wait.
         """
         plain = freeze(workflow.to_plain())
@@ -70,7 +78,9 @@ class Records:
 
         def ask(document: Document) -> Iterable[Change]:
             control: list[list[Any]] = [[["status"], RUNNING]]
-            control += [[[k]] for k in PASSING if document.find((*CONTROL, k)) is not MISSING]
+            is_new = document.find((*CONTROL, "request", "id")) not in (MISSING, void)
+            past = [k for k in PASSING if not (k == "request" and is_new)]
+            control += [[[k]] for k in past if document.find((*CONTROL, k)) is not MISSING]
             team = [["orchestrator", "workflow"], plain]
             changes = [team, *waiting]
             return [happened("orchestrator.started", changes, control, resumed=resumed)]

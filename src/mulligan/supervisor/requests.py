@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -19,8 +20,10 @@ from mulligan.state.values import freeze
 from mulligan.supervisor.machine import GRACE
 from mulligan.supervisor.records import RUNNING
 from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE
+from mulligan.supervisor.strays import PROC
 
 _POLL = 0.05
+_HANDOVER = 2.0
 _MARGIN = 60.0
 """Seconds that a checkpoint may take once everybody has answered."""
 
@@ -56,7 +59,7 @@ def request_checkpoint(session: Session, limit: float = 30.0) -> Answer:
 
 
 def _ask(session: Session, kind: str, seconds: float) -> str:
-    _supervisor(session)
+    _wait_until_it_runs(session, seconds)
     id = f"{kind}-{session.clock.wall_ns():x}-{os.getpid():x}"
     deadline = session.clock.now() + timedelta(seconds=seconds)
     request = freeze({"id": id, "kind": kind, "deadline": deadline})
@@ -71,8 +74,53 @@ def _ask(session: Session, kind: str, seconds: float) -> str:
         return [happened("orchestrator.asked", control=[[["request"], request]], request=kind)]
 
     session.tell(ask)
-    os.kill(_supervisor(session), signal.SIGUSR1)
+    pid = _supervisor(session)
+    if _listens(pid):  # one that does not would be ended by it; it looks by itself before long
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
     return id
+
+
+def _wait_until_it_runs(session: Session, seconds: float) -> None:
+    """Wait for a supervisor that is still bringing the session back; raises ``NotRunning``."""
+    clock = session.clock
+    pid: int | None = _supervisor(session)
+    seen = now = clock.monotonic()
+    until = now + max(seconds, _HANDOVER)
+    while pid is None or _is_preparing(pid) or session.control("status") != RUNNING:
+        clock.sleep(_POLL)
+        now = clock.monotonic()
+        if now >= until:
+            raise NotRunning(
+                f"The session {session.name!r} is still being brought back.",
+                hint="Ask again when its agents run.",
+            )
+        try:
+            pid, seen = _supervisor(session), now
+        except NotRunning:
+            # Whoever brings a session back gives it up before its supervisor takes it.
+            if now - seen >= _HANDOVER:
+                raise
+            pid = None
+
+
+def _listens(pid: int) -> bool:
+    """Whether a process catches the signal; supposed where the system does not say."""
+    return _is_in_mask(pid, "SigCgt:", unknown=True)
+
+
+def _is_preparing(pid: int) -> bool:
+    """Whether a process ignores the signal, as one does that brings a session back."""
+    return _is_in_mask(pid, "SigIgn:", unknown=False)
+
+
+def _is_in_mask(pid: int, name: str, *, unknown: bool) -> bool:
+    try:
+        status = (PROC / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return unknown and not PROC.is_dir()
+    found = [line.split()[1] for line in status.splitlines() if line.startswith(name)]
+    return bool(int(found[0], 16) >> (signal.SIGUSR1 - 1) & 1) if found else unknown
 
 
 def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Answer:

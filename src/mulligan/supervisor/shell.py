@@ -119,6 +119,8 @@ class Shell:
         self._woken = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._looked = self._renewed = self._routine = 0.0
+        self._heard: str | None = None
+        self._head = 0
 
     async def run(
         self, *, resumed: bool, show: Show | None, output: int | None, force: bool
@@ -159,6 +161,7 @@ class Shell:
         if files.lease is not None:
             self._session.adopt(files.lease.epoch, LEASE_TTL)
         self._records = Records(self._session)
+        self._heard = self._records.request_id()  # if any, it was an earlier supervisor's
         self._doctor = Doctor(
             self._workflow, self._keeper, self._records, self._woken.set, self._say
         )
@@ -187,8 +190,9 @@ class Shell:
         done = [name for name in names if self._records.agent(name).get("state") == "done"]
         self._machine = Machine(self._workflow, done)
         self._team.remember_prompts()
-        self._records.begin(self._workflow, resumed, afresh=not self._goes_on)
-        if not self._goes_on:
+        fresh = not self._goes_on
+        self._records.begin(self._workflow, resumed, self._heard, afresh=fresh)
+        if fresh:
             await self._take(TakeCheckpoint("routine", "before the agents start"))
         self._renewed = self._now()
         self._routine = self._next_routine()
@@ -253,10 +257,11 @@ class Shell:
         return self._records.exited(name, ending, counts=not self._machine.is_stopping)
 
     def _asked(self) -> Stimulus | None:
-        """Look at what somebody asks of the agents."""
+        """Look at what somebody asks of the agents, and has not asked before."""
         request = self._records.request()
-        if request is None:
+        if request is None or request.id == self._heard:
             return None
+        self._heard = request.id
         seconds = max(0.0, (request.deadline - self._session.clock.now()).total_seconds())
         if request.kind == PAUSE:
             self._reason = self._reason or PAUSE
@@ -302,11 +307,20 @@ class Shell:
         if now - self._looked >= LOOK or (due is not None and now >= due):
             self._looked = now
             await self._look_for_signs()
+            await self._look_for_requests()
             await self._handle(Tick())
 
     async def _look_for_signs(self) -> None:
         for sign in self._team.look(self._now()):
             await self._handle(sign)
+
+    async def _look_for_requests(self) -> None:
+        """Look for a request whose signal never came, if anything was written since."""
+        if (head := self._session.head.seq) == self._head:
+            return
+        self._head = head
+        if (stimulus := self._asked()) is not None:
+            await self._handle(stimulus)
 
     async def _look_for_answers(self) -> None:
         if not self._machine.is_asking or (id := self._records.request_id()) is None:
@@ -353,6 +367,7 @@ class Shell:
                 self._say(f"{action.agent} is being ended" + (action.why and f": {action.why}"))
                 self._team.kill(action.agent, action.signal)
             case Ask():
+                self._heard = action.id
                 self._records.ask(action, max(0.0, action.deadline - self._now()))
             case TakeCheckpoint():
                 task = self._beside(self._take(action))

@@ -240,6 +240,28 @@ def test_an_attempt_that_died_itself_is_finished(store: Store, monkeypatch: Any)
     assert [a.outcome for a in attempts(session)] == ["failed", "prepared"]
 
 
+def test_an_attempt_that_was_killed_is_finished_unattended_but_only_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = team(store, "coder", plan=("one",))
+    session.checkpoint(label="start")
+    session.state.set("memory/x", 1)
+    rungs = []
+    for _ in range(3):
+        handle = open_session(store, "run")
+        first = plan_resume(handle, to="start", only="coder")
+        plan = plan_next(handle) if rungs else first
+        rungs.append((plan.rung, plan.only, plan.continues))
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "restore", _killed)
+            patched.setattr("mulligan.recovery.resume.settle", lambda *_: None)
+            with pytest.raises(KeyboardInterrupt):
+                resume(store, handle, plan)
+        handle.release()
+    assert rungs == [("asked", "coder", False), ("asked", "coder", True), ("good", None, False)]
+    assert session.state.get("memory/x") == 1
+
+
 def test_an_attempt_after_which_the_work_went_on_is_not_finished_later(
     store: Store, monkeypatch: Any
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import mulligan
@@ -9,7 +11,7 @@ from mulligan import Point, Session, Store
 from mulligan.errors import PathNotFound, UnknownPoint
 from mulligan.recovery.plan import plan_resume
 from mulligan.recovery.resume import open_session, resume
-from mulligan.recovery.single import consumed
+from mulligan.recovery.single import consumed, own_mailbox
 from tests.unit.recovery.dead import control, dead
 
 PLAN = [
@@ -119,3 +121,35 @@ def test_wrong_names_and_points(store: Store, session: Session) -> None:
     other.checkpoint(label="there")
     with pytest.raises(UnknownPoint, match="not on the timeline"):
         plan_resume(session, to=Point("other", other.head.seq), only="coder")
+
+
+def test_what_happens_between_plan_and_restore_is_not_lost(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = open_session(store, "run")
+    plan = plan_resume(handle, to="start", only="coder")
+    late = store.session("run", actor="late")
+    late.mailbox.send("coder", "late", id="late")
+
+    def worked_out(*given: Any) -> Any:
+        found = own_mailbox(*given)
+        late.mailbox.send("coder", "latest", id="latest")
+        return found
+
+    monkeypatch.setattr("mulligan.recovery.resume.own_mailbox", worked_out)
+    resume(store, handle, plan)
+    handle.close()
+    waiting = [m.id for m in session.mailbox.waiting("coder")]
+    assert waiting == ["old", "new", "late", "latest"]
+
+
+def test_a_task_that_somebody_else_took_meanwhile_is_theirs(store: Store, session: Session) -> None:
+    session.state.set("tasks/docs/status", "in_progress")
+    session.state.set("tasks/docs/owner", "gone")
+    handle = open_session(store, "run")
+    plan = plan_resume(handle)
+    assert plan.owners == {"docs": "gone"}
+    session.state.set("tasks/docs/owner", "late")
+    resume(store, handle, plan)
+    handle.close()
+    assert session.tasks.get("docs").owner == "late"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -144,3 +147,33 @@ def test_a_supervisor_that_was_replaced_starts_nobody(store: Store, session: Ses
         members.start("a", 0.0, again=False)
     assert session.lease_of("a").epoch == 1
     assert list(members) == []
+
+
+def test_a_request_without_its_signal_is_seen_all_the_same(store: Store, session: Session) -> None:
+    """A supervisor in a thread gets no signals; it must not be ended by one either."""
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    ended: list[str] = []
+    workflow = team(a="exec sleep 1000")
+    thread = threading.Thread(
+        target=lambda: ended.append(supervise(store, "main", workflow, variables=VARIABLES))
+    )
+    thread.start()
+    while session.state.get("agents/a/process_id", None) is None:
+        time.sleep(0.01)
+    assert request_pause(session, 0.1).status == "paused"
+    thread.join(20)
+    assert ended == ["paused"]
+
+
+def test_a_session_that_is_being_brought_back_is_not_disturbed(
+    store: Store, session: Session
+) -> None:
+    handle = store.session("main", agent="supervisor")
+    handle.tell(lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})])
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with pytest.raises(NotRunning, match="still being brought back"):
+            request_pause(session, 0.1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert session.control("request") is None

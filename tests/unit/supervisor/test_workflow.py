@@ -17,6 +17,7 @@ from mulligan.supervisor.workflow import (
     from_plain,
     load,
     parse,
+    without_secrets,
 )
 
 WHOLE = """
@@ -217,6 +218,57 @@ def test_a_secret_in_a_command_is_hidden_and_cannot_be_resumed() -> None:
     assert plain["agents"]["a"]["command"] == ["agent", HIDDEN]
     with pytest.raises(InvalidWorkflow, match="held a secret"):
         from_plain(plain)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["agent", "--password", "hunter2"],
+        ["agent", "--password", "1234"],
+        ["agent", "--api-key=abc"],
+        ["env", "DB_PASSWORD=hunter2"],
+        ["curl", "Authorization: Bearer abc"],
+        ["curl", "X-Api-Key: abc"],
+        ["sh", "TOKEN=abc exec agent"],
+        ["sh", "exec agent --token abc --fast"],
+        ["sh", "curl -H 'Authorization: Bearer abc' example.org"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_called_a_secret_is_hidden(command: list[str]) -> None:
+    hidden = without_secrets(command)
+    assert hidden[-1] == HIDDEN
+    assert hidden[:-1] == command[:-1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["agent", "--max-tokens", "4096"],
+        ["agent", "--tokens=100"],
+        ["agent", "--api-key-env", "OPENAI_API_KEY"],
+        ["agent", "--token-file=token.txt"],
+        ["agent", "--no-auth", "main.py"],
+        ["agent", "--auth", "--fast"],
+        ["git", "--author", "me"],
+        ["sh", 'exec agent --token "$TOKEN"'],
+        ["sh", "TOKEN=$OTHER exec agent"],
+        ["sh", 'curl -H "Authorization: Bearer $TOKEN" example.org'],
+        ["python", "print(sorted('b a', key=len), token=1)"],
+        ["python", "pass the test"],
+    ],
+    ids=" ".join,
+)
+def test_what_only_sounds_like_a_secret_is_kept(command: list[str]) -> None:
+    assert without_secrets(command) == command
+
+
+def test_a_health_command_with_a_secret_is_left_out_when_resumed() -> None:
+    spec = AgentSpec(command=("agent",), health=("check", "--password", "x"), health_every=5)
+    plain = Workflow(agents={"a": spec, "b": AgentSpec(command=("b",), health=("ok",))}).to_plain()
+    assert plain["agents"]["a"]["health"] == ["check", "--password", HIDDEN]
+    agents = from_plain(plain).agents
+    assert (agents["a"].health, agents["b"].health) == (None, ("ok",))
 
 
 @pytest.mark.parametrize("plain", [None, [], {}, {"agents": {"a": {"command": 3}}}])
