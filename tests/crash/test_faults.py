@@ -32,6 +32,7 @@ from mulligan.errors import (
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.testing.faults import fail_at
+from tests.disks import disk_of, mount
 
 LARGE = "x" * 10_000
 
@@ -47,22 +48,11 @@ def script(code: str, *arguments: str, **options: Any) -> subprocess.CompletedPr
 # --- full disk -------------------------------------------------------------------------------
 
 
-def mount(*arguments: str) -> None:
-    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"mounting is not permitted here: {done.stderr.strip()}")
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own with room for two megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place))
-    try:
+    with disk_of(2, tmp_path / "disk") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def fill(session: Session, value: Callable[[], object]) -> list[object]:

@@ -7,7 +7,6 @@ import os
 import random
 import resource
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,28 +20,18 @@ from mulligan.testing.faults import fail_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.swap import DRAFT
 from tests.children import Tell, run_child
+from tests.disks import disk_of, mount
 from tests.pictures import picture
 
 RESTORE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
 WRITE_POINTS = [point for point in CrashPoint if point.name.startswith(("PACK_FRAME", "JOURNAL_"))]
 
 
-def mount(*arguments: str) -> None:
-    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"mounting is not permitted here: {done.stderr.strip()}")
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own with room for three megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount("-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place))
-    try:
+    with disk_of(3, tmp_path / "disk") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def enlarge(disk: Path) -> None:

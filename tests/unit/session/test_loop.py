@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -232,11 +233,13 @@ def test_a_heart_beats_while_the_handle_is_busy(tmp_path: Path):
     session = mulligan.open(tmp_path).session("work", agent="coder")
     heart = Heart(tmp_path / "beat", lambda: session.renew(wait=False), every=0.01)
     heart.start()
+    until = time.monotonic() + 20
+    beats: set[int] = set()
     with session.batch():
-        beats = set()
-        while len(beats) < 5:
+        while len(beats) < 5 and time.monotonic() < until:
             beats.add(read_step(tmp_path / "beat")[0])
     heart.stop()
+    assert len(beats) == 5
 
 
 def test_a_handle_that_gave_its_lease_up_writes_no_more(tmp_path: Path):
