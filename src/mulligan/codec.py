@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -214,7 +215,7 @@ def plain_decoder(load: Callable[[Digest], bytes]) -> Callable[[bytes], Any]:
         if code == EXT_BIGINT:
             return int(str(data, "ascii"))
         if code == EXT_LIST:
-            return [item for slot in decoder.decode(data)[2] for item in slot]
+            return list(chain.from_iterable(decoder.decode(data)[2]))
         if code == EXT_MAP:
             slots = decoder.decode(data)[2]
             return dict(sorted(pair for slot in slots if slot for pair in slot.items()))
