@@ -167,6 +167,23 @@ def big_int(value: int) -> msgspec.msgpack.Ext:
     return msgspec.msgpack.Ext(EXT_BIGINT, b"%d" % value)
 
 
+def map_head(count: int) -> bytes:
+    """Return how a dict of so many entries begins; they follow by sorted key."""
+    return bytes((0x80 | count,)) if count < 16 else _head(0xDE, count)
+
+
+def _head(code: int, count: int) -> bytes:
+    return bytes((code, *count.to_bytes(2, "big")))
+
+
+TEXT_HEADS = [
+    *(bytes((0xA0 | n,)) for n in range(32)),
+    *(bytes((0xD9, n)) for n in range(32, 256)),
+    *(_head(0xDA, n) for n in range(256, 512)),
+]
+"""How a text begins, by its number of bytes."""
+
+
 def _encode_hook(value: Any) -> msgspec.msgpack.Ext:
     if isinstance(value, Ref):
         return msgspec.msgpack.Ext(EXT_REF, value.digest)

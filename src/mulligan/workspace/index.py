@@ -6,10 +6,12 @@ import os
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
+from msgspec import Raw
 
+from mulligan.codec import MapBranch
 from mulligan.model import Digest, LeftOut
 
 VERSION = 5
@@ -100,8 +102,15 @@ class SeenDirectory(msgspec.Struct, gc=False, array_like=True):
         self.ctime = 0
 
 
-Nodes = dict[bytes, Any]
-"""The nodes of some directories, by path."""
+class Kept(NamedTuple):
+    """A large directory as last put into a tree: its node, and each slot of it encoded."""
+
+    node: MapBranch
+    slots: list[Raw | None]
+
+
+Nodes = dict[bytes, Kept]
+"""Some of the large directories, by path."""
 
 
 class Index(msgspec.Struct, array_like=True):
@@ -110,7 +119,7 @@ class Index(msgspec.Struct, array_like=True):
     ``taken`` is the filesystem's time when the scan began: what changed within the clock's grain
     of it, or after, is read again. ``tree`` is the tree all this belongs to, ``files`` and
     ``size`` are how many and how large the files in it are, ``left_out`` is what is not in it, by
-    directory. ``nodes`` are directories as last put into a tree, and are not saved.
+    directory. ``nodes`` are large directories as last put into a tree, and are not saved.
     """
 
     version: int
