@@ -32,7 +32,7 @@ OPEN_FILES = 32
 CACHE_BYTES = 8 << 20
 """How many bytes of frames are kept decompressed, because neighbours are read together."""
 
-FRAMES_AHEAD = 2
+FRAMES_AHEAD = 8
 """How many frames are made ready before they are asked for, when many objects are read."""
 
 _Key = tuple[int, int, int]

@@ -27,6 +27,7 @@ from mulligan.errors import (
 from mulligan.faults import CrashPoint
 from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects import frames
+from mulligan.objects.frames import ENTRY_SIZE
 from mulligan.objects.packs import FRAME_TARGET, MAX_SEALED, VALUE_TARGET, PackObjects
 from mulligan.objects.protocol import Flushed
 from mulligan.objects.reader import OPEN_FILES
@@ -382,7 +383,8 @@ def test_no_frame_of_several_objects_is_larger_than_the_target(place: Place) -> 
     place.keep(store, *contents, kind=ObjectKind.CHUNK)
     sizes = [scanned.length for scanned in store.scan(1)]
     assert max(sizes) <= FRAME_TARGET + 32
-    assert len(sizes) <= 6
+    total = sum(len(data) + ENTRY_SIZE for data in contents)
+    assert len(sizes) <= 1.3 * total / FRAME_TARGET
 
 
 def test_values_are_kept_in_small_frames_also_beside_chunks(place: Place) -> None:
@@ -643,7 +645,7 @@ def test_neighbours_read_in_order_decompress_each_frame_once(
     reader = place.open(read_only=True)
     assert [reader.get(2, codec.digest(2, data)) for data in contents] == contents
     assert len(calls) == len(list(reader.scan(1, bodies=False)))
-    assert 20 < len(calls) < 30
+    assert len(contents) // 5 < len(calls) < len(contents) // 3
 
 
 def test_the_frames_kept_in_memory_are_bounded(place: Place) -> None:
