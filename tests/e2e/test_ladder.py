@@ -65,8 +65,7 @@ def test_what_is_announced_is_done_and_in_the_end_nothing_runs(place: Path, stor
         ("suspended", False)
     ]
     words = run("status").stdout
-    assert "The watcher gave up" in words
-    assert "gave up after 3 attempts (retry, good, clean)" in words
+    assert "the watcher gave up after 3 attempts (retry, good, clean)" in words
     assert "mulligan resume main --from POINT" in words
 
     (place / "agent.py").write_text("import mulligan\nmulligan.attach()\n")

@@ -43,9 +43,9 @@ def print_result(call: Call, fields: dict[str, Any]) -> None:
 
 
 def gave_up_words(why: str, tried: list[str]) -> str:
-    """Return why nobody brings a session back any more, and what was tried."""
-    times = plural(len(tried), "attempt")
-    return f"{why}; gave up after {times} ({', '.join(tried)}), and none of its processes is left"
+    """Return after what it was given up to bring a session back, and why."""
+    times = f"{plural(len(tried), 'attempt')} ({', '.join(tried)})" if tried else "no attempt"
+    return f"gave up after {times}, for {why}; no process of it is left running"
 
 
 def print_found(plan: ResumePlan) -> None:

@@ -18,6 +18,7 @@ from mulligan.cli.render import (
     checkpoint_fields,
     clean,
     echo_columns,
+    local,
     place,
     plural,
     print_json,
@@ -114,7 +115,7 @@ def _print_gave_up(session: Session, end: GaveUp) -> None:
     """Print that the watcher gave up, when, and what to do next."""
     from mulligan.cli.recovery import gave_up_words
 
-    said = f"The watcher gave up {ago(end.at)}: {gave_up_words(end.why, end.tried)}."
+    said = f"At {local(end.at)} the watcher {gave_up_words(end.why, end.tried)}."
     click.echo(Cell(clean(said), "red").styled())
     name = clean(session.name)
     click.echo(f"Nothing is lost: `mulligan log -s {name}` shows where to go on from, then")

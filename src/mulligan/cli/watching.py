@@ -75,7 +75,8 @@ def _tell(call: Call, notice: Notice) -> None:
 
 def _line(notice: Notice) -> str:
     if notice.what == "stopped":
-        return f"{notice.session}: {gave_up_words(notice.why, notice.tried)}."
+        said = gave_up_words(notice.why, notice.tried)
+        return f"{notice.session}: {said}. `mulligan status` says what to do next."
     if notice.what == "waiting":
         again = f"trying again ({notice.rung}) in {notice.wait:.0f} s"
         return f"{notice.session}: {notice.why}; {again}."

@@ -124,10 +124,10 @@ class Watcher:
 
 def failed_to_come_back(session: Session) -> str | None:
     """Return why a session that was brought back, and failed at once, is to be tried again."""
-    if session.control("status") != ladder.FAILED or gave_up(session) is not None:
-        return None
     last = _last(session)
-    return "it failed to come back" if last and last.outcome == ladder.FAILED else None
+    if session.control("status") != ladder.FAILED or last is None or last.rung == ladder.STOP:
+        return None
+    return "it failed to come back" if last.outcome == ladder.FAILED else None
 
 
 def _last(session: Session) -> Attempt | None:

@@ -13,6 +13,7 @@ from mulligan.errors import RecoveryStopped
 from mulligan.recovery.plan import attempts, plan_rung
 from mulligan.recovery.resume import open_session, resume, settle
 from mulligan.recovery.watch import Notice, Watcher
+from mulligan.state.events import happened
 from mulligan.testing.clock import FakeClock
 from tests.unit.recovery.dead import control, team
 
@@ -107,13 +108,16 @@ def test_the_whole_ladder_as_it_was_announced_and_then_it_stops(
 
 
 def test_that_it_gave_up_is_said_again_by_the_next_watcher(store: Store) -> None:
-    team(store, "coder")
+    session = team(store, "coder")
     handle = open_session(store, "run")
     with suppress(RecoveryStopped):
         resume(store, handle, plan_rung(handle, "stop"))
     handle.close()
     watcher = Watcher(store, lambda name, rung: pytest.fail(f"{name} was started"))
     assert [notice.what for notice in watcher.look()] == ["stopped"]
+    assert watcher.look() == []
+    # Somebody starts it afresh, and it fails by itself: nobody asked for it to be brought back.
+    session.tell(lambda _: [happened("orchestrator.started", control=[[["gave_up"]]])])
     assert watcher.look() == []
 
 
