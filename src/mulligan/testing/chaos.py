@@ -85,6 +85,7 @@ class Chaos:
         self._tasks = tasks
         self._blows = blows
         self._pace = pace
+        self._workflow = str(directory / "team.toml")
         self._store = mulligan.open(directory)
         self._session = self._store.session(SESSION, actor="driver")
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -95,7 +96,7 @@ class Chaos:
         """Let the team work through everything; return what is wrong in the end."""
         self._session.tasks.plan([f"t{number}" for number in range(self._tasks)])
         self._write_workflow()
-        self._start("up", str(self._directory / "team.toml"))
+        self._start("up", self._workflow)
         until = time.monotonic() + PATIENCE
         while not self._is_done():
             if time.monotonic() > until:
@@ -112,7 +113,7 @@ class Chaos:
             AGENT.format(name=f"a{number}", python=python, pace=self._pace)
             for number in range(AGENTS)
         ]
-        (self._directory / "team.toml").write_text(WORKFLOW + "".join(agents))
+        Path(self._workflow).write_text(WORKFLOW + "".join(agents))
 
     def _start(self, *arguments: str, program: Sequence[str] = ("mulligan",)) -> None:
         command = [sys.executable, "-m", *program, "--store", str(self._directory), *arguments]
@@ -124,6 +125,9 @@ class Chaos:
         """Resume what lost its supervisor, as somebody would who sees that it is gone."""
         is_gone = self._supervisor is None or self._supervisor.poll() is not None
         if not is_gone or self._is_done():
+            return
+        if self._session.control("status") is None:  # it died before it had begun
+            self._start("up", self._workflow)
             return
         program = ["mulligan"]
         if sum(self.struck.values()) < self._blows and self._random.random() < DYING:
