@@ -47,7 +47,7 @@ def command(call: Call, watch: bool) -> None:
     store = call.open_store(read_only=True)
     sessions = [s for s in store.sessions() if call.session in (None, s.name)]
     if call.session and not sessions:
-        call.open_session()
+        call.known_session(store, call.session)
     _show(call, store, sessions)
     while watch:
         time.sleep(REFRESH)
