@@ -130,7 +130,7 @@ def finish(place: Path, side: Path) -> None:
     done = run("resume")
     assert done.returncode == 0, done.stderr
     assert "nothing to resume" in run("resume").stdout
-    assert processes_in(place) == []
+    until(lambda: processes_in(place) == [], "nothing ran any more")
     assert not (side / "two at once").exists()
 
 
