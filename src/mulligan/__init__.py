@@ -104,6 +104,7 @@ def open(
     path: str | os.PathLike[str],
     create: bool = True,
     *,
+    read_only: bool = False,
     keep_env: Iterable[str] = (),
     clock: Clock | None = None,
     reach: Reach = pass_by,
@@ -111,13 +112,13 @@ def open(
     """Open the store in a directory (``DIR/.mulligan``), made if missing unless told otherwise.
 
     ``"memory:"`` gives a store that lives and dies with the handle. A store in a directory that
-    cannot be written is opened for reading. ``keep_env`` names further environment variables
-    that checkpoints record; whatever looks like a secret is never stored. ``clock`` and
-    ``reach`` are for tests.
+    cannot be written is opened for reading, as with ``read_only``, which waits for no writer.
+    ``keep_env`` names further environment variables that checkpoints record; whatever looks like a
+    secret is never stored. ``clock`` and ``reach`` are for tests.
     """
     from mulligan.opening import open_store
 
-    return open_store(path, os.environ, create, keep_env, clock, reach)
+    return open_store(path, os.environ, create, keep_env, clock, reach, read_only=read_only)
 
 
 def attach() -> Session:

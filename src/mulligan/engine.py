@@ -112,8 +112,12 @@ class Engine:
         clock: Clock,
         directory: Path | None = None,
         reach: Reach = pass_by,
+        *,
+        read_only: bool = False,
     ) -> None:
         self.reach = reach
+        self.read_only = read_only
+        """Whether nothing can be stored, and nobody is waited for."""
         self._lock = threading.Lock()
         self._writes = 0
         self._closed = False

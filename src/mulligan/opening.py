@@ -49,6 +49,8 @@ def open_store(
     keep_env: Iterable[str],
     clock: Clock | None,
     reach: Reach,
+    *,
+    read_only: bool = False,
 ) -> Store:
     """Open the store that a path names; see ``mulligan.open``."""
     clock = clock or SystemClock()
@@ -58,8 +60,8 @@ def open_store(
         engine = Engine(journal, MemoryObjects(), clock, reach=reach)
         return Store(engine, Surroundings(Path.cwd(), variables, keep_env), home, Limits())
     directory = layout.locate(Path(path).absolute())
-    format_ = _format(directory, create, reach)
-    engine = _engine(directory, bytes.fromhex(format_.id), clock, reach)
+    format_ = _format(directory, create and not read_only, reach)
+    engine = _engine(directory, bytes.fromhex(format_.id), clock, reach, read_only=read_only)
     surroundings = Surroundings(directory.parent, variables, keep_env)
     return Store(engine, surroundings, home, layout.read_config(directory, Limits))
 
@@ -156,8 +158,10 @@ def _new_journal(directory: Path) -> bytes:
         tables.close()
 
 
-def _engine(directory: Path, identity: bytes, clock: Clock, reach: Reach) -> Engine:
-    read_only = not os.access(directory, os.W_OK)
+def _engine(
+    directory: Path, identity: bytes, clock: Clock, reach: Reach, *, read_only: bool
+) -> Engine:
+    read_only = read_only or not os.access(directory, os.W_OK)
     tables = LmdbTables(directory / "journal", read_only=read_only, reach=reach)
     try:
         check_identity(tables, identity)
@@ -188,4 +192,4 @@ def _engine(directory: Path, identity: bytes, clock: Clock, reach: Reach) -> Eng
         reach=reach,
         read_only=read_only,
     )
-    return Engine(journal, objects, clock, directory, reach)
+    return Engine(journal, objects, clock, directory, reach, read_only=read_only)

@@ -98,6 +98,7 @@ def test_an_error_in_a_workflow_names_the_line(store, place: Path):
     assert failed.error["message"].startswith(
         "team.toml:3: agents.a.restarts: there is no such key"
     )
+    assert failed.error["message"].endswith("did you mean 'restart'?")
 
 
 def test_a_variable_that_an_agent_needs_is_missing(store, place: Path):

@@ -63,7 +63,7 @@ def test_a_dry_run_changes_nothing(lost):
     done = lost("resume", "--rollback", "--reset", "memory", "--dry-run", "main")
     assert done.code == 0
     assert "go back to main #" in done.out
-    assert "Emptied: memory." in done.out
+    assert "Would be emptied: memory." in done.out
     assert "dry run" in done.out
     assert lost("events", "--json").out == before
 
@@ -99,6 +99,49 @@ def test_several_sessions_are_listed(lost, place: Path):
     assert "other: the process of writer is dead" in done.err
     assert lost("resume", "other").code == 0
     assert lost("resume").code == 0  # only one is left
+
+
+def test_a_dry_run_says_what_would_be(lost, place: Path):
+    said = lost("resume", "--rollback", "--reset", "tasks", "--reset", "memory", "--dry-run").out
+    assert "State and files would go back to main #" in said
+    assert "Would be emptied: tasks, memory." in said
+    assert "work" not in said.split("dry run")[0].split("State")[1], "there is no task to go on at"
+    assert "would be lost" in lost("resume", "--dry-run").out
+    with mulligan.open(place) as opened:
+        control(opened.session("main"), "status", "paused")
+    assert "main would be resumed." in lost("resume", "--dry-run").out
+
+
+def test_a_dry_run_leaves_the_store_as_it_is(lost, place: Path):
+    assert lost("checkpoint").code == 0
+    (place / "new.txt").write_text("in no checkpoint\n")
+    before = {file: file.read_bytes() for file in (place / ".mulligan" / "packs").iterdir()}
+    plan = lost("resume", "--rollback", "--dry-run", "--json").json
+    assert plan["files"] == 1
+    after = {file: file.read_bytes() for file in (place / ".mulligan" / "packs").iterdir()}
+    assert after == before
+
+
+def test_a_component_that_is_not_there_yet_is_no_failure(lost, place: Path):
+    with mulligan.open(place) as opened:
+        opened.session("main").state.delete("memory")
+    said = lost("resume", "--reset", "memory", "--dry-run")
+    assert said.code == 0
+    assert "nothing to empty in memory: nobody has put anything there yet" in said.out
+    assert lost("resume", "--reset", "memroy").code == 42
+    done = lost("resume", "--reset", "memory")
+    assert done.code == 0
+    assert "Nothing to empty in memory" in done.err
+
+
+def test_two_names_for_one_session_are_refused(lost, monkeypatch: pytest.MonkeyPatch):
+    for args in (("-s", "b", "resume", "c"), ("resume", "-s", "b", "c")):
+        refused = lost(*args)
+        assert refused.code == 2
+        assert "'b' (-s) or 'c'" in refused.err
+    assert lost("-s", "main", "resume", "main", "--dry-run").code == 0
+    monkeypatch.setenv("MULLIGAN_SESSION", "b")  # as an agent has it
+    assert "main was interrupted" in lost("resume", "main", "--dry-run").out
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,18 @@ def test_resume_ends_one_whose_supervisor_is_dead(place: Path) -> None:
     assert came_back(place)
 
 
+def test_looking_waits_for_nobody(place: Path) -> None:
+    supervisor = start("up", "team.toml")
+    until((place / "frozen").exists, "the agent was in the middle of a write")
+    supervisor.kill()
+    supervisor.wait()
+    planned = run("resume", "--dry-run", "--rollback")
+    assert planned.returncode == 0, planned.stderr
+    assert "State and files would go back to main #" in planned.stdout
+    assert "frozen" in run("status").stdout
+    assert len(find_frozen(str(place / ".mulligan"))) == 1, "a dry run ends nobody"
+
+
 def test_one_whose_supervisor_lives_is_left_to_it(place: Path) -> None:
     with mulligan.open(place) as store:
         store.session("main")

@@ -12,10 +12,10 @@ from mulligan.recovery.ladder import (
     RUNGS,
     Attempt,
     Limits,
+    climbed,
     judged,
     next_step,
     remembered,
-    since_success,
 )
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,7 +72,7 @@ def test_never_more_attempts_than_the_window_and_the_cooldown_allow(
     history: tuple[Limits, list[Attempt]],
 ) -> None:
     limits, attempts = history
-    failed = since_success(attempts)
+    failed = climbed(attempts)
     for one, other in pairwise(failed):
         assert (other.at - one.at).total_seconds() >= limits.cooldown - 0.001
     for one, other in zip(failed, failed[limits.attempts :], strict=False):
@@ -103,6 +103,6 @@ def test_an_attempt_is_judged_by_how_long_the_session_lived_after_it(
 ) -> None:
     limits, attempts = history
     latest = Attempt(at(10**6), "retry", "prepared")
-    *before, last = judged([*attempts, latest], latest.at + timedelta(seconds=lived), limits)
+    *before, last = judged([*attempts, latest], lived, limits)
     assert before == attempts
-    assert (last.outcome == "ok") == (timedelta(seconds=lived) >= timedelta(seconds=limits.settled))
+    assert (last.outcome == "ok") == (lived >= limits.settled)

@@ -57,7 +57,7 @@ def test_steps_past_the_first_one_say_how_many_there_are(
     with pytest.raises(UnknownPoint, match="only one checkpoint marked good"):
         session.point("@good~1")
     session.mark("c2", "good")
-    with pytest.raises(UnknownPoint, match="only 2 checkpoint"):
+    with pytest.raises(UnknownPoint, match="only 2 checkpoints marked good"):
         session.point("@good~1~1")
 
 

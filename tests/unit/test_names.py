@@ -62,6 +62,13 @@ def test_a_bad_name_is_refused_and_the_reason_said(name: str) -> None:
         check_name(name, "label")
 
 
+def test_what_it_would_be_the_name_of_has_its_article() -> None:
+    with pytest.raises(InvalidName, match=r"^An agent of 0 characters"):
+        check_name("", "agent")
+    with pytest.raises(InvalidName, match=r"^A session name of 0 characters"):
+        check_name("", "session name")
+
+
 @pytest.mark.parametrize("name", [None, 5, b"bytes", ["list"]])
 def test_only_text_is_a_name(name: object) -> None:
     with pytest.raises(InvalidName, match="is a string"):

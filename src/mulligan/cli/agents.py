@@ -52,15 +52,9 @@ def supervise_team(
     """
     if resumed or not _bring_back(call, store, session):
         return _supervise(call, store, session, workflow, resumed=resumed)
-    from mulligan.recovery.resume import settle
+    from mulligan.recovery.resume import try_out
 
-    try:
-        status = _supervise(call, store, session, workflow, resumed=True)
-    except Exception as error:
-        settle(session, "failed", f"{type(error).__name__}: {error}")
-        raise
-    settle(session, "failed" if status == "failed" else "ok")
-    return status
+    return try_out(session, lambda: _supervise(call, store, session, workflow, resumed=True))
 
 
 def _bring_back(call: Call, store: Store, session: Session) -> bool:

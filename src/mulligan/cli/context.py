@@ -47,11 +47,11 @@ class Call:
     _here: Pointer | None = None
     _line: ProgressLine | None = None
 
-    def open_store(self, *, for_agents: bool = False) -> Store:
+    def open_store(self, *, for_agents: bool = False, read_only: bool = False) -> Store:
         """Open the store that was named, or the nearest one upward; never make one.
 
         ``for_agents`` ends agents first that were stopped, whose supervisor is dead, and that may
-        keep the store from being opened.
+        keep the store from being opened; ``read_only`` waits for nobody.
         """
         import mulligan
         from mulligan.cli.directory import read_pointer
@@ -61,7 +61,7 @@ class Call:
         there = Path(self._here.store) if self._here else place
         if for_agents:
             _end_frozen(there)
-        store = mulligan.open(there, create=False)
+        store = mulligan.open(there, create=False, read_only=read_only)
         click.get_current_context().call_on_close(store.close)
         self.store_path = str(store.path)
         return store
@@ -260,8 +260,10 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> An
 
 def _tell_of_recovery(done: Restored) -> None:
     from mulligan.cli.render import SHORT_ID, clean, place
+    from mulligan.session.names import a
 
-    said = f"A {done.mode} to {place(done.point)} had been interrupted and was finished first;"
+    what = a(done.mode).capitalize()
+    said = f"{what} to {place(done.point)} had been interrupted and was finished first;"
     click.echo(clean(said), err=True)
     click.echo(f"the files of before are in the checkpoint {done.safety.id[:SHORT_ID]}.", err=True)
 
@@ -269,9 +271,10 @@ def _tell_of_recovery(done: Restored) -> None:
 def _tell_of_hindrance(session: Session) -> None:
     """Say that the files are not what any checkpoint says, and what can be done about it."""
     from mulligan.cli.render import clean, place
+    from mulligan.session.names import a
 
     begun = session.pending
-    what = f"a {begun.mode} to {place(begun.point)}" if begun else "a restore"
+    what = f"{a(begun.mode)} to {place(begun.point)}" if begun else "a restore"
     click.echo(clean(f"Warning: {what} of the files was interrupted halfway."), err=True)
     click.echo(clean(f"It cannot be finished: {session.hindrance}"), err=True)
     click.echo(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from mulligan.cli.context import Call
 from mulligan.cli.render import (
@@ -41,11 +42,29 @@ def print_result(call: Call, fields: dict[str, Any]) -> None:
     print_json({**_NOTHING, **fields})
 
 
-def print_plan(plan: ResumePlan, *, is_dry: bool = False) -> None:
-    """Print what was found and what is done about it; to stderr, for agents print as well."""
-    err = not is_dry
-    for line in _plan_lines(plan, is_dry=is_dry):
-        click.echo(line, err=err)
+def gave_up_words(why: str, tried: list[str]) -> str:
+    """Return after what it was given up to bring a session back, and why."""
+    times = f"{plural(len(tried), 'attempt')} ({', '.join(tried)})" if tried else "no attempt"
+    return f"gave up after {times}, for {why}; no process of it is left running"
+
+
+def print_found(plan: ResumePlan) -> None:
+    """Print what was interrupted; to stderr, for agents print as well."""
+    for line in _found_lines(plan, _DONE):
+        click.echo(line, err=True)
+
+
+def print_plan(plan: ResumePlan) -> None:
+    """Print what is done about it; to stderr, for agents print as well."""
+    for line in _plan_lines(plan, _DONE):
+        click.echo(line, err=True)
+
+
+def print_dry(plan: ResumePlan) -> None:
+    """Print what was found, and what would be done about it."""
+    for line in [*_found_lines(plan, _WOULD), *_plan_lines(plan, _WOULD)]:
+        click.echo(line)
+    click.echo("Nothing was done: this was a dry run.")
 
 
 def print_prepared(call: Call, resumed: Resumed) -> None:
@@ -120,29 +139,73 @@ _NOTHING: dict[str, Any] = {
 }
 
 
-def _plan_lines(plan: ResumePlan, *, is_dry: bool) -> list[str]:
-    lines = _found_lines(plan)
-    lines.append(clean(_where(plan)))
+class _Words(msgspec.Struct, frozen=True):
+    """How to speak of what is done, and of what would be."""
+
+    resumed: str
+    finished: str
+    stopped: str
+    clean: str
+    nothing: str
+    go: str
+    goes: str
+    empty: str
+    absent: str
+    released: str
+    next: str
+
+
+_DONE = _Words(
+    resumed="is resumed",
+    finished="is finished first",
+    stopped="It is not brought back again: every rung was tried.",
+    clean="Starting clean: only the list of tasks is kept.",
+    nothing="Nothing that was acknowledged is lost; files stay as they are.",
+    go="go",
+    goes="goes",
+    empty="Emptied",
+    absent="Nothing to empty in",
+    released="Given back, for their agents do not return",
+    next="The work goes on at",
+)
+_WOULD = _Words(
+    resumed="would be resumed",
+    finished="would be finished first",
+    stopped="It would not be brought back again: every rung was tried.",
+    clean="It would start clean: only the list of tasks would be kept.",
+    nothing="Nothing that was acknowledged would be lost; files would stay as they are.",
+    go="would go",
+    goes="would go",
+    empty="Would be emptied",
+    absent="There would be nothing to empty in",
+    released="Would be given back, for their agents do not return",
+    next="The work would go on at",
+)
+
+
+def _plan_lines(plan: ResumePlan, words: _Words) -> list[str]:
+    lines = [clean(_where(plan, words))]
     for one in plan.consumed:
         said = f"{one.by} has {one.how} already: {one.what} {one.id} (#{one.seq})"
         lines.append(Cell(clean(f"Warning: {said}"), "yellow").styled())
     if plan.reset:
-        lines.append(clean(f"Emptied: {', '.join(plan.reset)}."))
+        lines.append(clean(f"{words.empty}: {', '.join(plan.reset)}."))
+    if plan.absent:
+        names = ", ".join(plan.absent)
+        lines.append(clean(f"{words.absent} {names}: nobody has put anything there yet."))
     if plan.release:
-        lines.append(clean(f"Given back, for their agents do not return: {_some(plan.release)}."))
+        lines.append(clean(f"{words.released}: {_some(plan.release)}."))
     if plan.next_task is not None:
-        lines.append(clean(f"The work goes on at the task {plan.next_task!r}."))
-    if is_dry:
-        lines.append("Nothing was done: this was a dry run.")
+        lines.append(clean(f"{words.next} the task {plan.next_task!r}."))
     return lines
 
 
-def _found_lines(plan: ResumePlan) -> list[str]:
+def _found_lines(plan: ResumePlan, words: _Words) -> list[str]:
     from mulligan.cli.render import columns
 
     found = plan.interruption
     if found is None:
-        return [Cell(clean(f"{plan.session} is resumed."), bold=True).styled()]
+        return [Cell(clean(f"{plan.session} {words.resumed}."), bold=True).styled()]
     since = f"{plan.session} was interrupted, last heard of {ago(found.last_event)}: {found.why}."
     lines = [Cell(clean(since), bold=True).styled()]
     lines += columns([_agent_row(agent) for agent in found.agents[:SHOWN]])
@@ -154,16 +217,19 @@ def _found_lines(plan: ResumePlan) -> list[str]:
         before = f"the checkpoint before it is {operation.checkpoint[:SHORT_ID]}"
         lines.append(clean(f"Under way: {operation.name} of {operation.agent}; {before}."))
     if found.restore is not None:
-        lines.append(clean(f"A restore of files to {place(found.restore)} is finished first."))
+        restore = f"A restore of files to {place(found.restore)}"
+        lines.append(clean(f"{restore} {words.finished}."))
     return lines
 
 
-def _where(plan: ResumePlan) -> str:
+def _where(plan: ResumePlan, words: _Words) -> str:
+    if plan.rung == "stop":
+        return words.stopped
     if plan.is_clean:
-        return "Starting clean: only the list of tasks is kept."
+        return words.clean
     if plan.point is None:
-        return "Nothing that was acknowledged is lost; files stay as they are."
-    what = "State and files go" if plan.only is None else f"What is {plan.only}'s goes"
+        return words.nothing
+    what = f"What is {plan.only}'s {words.goes}" if plan.only else f"State and files {words.go}"
     again = ", as was begun before" if plan.continues else ""
     files = f" ({plural(len(plan.files.files), 'path')} to change)" if plan.files else ""
     return f"{what} back to {place(plan.point)}{again}{files}."

@@ -12,6 +12,8 @@ import click
 from mulligan.cli.context import ACTOR, Call, Command, example, files_options
 from mulligan.cli.recovery import (
     plan_fields,
+    print_dry,
+    print_found,
     print_nothing,
     print_plan,
     print_prepared,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from mulligan import Session, Store
     from mulligan.recovery.detect import Interruption
+    from mulligan.recovery.plan import ResumePlan
     from mulligan.recovery.resume import Resumed
 
 EXAMPLE = example(
@@ -42,7 +45,7 @@ EXAMPLE = example(
 @click.option("--reset", multiple=True, metavar="PART", help="Empty this component: memory.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--watch", is_flag=True, help="Stay, and bring back whatever is interrupted.")
-@click.option("--unattended", is_flag=True, hidden=True, help="Take the ladder's next rung.")
+@click.option("--unattended", "rung", hidden=True, help="Take this rung of the ladder.")
 @files_options
 @click.pass_obj
 def command(
@@ -54,7 +57,7 @@ def command(
     reset: tuple[str, ...],
     dry_run: bool,
     watch: bool,
-    unattended: bool,
+    rung: str | None,
 ) -> None:
     """Bring back a session that was interrupted, or go on with one that was paused.
 
@@ -65,19 +68,30 @@ def command(
     """
     how = {"to": to, "rollback": rollback, "only": only, "reset": reset}
     _check(how, watch=watch, dry_run=dry_run)
-    store = call.open_store(for_agents=not dry_run)
+    chosen = _name(call, name)
+    store = call.open_store(for_agents=not dry_run, read_only=dry_run)
     if watch:
         from mulligan.cli.watching import watch_store
 
         watch_store(call, store)
         return
-    session = _chosen(call, store, name or call.session, is_asked=to is not None or rollback)
-    if session is None:
-        print_nothing(call, _running(store, name or call.session))
+    session = _chosen(call, store, chosen, is_asked=to is not None or rollback)
+    if session is None or (rung is not None and not _is_due(session)):
+        print_nothing(call, _running(store, chosen))
     elif dry_run:
         _show_plan(call, store, session, how)
     else:
-        _resume(call, store, session, how, unattended=unattended)
+        _resume(call, store, session, how, rung)
+
+
+def _name(call: Call, name: str | None) -> str | None:
+    """Return the session that was named, in whichever place; one from the environment gives way."""
+    context = click.get_current_context()
+    sources = [c.get_parameter_source("session") for c in (context, context.find_root())]
+    is_typed = click.core.ParameterSource.COMMANDLINE in sources
+    if name is not None and is_typed and call.session not in (None, name):
+        raise click.UsageError(f"Which one, {call.session!r} (-s) or {name!r}? Name one session.")
+    return name or call.session
 
 
 def _check(how: dict[str, Any], *, watch: bool, dry_run: bool) -> None:
@@ -124,6 +138,14 @@ def _can_go_on(session: Session) -> bool:
     return failed or is_paused(session) or reason(session) is not None
 
 
+def _is_due(session: Session) -> bool:
+    """Whether a session is to be brought back still: a person may have been quicker."""
+    from mulligan.recovery.detect import reason
+    from mulligan.recovery.watch import failed_to_come_back
+
+    return reason(session) is not None or failed_to_come_back(session) is not None
+
+
 def _show_plan(call: Call, store: Store, session: Session, how: dict[str, Any]) -> None:
     from mulligan.recovery.detect import interruption
     from mulligan.recovery.plan import plan_resume
@@ -137,16 +159,22 @@ def _show_plan(call: Call, store: Store, session: Session, how: dict[str, Any]) 
     if call.json:
         print_result(call, {**plan_fields(plan), "applied": False})
     else:
-        print_plan(plan, is_dry=True)
+        print_dry(plan)
 
 
 def _resume(
-    call: Call, store: Store, session: Session, how: dict[str, Any], *, unattended: bool
+    call: Call, store: Store, session: Session, how: dict[str, Any], rung: str | None
 ) -> None:
+    from mulligan.errors import RecoveryStopped
     from mulligan.recovery.detect import interruption
 
     found = interruption(session)
-    resumed = prepare(call, store, session, how, found, unattended=unattended)
+    try:
+        resumed = prepare(call, store, session, how, found, rung=rung)
+    except RecoveryStopped as stopped:
+        if rung is None:
+            raise
+        click.get_current_context().exit(stopped.exit_code)  # the watcher says so
     if resumed.plan.workflow is None:
         print_prepared(call, resumed)
         return
@@ -163,14 +191,16 @@ def prepare(
     how: dict[str, Any],
     found: Interruption | None,
     *,
-    unattended: bool = False,
+    rung: str | None = None,
     same_team: bool = True,
 ) -> Resumed:
     """Do everything but start the processes, as the only one who does.
 
-    ``same_team`` says that those of before will be started again.
+    ``rung`` is the one of the ladder that was chosen, if nobody is there to say ``how``.
+    ``same_team`` says that the processes of before will be started again.
     """
-    from mulligan.recovery.plan import plan_next, plan_resume
+    from mulligan.recovery.ladder import STOP
+    from mulligan.recovery.plan import plan_resume, plan_rung
     from mulligan.recovery.resume import open_session, resume
 
     if threading.current_thread() is threading.main_thread():
@@ -178,18 +208,22 @@ def prepare(
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     root, is_accepted = _workspace(call, store, session)
     handle = open_session(store, session.name, root, force=is_accepted)
+
+    def planned() -> ResumePlan:
+        if rung is not None:
+            return plan_rung(handle, rung, found=found)
+        return plan_resume(handle, found=found, **how)
+
     try:
-        if not unattended:
-            plan_resume(handle, found=found, **how)  # what is wrong with it is said first
+        plan = planned()  # what is wrong with it is said before anything is ended
+        speaks = not call.json and not call.quiet
+        if speaks:
+            print_found(plan)
         _end_strays(call, store, handle)
-        plan = (
-            plan_next(handle, found=found)
-            if unattended
-            else plan_resume(handle, found=found, **how)
-        )
-        if plan.workflow is not None and same_team:
+        plan = planned()
+        if plan.workflow is not None and same_team and plan.rung != STOP:
             _check_team(plan.workflow)
-        if not call.json and not call.quiet:
+        if speaks:
             print_plan(plan)
         with call.working():
             return resume(store, handle, plan)
@@ -236,20 +270,13 @@ def _run_team(call: Call, store: Store, session: Session, resumed: Resumed) -> N
     import msgspec
 
     from mulligan.cli.agents import end_fields, exit_code, print_end, supervise_team
-    from mulligan.recovery.plan import tried
-    from mulligan.recovery.resume import settle
+    from mulligan.recovery.resume import try_out
     from mulligan.supervisor.workflow import from_plain
 
-    try:
-        workflow = from_plain(resumed.plan.workflow)
-        if call.no_files:
-            workflow = msgspec.structs.replace(workflow, workspace=None)
-        status = supervise_team(call, store, session, workflow, resumed=True)
-    except Exception as error:
-        settle(session, "failed", f"{type(error).__name__}: {error}")
-        raise
-    outcome = tried(session)[-1].outcome if status == "failed" else "ok"
-    settle(session, outcome)
+    workflow = from_plain(resumed.plan.workflow)
+    if call.no_files:
+        workflow = msgspec.structs.replace(workflow, workspace=None)
+    status = try_out(session, lambda: supervise_team(call, store, session, workflow, resumed=True))
     if call.json:
         print_result(
             call, {**plan_fields(resumed.plan, resumed), **end_fields(session, workflow, status)}

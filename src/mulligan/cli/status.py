@@ -18,6 +18,7 @@ from mulligan.cli.render import (
     checkpoint_fields,
     clean,
     echo_columns,
+    local,
     place,
     plural,
     print_json,
@@ -26,6 +27,7 @@ from mulligan.cli.render import (
 
 if TYPE_CHECKING:
     from mulligan import Checkpoint, Session, Store
+    from mulligan.recovery.plan import GaveUp
 
 
 HEADERS = ("session", "seq", "active", "checkpoint", "taken", "files", "status", "forked from")
@@ -42,10 +44,10 @@ def command(call: Call, watch: bool) -> None:
     A session is interrupted when whoever ran it is gone: `mulligan resume` brings it back. Its
     health is degraded above 20 % failed tasks, and unhealthy above 50 %.
     """
-    store = call.open_store()
+    store = call.open_store(read_only=True)
     sessions = [s for s in store.sessions() if call.session in (None, s.name)]
     if call.session and not sessions:
-        call.open_session()
+        call.known_session(store, call.session)
     _show(call, store, sessions)
     while watch:
         time.sleep(REFRESH)
@@ -105,6 +107,19 @@ def _print_team(session: Session) -> None:
     if (why := interrupted_by(session)) is not None:
         click.echo(Cell(f"Interrupted: {clean(why)}.", "red").styled())
         click.echo(f"`mulligan resume {clean(session.name)}` brings it back.")
+    if (end := gave_up_of(session)) is not None:
+        _print_gave_up(session, end)
+
+
+def _print_gave_up(session: Session, end: GaveUp) -> None:
+    """Print that the watcher gave up, when, and what to do next."""
+    from mulligan.cli.recovery import gave_up_words
+
+    said = f"At {local(end.at)} the watcher {gave_up_words(end.why, end.tried)}."
+    click.echo(Cell(clean(said), "red").styled())
+    name = clean(session.name)
+    click.echo(f"Nothing is lost: `mulligan log -s {name}` shows where to go on from, then")
+    click.echo(f"`mulligan resume {name} --from POINT`, or without --from at its newest state.")
 
 
 def _agent_row(agent: dict[str, Any]) -> list[Cell]:
@@ -133,6 +148,13 @@ def interrupted_by(session: Session) -> str | None:
     return reason(session)
 
 
+def gave_up_of(session: Session) -> GaveUp | None:
+    """Return that the ladder of recovery came to its end; None if it did not."""
+    from mulligan.recovery.plan import gave_up
+
+    return gave_up(session)
+
+
 def session_health(session: Session) -> str:
     """Return the health that follows from a session's tasks."""
     from mulligan.session.tasks import health
@@ -157,12 +179,14 @@ def agent_fields(session: Session) -> list[dict[str, Any]]:
 
 
 def _agent(session: Session, name: str, record: dict[str, Any]) -> dict[str, Any]:
+    from mulligan.recovery.detect import is_alive
+
     shown = ("state", "working_on", "last_action", "current_prompt", "process_id", "exit_status")
     return {
         "name": name,
         **{key: record.get(key) for key in shown},
         "restarts": record.get("restarts") or 0,
-        "is_alive": session.is_held(name),
+        "is_alive": is_alive(session, name, record),
     }
 
 
@@ -188,10 +212,17 @@ def _session_fields(session: Session) -> dict[str, Any]:
         "checkpoint": taken and checkpoint_fields(taken, _verdict(session, taken)),
         "status": status_of(session),
         "interrupted": interrupted_by(session),
+        "gave_up": gave_up_fields(session),
         "health": session_health(session),
         "tasks": task_counts(session),
         "agents": agent_fields(session),
     }
+
+
+def gave_up_fields(session: Session) -> dict[str, Any] | None:
+    """Return that the ladder came to its end, as the JSON contract has it."""
+    end = gave_up_of(session)
+    return None if end is None else {"at": end.at, "why": end.why, "tried": end.tried}
 
 
 def _latest(session: Session) -> Checkpoint | None:

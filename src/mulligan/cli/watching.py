@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mulligan.cli.context import Call
+from mulligan.cli.recovery import gave_up_words
 from mulligan.cli.render import clean, print_json
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def watch_store(call: Call, store: Store) -> None:
     """Look after a store until Ctrl-C; the sessions that were brought back go on without us."""
     from mulligan.recovery.watch import EVERY, Watcher
 
-    watcher = Watcher(store, lambda name: _start(call, name))
+    watcher = Watcher(store, lambda name, rung: start_resume(call, name, rung))
     if not call.json and not call.quiet:
         click.echo(f"Watching {clean(call.store_path)}; Ctrl-C ends it.", err=True)
     try:
@@ -37,12 +38,25 @@ def watch_store(call: Call, store: Store) -> None:
             click.echo(said, err=True)
 
 
-def _start(call: Call, name: str) -> subprocess.Popen[bytes]:
-    """Start a process that brings a session back and then supervises it, whatever becomes of us."""
+def start_resume(call: Call, name: str, rung: str) -> subprocess.Popen[bytes]:
+    """Start a process that brings a session back and then supervises it, whatever becomes of us.
+
+    It takes the rung that it is told, and no other: that is the one we speak of.
+    """
     choices = ["--no-files"] if call.no_files else []
     choices += ["--force"] if call.force else []
     return subprocess.Popen(
-        [*MULLIGAN, "resume", "--unattended", *choices, "--store", call.store_path, "--", name],
+        [
+            *MULLIGAN,
+            "resume",
+            "--unattended",
+            rung,
+            *choices,
+            "--store",
+            call.store_path,
+            "--",
+            name,
+        ],
         stdin=subprocess.DEVNULL,
         # Standard output is for our own lines then, and for nothing else.
         stdout=sys.stderr.fileno() if call.json else None,
@@ -61,7 +75,8 @@ def _tell(call: Call, notice: Notice) -> None:
 
 def _line(notice: Notice) -> str:
     if notice.what == "stopped":
-        return f"{notice.session}: {notice.why}; everything was tried, a person has to look."
+        said = gave_up_words(notice.why, notice.tried)
+        return f"{notice.session}: {said}. `mulligan status` says what to do next."
     if notice.what == "waiting":
         again = f"trying again ({notice.rung}) in {notice.wait:.0f} s"
         return f"{notice.session}: {notice.why}; {again}."

@@ -194,23 +194,41 @@ def lost_agent(
     session: Session, name: str, record: dict[str, Any], tasks: Iterable[Task]
 ) -> LostAgent:
     """Return what an agent's record and its lease say of it."""
-    lease, pid = session.lease_of(name), record.get("process_id")
-    own = lease is not None and not lease.released and not leases.is_dead(lease.holder)
+    pid = record.get("process_id")
     return LostAgent(
         name=name,
         state=_text(record.get("state")),
         prompt=_text(record.get("current_prompt")),
         tasks=tuple(task.id for task in tasks if task.owner == name),
         process_id=pid if isinstance(pid, int) else None,
-        is_alive=own or is_same_process(pid, record.get("identity")),
+        is_alive=is_alive(session, name, record),
         command=tuple(map(str, record.get("command") or ())),
         directory=_text(record.get("directory")),
     )
 
 
+def is_alive(session: Session, name: str, record: dict[str, Any]) -> bool:
+    """Whether a process of an agent runs: the one that was written down, or its lease's holder.
+
+    A lease that the supervisor took, and no process of the agent made its own, says nothing.
+    """
+    if is_same_process(record.get("process_id"), record.get("identity")):
+        return True
+    lease = session.lease_of(name)
+    if lease is None or lease.released or gone(lease, session.clock.now()):
+        return False
+    above = None if session.control("status") is None else session.lease_of(SUPERVISOR)
+    return above is None or lease.holder != above.holder
+
+
 def is_same_process(pid: Any, identity: Any) -> bool:
-    """Whether a process that was written down still runs, and is not another of its number."""
-    return isinstance(pid, int) and leases.identity(pid) == identity
+    """Whether a process that was written down still runs, and is not another of its number.
+
+    One that was gone before its start could be noted has none, and is gone for good.
+    """
+    if not isinstance(pid, int) or not isinstance(identity, str) or identity.endswith("/0"):
+        return False
+    return leases.identity(pid) == identity
 
 
 def _operations(session: Session) -> Iterable[OpenOperation]:

@@ -2,14 +2,15 @@
 
 Each failed attempt leads one rung up: try again with nothing lost, go back to the last good
 checkpoint, to an older one, start clean with the task list kept, and at last stop and say so. An
-attempt that worked leads back to the ground. Attempts are kept apart by a cooldown, and there are
-only so many within a window, so that a session that cannot live does not burn money either.
+attempt that worked leads back to the ground, and so does whatever a person starts after the stop.
+Attempts are kept apart by a cooldown, and there are only so many within a window, so that a session
+that cannot live does not burn money either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -66,39 +67,38 @@ class Step(msgspec.Struct, frozen=True):
     rung: str
     wait: float
     failed: int
-    """How many attempts failed since one worked."""
+    """How many attempts failed since the ground."""
 
 
 def next_step(attempts: Sequence[Attempt], now: datetime, limits: Limits = DEFAULT_LIMITS) -> Step:
     """Return the next rung and how long to wait before it is tried; attempts are oldest first."""
-    failed = since_success(attempts)
+    failed = climbed(attempts)
     rung = RUNGS[max(map(_above, failed), default=0)]
     wait = 0.0 if rung == STOP else _wait(failed, now, limits)
     return Step(rung, wait, len(failed))
 
 
-def since_success(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return the attempts since the last one that worked."""
-    worked = [number for number, attempt in enumerate(attempts) if attempt.outcome == OK]
-    return list(attempts[worked[-1] + 1 if worked else 0 :])
+def climbed(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts since the ground: since the last one that worked, or the last stop."""
+    ground = [n for n, one in enumerate(attempts) if one.outcome == OK or one.rung == STOP]
+    return list(attempts[ground[-1] + 1 if ground else 0 :])
 
 
 def judged(
     attempts: Sequence[Attempt],
-    last_event: datetime,
+    lived: float,
     limits: Limits = DEFAULT_LIMITS,
     *,
     progressed: bool = False,
 ) -> list[Attempt]:
     """Return the attempts with a verdict on the last one, when the session was interrupted again.
 
-    It worked if the session went on for a while after it, or if something got done.
+    It worked if the session ``lived`` for so many seconds after it, or if something got done.
     """
     if not attempts or attempts[-1].outcome in (OK, FAILED):
         return list(attempts)
     last = attempts[-1]
-    lived = last_event - last.at >= timedelta(seconds=limits.settled)
-    worked = last.outcome == PREPARED and (lived or progressed)
+    worked = last.outcome == PREPARED and (progressed or lived >= limits.settled)
     return [*attempts[:-1], msgspec.structs.replace(last, outcome=OK if worked else FAILED)]
 
 

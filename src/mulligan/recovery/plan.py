@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from mulligan.recovery.ladder import Attempt, Limits, judged, next_step
 from mulligan.recovery.single import Consumed, check_agent, consumed, own_parts
 from mulligan.session import Session
 from mulligan.session.agents import AGENTS
+from mulligan.session.loop import SUPERVISOR
 from mulligan.session.tasks import IN_PROGRESS, TASKS, Board
 from mulligan.state.document import Document
 from mulligan.state.values import freeze
@@ -23,6 +24,8 @@ from mulligan.timeline.marks import BAD
 from mulligan.timeline.points import PointLike
 
 RECOVERIES = "recoveries"
+GAVE_UP = "gave_up"
+ENDED = "recovery.ended"
 WORKFLOW = "orchestrator/workflow"
 
 ASKED = "asked"
@@ -33,6 +36,38 @@ NOT_COMING_BACK = ("done", "failed")
 
 
 _OF_RECOVERY = ("recovery.", "checkpoint.", "restore.")
+
+
+COMPONENTS = (
+    "agents",
+    "config",
+    "context",
+    "conversation",
+    "mailbox",
+    "memory",
+    "orchestrator",
+    "tasks",
+    "tools",
+)
+"""What the state of a session may hold; an application adds its own."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The rung that the ladder takes next, and after how many seconds.
+
+    It is one that can be taken: those that have nothing to go back to are passed already.
+    """
+
+    rung: str
+    wait: float = 0.0
+
+
+class GaveUp(msgspec.Struct, frozen=True):
+    """That nobody brings a session back any more: since when, why, and which rungs were tried."""
+
+    at: datetime
+    why: str
+    tried: list[str] = []
 
 
 class ResumePlan(msgspec.Struct, frozen=True):
@@ -50,6 +85,8 @@ class ResumePlan(msgspec.Struct, frozen=True):
     only: str | None = None
     parts: tuple[Path, ...] | None = None
     reset: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    """The components that were to be emptied, and that nobody has put anything into."""
     release: tuple[str, ...] = ()
     owners: dict[str, str | None] = {}
     returning: tuple[str, ...] = ()
@@ -94,27 +131,34 @@ def plan_resume(
     return msgspec.structs.replace(plan, interruption=found or interruption(session))
 
 
+def choose(session: Session, limits: Limits = ladder.DEFAULT_LIMITS) -> Choice:
+    """Return the rung that is taken next; one that has nothing to go back to is passed.
+
+    An attempt that was interrupted itself is finished first; once, for it may be what kills.
+    """
+    step = next_step(tried(session, limits), session.clock.now(), limits)
+    if step.rung != ladder.STOP and (plan := _resumable(session)) is not None:
+        return Choice(plan.rung, step.wait)
+    rungs = ladder.RUNGS[ladder.RUNGS.index(step.rung) :]
+    return Choice(next(rung for rung in rungs if _can_be_taken(session, rung)), step.wait)
+
+
+def plan_rung(session: Session, rung: str, *, found: Interruption | None = None) -> ResumePlan:
+    """Return the plan of a rung that ``choose`` chose: that one, and no other."""
+    plan = None if rung == ladder.STOP else _resumable(session)
+    if plan is None or plan.rung != rung:
+        return plan_resume(session, rung=rung, found=found)
+    return msgspec.structs.replace(plan, interruption=found or interruption(session))
+
+
 def plan_next(
     session: Session,
     limits: Limits = ladder.DEFAULT_LIMITS,
     *,
     found: Interruption | None = None,
 ) -> ResumePlan:
-    """Return the plan of the ladder's next rung; one that has nothing to go back to is passed.
-
-    An attempt that was interrupted itself is finished first; once, for it may be what kills.
-    """
-    step = next_step(tried(session, limits), session.clock.now(), limits)
-    if step.rung != ladder.STOP and _unfinished(session) and not _was_continued(session):
-        with suppress(UnknownPoint, PathNotFound):
-            return plan_resume(session, found=found)
-    rungs = ladder.RUNGS[ladder.RUNGS.index(step.rung) :]
-    for rung in rungs:
-        try:
-            return plan_resume(session, rung=rung, found=found)
-        except UnknownPoint:
-            continue
-    return plan_resume(session, rung=ladder.STOP, found=found)
+    """Return the plan of the ladder's next rung."""
+    return plan_rung(session, choose(session, limits).rung, found=found)
 
 
 def attempts(session: Session) -> list[Attempt]:
@@ -122,13 +166,24 @@ def attempts(session: Session) -> list[Attempt]:
     return msgspec.convert(session.control(RECOVERIES, []), list[Attempt])
 
 
+def gave_up(session: Session) -> GaveUp | None:
+    """Return that, and why, the ladder came to its end; None once somebody went on."""
+    found = session.control(GAVE_UP)
+    return None if found is None else msgspec.convert(found, GaveUp)
+
+
 def tried(session: Session, limits: Limits = ladder.DEFAULT_LIMITS) -> list[Attempt]:
-    """Return the attempts with a verdict on the last one, now that the session has stopped."""
+    """Return the attempts with a verdict on the last one, now that the session has stopped.
+
+    What others write meanwhile, a person for one, is no sign that the session lived.
+    """
     known = attempts(session)
-    verdict = judged(known, session.updated, limits)
-    if verdict == known or verdict[-1].outcome == ladder.OK:
-        return verdict
-    return judged(known, session.updated, limits, progressed=_progressed(session, known[-1]))
+    if known and known[-1].outcome == ladder.PREPARED:
+        for lived, kind in _signs_of_life(session, known[-1]):
+            verdict = judged(known, lived, limits, progressed=kind == "task.completed")
+            if verdict[-1].outcome == ladder.OK:
+                return verdict
+    return judged(known, 0.0, limits)
 
 
 def good_checkpoints(session: Session) -> list[Checkpoint]:
@@ -145,10 +200,15 @@ def good_checkpoints(session: Session) -> list[Checkpoint]:
     ]
 
 
-def _progressed(session: Session, attempt: Attempt) -> bool:
-    """Whether a task was completed since an attempt."""
-    since = session.point(attempt.at)
-    return any(event.kind == "task.completed" for event in session.events(since=since))
+def _signs_of_life(session: Session, attempt: Attempt) -> Iterable[tuple[float, str]]:
+    """Yield what agents and their supervisor did after an attempt was prepared, and how long."""
+    own = {SUPERVISOR, *_mapping(session.state.get(AGENTS))}
+    prepared: datetime | None = None
+    for event in session.events(since=session.point(attempt.at)):
+        if prepared is not None and event.actor in own:
+            yield (event.time - prepared).total_seconds(), event.kind
+        elif event.kind == ENDED:
+            prepared = event.time
 
 
 def _unfinished(session: Session) -> Attempt | None:
@@ -162,6 +222,25 @@ def _unfinished(session: Session) -> Attempt | None:
     since = session.events(since=session.point(last.at))
     # Whoever went on from there since then must not be taken back.
     return last if all(event.kind.startswith(_OF_RECOVERY) for event in since) else None
+
+
+def _resumable(session: Session) -> ResumePlan | None:
+    """Return the plan that finishes the last attempt, if it was interrupted, and not twice."""
+    attempt = _unfinished(session)
+    if attempt is None or _was_continued(session):
+        return None
+    try:
+        return _continued(session, attempt)
+    except (UnknownPoint, PathNotFound):
+        return None
+
+
+def _can_be_taken(session: Session, rung: str) -> bool:
+    try:
+        _point(session, rung, None)
+    except UnknownPoint:
+        return False
+    return True
 
 
 def _was_continued(session: Session) -> bool:
@@ -197,7 +276,7 @@ def _point(session: Session, rung: str, to: PointLike | None) -> Point | None:
 
 def _gone_back_to(session: Session) -> int | None:
     """Return the earliest place that the attempts since the last success went back to."""
-    seqs = [a.seq for a in ladder.since_success(tried(session)) if a.seq is not None]
+    seqs = [a.seq for a in ladder.climbed(tried(session)) if a.seq is not None]
     return min(seqs, default=None)
 
 
@@ -206,15 +285,16 @@ def _plan(
 ) -> ResumePlan:
     if only is not None:
         return _single(session, rung, point, only, reset)
-    _check_reset(session, point, reset)
-    tasks = _tasks_after(session, point, None)
+    present = _present(session, point, reset)
+    tasks = {} if TASKS in present else _tasks_after(session, point, None)
     returning = _returning(session, point, is_clean=rung == ladder.CLEAN)
     owners = _released(tasks, () if rung == ladder.CLEAN else returning)
     return ResumePlan(
         session=session.name,
         rung=rung,
         point=point,
-        reset=reset,
+        reset=present,
+        absent=_absent(reset, present),
         release=tuple(owners),
         owners=owners,
         returning=returning,
@@ -234,9 +314,9 @@ def _single(
             hint="--from POINT names it, --rollback takes the last good checkpoint.",
         )
     check_agent(session, only, point)
-    _check_reset(session, None, reset)
+    present = _present(session, None, reset)
     parts = tuple(own_parts(session, only, point))
-    tasks = _tasks_after(session, point, parts)
+    tasks = {} if TASKS in present else _tasks_after(session, point, parts)
     returning = _returning(session, None, is_clean=False)
     owners = _released(tasks, {*returning, only})
     return ResumePlan(
@@ -245,7 +325,8 @@ def _single(
         point=point,
         only=only,
         parts=parts,
-        reset=reset,
+        reset=present,
+        absent=_absent(reset, present),
         release=tuple(owners),
         owners=owners,
         returning=returning,
@@ -255,14 +336,20 @@ def _single(
     )
 
 
-def _check_reset(session: Session, point: Point | None, reset: Iterable[str]) -> None:
+def _present(session: Session, point: Point | None, reset: Iterable[str]) -> tuple[str, ...]:
+    """Return which components there are to empty; raises ``PathNotFound`` for a name of none."""
     now, then = session.state.get(), {} if point is None else session.state_at(point)
     for part in reset:
-        if part not in now and part not in then:
+        if part not in now and part not in then and part not in COMPONENTS:
             raise PathNotFound(
                 f"There is no component {part!r} to reset.",
-                hint=f"Name one of: {', '.join(sorted(now)) or 'there are none'}.",
+                hint=f"Name one of: {', '.join(sorted({*now, *COMPONENTS}))}.",
             )
+    return tuple(part for part in reset if part in now or part in then)
+
+
+def _absent(reset: Iterable[str], present: Iterable[str]) -> tuple[str, ...]:
+    return tuple(part for part in reset if part not in present)
 
 
 def _tasks_after(

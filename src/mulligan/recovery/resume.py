@@ -9,7 +9,8 @@ between, the next attempt begins anew or finishes this one. Starting processes i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -26,8 +27,16 @@ from mulligan.errors import (
 from mulligan.model import Checkpoint, Path, Restored
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import RECOVERY
-from mulligan.recovery.ladder import Attempt, remembered
-from mulligan.recovery.plan import RECOVERIES, WORKFLOW, ResumePlan, tried
+from mulligan.recovery.ladder import Attempt, Limits, remembered
+from mulligan.recovery.plan import (
+    ENDED,
+    GAVE_UP,
+    RECOVERIES,
+    WORKFLOW,
+    GaveUp,
+    ResumePlan,
+    tried,
+)
 from mulligan.recovery.single import own_mailbox, with_new_mail
 from mulligan.session import Session
 from mulligan.session.agents import AGENTS, AT_REST
@@ -82,12 +91,14 @@ def resume(store: Store, session: Session, plan: ResumePlan) -> Resumed:
     """Do what a plan says; afterwards the agents can be started.
 
     ``session`` is one of ``open_session``. The agents' processes of before are shut out first: what
-    they write from now on is refused. Raises ``RecoveryStopped`` at the end of the ladder.
+    they write from now on is refused. At the end of the ladder that is all: it is written down that
+    nobody goes on, and ``RecoveryStopped`` is raised.
     """
-    if plan.rung == ladder.STOP:
-        failed = len(ladder.since_success(tried(session)))
-        raise RecoveryStopped(f"Session {plan.session!r} failed {failed} times to come back.")
     _shut_out(store, session, plan)
+    if plan.rung == ladder.STOP:
+        failed = _give_up(session, plan)
+        times = "once" if len(failed) == 1 else f"{len(failed)} times"
+        raise RecoveryStopped(f"Session {plan.session!r} failed {times} to come back.")
     _begin(session, plan)
     try:
         checkpoint = session.checkpoint(RECOVERY, note=_note(plan))
@@ -98,6 +109,34 @@ def resume(store: Store, session: Session, plan: ResumePlan) -> Resumed:
             settle(session, ladder.FAILED, f"{type(error).__name__}: {error}")
         raise
     return Resumed(plan, checkpoint, restored, session.head.seq)
+
+
+def try_out(
+    session: Session, run: Callable[[], str], limits: Limits = ladder.DEFAULT_LIMITS
+) -> str:
+    """Run the agents that were brought back, and write down what became of the attempt.
+
+    ``run`` returns how the session was left. It worked as soon as that takes long enough, also
+    where the agents say nothing.
+    """
+    lived = threading.Timer(limits.settled, _has_lived, (session,))
+    lived.daemon = True
+    lived.start()
+    try:
+        status = run()
+    except Exception as error:
+        settle(session, ladder.FAILED, f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        lived.cancel()
+    settle(session, tried(session, limits)[-1].outcome if status == ladder.FAILED else ladder.OK)
+    return status
+
+
+def _has_lived(session: Session) -> None:
+    # If that cannot be written the team's own writes fail as well, and say so.
+    with suppress(MulliganError, OSError):
+        settle(session, ladder.OK)
 
 
 def settle(session: Session, outcome: str, error: str | None = None) -> None:
@@ -151,16 +190,41 @@ def _begin(session: Session, plan: ResumePlan) -> None:
         only=plan.only,
         reset=list(plan.reset),
     )
-    control = _recoveries(remembered(tried(session), attempt))
-    begun = happened(
-        "recovery.begun",
-        control=control,
-        rung=plan.rung,
-        to=attempt.seq,
-        only=plan.only,
-        why=_why(plan),
-    )
-    session.tell(lambda _: [begun])
+    known = remembered(tried(session), attempt)
+
+    def ask(document: Document) -> Iterable[Change]:
+        goes_on = [[[GAVE_UP]]] if _is_there(document, (*CONTROL, GAVE_UP)) else []
+        yield happened(
+            "recovery.begun",
+            control=[*_recoveries(known), *goes_on],
+            rung=plan.rung,
+            to=attempt.seq,
+            only=plan.only,
+            why=_why(plan),
+        )
+
+    session.tell(ask)
+
+
+def _give_up(session: Session, plan: ResumePlan) -> list[str]:
+    """Write down that nobody goes on, and return the rungs that were tried."""
+    known, now = tried(session), session.clock.now()
+    failed = ladder.climbed(known)
+    errors = [attempt.error for attempt in failed if attempt.error]
+    why = plan.interruption.why if plan.interruption else (errors or ["it failed to come back"])[-1]
+    gave_up = GaveUp(now, why, [attempt.rung for attempt in failed])
+    stop = Attempt(at=now, rung=ladder.STOP, outcome=ladder.FAILED, error=why[:500])
+
+    def ask(document: Document) -> Iterable[Change]:
+        control = [*_recoveries(remembered(known, stop)), *_requests(document, plan)]
+        control.append([[GAVE_UP], freeze(msgspec.to_builtins(gave_up, builtin_types=(datetime,)))])
+        if _is_there(document, (*CONTROL, "status")):
+            control += [[["status"], ladder.FAILED], [["reason"], ladder.FAILED]]
+        facts = {"why": why, "tried": gave_up.tried}
+        yield happened("recovery.stopped", _agents(document, plan), control, **facts)
+
+    session.tell(ask)
+    return gave_up.tried
 
 
 def _restore(session: Session, plan: ResumePlan) -> Restored | None:
@@ -181,6 +245,7 @@ def _finish(
     session: Session, plan: ResumePlan, checkpoint: Checkpoint, restored: Restored | None
 ) -> None:
     """Make everything fit, step by step in the order of a restore, in one transaction."""
+    counts = {} if restored is None else _restarts(session, checkpoint)
     mailbox = None  # not from the plan: others have gone on sending since
     if plan.only is not None and plan.point is not None:
         mailbox = own_mailbox(session, plan.only, plan.point)
@@ -190,7 +255,7 @@ def _finish(
             "shared_state": (_shared_state(document, plan, mailbox), []),
             "workspace": ([], []),
             "orchestrator": (_orchestrator(document, plan), _requests(document, plan)),
-            "agents": (_agents(document, plan), []),
+            "agents": (_agents(document, plan, counts), []),
         }
         for name in RESTORE_ORDER:
             changes, control = steps[name]
@@ -198,7 +263,7 @@ def _finish(
         known = _known(document)
         known[-1:] = [msgspec.structs.replace(a, outcome=ladder.PREPARED) for a in known[-1:]]
         yield happened(
-            "recovery.ended",
+            ENDED,
             control=_recoveries(known),
             checkpoint=checkpoint.id,
             released=list(plan.release),
@@ -274,7 +339,15 @@ def _is_there(document: Document, path: Path) -> bool:
     return document.find(path) is not MISSING
 
 
-def _agents(document: Document, plan: ResumePlan) -> Changes:
+def _restarts(session: Session, checkpoint: Checkpoint) -> dict[str, int]:
+    """Return how often agents had been restarted; no restore takes that back."""
+    found = session.state_at(checkpoint, AGENTS)
+    records = found if isinstance(found, dict) else {}
+    counts = {n: r.get("restarts") for n, r in records.items() if isinstance(r, dict)}
+    return {name: count for name, count in counts.items() if isinstance(count, int)}
+
+
+def _agents(document: Document, plan: ResumePlan, restarts: Mapping[str, int] = {}) -> Changes:
     """Return the records of agents without processes that are no more."""
     found = document.find((*STATE, AGENTS))
     if found is MISSING:
@@ -284,22 +357,27 @@ def _agents(document: Document, plan: ResumePlan) -> Changes:
     for name, record in document.entries(document.resolved(found)).items():
         known = document.plain(record)
         if isinstance(known, dict) and name not in alive:
-            changes += _without_process(name, known, plan)
+            changes += _without_process(name, known, plan, restarts.get(name))
     return changes
 
 
-def _without_process(name: str, record: dict[str, Any], plan: ResumePlan) -> Changes:
+def _without_process(
+    name: str, record: dict[str, Any], plan: ResumePlan, restarts: int | None
+) -> Changes:
+    has_run = "process_id" in record or restarts is not None
+    gone = {"process_id": None, "identity": None} if has_run else {}
     if plan.is_clean:
         kept = {key: record[key] for key in IDENTITY if key in record}
-        return [[[AGENTS, name], freeze({**kept, "state": "starting"})]]
+        return [[[AGENTS, name], freeze({**kept, **gone, "state": "starting"})]]
     if record.get("state") in AT_REST and plan.only != name:
         return []
-    supervised = plan.workflow is not None
-    state = "starting" if supervised else "suspended"
-    fields: dict[str, Any] = {"state": state, "last_action": "interrupted"}
-    if "process_id" in record:
-        fields |= {"process_id": None, "identity": None}
-    return [[[AGENTS, name, key], value] for key, value in fields.items()]
+    is_started = plan.workflow is not None and plan.rung != ladder.STOP
+    state = "starting" if is_started else "suspended"
+    # What a supervisor starts again is interrupted no more, and nobody else would say so.
+    fields: dict[str, Any] = {"state": state, "last_action": None if is_started else "interrupted"}
+    if restarts is not None:
+        fields["restarts"] = restarts
+    return [[[AGENTS, name, key], value] for key, value in {**fields, **gone}.items()]
 
 
 def _alive(plan: ResumePlan) -> set[str]:

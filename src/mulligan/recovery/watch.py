@@ -10,8 +10,8 @@ import msgspec
 
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import reason
-from mulligan.recovery.ladder import Attempt, Limits, next_step
-from mulligan.recovery.plan import attempts, tried
+from mulligan.recovery.ladder import Attempt, Limits
+from mulligan.recovery.plan import attempts, choose, gave_up
 from mulligan.session import Session
 from mulligan.store import Store
 
@@ -33,8 +33,9 @@ class Running(Protocol):
         ...
 
 
-Start = Callable[[str], Running]
-"""Starts a process that brings a session back by the ladder's next rung."""
+Start = Callable[[str, str], Running]
+"""Starts a process that brings a session back by a rung; on the last one it ends what still runs,
+and writes down that nobody goes on."""
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -46,6 +47,8 @@ class Notice(msgspec.Struct, frozen=True):
     rung: str
     wait: float = 0.0
     pid: int | None = None
+    tried: list[str] = []
+    """The rungs that failed, where nobody goes on."""
 
 
 class _Helper(msgspec.Struct):
@@ -82,23 +85,25 @@ class Watcher:
         helper = self._helpers.get(name)
         if helper is not None and helper.process.poll() is None:
             return None
-        why = reason(session) or _failed_to_come_back(session)
+        if (end := gave_up(session)) is not None:
+            return Notice(name, STOPPED, end.why, ladder.STOP, tried=end.tried)
+        why = reason(session) or failed_to_come_back(session)
         if why is None:
             self._told.pop(name, None)
             return None
-        step = next_step(tried(session, self._limits), session.clock.now(), self._limits)
-        if step.rung == ladder.STOP:
-            return Notice(name, STOPPED, why, step.rung)
-        wait = max(step.wait, self._held_up(session, helper))
+        choice = choose(session, self._limits)
+        wait = max(choice.wait, self._held_up(session, helper))
         if wait > 0:
-            return Notice(name, WAITING, why, step.rung, wait)
-        return self._bring_back(session, why, step.rung)
+            return Notice(name, WAITING, why, choice.rung, wait)
+        return self._bring_back(session, why, choice.rung)
 
-    def _bring_back(self, session: Session, why: str, rung: str) -> Notice:
+    def _bring_back(self, session: Session, why: str, rung: str) -> Notice | None:
         before = _last(session)
-        process = self._start(session.name)
+        process = self._start(session.name, rung)
         self._helpers[session.name] = _Helper(process, session.clock.now(), before)
         self._told.pop(session.name, None)
+        if rung == ladder.STOP:
+            return None  # it is said once it is so
         return Notice(session.name, STARTED, why, rung, pid=process.pid)
 
     def _held_up(self, session: Session, helper: _Helper | None) -> float:
@@ -117,12 +122,12 @@ class Watcher:
         return True
 
 
-def _failed_to_come_back(session: Session) -> str | None:
+def failed_to_come_back(session: Session) -> str | None:
     """Return why a session that was brought back, and failed at once, is to be tried again."""
-    if session.control("status") != ladder.FAILED:
-        return None
     last = _last(session)
-    return "it failed to come back" if last and last.outcome == ladder.FAILED else None
+    if session.control("status") != ladder.FAILED or last is None or last.rung == ladder.STOP:
+        return None
+    return "it failed to come back" if last.outcome == ladder.FAILED else None
 
 
 def _last(session: Session) -> Attempt | None:

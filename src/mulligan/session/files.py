@@ -22,7 +22,8 @@ from mulligan.model import (
     Problem,
     SessionRecord,
 )
-from mulligan.state.document import MISSING, Document
+from mulligan.objects.scratch import Scratch
+from mulligan.state.document import MISSING, Document, LoadBytes
 from mulligan.state.values import PathLike
 from mulligan.timeline.checkpoints import checkpoint_with_files, event_at
 from mulligan.workspace.capture import Captured
@@ -80,17 +81,30 @@ class Files:
 
     def plan(self, point: Point, tree: Digest | None, paths: list[TreePath] | None) -> Plan:
         """Return what bringing a tree back would do to the workspace."""
-        now = self.present()
+        now, load = self._as_it_is()
         if now is None or tree is None:
             return Plan(point, (), (), ())
         held = self.checkpoint_at(point)
         uncovered = now.coverage.left_out + (
             held.coverage.left_out if held and held.coverage else []
         )
-        steps = tree_steps(Document({}, self._engine.load), Ref(now.tree), Ref(tree), paths)
+        steps = tree_steps(Document({}, load), Ref(now.tree), Ref(tree), paths)
         changes = file_changes(spare(steps, {left.path for left in uncovered})[0])
         conflicts = self._conflicts(point, now.coverage.root, tree)
         return Plan(point, tuple(changes), tuple(now.coverage.left_out), tuple(conflicts))
+
+    def _as_it_is(self) -> tuple[Captured | None, LoadBytes]:
+        """Return the workspace as it is now, and how its tree is read.
+
+        What is new goes into the store where that can be written, so that it is read once.
+        """
+        if self._workspace is None or not self._engine.read_only:
+            return self.present(), self._engine.load
+        scratch = Scratch(self._engine.objects)
+        try:
+            return self._workspace.capture(scratch), scratch.load
+        finally:
+            self._workspace.reset()  # it refers to objects that no store has
 
     def changes(
         self, before: Digest | None, after: Digest | None, paths: list[TreePath] | None = None

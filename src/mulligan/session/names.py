@@ -12,12 +12,17 @@ MAX_NAME = 120
 def check_name(name: object, what: str) -> str:
     """Return the name if it may be one, or raise ``InvalidName``."""
     if not isinstance(name, str):
-        raise InvalidName(f"A {what} is a string, not {type(name).__name__}.")
+        raise InvalidName(f"{a(what).capitalize()} is a string, not {type(name).__name__}.")
     if not 1 <= len(name) <= MAX_NAME:
-        raise InvalidName(f"A {what} of {len(name)} characters is not possible.")
+        raise InvalidName(f"{a(what).capitalize()} of {len(name)} characters is not possible.")
     if problem := _problem(name):
         raise InvalidName(f"The {what} {name!r} {problem}.")
     return name
+
+
+def a(noun: str) -> str:
+    """Return a noun with the article that it takes."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def _problem(name: str) -> str | None:

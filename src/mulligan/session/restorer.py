@@ -28,6 +28,7 @@ from mulligan.session.begun import (
     read_begun,
 )
 from mulligan.session.checkpointer import Checkpointer, Request
+from mulligan.session.names import a
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import Document
 from mulligan.state.events import RESTORED, Change
@@ -179,7 +180,9 @@ class Restorer:
             return
         if begun.is_in(workspace.root):
             raise RestoreBusy(f"Another restore was begun in {begun.root} just now.")
-        raise RestorePending(f"A {begun.mode} of files in {begun.root} is not finished.")
+        raise RestorePending(
+            f"{a(begun.mode).capitalize()} of files in {begun.root} is not finished."
+        )
 
     def _sweep(self, begun: Begun, root: bytes) -> None:
         """Remove the drafts that a process left behind that was killed."""

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from mulligan.model import Checkpoint
+from mulligan.recovery.plan import GAVE_UP
 from mulligan.session import Session
 from mulligan.session.agents import AGENTS
 from mulligan.session.loop import START_AGAIN
@@ -25,8 +26,8 @@ from mulligan.timeline.marks import BAD, GOOD, Mark, mark_change
 RUNNING = "running"
 PAUSED = "paused"
 
-PASSING = ("request", "answers", "barrier", "reason")
-"""What the control of a session holds only while one supervisor runs."""
+PASSING = ("request", "answers", "barrier", "reason", GAVE_UP)
+"""What the control of a session holds only until the next supervisor begins."""
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -290,7 +290,8 @@ class _Reader:
 
     def _error(self, place: Key, message: str) -> InvalidWorkflow:
         line = line_of(self._text, place)
-        return InvalidWorkflow(f"{self._file}:{line}: {'.'.join(place)}: {message.rstrip('.')}.")
+        end = "" if message.endswith((".", "?")) else "."
+        return InvalidWorkflow(f"{self._file}:{line}: {'.'.join(place)}: {message}{end}")
 
 
 def read_prompt(prompt: str | None, directory: Path) -> str | None:

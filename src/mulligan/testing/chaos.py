@@ -2,8 +2,9 @@
 
 ``python -m mulligan.testing.chaos --tasks 2000 --blows 100 [--seed N]`` is part of ``make crash``.
 Agents claim counted tasks; agents and the supervisor are struck down with SIGKILL, or stopped and
-continued. In the end every task must have been completed exactly once in the journal, no writer
-that was replaced may have been accepted, and the store must verify clean.
+continued, and ``mulligan resume`` is killed while it brings them back. In the end every task must
+have been completed exactly once in the journal, no writer that was replaced may have been accepted,
+and the store must verify clean.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import mulligan
+from mulligan.faults import CrashPoint
 from mulligan.session import Session
 
 AGENTS = 5
@@ -46,6 +48,12 @@ PAUSE = (0.15, 0.6)
 
 STOPPED = (0.05, 1.5)
 """How long a process is stopped, in seconds."""
+
+DYING = 0.5
+"""Which part of the resumes is killed on the way."""
+
+DELICATE = tuple(point for point in CrashPoint if point.name.startswith(("JOURNAL_", "PACK_")))
+"""Where: at the points that every write passes."""
 
 PATIENCE = 600.0
 """After how many seconds without an end the run has failed."""
@@ -77,6 +85,7 @@ class Chaos:
         self._tasks = tasks
         self._blows = blows
         self._pace = pace
+        self._workflow = str(directory / "team.toml")
         self._store = mulligan.open(directory)
         self._session = self._store.session(SESSION, actor="driver")
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -87,7 +96,7 @@ class Chaos:
         """Let the team work through everything; return what is wrong in the end."""
         self._session.tasks.plan([f"t{number}" for number in range(self._tasks)])
         self._write_workflow()
-        self._start("up", str(self._directory / "team.toml"))
+        self._start("up", self._workflow)
         until = time.monotonic() + PATIENCE
         while not self._is_done():
             if time.monotonic() > until:
@@ -104,10 +113,10 @@ class Chaos:
             AGENT.format(name=f"a{number}", python=python, pace=self._pace)
             for number in range(AGENTS)
         ]
-        (self._directory / "team.toml").write_text(WORKFLOW + "".join(agents))
+        Path(self._workflow).write_text(WORKFLOW + "".join(agents))
 
-    def _start(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "mulligan", "--store", str(self._directory), *arguments]
+    def _start(self, *arguments: str, program: Sequence[str] = ("mulligan",)) -> None:
+        command = [sys.executable, "-m", *program, "--store", str(self._directory), *arguments]
         self._supervisor = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
         )
@@ -115,8 +124,18 @@ class Chaos:
     def _keep_supervised(self) -> None:
         """Resume what lost its supervisor, as somebody would who sees that it is gone."""
         is_gone = self._supervisor is None or self._supervisor.poll() is not None
-        if is_gone and not self._is_done():
-            self._start("resume", SESSION)
+        if not is_gone or self._is_done():
+            return
+        if self._session.control("status") is None:  # it died before it had begun
+            self._start("up", self._workflow)
+            return
+        program = ["mulligan"]
+        if sum(self.struck.values()) < self._blows and self._random.random() < DYING:
+            # Recovery is where it is most delicate, so it is struck in the middle as well.
+            point = self._random.choice(DELICATE)
+            program = ["mulligan.testing.dying", point.value, str(self._random.randint(1, 20))]
+            self.struck["resumes that die"] += 1
+        self._start("resume", SESSION, program=program)
 
     def _strike(self) -> None:
         blow = self._random.choice([self._kill_agent] * 4 + [self._kill_supervisor, self._stop] * 2)

@@ -113,9 +113,10 @@ class Points:
         document = document_at(self._view, number, seq, self._engine.load)
         places = list(islice(marked_before(self._view, number, seq, document, verdict), steps + 1))
         if len(places) <= steps:
-            known = ["no", "only one"][len(places)] if len(places) < 2 else f"only {len(places)}"
+            known = ("no checkpoint", "only one checkpoint", f"only {len(places)} checkpoints")
+            said = known[min(len(places), 2)]
             raise UnknownPoint(
-                f"Session {self._session.name!r} has {known} checkpoint marked {verdict}.",
+                f"Session {self._session.name!r} has {said} marked {verdict}.",
                 hint=f"Mark one with `mulligan mark POINT {verdict}`.",
             )
         return Point(self._session.name, *places[steps])

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import mulligan
 from mulligan import Store
-from mulligan.recovery.detect import in_doubt, interrupted, interruption, is_paused
+from mulligan.recovery.detect import (
+    in_doubt,
+    interrupted,
+    interruption,
+    is_alive,
+    is_paused,
+)
+from mulligan.session.leases import this_process
 from mulligan.state.events import happened
 from mulligan.testing.clock import FakeClock
 from tests.unit.recovery.dead import ELSEWHERE, control, dead, team
@@ -95,6 +104,25 @@ def test_without_a_supervisor_a_live_agent_counts_as_alive_however_old_its_lease
     assert interruption(session) is None
     session.release()
     assert interruption(session) is None
+
+
+def test_a_process_that_was_gone_before_its_start_was_noted_is_not_alive(store: Store) -> None:
+    session = team(store, "coder")
+    gone = 2**22 + 1
+    session.state.set("agents/coder/identity", f"{os.uname().nodename}/{gone}/0")
+    [found] = interrupted(store)
+    assert not found.agents[0].is_alive
+
+
+def test_a_lease_that_the_supervisor_took_says_nothing_of_a_process(store: Store) -> None:
+    session = store.session("run", agent="supervisor")
+    control(session, "status", "running")
+    session.state.set("agents/coder", {"state": "waiting", "process_id": 2**22 + 1})
+    store.session("run", actor="coder").take(30)
+    record = session.state.get("agents/coder")
+    assert not is_alive(session, "coder", record)
+    own = {"process_id": os.getpid(), "identity": this_process()}
+    assert is_alive(session, "coder", {**record, **own})
 
 
 def test_calls_that_never_returned_are_in_doubt(store: Store) -> None:

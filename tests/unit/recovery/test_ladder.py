@@ -43,15 +43,15 @@ def test_a_success_leads_back_to_the_ground() -> None:
 
 def test_what_was_interrupted_itself_has_failed() -> None:
     begun = [Attempt(at(0), "good", "begun", seq=7)]
-    assert judged(begun, at(1000))[-1].outcome == "failed"
+    assert judged(begun, 1000)[-1].outcome == "failed"
 
 
 def test_a_session_that_went_on_for_a_while_was_brought_back() -> None:
     prepared = [Attempt(at(0), "retry", "prepared")]
-    assert judged(prepared, at(59))[-1].outcome == "failed"
-    assert judged(prepared, at(60))[-1].outcome == "ok"
-    assert judged(prepared, at(1), progressed=True)[-1].outcome == "ok"
-    assert judged([], at(0)) == []
+    assert judged(prepared, 59)[-1].outcome == "failed"
+    assert judged(prepared, 60)[-1].outcome == "ok"
+    assert judged(prepared, 1, progressed=True)[-1].outcome == "ok"
+    assert judged([], 0) == []
 
 
 def test_what_a_person_tries_again_and_again_is_one_rung() -> None:
@@ -63,6 +63,12 @@ def test_what_a_person_tries_again_and_again_is_one_rung() -> None:
 
 def test_a_rung_that_was_passed_is_not_tried_later() -> None:
     assert next_step([Attempt(at(0), "clean", "failed")], at(10_000)).rung == "stop"
+
+
+def test_what_a_person_starts_after_the_stop_begins_at_the_ground() -> None:
+    stopped = [*failures(0, 60, 120, 900), Attempt(at(1000), "stop", "failed")]
+    assert next_step(stopped, at(1001)) == Step("retry", 0.0, 0)
+    assert next_step([*stopped, *failures(2000)], at(2000)) == Step("good", 60.0, 1)
 
 
 def test_only_the_latest_attempts_are_remembered() -> None:

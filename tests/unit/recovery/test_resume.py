@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,19 @@ import mulligan
 from mulligan import Session, Store
 from mulligan.errors import PathNotFound, RecoveryStopped, StaleLease, StillRunning, UnknownPoint
 from mulligan.recovery.detect import interruption
-from mulligan.recovery.plan import ResumePlan, attempts, good_checkpoints, plan_next, plan_resume
-from mulligan.recovery.resume import Resumed, open_session, resume, settle
+from mulligan.recovery.ladder import Limits
+from mulligan.recovery.plan import (
+    ResumePlan,
+    attempts,
+    choose,
+    gave_up,
+    good_checkpoints,
+    plan_next,
+    plan_resume,
+    plan_rung,
+    tried,
+)
+from mulligan.recovery.resume import Resumed, open_session, resume, settle, try_out
 from mulligan.testing.clock import FakeClock
 from tests.unit.recovery.dead import control, dead, team
 
@@ -316,12 +329,100 @@ def test_the_ladder_from_the_bottom_to_the_top(store: Store, clock: FakeClock) -
     assert went == [("retry", "head"), ("good", 2), ("older", 1), ("clean", None)]
     assert [task.status for task in session.tasks] == ["pending", "pending"]
     assert session.state.get("orchestrator/workflow/agents/coder") is not None
-    assert session.state.get("agents/coder").keys() == {"state"}
+    assert session.state.get("agents/coder") == {
+        "state": "starting",
+        "process_id": None,
+        "identity": None,
+    }
     clock.advance(1000)
     handle = open_session(store, "run")
     with pytest.raises(RecoveryStopped, match="failed 4 times"):
         resume(store, handle, plan_next(handle))
-    assert session.head.seq == handle.head.seq
+    handle.close()
+    assert session.control("status") == "failed"
+    assert session.state.get("agents/coder/state") == "suspended"
+    assert attempts(session)[-1].rung == "stop"
+    end = gave_up(session)
+    assert end is not None
+    assert end.tried == ["retry", "good", "older", "clean"]
+    assert end.why == "its supervisor is gone"
+
+
+def test_somebody_who_goes_on_after_the_end_begins_at_the_ground(store: Store) -> None:
+    session = team(store, "coder", plan=("one",))
+    for rung in ("clean", "stop"):
+        handle = open_session(store, "run")
+        with contextlib.suppress(RecoveryStopped):
+            resume(store, handle, plan_rung(handle, rung))
+        handle.close()
+    assert gave_up(session) is not None
+    bring_back(store)
+    assert gave_up(session) is None
+    assert attempts(session)[-1].rung == "retry"
+    control(session, "status", "running")
+    dead(session, "supervisor")
+    assert choose(session).rung == "clean"  # there is no checkpoint to go back to
+
+
+def test_what_a_person_writes_is_no_sign_that_the_session_lived(
+    store: Store, clock: FakeClock
+) -> None:
+    session = team(store, "coder", plan=("one", "two"))
+    bring_back(store)
+    clock.advance(600)
+    store.session("run", actor="cli").checkpoint("routine")
+    store.session("run", actor="cli").tasks.complete("two")
+    assert tried(session)[-1].outcome == "failed"
+    store.session("run", actor="coder").agent.update(last_action="at work")
+    assert tried(session)[-1].outcome == "ok"
+
+
+def test_a_restore_that_takes_long_is_no_sign_of_life(store: Store, clock: FakeClock) -> None:
+    session = team(store, "coder", plan=("one",))
+    handle = open_session(store, "run")
+    plan = plan_rung(handle, "retry")
+    clock.tick = 30.0
+    resume(store, handle, plan)
+    clock.tick = 0.0
+    handle.close()
+    store.session("run", actor="coder").agent.update(last_action="begun")
+    assert tried(session)[-1].outcome == "failed"
+
+
+def test_agents_that_say_nothing_have_lived_when_the_time_is_over(tmp_path: Path) -> None:
+    with mulligan.open(tmp_path) as store:
+        session = team(store, "coder")
+        bring_back(store)
+
+        def run() -> str:
+            end = time.monotonic() + 60
+            while attempts(session)[-1].outcome != "ok" and time.monotonic() < end:
+                time.sleep(0.01)
+            return "failed"
+
+        assert try_out(session, run, Limits(settled=0.05)) == "failed"
+        assert attempts(session)[-1].outcome == "ok"
+
+
+def test_no_restore_takes_back_how_often_an_agent_was_restarted(store: Store) -> None:
+    session = team(store, "coder")
+    session.state.set("agents/coder", {"state": "waiting"})
+    session.checkpoint(label="before it ran")
+    session.state.set("agents/coder", {"state": "working", "process_id": 7, "restarts": 3})
+    bring_back(store, to="before it ran")
+    record = session.state.get("agents/coder")
+    assert (record["restarts"], record["process_id"]) == (3, None)
+
+
+def test_a_component_that_is_not_there_yet_is_not_emptied(store: Store) -> None:
+    session = team(store, "coder")
+    plan = plan_resume(session, reset=("memory", "tasks"))
+    assert (plan.reset, plan.absent) == ((), ("memory", "tasks"))
+    session.tasks.plan(["one"])
+    plan = plan_resume(session, reset=("memory", "tasks"))
+    assert (plan.reset, plan.absent, plan.next_task) == (("tasks",), ("memory",), None)
+    bring_back(store, reset=("memory", "tasks"))
+    assert "memory" not in session.state.get()
 
 
 def test_a_rung_with_nothing_to_go_back_to_is_passed(store: Store, clock: FakeClock) -> None:

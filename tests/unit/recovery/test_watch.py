@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 
 import mulligan
 from mulligan import Store
-from mulligan.recovery.plan import plan_next
+from mulligan.errors import RecoveryStopped
+from mulligan.recovery.plan import attempts, plan_rung
 from mulligan.recovery.resume import open_session, resume, settle
-from mulligan.recovery.watch import Watcher
+from mulligan.recovery.watch import Notice, Watcher
+from mulligan.state.events import happened
 from mulligan.testing.clock import FakeClock
 from tests.unit.recovery.dead import control, team
 
@@ -40,7 +43,7 @@ def test_an_interrupted_session_is_brought_back_once(store: Store) -> None:
     started: list[str] = []
     helper = Helper()
 
-    def start(name: str) -> Helper:
+    def start(name: str, rung: str) -> Helper:
         started.append(name)
         return helper
 
@@ -58,7 +61,7 @@ def test_a_helper_that_dies_at_once_is_not_started_over_and_over(
 ) -> None:
     started: list[str] = []
 
-    def start(name: str) -> Helper:
+    def start(name: str, rung: str) -> Helper:
         started.append(name)
         return Helper(status=1)
 
@@ -71,32 +74,56 @@ def test_a_helper_that_dies_at_once_is_not_started_over_and_over(
     assert len(started) == 2
 
 
-def test_the_whole_ladder_and_then_it_stops(store: Store, clock: FakeClock) -> None:
+@pytest.mark.parametrize("checkpoints", [0, 1, 3])
+def test_the_whole_ladder_as_it_was_announced_and_then_it_stops(
+    store: Store, clock: FakeClock, checkpoints: int
+) -> None:
     session = team(store, "coder", plan=("one",))
-    session.checkpoint("routine")
-    rungs: list[str] = []
+    for _ in range(checkpoints):
+        session.checkpoint("routine")
+    taken: list[str] = []
 
-    def start(name: str) -> Helper:
+    def start(name: str, rung: str) -> Helper:
         handle = open_session(store, name)
-        rungs.append(resume(store, handle, plan_next(handle)).plan.rung)
-        settle(handle, "failed", "it did not live")
+        with suppress(RecoveryStopped):
+            plan = resume(store, handle, plan_rung(handle, rung)).plan
+            taken.append(plan.rung)
+            assert (plan.point is None) == (plan.rung in ("retry", "clean"))
+            settle(handle, "failed", "it did not live")
         handle.close()
         control(session, "status", "failed")
         return Helper(status=1)
 
     watcher = Watcher(store, start)
-    said = []
+    said: list[Notice] = []
     for _ in range(4000):
-        said += [notice.what for notice in watcher.look()]
+        said += watcher.look()
         clock.advance(1)
-    assert rungs == ["retry", "good", "clean"]
-    assert said.count("stopped") == 1
-    assert said[-1] == "stopped"
+    assert [notice.rung for notice in said if notice.what == "started"] == taken
+    assert taken == ["retry", *["good", "older"][:checkpoints], "clean"]
+    assert [notice.rung for notice in said if notice.what == "waiting"] == taken[1:]
+    assert [notice.what for notice in said].count("stopped") == 1
+    assert (said[-1].what, said[-1].why, said[-1].tried) == ("stopped", "it did not live", taken)
+    assert [attempt.rung for attempt in attempts(session)] == [*taken, "stop"]
+
+
+def test_that_it_gave_up_is_said_again_by_the_next_watcher(store: Store) -> None:
+    session = team(store, "coder")
+    handle = open_session(store, "run")
+    with suppress(RecoveryStopped):
+        resume(store, handle, plan_rung(handle, "stop"))
+    handle.close()
+    watcher = Watcher(store, lambda name, rung: pytest.fail(f"{name} was started"))
+    assert [notice.what for notice in watcher.look()] == ["stopped"]
+    assert watcher.look() == []
+    # Somebody starts it afresh, and it fails by itself: nobody asked for it to be brought back.
+    session.tell(lambda _: [happened("orchestrator.started", control=[[["gave_up"]]])])
+    assert watcher.look() == []
 
 
 def test_what_a_person_stopped_is_left_alone(store: Store) -> None:
     session = team(store, "coder")
-    watcher = Watcher(store, lambda name: pytest.fail(f"{name} was started"))
+    watcher = Watcher(store, lambda name, rung: pytest.fail(f"{name} was started"))
     for status in ("paused", "done", "failed"):
         control(session, "status", status)
         assert watcher.look() == []
