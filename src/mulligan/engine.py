@@ -55,6 +55,35 @@ class Pending:
         return _NOTHING if self._bundle is None else self._bundle.flush()
 
 
+class Look:
+    """A bundle that is never written: for what is only compared with what is stored.
+
+    It keeps values, which trees are made of; of the content of files only the digest is worked out.
+    """
+
+    __slots__ = ("_objects", "_values")
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._values: dict[Digest, bytes] = {}
+
+    def put(self, kind: int, data: bytes) -> Digest:
+        """Return an object's digest."""
+        digest = codec.digest(kind, data)
+        if kind == ObjectKind.VALUE:
+            self._values[digest] = bytes(data)
+        return digest
+
+    def get(self, kind: int, digest: Digest) -> bytes:
+        """Return a value that was put here, or else an object of the store."""
+        held = self._values.get(digest) if kind == ObjectKind.VALUE else None
+        return self._objects.get(kind, digest) if held is None else held
+
+    def flush(self) -> Flushed:
+        """Write nothing."""
+        return _NOTHING
+
+
 class Write:
     """The write transaction in which the objects of a bundle become part of the store."""
 
@@ -112,8 +141,12 @@ class Engine:
         clock: Clock,
         directory: Path | None = None,
         reach: Reach = pass_by,
+        *,
+        read_only: bool = False,
     ) -> None:
         self.reach = reach
+        self.read_only = read_only
+        """Whether nothing can be written here; whoever tries gets ``ReadOnlyStore``."""
         self._lock = threading.Lock()
         self._writes = 0
         self._closed = False

@@ -188,4 +188,4 @@ def _engine(directory: Path, identity: bytes, clock: Clock, reach: Reach) -> Eng
         reach=reach,
         read_only=read_only,
     )
-    return Engine(journal, objects, clock, directory, reach)
+    return Engine(journal, objects, clock, directory, reach, read_only=read_only)

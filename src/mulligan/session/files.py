@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path as OsPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from mulligan.codec import Ref
-from mulligan.engine import Engine
+from mulligan.engine import Engine, Look
 from mulligan.errors import PathNotFound, RestoreIncomplete, UnknownPoint, UnsafeWorkspace
 from mulligan.journal.protocol import View
 from mulligan.model import (
@@ -38,6 +38,13 @@ WORKSPACE = "workspace"
 """The part of a restore that stands for all files."""
 
 
+class Present(NamedTuple):
+    """The workspace as it is now, and what returns the objects of its tree."""
+
+    captured: Captured
+    load: Callable[[Digest], bytes]
+
+
 class Files:
     """Reads trees of a session's checkpoints; changes nothing in the workspace."""
 
@@ -63,10 +70,16 @@ class Files:
             )
         return held.workspace
 
-    def present(self) -> Captured | None:
-        """Return the workspace as it is now; its new objects are stored, nothing else is."""
+    def present(self) -> Present | None:
+        """Return the workspace as it is now; None if there is none.
+
+        Its new objects are stored, so that the next look is cheap; nothing else is. Where nothing
+        can be written it is looked at all the same, and forgotten.
+        """
         if self._workspace is None:
             return None
+        if self._engine.read_only:
+            return self._looked_at(self._workspace)
         bundle = self._engine.bundle()
         captured = self._workspace.capture(bundle)
         try:
@@ -76,21 +89,36 @@ class Files:
             self._workspace.reset()
             raise
         self._workspace.accept()
-        return captured
+        return Present(captured, self._engine.load)
+
+    def _looked_at(self, workspace: Workspace) -> Present:
+        look = Look(self._engine.objects)
+        captured = workspace.capture(look)
+        workspace.reset()
+        return Present(captured, lambda digest: look.get(ObjectKind.VALUE, digest))
 
     def plan(self, point: Point, tree: Digest | None, paths: list[TreePath] | None) -> Plan:
         """Return what bringing a tree back would do to the workspace."""
-        now = self.present()
-        if now is None or tree is None:
+        present = self.present()
+        if present is None or tree is None:
             return Plan(point, (), (), ())
+        now = present.captured
         held = self.checkpoint_at(point)
         uncovered = now.coverage.left_out + (
             held.coverage.left_out if held and held.coverage else []
         )
-        steps = tree_steps(Document({}, self._engine.load), Ref(now.tree), Ref(tree), paths)
+        steps = tree_steps(Document({}, present.load), Ref(now.tree), Ref(tree), paths)
         changes = file_changes(spare(steps, {left.path for left in uncovered})[0])
         conflicts = self._conflicts(point, now.coverage.root, tree)
         return Plan(point, tuple(changes), tuple(now.coverage.left_out), tuple(conflicts))
+
+    def changes_until_now(self, before: Digest, paths: list[TreePath] | None) -> list[FileChange]:
+        """Return what differs between a tree and the workspace now; nothing if there is none."""
+        now = self.present()
+        if now is None:
+            return []
+        document = Document({}, now.load)
+        return file_changes(tree_steps(document, Ref(before), Ref(now.captured.tree), paths))
 
     def changes(
         self, before: Digest | None, after: Digest | None, paths: list[TreePath] | None = None

@@ -24,7 +24,6 @@ from mulligan.errors import (
 from mulligan.journal.protocol import View
 from mulligan.model import (
     Checkpoint,
-    Digest,
     Event,
     Lease,
     Origin,
@@ -391,19 +390,16 @@ class Session:
         beside = self._targets.find(other)
         target = self._targets.find(one, only, beside)
         found = diff(one, other, target.document, beside.document, target.only)
-        if target.tree is None or (tree := self._tree(other, after)) is None:
+        if target.tree is None:
             return found
-        changes = self._files.changes(target.tree, tree, target.paths)
+        if after is None:
+            with self._writer.exclusive():
+                changes = self._files.changes_until_now(target.tree, target.paths)
+        elif beside.tree is None:
+            return found
+        else:
+            changes = self._files.changes(target.tree, beside.tree, target.paths)
         return msgspec.structs.replace(found, files=tuple(changes))
-
-    def _tree(self, point: Point, given: PointLike | None) -> Digest | None:
-        """Return the tree of a point, or that of the workspace now when none was given."""
-        with self._writer.exclusive():
-            now = self._files.present() if given is None else None
-        if now is not None:
-            return now.tree
-        held = self._files.checkpoint_at(point)
-        return held.workspace if held else None
 
     def record(self, point: PointLike) -> dict[str, Any]:
         """Return the checkpoint at or before a point as one document for recovery.
