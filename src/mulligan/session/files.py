@@ -97,15 +97,20 @@ class Files:
         workspace.reset()
         return Present(captured, lambda digest: look.get(ObjectKind.VALUE, digest))
 
-    def plan(self, point: Point, tree: Digest | None, paths: list[TreePath] | None) -> Plan:
-        """Return what bringing a tree back would do to the workspace."""
+    def plan(
+        self, point: Point, tree: Digest | None, paths: list[TreePath] | None, held: int | None
+    ) -> Plan:
+        """Return what bringing a tree back would do to the workspace.
+
+        ``held`` is the seq of the checkpoint that holds the tree.
+        """
         present = self.present()
         if present is None or tree is None:
             return Plan(point, (), (), ())
         now = present.captured
-        held = self.checkpoint_at(point)
+        holder = self.checkpoint_at(point if held is None else Point(point.session, held))
         uncovered = now.coverage.left_out + (
-            held.coverage.left_out if held and held.coverage else []
+            holder.coverage.left_out if holder and holder.coverage else []
         )
         steps = tree_steps(Document({}, present.load), Ref(now.tree), Ref(tree), paths)
         changes = file_changes(spare(steps, {left.path for left in uncovered})[0])

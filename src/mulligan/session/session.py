@@ -46,7 +46,7 @@ from mulligan.session.operations import Operation
 from mulligan.session.restorer import Restorer, Target
 from mulligan.session.state import State
 from mulligan.session.surroundings import Surroundings
-from mulligan.session.targets import Targets
+from mulligan.session.targets import Foreseen, Targets
 from mulligan.session.tasks import Tasks
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
@@ -57,7 +57,7 @@ from mulligan.timeline.checkpoints import (
     read_checkpoint,
     read_checkpoints,
 )
-from mulligan.timeline.diff import Diff, diff
+from mulligan.timeline.diff import Diff, diff, known_parts
 from mulligan.timeline.marks import Mark, mark_change, read_marks
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.record import changed_paths, checkpoint_record
@@ -432,7 +432,18 @@ class Session:
         target = self._restore_target(point, only)
         self._restorer.check(target)
         with self._writer.exclusive():
-            return self._files.plan(target.point, target.tree, target.paths)
+            return self._files.plan(target.point, target.tree, target.paths, target.held)
+
+    def foresee(self, mode: str) -> Foreseen:
+        """Return what :meth:`undo` or :meth:`redo`, whichever is named, would do."""
+        target = self._restorer.walk_target(mode)
+        with self._writer.exclusive():
+            plan = self._files.plan(target.point, target.tree, target.paths, target.held)
+        here, document = self.head, self._writer.document()
+        known = known_parts(document, target.document, target.only)
+        found = diff(here, target.point, document, target.document, known)
+        only = None if target.only is None else tuple(target.only)
+        return Foreseen(found, plan, only, target.workspace)
 
     def _restore_target(self, point: PointLike, only: Sequence[PathLike] | None) -> Target:
         """Return where a restore goes; files that are asked for by name must be there."""
