@@ -20,7 +20,7 @@ from mulligan import Session, Store
 from mulligan.session.leases import identity
 
 MULLIGAN = [sys.executable, "-c", "from mulligan.cli.main import main; main()"]
-PATIENCE = 40.0
+PATIENCE = 60.0
 
 AGENT = """
 import os
