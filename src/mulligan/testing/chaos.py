@@ -87,7 +87,7 @@ class Chaos:
         """Let the team work through everything; return what is wrong in the end."""
         self._session.tasks.plan([f"t{number}" for number in range(self._tasks)])
         self._write_workflow()
-        self._start("up", str(self._directory / "team.toml"))
+        self._start_team()
         until = time.monotonic() + PATIENCE
         while not self._is_done():
             if time.monotonic() > until:
@@ -116,6 +116,13 @@ class Chaos:
         """Resume what lost its supervisor, as somebody would who sees that it is gone."""
         is_gone = self._supervisor is None or self._supervisor.poll() is not None
         if is_gone and not self._is_done():
+            self._start_team()
+
+    def _start_team(self) -> None:
+        """Resume it, unless whoever was to supervise it died before there was a team at all."""
+        if self._session.control("status") is None:
+            self._start("up", str(self._directory / "team.toml"))
+        else:
             self._start("resume", SESSION)
 
     def _strike(self) -> None:
