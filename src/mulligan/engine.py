@@ -117,7 +117,7 @@ class Engine:
     ) -> None:
         self.reach = reach
         self.read_only = read_only
-        """Whether nothing can be stored, and nobody is waited for."""
+        """Whether nothing can be written here, so that nobody is waited for."""
         self._lock = threading.Lock()
         self._writes = 0
         self._closed = False

@@ -21,6 +21,9 @@ import pytest
 
 from mulligan.cli.main import run
 
+PATIENCE = 60
+"""Seconds to wait for what has to come, on however busy a machine."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -106,9 +109,9 @@ def on_terminal(place: Path) -> Callable[..., tuple[int, str]]:
             preexec_fn=_take_terminal,  # so that Ctrl-C reaches it
         )
         os.close(theirs)
-        shown = _read_all(ours, answer)
+        shown = _read_all(ours, answer, started.pid)
         os.close(ours)
-        return started.wait(10), shown
+        return started.wait(PATIENCE), shown
 
     return call
 
@@ -118,9 +121,9 @@ def _take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def _read_all(terminal: int, answer: str) -> str:
+def _read_all(terminal: int, answer: str, pid: int) -> str:
     data = b""
-    while select.select([terminal], [], [], 20)[0]:
+    while select.select([terminal], [], [], PATIENCE)[0]:
         try:
             more = os.read(terminal, 65536)
         except OSError:
@@ -129,10 +132,18 @@ def _read_all(terminal: int, answer: str) -> str:
             break
         data += more
         if answer and b"? [" in data:
-            time.sleep(0.2)  # a person's: what comes before it reads is lost on the interpreter
+            _wait_until_it_reads(pid)
             os.write(terminal, answer.encode())
             answer = ""
     return data.decode()
+
+
+def _wait_until_it_reads(pid: int) -> None:
+    """Wait until a process that has asked sleeps: a Ctrl-C before that may be lost on it."""
+    until = time.monotonic() + PATIENCE
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 import mulligan
 
-PATIENCE = 30
+PATIENCE = 60
 
 AGENT = """
 import time, mulligan

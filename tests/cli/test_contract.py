@@ -146,6 +146,7 @@ def test_the_fields_of_bisect(used):
 def test_the_fields_of_undo_and_redo(used):
     used("restore", "one")
     for name in ("undo", "redo"):
+        assert set(used(name, "--dry-run", "--json").json) == documented(name)
         assert set(used(name, "--json").json) == documented(name)
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+
+from mulligan.cli.main import run
+from tests.nobody import as_nobody, place_of_nobody
 
 
 @pytest.fixture
@@ -252,3 +257,44 @@ def test_diff_leaves_no_trace(changed):
     changed("diff", "one")
     assert changed("events", "--json").out == before
     assert changed("verify").code == 0
+
+
+def test_a_store_that_cannot_be_written_is_compared_with_the_present(changed):
+    """And nothing is written into it; the commands here have imported all that it takes."""
+    assert "+four" in changed("diff", "one").out
+    assert "src/new.py" in changed("restore", "one", "--dry-run").out
+    with place_of_nobody() as place:
+        as_nobody(lambda: _compare_read_only(place))
+
+
+def _compare_read_only(place: Path) -> None:
+    os.chdir(place)
+    _said("init")
+    (place / "kept").write_text("kept\n")
+    (place / "old").write_text("one\n")
+    _said("checkpoint", "--label", "one")
+    (place / "old").write_text("one\ntwo\n")
+    (place / "new").mkdir()
+    (place / "new/large").write_bytes(os.urandom(3 << 20))
+    stored = [place / ".mulligan", *(place / ".mulligan").rglob("*")]
+    for path in stored:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in stored]
+    looks = [["diff", "one"], ["diff", "one", "--json"], ["restore", "one", "--dry-run"]]
+    read_only = [_said(*look) for look in looks]
+    assert sorted((place / ".mulligan").rglob("*")) == sorted(stored[1:])
+    assert [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in stored] == before
+    for path in stored:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    assert read_only == [_said(*look) for look in looks]
+    assert "+two" in read_only[0]
+    assert "new/large" in read_only[0]
+    assert "kept" not in read_only[0]
+
+
+def _said(*command: str) -> str:
+    """Return what a command prints; it has to succeed."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = run(command)
+    assert code == 0, err.getvalue()
+    return out.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,10 @@ def look(directory: Path) -> Look:
                 content = path.read_bytes()
             found[str(path.relative_to(directory))] = (status.st_mode, status.st_mtime_ns, content)
     return found
+
+
+def _differs(path: str, before: Look, directory: Path) -> bool:
+    return before.get(path) != look(directory).get(path)
 
 
 @pytest.fixture
@@ -228,6 +233,34 @@ class TestRestore:
         assert look(place) == before
         assert (done["applied"], done["problems"], done["only"]) == (True, [], None)
         assert done["restored_files"] > 5
+
+    @pytest.mark.parametrize(
+        "part", [[], ["--only", "src/app.py"], ["--only", "memory"], ["--no-files"]]
+    )
+    def test_a_dry_run_of_undo_and_redo_shows_what_they_do(self, wrecked, place: Path, part):
+        wrecked("restore", "one", *part)
+        for mode in ("undo", "redo"):
+            here, seq = look(place), wrecked("status", "--json").json["sessions"][0]["seq"]
+            plan = wrecked(mode, "--dry-run", "--json").json
+            assert (plan["applied"], plan["mode"], plan["safety"]) == (False, mode, None)
+            wanted = wrecked("diff", "#1", "--json").json  # of everything there is to see
+            assert look(place) == here
+            assert wrecked("status", "--json").json["sessions"][0]["seq"] == seq
+            done = wrecked(mode, "--json").json
+            assert (done["to"], done["only"]) == (plan["to"], plan["only"])
+            changed = {change["path"] for change in plan["files"]}
+            assert {path for path in look(place) | here if _differs(path, here, place)} == changed
+            found = wrecked("diff", "#1", "--json").json
+            assert (found["state"] != wanted["state"]) == bool(plan["changes"])
+
+    def test_a_dry_run_of_undo_for_people(self, wrecked):
+        wrecked("restore", "one")
+        said = wrecked("undo", "--dry-run").out.splitlines()
+        assert '~ memory/goal  "first" → "second"' in said
+        assert any(re.fullmatch(r"\+ junk.txt +5 bytes", line) for line in said)
+        assert said[-1] == "Nothing was changed: this was a dry run."
+        assert wrecked("undo", "--dry-run", "-q").out == ""
+        assert "There is no restore to redo" in wrecked("redo", "--dry-run").err
 
     def test_undo_and_redo_walk_over_files_and_state(self, wrecked, place: Path):
         wreck = look(place)

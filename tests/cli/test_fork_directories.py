@@ -91,7 +91,8 @@ def test_a_fork_of_a_fork_without_a_directory_shares_that_of_its_parent(project,
 
 def test_git_takes_no_notice_of_the_pointer(bold: Path):
     assert (bold / ".mulligan/.gitignore").read_text() == "*\n"
-    assert set(json.loads((bold / ".mulligan/FORK").read_text())) == {"store", "session"}
+    said = json.loads((bold / ".mulligan/FORK").read_text())
+    assert set(said) == {"store", "session", "device", "inode"}
 
 
 def test_a_fork_from_the_fork(project, bold: Path, place: Path, monkeypatch):
@@ -126,10 +127,44 @@ def test_an_impossible_fork_says_why_and_leaves_nothing(
     assert not Path("inside").exists()
 
 
-def test_a_directory_that_was_moved_is_not_taken_by_itself(
-    project, bold: Path, place: Path, monkeypatch
-):
+def test_a_directory_that_was_moved_is_followed(project, bold: Path, place: Path, monkeypatch):
     moved = bold.rename(place / "moved")
+    monkeypatch.chdir(moved / "src")
+    (moved / "new.txt").touch()
+    assert project("diff", "one", "--name-only").out == "new.txt\n"
+    assert project("checkpoint", "--json").json["files"] == 3
+    assert project("restore", "one", "--json").json["directory"] == str(moved)
+    assert not (moved / "new.txt").exists()
+    assert project("undo").code == 0
+    assert (moved / "new.txt").exists()
+    assert not bold.exists()
+
+
+def move_and_leave_another(bold: Path, to: Path) -> None:
+    bold.rename(to)
+    bold.mkdir()
+
+
+def move_to_another_disk(bold: Path, to: Path) -> None:
+    shutil.copytree(bold, to)
+    shutil.rmtree(bold)
+
+
+def move_what_an_earlier_version_made(bold: Path, to: Path) -> None:
+    said = json.loads((bold / ".mulligan/FORK").read_text())
+    known = {key: said[key] for key in ("store", "session")}
+    (bold / ".mulligan/FORK").write_text(json.dumps(known))
+    bold.rename(to)
+
+
+@pytest.mark.parametrize(
+    "moving", [move_and_leave_another, move_to_another_disk, move_what_an_earlier_version_made]
+)
+def test_a_directory_that_may_not_be_the_moved_one_is_not_taken_by_itself(
+    project, bold: Path, place: Path, monkeypatch, moving
+):
+    moved = place / "moved"
+    moving(bold, moved)
     monkeypatch.chdir(moved)
     for command in (["checkpoint"], ["diff", "one"], ["restore", "one"], ["undo"]):
         refused = project(*command)
@@ -147,6 +182,7 @@ def test_a_directory_that_is_gone(project, bold: Path, place: Path):
     refused = project("-s", "bold", "checkpoint")
     assert refused.code == 80
     assert "not there any more" in refused.err
+    assert "run the command in it" in refused.err
 
 
 def test_a_store_cannot_lead_to_a_directory_that_does_not_point_back(project, place: Path):

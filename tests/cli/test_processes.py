@@ -22,7 +22,7 @@ def test_follow_shows_events_as_they_happen_and_ends_with_ctrl_c(store, process,
         opened.session("main").state.set("x", 1)
     assert json.loads(following.stdout.readline())["payload"] == {"path": ["x"], "value": 1}
     following.send_signal(signal.SIGINT)
-    out, err = following.communicate(timeout=10)
+    out, err = following.communicate(timeout=60)
     assert (following.returncode, out) == (0, "")
     assert "Traceback" not in err
 
@@ -33,7 +33,7 @@ def test_ctrl_c_elsewhere_is_130_and_leaves_nothing_behind(process, place: Path)
     while "An agent at work" not in telling.stdout.readline():
         pass
     telling.send_signal(signal.SIGINT)
-    _, err = telling.communicate(timeout=10)
+    _, err = telling.communicate(timeout=60)
     assert telling.returncode == 130
     assert "Interrupted" in err
     assert "Traceback" not in err
@@ -52,7 +52,7 @@ def test_a_closed_pipe_is_silent(store, process, place: Path):
     printing.stdout.close()
     assert printing.stderr is not None
     assert printing.stderr.read() == ""
-    assert printing.wait(10) == 141
+    assert printing.wait(60) == 141
     printing.stderr.close()
 
 

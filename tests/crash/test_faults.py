@@ -460,7 +460,7 @@ def test_a_frozen_writer_that_wakes_after_it_was_replaced_cannot_write(tmp_path:
             child.stdin.flush()
             answers.append(child.stdout.readline().strip())
             child.stdout.readline()
-        assert child.wait(30) == 0
+        assert child.wait(60) == 0
         assert answers == ["refused"] * 4
         assert session.head == head
         assert session.state.get("") == {"by": "the second"}

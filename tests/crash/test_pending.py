@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.cli.main import run
-from mulligan.errors import DiskFull, MissingObject, NothingToUndo
+from mulligan.errors import DiskFull, MissingObject, NothingToUndo, RestorePending
 from mulligan.faults import CrashPoint
 from mulligan.store import Store
 from mulligan.testing.faults import kill_at
@@ -245,6 +246,14 @@ def test_something_else_can_be_restored_instead(full: Full, store: Store) -> Non
 
 def test_undo_takes_back_what_cannot_be_finished(full: Full, store: Store) -> None:
     session = store.session("run", workspace=full.work)
+    foreseen, here = session.foresee("undo"), session.head
+    half = picture(full.work)
+    differs = {path for path in full.now | half if full.now.get(path) != half.get(path)}
+    assert {os.fsencode(change.path) for change in foreseen.files.files} | {b""} == differs
+    assert not foreseen.state
+    with pytest.raises(RestorePending):
+        session.foresee("redo")
+    assert session.head == here
     session.undo()
     assert full.is_now()
     assert session.state.get("a") == 3

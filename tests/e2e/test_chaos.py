@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mulligan.testing.chaos import main
+from pathlib import Path
+
+from mulligan.testing.chaos import Chaos, main
 
 
 def test_a_team_that_is_struck_again_and_again_does_everything_once(capsys):
@@ -10,3 +12,18 @@ def test_a_team_that_is_struck_again_and_again_does_everything_once(capsys):
     said = capsys.readouterr().out
     assert not failed, said
     assert "every task completed once" in said
+
+
+class StruckAtOnce(Chaos):
+    """A run whose first supervisor is killed before it can do anything."""
+
+    def _start(self, *arguments: str) -> None:
+        super()._start(*arguments)
+        if not self.struck:
+            self._kill_supervisor()
+
+
+def test_a_team_whose_supervisor_dies_before_it_began_is_started_again(tmp_path: Path):
+    chaos = StruckAtOnce(tmp_path, seed=7, tasks=5, blows=0, pace=0.01)
+    assert chaos.run() == []
+    assert chaos.struck == {"supervisors killed": 1}

@@ -286,6 +286,6 @@ def test_a_follower_in_another_thread_is_woken_by_a_writer(tmp_path: Path) -> No
         follower.start()
         for number in range(50):
             session.state.set("n", number)
-        assert done.wait(30)
+        assert done.wait(60)
         follower.join()
         assert seen == list(range(2, 52))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mulligan
 
+PATIENCE = 100
 DEMO = [sys.executable, "-c", "from mulligan.cli.main import main; main()", "demo"]
 
 
@@ -20,7 +21,7 @@ def run_demo(*args: str, directory: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
         env={**os.environ, "TMPDIR": str(directory)},
     )
 
@@ -59,6 +60,7 @@ def test_the_facts_of_the_demo_are_in_the_store_it_keeps(tmp_path: Path):
 
 def test_the_files_of_the_demo_are_whole_in_the_end(tmp_path: Path):
     done = run_demo("--json", "--keep", directory=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
     project = Path(json.loads(done.stdout)["store"])
     branch = project.parent / "rewrite"
     for directory in (project, branch):
@@ -74,6 +76,30 @@ def test_the_files_of_the_demo_are_whole_in_the_end(tmp_path: Path):
         assert wreck.coverage.files == 13
 
 
+def test_the_demo_holds_when_whoever_watches_is_slow(tmp_path: Path):
+    """On a busy machine the agent is killed long after the event that is waited for."""
+    script = (
+        "import sys, time; from mulligan.cli import demo_story; real = demo_story._step\n"
+        "def late(event):\n"
+        "    found = real(event)\n"
+        "    time.sleep(2 if found == demo_story.KILL_AT else 0)\n"
+        "    return found\n"
+        "demo_story._step = late\n"
+        "real_wait = demo_story.Team.wait_for_completed\n"
+        "demo_story.Team.wait_for_completed = lambda team, count: real_wait(team, 14)\n"
+        "from mulligan.cli.main import run; sys.exit(run(['demo']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
 def test_a_restore_that_loses_a_byte_fails_the_demo(tmp_path: Path):
     script = (
         "import sys; from mulligan.cli import demo_story; real = demo_story.picture\n"
@@ -87,7 +113,11 @@ def test_a_restore_that_loses_a_byte_fails_the_demo(tmp_path: Path):
         "from mulligan.cli.main import run; sys.exit(run(['demo']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     assert done.returncode == 1
     assert "✗ not so: a restore brings all back" in done.stdout
@@ -100,7 +130,11 @@ def test_a_check_that_fails_fails_the_demo(tmp_path: Path):
         "from mulligan.cli.main import run; sys.exit(run(['demo']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     assert done.returncode == 1
     assert "✗ not so: each of the 6 tasks" in done.stdout

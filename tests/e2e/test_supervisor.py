@@ -21,7 +21,7 @@ from mulligan.errors import StaleLease
 from mulligan.supervisor.requests import request_checkpoint
 from mulligan.supervisor.workflow import from_plain
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 PYTHON = sys.executable
 MULLIGAN = [PYTHON, "-c", "from mulligan.cli.main import main; main()"]
 

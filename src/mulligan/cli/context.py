@@ -221,6 +221,12 @@ def force_option(function: Callable[..., T]) -> Callable[..., T]:
     return _flag("--force", help_text)(function)
 
 
+def dry_run_option(function: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--dry-run`` to a command that brings something back."""
+    text = "Show what would change, and change nothing."
+    return click.option("--dry-run", is_flag=True, help=text)(function)
+
+
 def files_options(function: Callable[..., T]) -> Callable[..., T]:
     """Add ``--no-files`` and ``--force`` to a command that works on files as well."""
     return _flag("--no-files", "Leave the files out; only the state counts.")(

@@ -35,6 +35,9 @@ LABEL = "failing-test"
 THINKING = 0.03
 """Seconds that stand for the model's thinking."""
 
+HARD_THINKING = 15.0
+"""And when it has a hard nut to crack: long enough for anybody to kill it meanwhile."""
+
 TTL = 2.0
 
 OUTCOMES = {
@@ -44,7 +47,9 @@ OUTCOMES = {
 """What becomes of the tasks after the fork, by the way that was chosen."""
 
 
-def main(store_path: str, session_name: str, style: str, directory: str) -> None:
+def main(
+    store_path: str, session_name: str, style: str, directory: str, hard_step: str = ""
+) -> None:
     """Work until every task is done."""
     workspace = Path(directory)
     with mulligan.open(store_path, create=False) as store:
@@ -53,7 +58,7 @@ def main(store_path: str, session_name: str, style: str, directory: str) -> None
             _prepare(session)
         acknowledge({"started": os.getpid(), "epoch": session.lease and session.lease.epoch})
         while (number := first_incomplete(session.state.get("tasks"))) is not None:
-            _work_on(session, number, style, workspace)
+            _work_on(session, number, style, workspace, hard_step)
         session.close()
 
 
@@ -93,10 +98,12 @@ def _prepare(session: mulligan.Session) -> None:
         session.state.set("tasks", tasks)
 
 
-def _work_on(session: mulligan.Session, number: int, style: str, workspace: Path) -> None:
+def _work_on(
+    session: mulligan.Session, number: int, style: str, workspace: Path, hard_step: str
+) -> None:
     """Take the steps of a task that have not been taken yet."""
     for step in range(session.state.get(("tasks", number, "steps")), len(STEPS)):
-        time.sleep(THINKING)
+        time.sleep(HARD_THINKING if f"{number}.{step}" == hard_step else THINKING)
         message = _message(number, step, style)
         _write_down(workspace, number, step, message["content"])
         _record(session, number, step, message)

@@ -39,7 +39,10 @@ BEFORE = "before-cleanup"
 KILL_AT = "2.0"
 """The step whose event, once it is seen in the journal, ends the first process."""
 
-PATIENCE = 20.0
+AFTER_KILL = "2.1"
+"""The step after it, for which the first process has to think long, and does not live to take."""
+
+PATIENCE = 60.0
 """Seconds after which a process of the story is given up."""
 
 
@@ -80,11 +83,13 @@ class Facts:
 class Agent:
     """An agent process and what it acknowledged."""
 
-    def __init__(self, store: Store, session: str, style: str, directory: Path) -> None:
+    def __init__(
+        self, store: Store, session: str, style: str, directory: Path, hard_step: str
+    ) -> None:
         command = [sys.executable, "-m", "mulligan.cli.demo_agent"]
         # In a session of its own, so that Ctrl-C reaches the one who tells the story alone.
         self._process = subprocess.Popen(
-            [*command, str(store.path), session, style, str(directory)],
+            [*command, str(store.path), session, style, str(directory), hard_step],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -159,7 +164,7 @@ class Story:
             f"A process works through {len(TASKS)} tasks in a directory of its own; each step is "
             "durable before it is acknowledged.",
         )
-        agent = self._start(SESSION, "patch", self.project)
+        agent = self._start(SESSION, "patch", self.project, hard_step=AFTER_KILL)
         seen = _kill_when_seen(self.session, agent)
         status = agent.finish()
         seq = seen()
@@ -302,6 +307,7 @@ class Story:
         supervisor = team.kill_supervisor()
         with _without_interruption():
             team.resume()
+        team.approve()
         status = team.finish()
         done = team.completed()
         self.facts.team = {"agent": pid, "task": task, "supervisor": supervisor}
@@ -338,9 +344,9 @@ class Story:
         self.session.redo()
         self._check("redo brings everything back once more", picture(self.project) == before)
 
-    def _start(self, session: str, style: str, directory: Path) -> Agent:
+    def _start(self, session: str, style: str, directory: Path, hard_step: str = "") -> Agent:
         with _without_interruption():
-            agent = Agent(self.store, session, style, directory)
+            agent = Agent(self.store, session, style, directory, hard_step)
             self._agents.append(agent)
         return agent
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mulligan.cli.demo_worker import APPROVED
+
 if TYPE_CHECKING:
     from mulligan import Session, Store
 
@@ -33,7 +35,7 @@ PLAN = (
     "prepare the release",
     "announce it",
 )
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which what is waited for is given up."""
 
 _WORKFLOW = """session = "{session}"
@@ -93,6 +95,10 @@ class Team:
     def wait_for_completed(self, count: int) -> None:
         """Wait until so many tasks are done."""
         self._wait(lambda: "yes" if self.completed().total() >= count else None)
+
+    def approve(self) -> None:
+        """Say that the team may end once its work is done; until then it stays."""
+        self.session.state.set(APPROVED, True)
 
     def finish(self) -> int:
         """Wait for the end of the newest supervisor and return its exit status."""

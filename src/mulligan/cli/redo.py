@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import click
 
-from mulligan.cli.context import Call, Command, example, files_options, warn_of_agents
+from mulligan.cli.context import (
+    Call,
+    Command,
+    dry_run_option,
+    example,
+    files_options,
+    warn_of_agents,
+)
+from mulligan.cli.preview import NOT_FORESEEN, print_walk
 from mulligan.cli.restored import print_restored
 
 
-@click.command("redo", cls=Command, epilog=example("mulligan redo"))
+@click.command("redo", cls=Command, epilog=example("mulligan redo", "mulligan redo --dry-run"))
+@dry_run_option
 @files_options
 @click.pass_obj
-def command(call: Call) -> None:
+def command(call: Call, dry_run: bool) -> None:
     """Take the last undo back.
 
     Repeat it to go further forward.
@@ -19,6 +28,9 @@ def command(call: Call) -> None:
     session = call.open_session(files=True)
     if not call.json:
         warn_of_agents(session)
+    if dry_run:
+        print_walk(call, session, "redo")
+        return
     with call.working():
         done = session.redo()
-    print_restored(call, done)
+    print_restored(call, done, **NOT_FORESEEN)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.context import Call, Command, example, files_options, warn_of_agents
-from mulligan.cli.differences import all_differences, difference_fields, print_differences
-from mulligan.cli.errors import INTERRUPTED
-from mulligan.cli.files import (
-    TO_DO,
-    change_fields,
-    change_lines,
-    counted,
-    left_out_fields,
-    left_out_lines,
-    outline,
+from mulligan.cli.context import (
+    Call,
+    Command,
+    dry_run_option,
+    example,
+    files_options,
+    warn_of_agents,
 )
+from mulligan.cli.errors import INTERRUPTED
+from mulligan.cli.files import change_fields, outline
+from mulligan.cli.preview import DRY_RUN, Preview, print_preview, print_unapplied
 from mulligan.cli.render import SHORT_ID, Cell, clean, place, plural, print_json
 from mulligan.cli.restored import (
     exit_if_incomplete,
@@ -31,41 +29,17 @@ from mulligan.cli.restored import (
 )
 
 if TYPE_CHECKING:
-    from mulligan import Diff, Session
-    from mulligan.model import Plan
+    from mulligan import Session
 
 DECLINED = 1
 PREVIEW = 20
 WORKSPACE = "workspace"
+NOTHING_TO_DO = "Nothing to restore: everything is as it was at the point already."
 EXAMPLE = example(
     "mulligan restore @latest --dry-run",
     "mulligan restore tests-green --only src/app.py --only memory",
     "mulligan restore tests-green --to /tmp/look",
 )
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What a restore would do to the state and to the files."""
-
-    state: Diff
-    files: Plan
-    directory: Path | None
-    parts: tuple[str, ...] | None
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to do."""
-        return bool(self.state.state or self.state.conversation or self.files)
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The preview as the JSON contract has it."""
-        return {
-            "changes": difference_fields(all_differences(self.state)),
-            "files": [change_fields(change) for change in self.files.files],
-            "left_alone": left_out_fields(self.files.left_alone),
-            "conflicts": list(self.files.conflicts),
-        }
 
 
 @click.command("restore", cls=Command, epilog=EXAMPLE)
@@ -80,7 +54,7 @@ class Preview:
     metavar="DIR",
     help="Write the files into this new or empty directory, and touch nothing else.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@dry_run_option
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @files_options
 @click.pass_obj
@@ -112,9 +86,10 @@ def command(
         _warn_of_consumed(session, preview)
         warn_of_agents(session)
     if not call.json and not call.quiet:
-        _print_preview(session, preview, None if dry_run else PREVIEW)
+        print_preview(preview, None if dry_run else PREVIEW)
+        _explain_source(session, preview)
     if dry_run or not preview:
-        _print_unapplied(call, preview)
+        print_unapplied(call, preview, "restore", DRY_RUN if preview else NOTHING_TO_DO)
         return
     if not yes and not call.json and _on_terminal() and not _agreed():
         click.echo("Nothing was changed.", err=True)
@@ -175,36 +150,10 @@ def _warn_of_consumed(session: Session, preview: Preview) -> None:
             click.echo(Cell(clean(said), "yellow").styled(), err=True)
 
 
-def _print_preview(session: Session, preview: Preview, limit: int | None) -> None:
-    changes = all_differences(preview.state)
-    way = clean(f"the present → {place(preview.state.after)}")
-    click.echo(f"{Cell(way, bold=True).styled()}  {plural(len(changes), 'change')} of the state")
-    print_differences(changes, limit)
-    if preview.directory is not None:
-        _print_files(session, preview, limit)
-
-
-def _print_files(session: Session, preview: Preview, limit: int | None) -> None:
-    changes = outline(preview.files.files)
-    if changes:
-        title = Cell(f"files in {clean(str(preview.directory))}", bold=True).styled()
-        click.echo(f"{title}  {counted(changes.listed, TO_DO)}".rstrip())
-    for line in change_lines(changes.listed, limit):
-        click.echo(line)
-    for aside in changes.asides:
-        click.echo(Cell(f"and {aside}", dim=True).styled())
-    if left := left_out_lines(preview.files.left_alone) if changes else []:
-        click.echo(Cell("left alone, because no checkpoint holds it:", dim=True).styled())
-        for line in left:
-            click.echo(f"  {line}")
-    for conflict in preview.files.conflicts:
-        click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)
-    if changes or preview.parts is None:
-        _explain_source(session, preview)
-
-
 def _explain_source(session: Session, preview: Preview) -> None:
     """Say whose files these are when the point itself has none."""
+    if preview.directory is None or not (outline(preview.files.files) or preview.parts is None):
+        return
     point = preview.state.after
     held = session.files_at(point)
     if held is None:
@@ -218,18 +167,6 @@ def _explain_source(session: Session, preview: Preview) -> None:
         source = f"#{held.seq} ({held.id[:SHORT_ID]})"
         said = f"#{named.seq} of {named.session} holds no files; those of {source} count."
         click.echo(clean(said), err=True)
-
-
-def _print_unapplied(call: Call, preview: Preview) -> None:
-    if call.json:
-        empty = unapplied_fields(preview.state.after, preview.parts, preview.directory)
-        print_json({**empty, **preview.fields})
-    elif not call.quiet:
-        click.echo(
-            "Nothing was changed: this was a dry run."
-            if preview
-            else "Nothing to restore: everything is as it was at the point already."
-        )
 
 
 def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: bool) -> None:

@@ -72,12 +72,16 @@ def restored_fields(done: Restored, directory: Path | None) -> dict[str, Any]:
 
 
 def unapplied_fields(
-    point: Point, only: Any, directory: Path | None, problems: Sequence[Problem] = ()
+    point: Point,
+    only: Any,
+    directory: Path | None,
+    problems: Sequence[Problem] = (),
+    mode: str = "restore",
 ) -> dict[str, Any]:
     """Return a restore that was only looked at, in the same fields."""
     return {
         "applied": False,
-        "mode": "restore",
+        "mode": mode,
         "to": point_fields(point),
         "only": None if only is None else list(only),
         "safety": None,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path as OsPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from mulligan.codec import Ref
 from mulligan.engine import Engine
@@ -39,6 +39,13 @@ WORKSPACE = "workspace"
 """The part of a restore that stands for all files."""
 
 
+class Present(NamedTuple):
+    """The workspace as it is now, and what returns the objects of its tree."""
+
+    captured: Captured
+    load: LoadBytes
+
+
 class Files:
     """Reads trees of a session's checkpoints; changes nothing in the workspace."""
 
@@ -64,10 +71,16 @@ class Files:
             )
         return held.workspace
 
-    def present(self) -> Captured | None:
-        """Return the workspace as it is now; its new objects are stored, nothing else is."""
+    def present(self) -> Present | None:
+        """Return the workspace as it is now; None if there is none.
+
+        Its new objects are stored, so that the next look is cheap; nothing else is. Where nothing
+        can be written it is looked at all the same, and forgotten.
+        """
         if self._workspace is None:
             return None
+        if self._engine.read_only:
+            return self._looked_at(self._workspace)
         bundle = self._engine.bundle()
         captured = self._workspace.capture(bundle)
         try:
@@ -77,34 +90,42 @@ class Files:
             self._workspace.reset()
             raise
         self._workspace.accept()
-        return captured
+        return Present(captured, self._engine.load)
 
-    def plan(self, point: Point, tree: Digest | None, paths: list[TreePath] | None) -> Plan:
-        """Return what bringing a tree back would do to the workspace."""
-        now, load = self._as_it_is()
-        if now is None or tree is None:
+    def _looked_at(self, workspace: Workspace) -> Present:
+        scratch = Scratch(self._engine.objects)
+        try:
+            return Present(workspace.capture(scratch), scratch.load)
+        finally:
+            workspace.reset()  # it refers to objects that no store has
+
+    def plan(
+        self, point: Point, tree: Digest | None, paths: list[TreePath] | None, held: int | None
+    ) -> Plan:
+        """Return what bringing a tree back would do to the workspace.
+
+        ``held`` is the seq of the checkpoint that holds the tree.
+        """
+        present = self.present()
+        if present is None or tree is None:
             return Plan(point, (), (), ())
-        held = self.checkpoint_at(point)
+        now = present.captured
+        holder = self.checkpoint_at(point if held is None else Point(point.session, held))
         uncovered = now.coverage.left_out + (
-            held.coverage.left_out if held and held.coverage else []
+            holder.coverage.left_out if holder and holder.coverage else []
         )
-        steps = tree_steps(Document({}, load), Ref(now.tree), Ref(tree), paths)
+        steps = tree_steps(Document({}, present.load), Ref(now.tree), Ref(tree), paths)
         changes = file_changes(spare(steps, {left.path for left in uncovered})[0])
         conflicts = self._conflicts(point, now.coverage.root, tree)
         return Plan(point, tuple(changes), tuple(now.coverage.left_out), tuple(conflicts))
 
-    def _as_it_is(self) -> tuple[Captured | None, LoadBytes]:
-        """Return the workspace as it is now, and how its tree is read.
-
-        What is new goes into the store where that can be written, so that it is read once.
-        """
-        if self._workspace is None or not self._engine.read_only:
-            return self.present(), self._engine.load
-        scratch = Scratch(self._engine.objects)
-        try:
-            return self._workspace.capture(scratch), scratch.load
-        finally:
-            self._workspace.reset()  # it refers to objects that no store has
+    def changes_until_now(self, before: Digest, paths: list[TreePath] | None) -> list[FileChange]:
+        """Return what differs between a tree and the workspace now; nothing if there is none."""
+        now = self.present()
+        if now is None:
+            return []
+        document = Document({}, now.load)
+        return file_changes(tree_steps(document, Ref(before), Ref(now.captured.tree), paths))
 
     def changes(
         self, before: Digest | None, after: Digest | None, paths: list[TreePath] | None = None

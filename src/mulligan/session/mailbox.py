@@ -23,6 +23,9 @@ PRIORITIES = ("low", "normal", "high", "urgent")
 
 MAILBOX = "mailbox"
 
+REMEMBERED = 1000
+"""How many processed messages an agent knows the ids of, at least; at most it is twice as many."""
+
 _PAUSE = 0.05
 
 
@@ -45,8 +48,9 @@ class Mailbox:
     ) -> str:
         """Send a message to an agent and return its id; durable when this returns.
 
-        A message with an ``id`` that the agent was ever sent is not sent again. One that
-        ``requires_ack`` is delivered again to a later process until it is acknowledged.
+        A message with an ``id`` that waits for the agent, or that is among the last
+        ``REMEMBERED`` it has processed, is not sent again. One that ``requires_ack`` is
+        delivered again to a later process until it is acknowledged.
         """
         check_name(to, "agent")
         if priority not in PRIORITIES:
@@ -101,7 +105,11 @@ class Mailbox:
         def ask(document: Document) -> Iterable[Change]:
             box = _Box(document, self._writer.actor)
             if not box.knows(name):
-                raise InvalidTask(f"{self._writer.actor!r} was never sent a message {name!r}.")
+                raise InvalidTask(
+                    f"{self._writer.actor!r} knows of no message {name!r}.",
+                    hint="Nobody sent it, or it was processed long ago: "
+                    f"the last {REMEMBERED} are remembered.",
+                )
             if name not in box.inbox:
                 return []
             return [happened("mail.acked", box.processed(name), message=name)]
@@ -163,7 +171,7 @@ class _Box:
         return name in self.inbox or done is not MISSING
 
     def free_id(self, sender: str) -> str:
-        """Return an id that the agent was never sent, whatever ids were chosen by hand."""
+        """Return an id that the agent does not know, whatever ids were chosen by hand."""
         names = (f"{sender}-{number}" for number in count(self.count))
         return next(name for name in names if not self.knows(name))
 
@@ -178,9 +186,19 @@ class _Box:
         """Return the changes that take a message out of the inbox."""
         return [
             [self.path("inbox", name)],
-            [self.path("done", name), self.position],
+            self._remembered(name),
             [self.path("position"), self.position + 1],
         ]
+
+    def _remembered(self, name: str) -> list[Any]:
+        """Return the change that adds a message to the processed; now and then old ones go."""
+        resolve = self._document.resolved
+        done = resolve(self._at("done", {}))
+        if nodes.size(done) < 2 * REMEMBERED:
+            return [self.path("done", name), self.position]
+        since = self.position - REMEMBERED
+        newest = {known: at for known, at in nodes.map_items(done, resolve) if at > since}
+        return [self.path("done"), freeze({**newest, name: self.position})]
 
     def message(self, name: str, process: str) -> Message:
         record = self._document.plain(self.inbox[name])

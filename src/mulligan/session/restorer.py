@@ -57,6 +57,13 @@ class Target(msgspec.Struct, frozen=True):
     paths: list[TreePath] | None = None
     held: int | None = None
 
+    @property
+    def workspace(self) -> tuple[str, ...] | None:
+        """Which files are part of it, as text; None for all of them."""
+        if self.tree is None:
+            return ()
+        return None if self.paths is None else tuple(shown(path) for path in self.paths)
+
 
 Choose = Callable[[Document], Target]
 """Decides where to go, given the newest document."""
@@ -103,18 +110,30 @@ class Restorer:
 
     def walk(self, mode: str) -> Restored:
         """Undo or redo: go back to just before the restore on top of the stack."""
+        return self.restore(lambda document: self._walk_target(document, mode), mode)
 
-        def choose(document: Document) -> Target:
-            seq = last_walk(document, mode)
-            with self._engine.read() as view:
-                event = event_at(view, self._record.number, seq)
-            payload = self._engine.plain(event.payload)
-            if "files" in payload and self._workspace is None:
-                raise WorkspaceNeeded(f"Files are part of the restore that {mode} takes back.")
-            before = Point(self._record.name, seq - 1)
-            return self._target(before, payload["only"], payload.get("files"))
+    def walk_target(self, mode: str) -> Target:
+        """Return where undo or redo would go."""
+        begun = None if self._workspace is None else self._begun_in(self._workspace)
+        if begun is None:
+            return self._walk_target(self._writer.document(), mode)
+        if mode != "undo" or begun.mode == mode:
+            raise RestorePending(f"A {begun.mode} of files in {begun.root} is not finished.")
+        # It can not be finished, or it would be: undo takes back what was done of it.
+        with self._engine.read() as view:
+            here = Point(self._record.name, view.head(self._record.number).seq)
+        change = _abandoned(begun, self._steps(begun.origin.tree, begun))
+        return self._target(here, [], change[1]["files"])
 
-        return self.restore(choose, mode)
+    def _walk_target(self, document: Document, mode: str) -> Target:
+        seq = last_walk(document, mode)
+        with self._engine.read() as view:
+            event = event_at(view, self._record.number, seq)
+        payload = self._engine.plain(event.payload)
+        if "files" in payload and self._workspace is None:
+            raise WorkspaceNeeded(f"Files are part of the restore that {mode} takes back.")
+        before = Point(self._record.name, seq - 1)
+        return self._target(before, payload["only"], payload.get("files"))
 
     def begun(self) -> Begun | None:
         """Return the restore of files that was begun and not ended, in whatever directory."""
@@ -329,8 +348,7 @@ class Restorer:
 
     def _restored(self, target: Target, mode: str, safety: Checkpoint, seq: int) -> Restored:
         only = None if target.only is None else tuple(target.only)
-        files = () if target.tree is None else _shown_paths(target.paths)
-        return Restored(mode, target.point, only, safety, seq, workspace=files)
+        return Restored(mode, target.point, only, safety, seq, workspace=target.workspace)
 
 
 def _token(safety: Checkpoint) -> str:
@@ -407,10 +425,6 @@ def _touched(paths: Sequence[TreePath] | None, steps: Sequence[Step]) -> list[li
         list(next((path[:n] for n in numbers if path[:n] in made), path))
         for path, numbers in zip(paths, lengths, strict=True)
     ]
-
-
-def _shown_paths(paths: Sequence[TreePath] | None) -> tuple[str, ...] | None:
-    return None if paths is None else tuple(shown(path) for path in paths)
 
 
 def _problems(failures: list[Failure], wrong: list[TreePath]) -> tuple[Problem, ...]:

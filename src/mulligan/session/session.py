@@ -24,7 +24,6 @@ from mulligan.errors import (
 from mulligan.journal.protocol import View
 from mulligan.model import (
     Checkpoint,
-    Digest,
     Event,
     Lease,
     Origin,
@@ -47,7 +46,7 @@ from mulligan.session.operations import Operation
 from mulligan.session.restorer import Restorer, Target
 from mulligan.session.state import State
 from mulligan.session.surroundings import Surroundings
-from mulligan.session.targets import Targets
+from mulligan.session.targets import Foreseen, Targets
 from mulligan.session.tasks import Tasks
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
@@ -58,7 +57,7 @@ from mulligan.timeline.checkpoints import (
     read_checkpoint,
     read_checkpoints,
 )
-from mulligan.timeline.diff import Diff, diff
+from mulligan.timeline.diff import Diff, diff, known_parts
 from mulligan.timeline.marks import Mark, mark_change, read_marks
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.record import changed_paths, checkpoint_record
@@ -391,19 +390,16 @@ class Session:
         beside = self._targets.find(other)
         target = self._targets.find(one, only, beside)
         found = diff(one, other, target.document, beside.document, target.only)
-        if target.tree is None or (tree := self._tree(other, after)) is None:
+        if target.tree is None:
             return found
-        changes = self._files.changes(target.tree, tree, target.paths)
+        if after is None:
+            with self._writer.exclusive():
+                changes = self._files.changes_until_now(target.tree, target.paths)
+        elif beside.tree is None:
+            return found
+        else:
+            changes = self._files.changes(target.tree, beside.tree, target.paths)
         return msgspec.structs.replace(found, files=tuple(changes))
-
-    def _tree(self, point: Point, given: PointLike | None) -> Digest | None:
-        """Return the tree of a point, or that of the workspace now when none was given."""
-        with self._writer.exclusive():
-            now = self._files.present() if given is None else None
-        if now is not None:
-            return now.tree
-        held = self._files.checkpoint_at(point)
-        return held.workspace if held else None
 
     def record(self, point: PointLike) -> dict[str, Any]:
         """Return the checkpoint at or before a point as one document for recovery.
@@ -436,7 +432,18 @@ class Session:
         target = self._restore_target(point, only)
         self._restorer.check(target)
         with self._writer.exclusive():
-            return self._files.plan(target.point, target.tree, target.paths)
+            return self._files.plan(target.point, target.tree, target.paths, target.held)
+
+    def foresee(self, mode: str) -> Foreseen:
+        """Return what :meth:`undo` or :meth:`redo`, whichever is named, would do."""
+        target = self._restorer.walk_target(mode)
+        with self._writer.exclusive():
+            plan = self._files.plan(target.point, target.tree, target.paths, target.held)
+        here, document = self.head, self._writer.document()
+        known = known_parts(document, target.document, target.only)
+        found = diff(here, target.point, document, target.document, known)
+        only = None if target.only is None else tuple(target.only)
+        return Foreseen(found, plan, only, target.workspace)
 
     def _restore_target(self, point: PointLike, only: Sequence[PathLike] | None) -> Target:
         """Return where a restore goes; files that are asked for by name must be there."""

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from mulligan.errors import PathNotFound
-from mulligan.model import Path, Point
+from mulligan.model import Path, Plan, Point
 from mulligan.session.files import WORKSPACE, Files
 from mulligan.session.restorer import Target
 from mulligan.session.writer import Writer
 from mulligan.state.document import Document
 from mulligan.state.events import STATE
 from mulligan.state.values import PathLike, parse_path
+from mulligan.timeline.diff import Diff
 from mulligan.workspace.entries import shown
 from mulligan.workspace.plan import TreePath, tree_path
 from mulligan.workspace.workspace import Workspace
+
+
+class Foreseen(msgspec.Struct, frozen=True):
+    """What an undo or a redo would do to state and files, and to which parts of them.
+
+    ``only`` and ``workspace`` are as in ``Restored``.
+    """
+
+    state: Diff
+    files: Plan
+    only: tuple[Path, ...] | None
+    workspace: tuple[str, ...] | None
 
 
 class Targets:

@@ -60,6 +60,13 @@ def diff(
     return Diff(before, after, tuple(rest), tuple(talk))
 
 
+def known_parts(old: Document, new: Document, only: Sequence[Path] | None) -> Sequence[Path] | None:
+    """Return those of the named parts that one of two states has."""
+    if only is None:
+        return None
+    return [p for p in only if any(d.find((*STATE, *p)) is not MISSING for d in (old, new))]
+
+
 def _part_differences(old: Document, new: Document, part: Path) -> list[Difference]:
     one, other = old.find((*STATE, *part)), new.find((*STATE, *part))
     if one is MISSING and other is MISSING:

@@ -152,10 +152,12 @@ def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
 
 
 def _is_entry(name: bytes, parent: int, entry: object) -> bool:
-    """Whether a leaf has the size, the time and the mode of an entry."""
+    """Whether a leaf has the size, the time and the mode of an entry, or a link its target."""
     status = _status(name, parent)
     if isinstance(entry, Link):
-        return stat.S_ISLNK(status.st_mode) and status.st_mtime_ns == entry.mtime
+        if not stat.S_ISLNK(status.st_mode) or status.st_mtime_ns != entry.mtime:
+            return False
+        return os.readlink(name, dir_fd=parent) == entry.target
     if not isinstance(entry, File):
         return False
     found = (status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode))

@@ -7,7 +7,7 @@ import pytest
 import mulligan
 from mulligan import Session, Store
 from mulligan.errors import InvalidName, InvalidTask, StateError
-from mulligan.session.mailbox import Mailbox
+from mulligan.session.mailbox import REMEMBERED, Mailbox
 from mulligan.testing.clock import FakeClock
 
 
@@ -138,3 +138,44 @@ def test_nothing_is_received_or_claimed_inside_a_batch(planner: Session, coder: 
         with pytest.raises(StateError, match="inside a batch"), coder.batch():
             choose()
     assert subjects(coder) == ["one"]
+
+
+def remembered(session: Session) -> dict[str, int]:
+    """The ids that an agent knows of those it processed."""
+    found: dict[str, int] = session.state.get(("mailbox", session.actor, "done"))
+    return found
+
+
+def test_what_is_remembered_of_the_processed_is_bounded(planner: Session, coder: Session):
+    most = 0
+    for number in range(2 * REMEMBERED + 500):
+        planner.mailbox.send("coder", "x", id=f"m-{number}")
+        assert coder.mailbox.receive() is not None
+        if number % 100 == 0:
+            most = max(most, len(remembered(coder)))
+    assert REMEMBERED < most <= 2 * REMEMBERED
+    assert len(remembered(coder)) == REMEMBERED + 499
+    assert coder.mailbox.processed() == 2 * REMEMBERED + 500
+    for number in range(REMEMBERED + 1001, 2 * REMEMBERED + 500):
+        planner.mailbox.send("coder", "again", id=f"m-{number}")
+    coder.mailbox.ack(f"m-{2 * REMEMBERED}")
+    assert subjects(coder) == []
+    planner.mailbox.send("coder", "reused after very long", id="m-0")
+    assert subjects(coder) == ["reused after very long"]
+
+
+def test_what_an_earlier_version_remembered_is_read_and_shortened(planner: Session, coder: Session):
+    """It kept every id there ever was."""
+    count = 5 * REMEMBERED
+    known = {f"m-{number}": number for number in range(count)}
+    box = {"inbox": {}, "done": known, "position": count, "count": count}
+    planner.state.set("mailbox/coder", box)
+    planner.mailbox.send("coder", "again", id="m-7")
+    assert subjects(coder) == []
+    planner.mailbox.send("coder", "next", id="next")
+    assert subjects(coder) == ["next"]
+    newest = {f"m-{number}": number for number in range(count - REMEMBERED + 1, count)}
+    assert remembered(coder) == {**newest, "next": count}
+    planner.mailbox.send("coder", "again", id="next")
+    planner.mailbox.send("coder", "again", id=f"m-{count - 1}")
+    assert subjects(coder) == []

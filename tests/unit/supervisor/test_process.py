@@ -22,7 +22,7 @@ from mulligan.supervisor.process import Ending, Process, start
 from mulligan.supervisor.stimuli import Beat, Progressed
 from mulligan.supervisor.strays import end_strays, find_strays
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 async def ended(

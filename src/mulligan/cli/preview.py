@@ -1,0 +1,110 @@
+"""What a restore, an undo or a redo would do, for people and for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.context import Call
+from mulligan.cli.differences import all_differences, difference_fields, print_differences
+from mulligan.cli.files import (
+    TO_DO,
+    change_fields,
+    change_lines,
+    counted,
+    left_out_fields,
+    left_out_lines,
+    outline,
+)
+from mulligan.cli.render import Cell, clean, place, plural, print_json
+from mulligan.cli.restored import parts_fields, unapplied_fields
+
+if TYPE_CHECKING:
+    from mulligan import Diff, Session
+    from mulligan.model import Plan
+
+DRY_RUN = "Nothing was changed: this was a dry run."
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What would be done to the state and to the files."""
+
+    state: Diff
+    files: Plan
+    directory: Path | None
+    parts: tuple[str, ...] | None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.state.state or self.state.conversation or self.files)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The preview as the JSON contract has it."""
+        return {
+            "changes": difference_fields(all_differences(self.state)),
+            "files": [change_fields(change) for change in self.files.files],
+            "left_alone": left_out_fields(self.files.left_alone),
+            "conflicts": list(self.files.conflicts),
+        }
+
+
+NOT_FORESEEN: dict[str, Any] = {
+    "changes": None,
+    "files": None,
+    "left_alone": None,
+    "conflicts": None,
+}
+"""The same fields where nobody looked before it was done."""
+
+
+def print_preview(preview: Preview, limit: int | None) -> None:
+    """Print what would change, up to so many lines of state and of files."""
+    changes = all_differences(preview.state)
+    way = clean(f"the present → {place(preview.state.after)}")
+    click.echo(f"{Cell(way, bold=True).styled()}  {plural(len(changes), 'change')} of the state")
+    print_differences(changes, limit)
+    if preview.directory is not None:
+        _print_files(preview, limit)
+
+
+def print_unapplied(call: Call, preview: Preview, mode: str, said: str) -> None:
+    """Print the end of what was only looked at."""
+    if call.json:
+        empty = unapplied_fields(preview.state.after, preview.parts, preview.directory, mode=mode)
+        print_json({**empty, **preview.fields})
+    elif not call.quiet:
+        click.echo(said)
+
+
+def print_walk(call: Call, session: Session, mode: str) -> None:
+    """Print what an undo or a redo would do."""
+    with call.working():
+        foreseen = session.foresee(mode)
+    parts = parts_fields(foreseen.only, foreseen.workspace)
+    named = None if parts is None else tuple(parts)
+    preview = Preview(foreseen.state, foreseen.files, call.directory, named)
+    if not call.json and not call.quiet:
+        print_preview(preview, None)
+    print_unapplied(call, preview, mode, DRY_RUN)
+
+
+def _print_files(preview: Preview, limit: int | None) -> None:
+    changes = outline(preview.files.files)
+    if changes:
+        title = Cell(f"files in {clean(str(preview.directory))}", bold=True).styled()
+        click.echo(f"{title}  {counted(changes.listed, TO_DO)}".rstrip())
+    for line in change_lines(changes.listed, limit):
+        click.echo(line)
+    for aside in changes.asides:
+        click.echo(Cell(f"and {aside}", dim=True).styled())
+    if left := left_out_lines(preview.files.left_alone) if changes else []:
+        click.echo(Cell("left alone, because no checkpoint holds it:", dim=True).styled())
+        for line in left:
+            click.echo(f"  {line}")
+    for conflict in preview.files.conflicts:
+        click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)

@@ -1,0 +1,94 @@
+"""What the suites of a journal share: its fixtures, and ways to fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mulligan import codec
+from mulligan.journal.protocol import Journal, View
+from mulligan.model import Digest, Draft, Event, Origin
+from mulligan.state.events import small_draft
+
+START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+LATER = START + timedelta(days=1)
+
+NAMES = ["run", "run-1", "run-10", "run 1", "runner", "r", "RUN", "laufen/äöü", "走る", "run/1"]
+"""Names that are easy to mix up."""
+
+
+def note(content: Any) -> Draft:
+    """Return a draft of a small event."""
+    return small_draft("test.noted", {"content": content})
+
+
+def address(number: int) -> Digest:
+    """Return a digest of nothing in particular, the same for the same number."""
+    return codec.digest(1, b"%d" % number)
+
+
+def picture(view: View) -> dict[str, Any]:
+    """Return everything that a journal shows, to compare it with another moment."""
+    shown: dict[str, Any] = {"objects": dict(view.locations()), "packs": view.packs()}
+    for record in view.sessions():
+        number = record.number
+        head = view.head(number)
+        shown[record.name] = (
+            record,
+            head,
+            list(view.events(number, 1, head.seq)),
+            view.checkpoints(number, 1, head.seq),
+            [view.keyframe(number, seq) for seq in range(1, head.seq + 1)],
+            view.lease(number, "main"),
+        )
+    shown["ids"] = view.checkpoints_by_id("")
+    return shown
+
+
+class JournalBase:
+    """The fixtures of a suite, and what its tests do again and again."""
+
+    @pytest.fixture
+    def journal(self) -> Journal:
+        """Return an empty journal; every subclass provides its own."""
+        raise NotImplementedError("give the suite a `journal` fixture")
+
+    @pytest.fixture
+    def reopen(self) -> Callable[[], Journal]:
+        """Close the journal and open it again; only a persistent one can."""
+        pytest.skip("this journal does not outlive its handle")
+
+    def begin(self, journal: Journal, name: str = "run", origin: Origin | None = None) -> int:
+        """Make a session and return its number."""
+        with journal.write() as txn:
+            return txn.create(name, START, origin).number
+
+    def add(
+        self,
+        journal: Journal,
+        number: int,
+        *contents: Any,
+        actor: str = "main",
+        epoch: int = 0,
+        time: datetime = START,
+    ) -> list[Event]:
+        """Append one event for each content in one transaction."""
+        drafts = [note(content) for content in contents]
+        with journal.write() as txn:
+            return txn.append(number, drafts, actor=actor, epoch=epoch, time=time)
+
+    def mark(self, journal: Journal, number: int, label: str | None = None) -> tuple[int, str]:
+        """Append an event, make it a checkpoint, and return (seq, id)."""
+        with journal.write() as txn:
+            draft = note(["mark", number])
+            [event] = txn.append(number, [draft], actor="main", epoch=0, time=START)
+            return event.seq, txn.index_checkpoint(number, event.seq, label)
+
+    def contents(self, journal: Journal, number: int) -> list[Any]:
+        """Return what was noted in a session, from its first event to its head."""
+        with journal.read() as view:
+            last = view.head(number).seq
+            return [event.payload["content"] for event in view.events(number, 1, last)]

@@ -1,0 +1,40 @@
+"""What a killed restore left beside a leaf goes only if the store holds it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mulligan.workspace.entries import Link
+from mulligan.workspace.swap import beside, sweep
+
+OWN = beside(b"link", "token")
+MTIME = 1_700_000_000_000_000_000
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[int]:
+    handle = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield handle
+    os.close(handle)
+
+
+def taken_out(parent: int, target: str) -> None:
+    """Leave a link as a restore does that is killed just after it took the link's place."""
+    os.symlink(target, OWN.swap, dir_fd=parent)
+    os.utime(OWN.swap, ns=(MTIME, MTIME), dir_fd=parent, follow_symlinks=False)
+
+
+def test_a_link_that_the_store_holds_goes(parent: int) -> None:
+    taken_out(parent, "known")
+    sweep(parent, OWN, Link(MTIME, b"other"), Link(MTIME, b"known"))
+    assert os.listdir(parent) == []
+
+
+def test_a_link_to_elsewhere_stays_even_if_its_time_is_that_of_a_known_one(parent: int) -> None:
+    taken_out(parent, "somebody's work")
+    sweep(parent, OWN, Link(MTIME, b"other"), Link(MTIME, b"known"), None)
+    assert os.readlink(OWN.swap, dir_fd=parent) == b"somebody's work"
