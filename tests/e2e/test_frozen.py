@@ -90,3 +90,18 @@ def test_one_whose_supervisor_lives_is_left_to_it(place: Path) -> None:
     finally:
         process.kill()
         process.wait(PATIENCE)
+
+
+def test_a_variable_that_names_no_supervisor_is_no_bug(place: Path) -> None:
+    store = str(place / ".mulligan")
+    variables = agent_variables(store, "main", "a", 1, heartbeat=place / "beat", every=1)
+    process = subprocess.Popen(
+        ["sleep", "60"], env={**os.environ, **variables, "MULLIGAN_SUPERVISOR": "nobody"}
+    )
+    try:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert find_frozen(store) == []
+    finally:
+        process.kill()
+        process.wait(PATIENCE)

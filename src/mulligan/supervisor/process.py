@@ -109,7 +109,13 @@ def start(
         stderr=subprocess.STDOUT if show is not None else None,
         start_new_session=True,
     )
-    return Process(popen, gone, show)
+    try:
+        return Process(popen, gone, show)
+    except BaseException:
+        # Nobody would learn of its end.
+        _signal_group(popen.pid, signal.SIGKILL)
+        popen.wait()
+        raise
 
 
 def _signal_group(pid: int, number: int) -> None:

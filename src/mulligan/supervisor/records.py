@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.model import Checkpoint
+from mulligan.model import Checkpoint, Lease
 from mulligan.session import Session
 from mulligan.session.agents import AGENTS
 from mulligan.session.loop import START_AGAIN
@@ -42,6 +42,11 @@ class Records:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease under which all this is written."""
+        return self._session.lease
 
     @property
     def status(self) -> str | None:

@@ -180,7 +180,7 @@ class Shell:
     async def _begin(self, resumed: bool) -> None:
         """Clear away what an earlier supervisor left, then start."""
         before = self._records.status
-        for stray in end_strays(self._store, self._name):
+        for stray in end_strays(self._store, self._name, self._records.lease):
             self._say(f"{stray.agent}: ended process {stray.pid} of an earlier supervisor")
         if before == RUNNING and not resumed:
             self._say(f"{self._name} was interrupted; going on")

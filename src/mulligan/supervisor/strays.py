@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.errors import StillRunning
+from mulligan.model import Lease
 from mulligan.opening import AGENT, EPOCH, SESSION, STORE
 from mulligan.recovery.resume import fence
 from mulligan.store import Store
@@ -45,10 +47,11 @@ def find_strays(store: Store, session: str) -> list[Stray]:
     ]
 
 
-def end_strays(store: Store, session: str) -> list[Stray]:
+def end_strays(store: Store, session: str, under: Lease | None = None) -> list[Stray]:
     """End the processes of earlier supervisors, and shut them out of the session.
 
-    For one who holds the supervisor's lease: whatever runs for the session then is a stray.
+    For one who holds the supervisor's lease (``under``): whatever runs for the session then is a
+    stray. Raises ``StaleLease`` when that lease is over, ``StillRunning`` when one does not end.
     """
     ended: dict[int, Stray] = {}
     for _ in range(_ROUNDS):  # one that is being ended may have started another one
@@ -57,11 +60,15 @@ def end_strays(store: Store, session: str) -> list[Stray]:
             # Before anything is written: one that is stopped may have the lock of the writers.
             _end(stray, str(store.path), session)
         for agent in {stray.agent for stray in found} - {s.agent for s in ended.values()}:
-            fence(store, session, agent)
+            fence(store, session, agent, under)
         ended |= {stray.pid: stray for stray in found}
         if not found:
-            break
-    return list(ended.values())
+            return list(ended.values())
+    left = ", ".join(f"{stray.pid} of {stray.agent}" for stray in found)
+    raise StillRunning(
+        f"Processes of an earlier supervisor of {session!r} cannot be ended: {left}.",
+        hint="They can write to the session no more, but may change files. End them, then go on.",
+    )
 
 
 def pids() -> Iterator[int]:

@@ -95,8 +95,7 @@ class Team:
         if prompt is None or name in self._renewed_prompts:
             prompt = spec.prompt
             self._renewed_prompts.discard(name)
-        # Before the agent's lease is taken: a supervisor that was replaced gets no further. And
-        # before there is a process, whose own word on its state and prompt counts from then on.
+        # Before there is a process, whose own word on its state and prompt counts from then on.
         fields: dict[str, Any] = {
             "command": without_secrets(list(spec.command)),
             "directory": str(self._directory(spec) or ""),
@@ -107,7 +106,7 @@ class Team:
         }
         self._records.starting(name, fields)
         lease = self._store.session(self._workflow.session, create=False, actor=name)
-        epoch = lease.take(LEASE_TTL, steal=True).epoch
+        epoch = lease.take(LEASE_TTL, steal=True, under=self._records.lease).epoch
         self._leases[name] = lease
         beats = beats_of(str(self._store.path), self._workflow.session, name, epoch)
         process = start(
