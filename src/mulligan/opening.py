@@ -15,6 +15,7 @@ from mulligan.faults import Reach, pass_by
 from mulligan.journal.keyed import KeyedJournal, check_identity, claim
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.journal.memory import MemoryTables
+from mulligan.journal.waiting import Tell
 from mulligan.model import (
     Digest,
     Location,
@@ -49,6 +50,7 @@ def open_store(
     keep_env: Iterable[str],
     clock: Clock | None,
     reach: Reach,
+    waiting: Tell | None = None,
 ) -> Store:
     """Open the store that a path names; see ``mulligan.open``."""
     clock = clock or SystemClock()
@@ -59,7 +61,7 @@ def open_store(
         return Store(engine, Surroundings(Path.cwd(), variables, keep_env), home, Limits())
     directory = layout.locate(Path(path).absolute())
     format_ = _format(directory, create, reach)
-    engine = _engine(directory, bytes.fromhex(format_.id), clock, reach)
+    engine = _engine(directory, bytes.fromhex(format_.id), clock, reach, waiting)
     surroundings = Surroundings(directory.parent, variables, keep_env)
     return Store(engine, surroundings, home, layout.read_config(directory, Limits))
 
@@ -156,9 +158,11 @@ def _new_journal(directory: Path) -> bytes:
         tables.close()
 
 
-def _engine(directory: Path, identity: bytes, clock: Clock, reach: Reach) -> Engine:
+def _engine(
+    directory: Path, identity: bytes, clock: Clock, reach: Reach, waiting: Tell | None
+) -> Engine:
     read_only = not os.access(directory, os.W_OK)
-    tables = LmdbTables(directory / "journal", read_only=read_only, reach=reach)
+    tables = LmdbTables(directory / "journal", read_only=read_only, reach=reach, waiting=waiting)
     try:
         check_identity(tables, identity)
     except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mulligan import Restored, Session, Store
     from mulligan.cli.directory import Pointer
     from mulligan.cli.progress import ProgressLine
+    from mulligan.journal.waiting import Holder
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"
@@ -61,7 +62,7 @@ class Call:
         there = Path(self._here.store) if self._here else place
         if for_agents:
             _end_frozen(there)
-        store = mulligan.open(there, create=False)
+        store = mulligan.open(there, create=False, waiting=_tell_of_wait)
         click.get_current_context().call_on_close(store.close)
         self.store_path = str(store.path)
         return store
@@ -290,6 +291,21 @@ def warn_of_agents(session: Session) -> None:
         said = f"Warning: {', '.join(names)} {'is' if len(names) == 1 else 'are'} at work here"
         said += " and will go on with what comes back; `mulligan pause` stops a team first."
         click.echo(Cell(clean(said), "yellow").styled(), err=True)
+
+
+def _tell_of_wait(holder: Holder | None) -> None:
+    """Say for whom the command waits; if that one is stopped, what can be done about it."""
+    from mulligan.cli.render import clean
+
+    said = "Waiting for another process, which is writing to the store."
+    if holder is not None:
+        who = f"Waiting for process {holder.pid} ({clean(holder.command)[:200]}), which is"
+        said = f"{who} writing to the store."
+        if holder.is_stopped:
+            said = f"{who} stopped inside a write.\n`kill -CONT {holder.pid}` lets it go on; "
+            said += f"`kill -9 {holder.pid}` is safe: nothing acknowledged is lost."
+    with suppress(OSError):  # a terminal that was closed is no reason to stop
+        click.echo(said, err=True)
 
 
 def _end_frozen(place: Path) -> None:
