@@ -86,6 +86,26 @@ class Call:
             raise _unknown(store, name, error.hint, may_create=create is not None) from error
         return self._with_files(store, session) if files and not self.no_files else session
 
+    def open_running(self) -> Session:
+        """Open the session that was named, or else the one that a supervisor runs."""
+        from mulligan.errors import UnknownSession
+        from mulligan.session.loop import SUPERVISOR
+
+        store = self.open_store()
+        name = self.session or self._pointed_to()
+        running = [s.name for s in store.sessions() if s.is_held(SUPERVISOR)] if not name else []
+        if len(running) > 1:
+            raise UnknownSession(
+                f"There are several sessions that are run:{_listing(running)}",
+                hint="Nothing was asked of them. Choose one with -s NAME, or set MULLIGAN_SESSION.",
+            )
+        if running and running[0] != DEFAULT_SESSION and not self.quiet:
+            from mulligan.cli.render import clean
+
+            click.echo(clean(f"The session that runs is {running[0]}."), err=True)
+        chosen = name or (running[0] if running else _undoubted(store, False))
+        return self.known_session(store, chosen)
+
     def open_for_agent(self, agent: str | None) -> Session:
         """Open the session to write as an agent: the named one, or the one this runs under.
 

@@ -18,7 +18,7 @@ from mulligan.state.events import CONTROL, STATE, Change, happened
 from mulligan.state.values import freeze
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.process import Ending
-from mulligan.supervisor.stimuli import Ask, Exited, Quarantine, TakeCheckpoint
+from mulligan.supervisor.stimuli import Ask, Exited, Quarantine, TakeCheckpoint, Wanted
 from mulligan.supervisor.workflow import Workflow
 from mulligan.timeline.marks import BAD, GOOD, Mark, mark_change
 
@@ -35,6 +35,7 @@ class Request(msgspec.Struct, frozen=True):
     id: str
     kind: str
     deadline: datetime
+    wanted: Wanted = Wanted()
 
 
 class Records:

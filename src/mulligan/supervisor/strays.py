@@ -23,6 +23,9 @@ from mulligan.store import Store
 
 PROC = Path("/proc")
 
+STOPPED = "Tt"
+"""The states of a process that was stopped, by a signal or a debugger."""
+
 _PATIENCE = 5.0
 _ROUNDS = 5
 
@@ -77,6 +80,15 @@ def pids() -> Iterator[int]:
         for entry in os.scandir(PROC):
             if entry.name.isdecimal():
                 yield int(entry.name)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, by a signal or a debugger; not known without /proc."""
+    try:
+        stat = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in STOPPED
 
 
 def _ancestors() -> set[int]:
