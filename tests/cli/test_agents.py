@@ -102,6 +102,42 @@ def test_an_error_in_a_workflow_names_the_line(store, place: Path):
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('workspace = "no"\n[agents.a]\ncommand = "true"', "1: workspace: there is no directory"),
+        ('[agents.a]\ncommand = "no-such x"', "2: agents.a.command: there is no program 'no-such'"),
+        ('[agents.a]\ncommand = ["./no"]', "2: agents.a.command: there is no program /"),
+        ('[agents.a]\ncommand = "./team.toml"', "2: agents.a.command: /"),
+        (
+            '[agents.a]\ncommand = "true"\ndirectory = "no"',
+            "3: agents.a.directory: there is no directory",
+        ),
+        ('[agents.a]\ncommand = "true"\nhealth = "no-such"', "3: agents.a.health: there is no"),
+        (
+            '[agents.a]\ncommand = "true"\n[agents.b]\nafter = ["a"]\ncommand = "no-such"',
+            "5: agents.b.command: there is no program",
+        ),
+    ],
+)
+def test_what_is_not_there_is_found_before_anything_starts(store, place: Path, text: str, said):
+    (place / "team.toml").write_text(text)
+    failed = store("up", "team.toml", "--json")
+    assert failed.code == 93
+    assert failed.error["message"].startswith(f"team.toml:{said}")
+    assert store("status", "--json").json["sessions"][0]["status"] is None
+
+
+def test_what_an_agent_needs_may_be_made_by_the_one_before(store, process, place: Path):
+    script = "mkdir made && printf '#!/bin/sh\\necho here' > made/it && chmod +x made/it"
+    (place / "team.toml").write_text(
+        f"[agents.a]\ncommand = ['sh', '-c', {json.dumps(script)}]\n"
+        '[agents.b]\nafter = ["a"]\ndirectory = "made"\ncommand = "./it"\n'
+    )
+    code, out, error = end(process("up", "team.toml"))
+    assert (code, out) == (0, "b | here\n"), error
+
+
 def test_a_variable_that_an_agent_needs_is_missing(store, place: Path):
     (place / "team.toml").write_text('[agents.a]\ncommand = "true"\npass_env = ["NO_SUCH_VAR"]\n')
     failed = store("up", "team.toml")
