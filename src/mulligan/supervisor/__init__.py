@@ -2,6 +2,6 @@
 
 ``workflow`` says what to run, ``places`` whether it is there, ``machine`` decides (purely),
 ``shell`` does it. ``process``, ``team``, ``beats``, ``keeper``, ``health`` and ``records`` are its
-hands; ``strays`` clears up after an earlier one; ``requests`` is for those who want something of
-one that runs.
+hands, ``sink`` is what outlives it; ``strays`` clears up after an earlier one; ``requests`` is for
+those who want something of one that runs.
 """

@@ -45,6 +45,12 @@ class Process:
         self._watch()
 
     @property
+    def output(self) -> int | None:
+        """The handle from which what it prints is read, if it is."""
+        pipe = self._popen.stdout
+        return None if pipe is None or pipe.closed else pipe.fileno()
+
+    @property
     def is_gone(self) -> bool:
         """Whether the process has ended and was waited for."""
         return self._popen.returncode is not None
