@@ -34,6 +34,7 @@ from mulligan.faults import Reach, pass_by
 
 if TYPE_CHECKING:
     from mulligan.clock import Clock
+    from mulligan.journal.waiting import Tell
     from mulligan.model import (
         Checkpoint,
         Cost,
@@ -108,17 +109,21 @@ def open(
     keep_env: Iterable[str] = (),
     clock: Clock | None = None,
     reach: Reach = pass_by,
+    waiting: Tell | None = None,
 ) -> Store:
     """Open the store in a directory (``DIR/.mulligan``), made if missing unless told otherwise.
 
     ``"memory:"`` gives a store that lives and dies with the handle. A store in a directory that
     cannot be written is opened for reading, as with ``read_only``, which waits for no writer.
     ``keep_env`` names further environment variables that checkpoints record; whatever looks like a
-    secret is never stored. ``clock`` and ``reach`` are for tests.
+    secret is never stored. ``waiting`` is told when a write has to wait for another process for
+    seconds, and which one that is. ``clock`` and ``reach`` are for tests.
     """
     from mulligan.opening import open_store
 
-    return open_store(path, os.environ, create, keep_env, clock, reach, read_only=read_only)
+    return open_store(
+        path, os.environ, create, keep_env, clock, reach, waiting, read_only=read_only
+    )
 
 
 def attach() -> Session:

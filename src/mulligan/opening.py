@@ -15,6 +15,7 @@ from mulligan.faults import Reach, pass_by
 from mulligan.journal.keyed import KeyedJournal, check_identity, claim
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.journal.memory import MemoryTables
+from mulligan.journal.waiting import Tell
 from mulligan.model import (
     Digest,
     Location,
@@ -49,6 +50,7 @@ def open_store(
     keep_env: Iterable[str],
     clock: Clock | None,
     reach: Reach,
+    waiting: Tell | None = None,
     *,
     read_only: bool = False,
 ) -> Store:
@@ -61,7 +63,8 @@ def open_store(
         return Store(engine, Surroundings(Path.cwd(), variables, keep_env), home, Limits())
     directory = layout.locate(Path(path).absolute())
     format_ = _format(directory, create and not read_only, reach)
-    engine = _engine(directory, bytes.fromhex(format_.id), clock, reach, read_only=read_only)
+    identity = bytes.fromhex(format_.id)
+    engine = _engine(directory, identity, clock, reach, waiting, read_only=read_only)
     surroundings = Surroundings(directory.parent, variables, keep_env)
     return Store(engine, surroundings, home, layout.read_config(directory, Limits))
 
@@ -159,10 +162,16 @@ def _new_journal(directory: Path) -> bytes:
 
 
 def _engine(
-    directory: Path, identity: bytes, clock: Clock, reach: Reach, *, read_only: bool
+    directory: Path,
+    identity: bytes,
+    clock: Clock,
+    reach: Reach,
+    waiting: Tell | None,
+    *,
+    read_only: bool,
 ) -> Engine:
     read_only = read_only or not os.access(directory, os.W_OK)
-    tables = LmdbTables(directory / "journal", read_only=read_only, reach=reach)
+    tables = LmdbTables(directory / "journal", read_only=read_only, reach=reach, waiting=waiting)
     try:
         check_identity(tables, identity)
     except BaseException:

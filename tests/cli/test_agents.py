@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -86,7 +87,8 @@ def test_wrong_command_lines(store):
     assert store("run").code == 2
     assert store("run", "--every", "often", "--", "true").code == 2
     assert store("run", "--restart", "sometimes", "--", "true").code == 2
-    assert store("checkpoint", "--team", "-m", "note").code == 2
+    assert store("checkpoint", "--limit", "1s").code == 2
+    assert store("checkpoint", "--team", "--label", "@x").code == 22
     assert store("run", "--agent", "@x", "--", "true").code == 22
     assert store("up", "nowhere.toml").code == 93
 
@@ -99,6 +101,42 @@ def test_an_error_in_a_workflow_names_the_line(store, place: Path):
         "team.toml:3: agents.a.restarts: there is no such key"
     )
     assert failed.error["message"].endswith("did you mean 'restart'?")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('workspace = "no"\n[agents.a]\ncommand = "true"', "1: workspace: there is no directory"),
+        ('[agents.a]\ncommand = "no-such x"', "2: agents.a.command: there is no program 'no-such'"),
+        ('[agents.a]\ncommand = ["./no"]', "2: agents.a.command: there is no program /"),
+        ('[agents.a]\ncommand = "./team.toml"', "2: agents.a.command: /"),
+        (
+            '[agents.a]\ncommand = "true"\ndirectory = "no"',
+            "3: agents.a.directory: there is no directory",
+        ),
+        ('[agents.a]\ncommand = "true"\nhealth = "no-such"', "3: agents.a.health: there is no"),
+        (
+            '[agents.a]\ncommand = "true"\n[agents.b]\nafter = ["a"]\ncommand = "no-such"',
+            "5: agents.b.command: there is no program",
+        ),
+    ],
+)
+def test_what_is_not_there_is_found_before_anything_starts(store, place: Path, text: str, said):
+    (place / "team.toml").write_text(text)
+    failed = store("up", "team.toml", "--json")
+    assert failed.code == 93
+    assert failed.error["message"].startswith(f"team.toml:{said}")
+    assert store("status", "--json").json["sessions"][0]["status"] is None
+
+
+def test_what_an_agent_needs_may_be_made_by_the_one_before(store, process, place: Path):
+    script = "mkdir made && printf '#!/bin/sh\\necho here' > made/it && chmod +x made/it"
+    (place / "team.toml").write_text(
+        f"[agents.a]\ncommand = ['sh', '-c', {json.dumps(script)}]\n"
+        '[agents.b]\nafter = ["a"]\ndirectory = "made"\ncommand = "./it"\n'
+    )
+    code, out, error = end(process("up", "team.toml"))
+    assert (code, out) == (0, "b | here\n"), error
 
 
 def test_a_variable_that_an_agent_needs_is_missing(store, place: Path):
@@ -133,6 +171,68 @@ def test_a_pause_from_beside(store, running):
     assert (done["status"], done["answered"], done["late"]) == ("paused", ["agent"], [])
     code, out, _ = end(supervisor)
     assert (code, json.loads(out)["reason"]) == (75, "pause")
+
+
+def test_a_team_checkpoint_takes_label_note_and_kind(store, running):
+    supervisor = running()
+    wanted = ["--label", "green", "-m", "x" * 600, "-k", "nightly"]
+    taken = store("checkpoint", "--team", "--json", *wanted).json
+    assert (taken["label"], taken["kind"]) == ("green", "nightly")
+    assert taken["note"] == "x" * 600 + "; answered: agent"
+    assert (taken["answered"], taken["late"]) == (["agent"], [])
+    assert store("show", "green", "--json").json["checkpoint_id"] == taken["checkpoint_id"]
+    assert store("pause").code == 0
+    assert end(supervisor)[0] == 75
+
+
+def started(process, place: Path, *args: str) -> subprocess.Popen[str]:
+    """Start an agent that knows nothing of pauses, and wait until it runs."""
+    supervisor = process("run", *args, "--", "sleep", "1000")
+    line = ""
+    while "started as process" not in line:
+        assert supervisor.stderr is not None
+        line = supervisor.stderr.readline()
+        assert line, "it has ended"
+    return supervisor
+
+
+def test_late_agents_are_named_without_a_terminal(store, process, place: Path):
+    supervisor = started(process, place)
+    paused = store("pause", "--timeout", "1s")
+    assert (paused.code, len(paused.out.strip())) == (0, 32)
+    assert paused.err == "Not at a safe point: agent.\n"
+    assert end(supervisor)[0] == 75
+
+
+def test_the_session_that_runs_is_the_one_that_is_paused(store, process, place: Path):
+    one = started(process, place, "-s", "one")
+    taken = store("checkpoint", "--team", "--json")
+    assert taken.json["session"] == "one"
+    assert taken.err == "The session that runs is one.\n"
+    two = started(process, place, "-s", "two")
+    failed = store("pause", "--json")
+    assert failed.code == 20
+    assert failed.error["message"] == "There are several sessions that are run:\n  one\n  two"
+    assert store("pause", "-s", "two").code == 0
+    assert end(two)[0] == 75
+    assert store("pause", "--json").json["session"] == "one"
+    assert end(one)[0] == 75
+
+
+def test_a_supervisor_that_is_stopped_is_noticed_at_once(store, process, place: Path):
+    supervisor = started(process, place)
+    supervisor.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, supervisor.pid, os.WSTOPPED | os.WNOWAIT)
+    with mulligan.open(place) as opened:
+        head = opened.session("main").head
+        failed = store("pause", "--json")
+        assert opened.session("main").head == head  # nothing was asked of it
+    assert failed.code == 94
+    assert f"process {supervisor.pid}, is stopped" in failed.error["message"]
+    assert f"kill -CONT {supervisor.pid}" in failed.error["hint"]
+    supervisor.send_signal(signal.SIGCONT)
+    assert store("pause").code == 0
+    assert end(supervisor)[0] == 75
 
 
 def test_ctrl_c_is_130(running):

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import mulligan
+from mulligan.journal.waiting import Holder, find_holder
 from mulligan.opening import agent_variables
 from mulligan.supervisor.frozen import end_frozen, find_frozen
-from tests.e2e.test_resume import PATIENCE, processes_in, run, start, until
+from tests.e2e.test_resume import MULLIGAN, PATIENCE, processes_in, run, start, until
 
 AGENT = """
 import os, signal
@@ -35,6 +36,15 @@ command = ["{sys.executable}", "agent.py"]
 [agents.other]
 command = ["sh", "-c", "until test -f frozen; do sleep 0.1; done"]
 """
+
+WRITER = """
+import os, signal
+import mulligan
+
+with mulligan.open(".").session("main")._engine.write():
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+"""Is no agent, and stopped in the middle of a write."""
 
 
 @pytest.fixture
@@ -102,3 +112,79 @@ def test_one_whose_supervisor_lives_is_left_to_it(place: Path) -> None:
     finally:
         process.kill()
         process.wait(PATIENCE)
+
+
+def test_a_variable_that_names_no_supervisor_is_no_bug(place: Path) -> None:
+    store = str(place / ".mulligan")
+    variables = agent_variables(store, "main", "a", 1, heartbeat=place / "beat", every=1)
+    process = subprocess.Popen(
+        ["sleep", "60"], env={**os.environ, **variables, "MULLIGAN_SUPERVISOR": "nobody"}
+    )
+    try:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert find_frozen(store) == []
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
+
+
+@pytest.fixture
+def stopped(place: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with mulligan.open(place) as store:
+        store.session("main")
+    process = subprocess.Popen([sys.executable, "-c", WRITER])
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    yield process
+    process.kill()
+    process.wait(PATIENCE)
+
+
+def test_commands_say_for_whom_they_wait(place: Path, stopped: subprocess.Popen[bytes]) -> None:
+    commands = [
+        subprocess.Popen([*MULLIGAN, *command], stderr=subprocess.PIPE, text=True)
+        for command in (["state", "set", "x", "1"], ["run", "--", "true"])
+    ]
+    for command in commands:
+        assert command.stderr is not None
+        said = command.stderr.readline() + command.stderr.readline()
+        assert f"Waiting for process {stopped.pid} ({sys.executable} -c" in said
+        assert f"`kill -9 {stopped.pid}` is safe" in said
+    stopped.send_signal(signal.SIGCONT)
+    for command in commands:
+        assert command.wait(PATIENCE) == 0, command.communicate()
+
+
+def test_who_writes_is_found_by_the_lock_itself(
+    place: Path, stopped: subprocess.Popen[bytes]
+) -> None:
+    journal = place / ".mulligan/journal"
+    found = find_holder(journal)
+    assert found is not None
+    assert (found.pid, found.is_stopped) == (stopped.pid, True)
+    assert found.command.startswith(sys.executable)
+    stopped.kill()
+    stopped.wait(PATIENCE)
+    with mulligan.open(place) as store:
+        session = store.session("main")
+        assert find_holder(journal) is None
+        with session._engine.write():
+            here = find_holder(journal)
+            assert here is not None
+            assert (here.pid, here.is_stopped) == (os.getpid(), False)
+    assert find_holder(place) is None
+
+
+def test_a_program_is_told_once_for_whom_it_waits(
+    place: Path, stopped: subprocess.Popen[bytes]
+) -> None:
+    told: list[Holder | None] = []
+
+    def tell(holder: Holder | None) -> None:
+        told.append(holder)
+        stopped.send_signal(signal.SIGCONT)
+
+    with mulligan.open(place, waiting=tell) as store:
+        assert [holder and holder.pid for holder in told] == [stopped.pid]  # even that waits
+        store.session("main").state.set("x", 1)
+    assert len(told) == 1

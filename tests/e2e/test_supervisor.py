@@ -362,6 +362,37 @@ def test_agents_of_a_dead_supervisor_are_shut_out_and_ended_by_the_next(place: P
     assert [made["outcome"] for made in place.session.control("recoveries")] == ["ok"]
 
 
+def test_an_agent_that_prints_outlives_its_supervisor(place: Place) -> None:
+    """It prints more than a pipe holds, so somebody has to read it."""
+    code = """
+        import time
+        import mulligan
+
+        session = mulligan.attach()
+        while not session.state.get("killed"):
+            print("at work", flush=True)
+            time.sleep(0.01)
+        for number in range(300):
+            print("x" * 1000, flush=True)
+        session.state.set("printed", True)
+        """
+    command = place.program("a.py", code)
+    running = place.up(f"""
+        [agents.a]
+        command = {command}
+
+        [agents.b]
+        command = "sleep 1000"
+        """)
+    assert running.stdout is not None
+    assert running.stdout.readline() == "a | at work\n"
+    wait_for(lambda: place.agent("b").get("process_id"))
+    running.kill()
+    running.wait(PATIENCE)
+    place.session.state.set("killed", True)
+    wait_for(lambda: place.session.state.get("printed"), "what it prints after that")
+
+
 def test_a_team_checkpoint_waits_for_everybody_and_stops_nobody(place: Place) -> None:
     program = place.program(
         "a.py",

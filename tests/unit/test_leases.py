@@ -156,3 +156,8 @@ def test_who_is_dead(tmp_path: Path) -> None:
     assert is_dead(f"{host}/{2**22 + 1}/12345")
     assert not is_dead(f"elsewhere/{2**22 + 1}/12345"), "nobody can tell from here"
     assert not is_dead(f"else/where/{os.getpid()}/1")
+
+
+@pytest.mark.parametrize("holder", ["", "x", "a/b", "host/x/y", "host/1/"])
+def test_what_names_no_process_is_not_known_to_be_dead(holder: str) -> None:
+    assert not is_dead(holder)

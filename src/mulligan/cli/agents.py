@@ -16,6 +16,7 @@ from mulligan.cli.render import Cell, clean, print_json
 
 if TYPE_CHECKING:
     from mulligan import Session, Store
+    from mulligan.supervisor.requests import Answer
     from mulligan.supervisor.workflow import Workflow
 
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue")
@@ -91,6 +92,12 @@ def _supervise(
         )
     except UnsafeWorkspace as error:
         raise UnsafeWorkspace(str(error), hint=UNSAFE_HINT) from error
+
+
+def tell_of_late(call: Call, done: Answer) -> None:
+    """Name the agents that were not at a safe point in time."""
+    if done.late and not call.quiet and not call.json:
+        click.echo(clean(f"Not at a safe point: {', '.join(done.late)}."), err=True)
 
 
 def print_end(call: Call, session: Session, workflow: Workflow, status: str) -> None:

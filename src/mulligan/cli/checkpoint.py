@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.agents import Duration
+from mulligan.cli.agents import Duration, tell_of_late
 from mulligan.cli.context import Call, Command, create_option, example, files_options
 from mulligan.cli.files import coverage_text, without_store
 from mulligan.cli.render import SHORT_ID, Cell, checkpoint_fields, columns, print_json
 
 if TYPE_CHECKING:
     from mulligan import Checkpoint
+    from mulligan.supervisor.requests import Answer
+
+LIMIT = 30.0
+"""Seconds that a team has to come to a safe point, unless told otherwise."""
 
 EXAMPLE = example(
     "mulligan checkpoint -m 'before the refactoring'",
@@ -34,9 +38,7 @@ EXAMPLE = example(
 @click.option(
     "--limit",
     type=Duration(),
-    default="30s",
-    show_default=True,
-    help="With --team: how long to wait for them.",
+    help="With --team: how long to wait for them; 30s unless you say otherwise.",
 )
 @create_option
 @files_options
@@ -47,7 +49,7 @@ def command(
     note: str | None,
     label: str | None,
     team: bool,
-    limit: float,
+    limit: float | None,
     create: bool,
 ) -> None:
     """Take a checkpoint of state and files now and print its id.
@@ -56,15 +58,19 @@ def command(
     leave out, in the syntax of .gitignore. In a script the id is all that is printed.
 
     With --team the supervisor takes it once every agent has answered; who was late is in its note.
+    Without -s it is the session that runs.
     """
+    answer: Answer | None = None
     if team:
-        taken = _of_team(call, limit, given=bool(note or label or kind != "manual"))
+        taken, answer = _of_team(call, LIMIT if limit is None else limit, kind, note, label)
+    elif limit is not None:
+        raise click.UsageError("--limit is how long to wait for a team: it goes with --team.")
     else:
         session = call.open_session(create, files=True)
         with call.working():
             taken = session.checkpoint(kind, note, label)
     if call.json:
-        print_json(checkpoint_fields(taken))
+        print_json({**checkpoint_fields(taken), **_answer_fields(answer)})
     elif call.bare:
         click.echo(taken.id)
     else:
@@ -72,17 +78,24 @@ def command(
         click.echo("".join(columns([[*cells, Cell(_summary(taken))]])))
 
 
-def _of_team(call: Call, limit: float, *, given: bool) -> Checkpoint:
+def _of_team(
+    call: Call, limit: float, kind: str, note: str | None, label: str | None
+) -> tuple[Checkpoint, Answer]:
     from mulligan.errors import NotRunning
     from mulligan.supervisor.requests import request_checkpoint
 
-    if given:
-        raise click.UsageError("The supervisor says itself what a checkpoint with --team is for.")
-    session = call.open_session()
-    done = request_checkpoint(session, limit)
+    session = call.open_running()
+    done = request_checkpoint(session, limit, kind=kind, note=note, label=label)
+    tell_of_late(call, done)
     if done.checkpoint is None:
         raise NotRunning("The supervisor could not take a checkpoint.", hint="It says why itself.")
-    return session.find_checkpoint(done.checkpoint)
+    return session.find_checkpoint(done.checkpoint), done
+
+
+def _answer_fields(answer: Answer | None) -> dict[str, list[str]]:
+    if answer is None:
+        return {}
+    return {"answered": list(answer.answered), "late": list(answer.late)}
 
 
 def _summary(taken: Checkpoint) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mulligan import Restored, Session, Store
     from mulligan.cli.directory import Pointer
     from mulligan.cli.progress import ProgressLine
+    from mulligan.journal.waiting import Holder
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"
@@ -61,7 +62,7 @@ class Call:
         there = Path(self._here.store) if self._here else place
         if for_agents:
             _end_frozen(there)
-        store = mulligan.open(there, create=False, read_only=read_only)
+        store = mulligan.open(there, create=False, read_only=read_only, waiting=_tell_of_wait)
         click.get_current_context().call_on_close(store.close)
         self.store_path = str(store.path)
         return store
@@ -84,6 +85,26 @@ class Call:
         except UnknownSession as error:
             raise _unknown(store, name, error.hint, may_create=create is not None) from error
         return self._with_files(store, session) if files and not self.no_files else session
+
+    def open_running(self) -> Session:
+        """Open the session that was named, or else the one that a supervisor runs."""
+        from mulligan.errors import UnknownSession
+        from mulligan.session.loop import SUPERVISOR
+
+        store = self.open_store()
+        name = self.session or self._pointed_to()
+        running = [s.name for s in store.sessions() if s.is_held(SUPERVISOR)] if not name else []
+        if len(running) > 1:
+            raise UnknownSession(
+                f"There are several sessions that are run:{_listing(running)}",
+                hint="Nothing was asked of them. Choose one with -s NAME, or set MULLIGAN_SESSION.",
+            )
+        if running and running[0] != DEFAULT_SESSION and not self.quiet:
+            from mulligan.cli.render import clean
+
+            click.echo(clean(f"The session that runs is {running[0]}."), err=True)
+        chosen = name or (running[0] if running else _undoubted(store, False))
+        return self.known_session(store, chosen)
 
     def open_for_agent(self, agent: str | None) -> Session:
         """Open the session to write as an agent: the named one, or the one this runs under.
@@ -299,6 +320,21 @@ def warn_of_agents(session: Session) -> None:
         said = f"Warning: {', '.join(names)} {'is' if len(names) == 1 else 'are'} at work here"
         said += " and will go on with what comes back; `mulligan pause` stops a team first."
         click.echo(Cell(clean(said), "yellow").styled(), err=True)
+
+
+def _tell_of_wait(holder: Holder | None) -> None:
+    """Say for whom the command waits; if that one is stopped, what can be done about it."""
+    from mulligan.cli.render import clean
+
+    said = "Waiting for another process, which is writing to the store."
+    if holder is not None:
+        who = f"Waiting for process {holder.pid} ({clean(holder.command)[:200]}), which is"
+        said = f"{who} writing to the store."
+        if holder.is_stopped:
+            said = f"{who} stopped inside a write.\n`kill -CONT {holder.pid}` lets it go on; "
+            said += f"`kill -9 {holder.pid}` is safe: nothing acknowledged is lost."
+    with suppress(OSError):  # a terminal that was closed is no reason to stop
+        click.echo(said, err=True)
 
 
 def _end_frozen(place: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mulligan.cli.agents import Duration
+from mulligan.cli.agents import Duration, tell_of_late
 from mulligan.cli.context import Call, Command, example
 from mulligan.cli.render import SHORT_ID, clean, print_json
 
@@ -21,13 +21,15 @@ from mulligan.cli.render import SHORT_ID, clean, print_json
 def command(call: Call, timeout: float) -> None:
     """Have every agent of a session reach a safe point, take a checkpoint and stop them.
 
-    Returns when they have stopped. An agent that is not there in time is ended all the same, and
-    named. `mulligan resume` goes on.
+    Returns when they have stopped. An agent that is not there in time is told to end, ended two
+    seconds later if it does not, and named. `mulligan resume` goes on. Without -s it is the
+    session that runs.
     """
     from mulligan.supervisor.requests import request_pause
 
-    session = call.open_session()
+    session = call.open_running()
     done = request_pause(session, timeout)
+    tell_of_late(call, done)
     if call.json:
         print_json(
             {
@@ -41,6 +43,5 @@ def command(call: Call, timeout: float) -> None:
     elif call.bare:
         click.echo(done.checkpoint or "")
     else:
-        late = f"; not at a safe point: {', '.join(done.late)}" if done.late else ""
         taken = f" at checkpoint {done.checkpoint[:SHORT_ID]}" if done.checkpoint else ""
-        click.echo(clean(f"{session.name} is {done.status}{taken}{late}."))
+        click.echo(clean(f"{session.name} is {done.status}{taken}."))

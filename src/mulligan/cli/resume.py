@@ -245,7 +245,7 @@ def _end_strays(call: Call, store: Store, session: Session) -> None:
 
     if session.state.get("orchestrator/workflow") is None:
         return
-    for stray in end_strays(store, session.name):
+    for stray in end_strays(store, session.name, session.lease):
         if not call.quiet:
             said = f"{stray.agent}: ended process {stray.pid} of an earlier supervisor"
             click.echo(clean(said), err=True)

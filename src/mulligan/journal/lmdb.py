@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import lmdb
@@ -24,6 +24,7 @@ from mulligan.errors import (
 )
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.journal.protocol import TABLES
+from mulligan.journal.waiting import Tell, Waits
 
 MAP_SIZE = 1 << 40
 """The address space reserved for the journal; the file only grows as it is used."""
@@ -47,7 +48,7 @@ class _Environment:
         try:
             _check_length(self.env, directory)
             _check_metas(self.env, directory)
-            self.tables = {name: self._table(name) for name in TABLES}
+            self.tables = self._tables()
             if not read_only:
                 self.env.reader_check()
         except lmdb.Error as error:
@@ -84,8 +85,13 @@ class _Environment:
             time.sleep(0.001)
         return False
 
-    def _table(self, name: str) -> lmdb._Database:
-        return self.env.open_db(name.encode(), create=not self.read_only)
+    def _tables(self) -> dict[str, lmdb._Database]:
+        if self.read_only:
+            return {name: self.env.open_db(name.encode(), create=False) for name in TABLES}
+        # In a transaction of ours: with its own, LMDB would keep every thread of this process
+        # waiting for whoever writes, not only this one.
+        with self.env.begin(write=True) as txn:
+            return {name: self.env.open_db(name.encode(), txn=txn) for name in TABLES}
 
 
 # LMDB must not be opened twice in one process, so this registry is the one piece of global
@@ -109,12 +115,21 @@ os.register_at_fork(after_in_child=_renew_registry_lock)
 class LmdbTables:
     """Ordered tables in the LMDB environment of a directory."""
 
-    def __init__(self, directory: Path, *, read_only: bool = False, reach: Reach = pass_by) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        read_only: bool = False,
+        reach: Reach = pass_by,
+        waiting: Tell | None = None,
+    ) -> None:
         self._directory = directory
         self._read_only = read_only
         self._reach = reach
+        self._waits = None if waiting is None else Waits(directory, waiting)
         self._key = _identity(directory)
-        self._shared: _Environment | None = _acquire(self._key, directory, read_only)
+        with self._waits or nullcontext():  # even opening waits for whoever writes
+            self._shared: _Environment | None = _acquire(self._key, directory, read_only)
 
     def read(self) -> _Read:
         """Open a snapshot."""
@@ -125,10 +140,12 @@ class LmdbTables:
         shared = self._environment()
         if self._read_only:
             raise ReadOnlyStore(f"The store at {self._directory.parent} was opened for reading.")
-        return _Write(shared, self._reach)
+        return _Write(shared, self._reach, self._waits)
 
     def close(self) -> None:
         """Release the environment; the last handle in the process closes it."""
+        if self._waits is not None:
+            self._waits.stop()
         if self._shared is not None:
             _release(self._key, self._shared)
             self._shared = None
@@ -172,16 +189,17 @@ class _Read:
 class _Write:
     """The write transaction as a context manager."""
 
-    __slots__ = ("_reach", "_shared", "_txn")
+    __slots__ = ("_reach", "_shared", "_txn", "_waits")
 
-    def __init__(self, shared: _Environment, reach: Reach) -> None:
+    def __init__(self, shared: _Environment, reach: Reach, waits: Waits | None) -> None:
         self._shared = shared
         self._reach = reach
+        self._waits = waits
 
     def __enter__(self) -> LmdbWriter:
         self._shared.enter()
         try:
-            self._txn = self._shared.env.begin(write=True)
+            self._txn = self._begun()
             self._reach_or_abort(CrashPoint.JOURNAL_BEGUN)
         except BaseException as error:
             self._shared.leave()
@@ -195,6 +213,12 @@ class _Write:
             self._end(error)
         finally:
             self._shared.leave()
+
+    def _begun(self) -> lmdb.Transaction[bytes]:
+        if self._waits is None:
+            return self._shared.env.begin(write=True)
+        with self._waits:
+            return self._shared.env.begin(write=True)
 
     def _end(self, error: BaseException | None) -> None:
         if error is not None:

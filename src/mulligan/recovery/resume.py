@@ -24,7 +24,7 @@ from mulligan.errors import (
     RestoreIncomplete,
     StillRunning,
 )
-from mulligan.model import Checkpoint, Path, Restored
+from mulligan.model import Checkpoint, Lease, Path, Restored
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import RECOVERY
 from mulligan.recovery.ladder import Attempt, Limits, remembered
@@ -160,10 +160,13 @@ def settle(session: Session, outcome: str, error: str | None = None) -> None:
     session.tell(ask)
 
 
-def fence(store: Store, session: str, agent: str) -> None:
-    """Take the lease of an agent and give it up: no process of before can write any more."""
+def fence(store: Store, session: str, agent: str, under: Lease | None = None) -> None:
+    """Take the lease of an agent and give it up: no process of before can write any more.
+
+    ``under`` is the supervisor's own lease; raises ``StaleLease`` if that is over.
+    """
     handle = store.session(session, create=False, actor=agent)
-    handle.take(LEASE_TTL, steal=True)
+    handle.take(LEASE_TTL, steal=True, under=under)
     handle.release()
 
 
@@ -176,7 +179,7 @@ def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
         if lease is None or lease.released:
             continue
         if plan.interruption.is_supervised or not agent.is_alive:
-            fence(store, session.name, agent.name)
+            fence(store, session.name, agent.name, session.lease)
 
 
 def _begin(session: Session, plan: ResumePlan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import msgspec
 from mulligan.errors import LeaseHeld, StaleLease
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Lease, SessionRecord
+
+_HOLDER = re.compile(r"(.*)/(\d+)/(\d+)", re.DOTALL)
+"""How a process is named: host, pid, start time; see ``identity``."""
 
 
 def this_process() -> str:
@@ -24,9 +28,22 @@ def identity(pid: int) -> str:
 
 
 def take(
-    txn: Txn, session: SessionRecord, actor: str, *, now: datetime, ttl: float, steal: bool
+    txn: Txn,
+    session: SessionRecord,
+    actor: str,
+    *,
+    now: datetime,
+    ttl: float,
+    steal: bool,
+    under: Lease | None = None,
 ) -> Lease:
-    """Write a lease with the next epoch; raises ``LeaseHeld`` while another writer is alive."""
+    """Write a lease with the next epoch; raises ``LeaseHeld`` while another writer is alive.
+
+    ``under`` is the lease that gives the right to take this one, as that of a supervisor does for
+    its agents; raises ``StaleLease`` if it is over.
+    """
+    if under is not None:
+        valid(txn, session, under.actor, under.epoch)
     before = txn.lease(session.number, actor)
     if before is not None and not steal and is_held(before, now):
         raise LeaseHeld(
@@ -45,11 +62,11 @@ def is_held(lease: Lease, now: datetime) -> bool:
 
 
 def is_dead(holder: str) -> bool:
-    """Whether the process is known to be gone; one on another host never is."""
-    host, pid, started = holder.rsplit("/", 2)
-    if host != os.uname().nodename:
+    """Whether the process is known to be gone; one on another host, or with no name, never is."""
+    named = _HOLDER.fullmatch(holder)
+    if named is None or named[1] != os.uname().nodename:
         return False
-    return _started(int(pid)) != (int(started) or None)
+    return _started(int(named[2])) != (int(named[3]) or None)
 
 
 def _started(pid: int) -> int | None:

@@ -167,9 +167,13 @@ class Session:
         """The lease this handle holds as the one writer of its agent."""
         return self._writer.lease
 
-    def take(self, ttl: float, *, steal: bool = False) -> Lease:
-        """Become the one writer of this agent; raises ``LeaseHeld`` while another one lives."""
-        return self._writer.take_lease(ttl, steal=steal)
+    def take(self, ttl: float, *, steal: bool = False, under: Lease | None = None) -> Lease:
+        """Become the one writer of this agent; raises ``LeaseHeld`` while another one lives.
+
+        ``under`` is the lease of a supervisor that takes it for its agent; raises ``StaleLease``
+        if that is over.
+        """
+        return self._writer.take_lease(ttl, steal=steal, under=under)
 
     def renew(self, *, wait: bool = True) -> None:
         """Extend the lease; raises ``StaleLease`` when another writer has taken it.

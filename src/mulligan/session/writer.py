@@ -195,12 +195,14 @@ class Writer:
         if len(self._known) > KNOWN:
             del self._known[next(iter(self._known))]
 
-    def take_lease(self, ttl: float, *, steal: bool) -> Lease:
+    def take_lease(self, ttl: float, *, steal: bool, under: Lease | None = None) -> Lease:
         """Become the one writer for the actor; see ``leases.take``."""
         with self._guard():
             with self.engine.write() as txn:
                 now = self.engine.clock.now()
-                lease = leases.take(txn, self.record, self.actor, now=now, ttl=ttl, steal=steal)
+                lease = leases.take(
+                    txn, self.record, self.actor, now=now, ttl=ttl, steal=steal, under=under
+                )
             self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
             return lease
 

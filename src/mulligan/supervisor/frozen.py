@@ -16,10 +16,9 @@ import msgspec
 
 from mulligan.opening import AGENT, SESSION, STORE, SUPERVISOR
 from mulligan.session.leases import is_dead
-from mulligan.supervisor.strays import PROC, pids
+from mulligan.supervisor.strays import PROC, is_stopped, pids
 
 _PATIENCE = 5.0
-_STOPPED = "Tt"
 
 
 class Frozen(msgspec.Struct, frozen=True):
@@ -45,8 +44,7 @@ def end_frozen(store: str) -> list[Frozen]:
 
 def _frozen(pid: int, store: str) -> Frozen | None:
     try:
-        state = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
-        if state not in _STOPPED:
+        if not is_stopped(pid):
             return None
         data = os.fsdecode((PROC / str(pid) / "environ").read_bytes())
     except OSError:

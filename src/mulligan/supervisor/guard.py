@@ -14,13 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from mulligan.supervisor.strays import PROC, pids
+from mulligan.supervisor.strays import PROC, STOPPED, pids
 
 PATIENCE = 5.0
 """Seconds that the supervisor may be held up before stopped agents are ended."""
 
 LOOK = 1.0
-_STOPPED = "Tt"
 
 
 class Guard:
@@ -67,4 +66,4 @@ def _stopped_group(pid: int) -> int:
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0
-    return int(fields[2]) if fields[0] in _STOPPED else 0
+    return int(fields[2]) if fields[0] in STOPPED else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from mulligan.errors import LeaseError, MulliganError
 from mulligan.supervisor.keeper import Keeper
+from mulligan.supervisor.process import Ending, start
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.stimuli import Health
 from mulligan.supervisor.team import Team
@@ -95,21 +95,21 @@ class Doctor:
 
 
 async def _succeeds(spec: AgentSpec, workspace: str | None, variables: dict[str, str]) -> bool:
-    """Run a health command; one that takes too long has failed."""
-    process = await asyncio.create_subprocess_exec(
-        *(spec.health or ()),
-        cwd=spec.directory or workspace,
-        env=variables,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    """Run a health command; one that takes too long has failed. What it prints is let go."""
+    ended = asyncio.Event()
+    endings: list[Ending] = []
+
+    def gone(ending: Ending) -> None:
+        endings.append(ending)
+        ended.set()
+
+    place = spec.directory or workspace
+    directory = None if place is None else Path(place)
+    process = start(spec.health or (), directory, variables, gone, show=lambda _: None)
     try:
-        return await asyncio.wait_for(process.wait(), TIMEOUT) == 0
+        await asyncio.wait_for(ended.wait(), TIMEOUT)
+        return endings[0].status == 0
     except TimeoutError:
         return False
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        process.kill(signal.SIGKILL)

@@ -19,12 +19,13 @@ class Keeper:
         self._thread = ThreadPoolExecutor(1, "mulligan-checkpoints")
         session.watch()
 
-    async def take(self, kind: str, note: str | None = None) -> Checkpoint:
+    async def take(
+        self, kind: str, note: str | None = None, label: str | None = None
+    ) -> Checkpoint:
         """Take a checkpoint of state and files."""
         loop = asyncio.get_running_loop()
-        short = note[:500] if note else None
         return await loop.run_in_executor(
-            self._thread, lambda: self._session.checkpoint(kind, note=short)
+            self._thread, lambda: self._session.checkpoint(kind, note=note, label=label)
         )
 
     def newest(self) -> datetime | None:

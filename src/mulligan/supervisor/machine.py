@@ -39,6 +39,7 @@ from mulligan.supervisor.stimuli import (
     Stimulus,
     TakeCheckpoint,
     Tick,
+    Wanted,
 )
 from mulligan.supervisor.workflow import ALWAYS, NEVER, AgentSpec, Backoff, Workflow
 
@@ -48,6 +49,8 @@ HEARTBEAT = 30.0
 GRACE = 10.0
 """Seconds between asking a process to end and ending it."""
 
+LAST = 2.0
+"""Seconds after the time of a pause is up within which every process is ended, come what may."""
 
 SICK = 3
 """How many failed health commands in a row make an agent be restarted."""
@@ -113,8 +116,16 @@ class _Agent:
 class _Barrier:
     """A request to all agents, and who has answered it."""
 
-    def __init__(self, kind: str, id: str, deadline: float, expected: Iterable[str]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        id: str,
+        deadline: float,
+        expected: Iterable[str],
+        wanted: Wanted | None,
+    ) -> None:
         self.kind = kind
+        self.wanted = wanted or Wanted()
         self.id = id
         self.deadline = deadline
         self.expected = set(expected)
@@ -134,6 +145,8 @@ class Machine:
         self._barrier: _Barrier | None = None
         self._has_begun = self._stops = self._has_finished = False
         self._looked: float | None = None
+        self._over_by = float("inf")
+        """When a pause has to be over."""
         self._actions: list[Action] = []
 
     @property
@@ -230,8 +243,13 @@ class Machine:
         agent.blame = why
 
     def _kill(self, agent: _Agent, name: str, number: int, now: float, why: str = "") -> None:
-        agent.phase, agent.due, agent.was_told = Phase.ENDING, now + GRACE, True
+        self._expect_end(agent, now)
         self._do(Kill(name, number, why))
+
+    def _expect_end(self, agent: _Agent, now: float) -> None:
+        """Give a process the usual time to end, or what a pause has left."""
+        agent.phase, agent.was_told = Phase.ENDING, True
+        agent.due = min(now + GRACE, max(now, self._over_by))
 
     # Requests
 
@@ -239,6 +257,7 @@ class Machine:
         if self._stops:
             return
         self._stops = True
+        self._over_by = now + asked.timeout + LAST
         self._open(PAUSE, asked.id, now + asked.timeout)
         for name, agent in self._agents.items():
             if agent.phase is Phase.UP and not agent.has_beaten:
@@ -249,12 +268,12 @@ class Machine:
 
     def _ask_checkpoint(self, asked: CheckpointAsked, now: float) -> None:
         if not self._stops:
-            self._open(CHECKPOINT, asked.id, now + asked.limit)
+            self._open(CHECKPOINT, asked.id, now + asked.limit, asked.wanted)
 
-    def _open(self, kind: str, id: str, deadline: float) -> None:
+    def _open(self, kind: str, id: str, deadline: float, wanted: Wanted | None = None) -> None:
         up = {name: agent for name, agent in self._agents.items() if agent.phase is Phase.UP}
         can_answer = [name for name, agent in up.items() if agent.has_beaten]
-        self._barrier = _Barrier(kind, id, deadline, can_answer)
+        self._barrier = _Barrier(kind, id, deadline, can_answer, wanted)
         self._barrier.late = up.keys() - can_answer
         self._do(Ask(kind, id, deadline))
 
@@ -273,7 +292,7 @@ class Machine:
         barrier.answered.add(name)
         if barrier.kind == PAUSE and agent.phase is Phase.UP:
             # It leaves its loop by itself now; if it does not, it is made to.
-            agent.phase, agent.due, agent.was_told = Phase.ENDING, now + GRACE, True
+            self._expect_end(agent, now)
 
     # The end of a process
 
@@ -375,7 +394,8 @@ class Machine:
         barrier.late |= barrier.expected
         if barrier.kind == CHECKPOINT:
             self._barrier = None
-            self._do(_team_checkpoint(barrier, "manual", "team checkpoint"))
+            wanted = barrier.wanted
+            self._do(_team_checkpoint(barrier, wanted.kind, wanted.note or "team checkpoint"))
             return
         for name in sorted(barrier.expected):
             self._kill(self._agents[name], name, signal.SIGTERM, now)
@@ -439,4 +459,5 @@ def _team_checkpoint(barrier: _Barrier, kind: str, what: str) -> TakeCheckpoint:
     answered, late = tuple(sorted(barrier.answered)), tuple(sorted(barrier.late))
     said = [f"answered: {', '.join(answered)}"] if answered else []
     said += [f"late: {', '.join(late)}"] if late else []
-    return TakeCheckpoint(kind, "; ".join([what, *said]), barrier.id, answered, late)
+    note, label = "; ".join([what, *said]), barrier.wanted.label
+    return TakeCheckpoint(kind, note, barrier.id, answered, late, label)

@@ -45,6 +45,12 @@ class Process:
         self._watch()
 
     @property
+    def output(self) -> int | None:
+        """The handle from which what it prints is read, if it is."""
+        pipe = self._popen.stdout
+        return None if pipe is None or pipe.closed else pipe.fileno()
+
+    @property
     def is_gone(self) -> bool:
         """Whether the process has ended and was waited for."""
         return self._popen.returncode is not None
@@ -109,7 +115,13 @@ def start(
         stderr=subprocess.STDOUT if show is not None else None,
         start_new_session=True,
     )
-    return Process(popen, gone, show)
+    try:
+        return Process(popen, gone, show)
+    except BaseException:
+        # Nobody would learn of its end.
+        _signal_group(popen.pid, signal.SIGKILL)
+        popen.wait()
+        raise
 
 
 def _signal_group(pid: int, number: int) -> None:

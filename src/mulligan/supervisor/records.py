@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.model import Checkpoint
+from mulligan.model import Checkpoint, Lease
 from mulligan.recovery.plan import GAVE_UP
 from mulligan.session import Session
 from mulligan.session.agents import AGENTS
@@ -19,7 +19,7 @@ from mulligan.state.events import CONTROL, STATE, Change, happened
 from mulligan.state.values import freeze
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.process import Ending
-from mulligan.supervisor.stimuli import Ask, Exited, Quarantine, TakeCheckpoint
+from mulligan.supervisor.stimuli import Ask, Exited, Quarantine, TakeCheckpoint, Wanted
 from mulligan.supervisor.workflow import Workflow
 from mulligan.timeline.marks import BAD, GOOD, Mark, mark_change
 
@@ -36,6 +36,7 @@ class Request(msgspec.Struct, frozen=True):
     id: str
     kind: str
     deadline: datetime
+    wanted: Wanted = Wanted()
 
 
 class Records:
@@ -43,6 +44,11 @@ class Records:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease under which all this is written."""
+        return self._session.lease
 
     @property
     def status(self) -> str | None:

@@ -14,13 +14,14 @@ import msgspec
 from mulligan.errors import Conflict, NotRunning
 from mulligan.session import Session
 from mulligan.session.loop import SUPERVISOR
+from mulligan.session.names import check_name
 from mulligan.state.document import Document
 from mulligan.state.events import CONTROL, Change, happened
 from mulligan.state.values import freeze
-from mulligan.supervisor.machine import GRACE
+from mulligan.supervisor.machine import LAST
 from mulligan.supervisor.records import RUNNING
-from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE
-from mulligan.supervisor.strays import PROC
+from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE, Wanted
+from mulligan.supervisor.strays import PROC, is_stopped
 
 _POLL = 0.05
 _HANDOVER = 2.0
@@ -41,28 +42,39 @@ class Answer(msgspec.Struct, frozen=True):
 def request_pause(session: Session, timeout: float = 30.0) -> Answer:
     """Have every agent reach a safe point and end, with a checkpoint; return when that is done.
 
-    An agent that does not get there in so many seconds is ended all the same. Raises
-    ``NotRunning`` when no supervisor runs the session, and ``Conflict`` while another request is
-    under way.
+    An agent that does not get there in so many seconds is told to end, and ended two seconds after
+    that; then the checkpoint is taken. Raises ``NotRunning`` when no supervisor runs the session,
+    or it is stopped, and ``Conflict`` while another request is under way.
     """
     id = _ask(session, PAUSE, timeout)
-    return _wait(session, id, timeout + 2 * GRACE + _MARGIN, until_over=True)
+    return _wait(session, id, timeout + LAST + _MARGIN, until_over=True)
 
 
-def request_checkpoint(session: Session, limit: float = 30.0) -> Answer:
+def request_checkpoint(
+    session: Session,
+    limit: float = 30.0,
+    *,
+    kind: str = Wanted().kind,
+    note: str | None = None,
+    label: str | None = None,
+) -> Answer:
     """Take a checkpoint with every agent at a safe point, or late after so many seconds.
 
-    Raises as ``request_pause`` does.
+    Who answered and who was late is added to its note. Raises as ``request_pause`` does.
     """
-    id = _ask(session, CHECKPOINT, limit)
+    check_name(kind, "checkpoint kind")
+    if label is not None:
+        check_name(label, "label")
+    id = _ask(session, CHECKPOINT, limit, Wanted(kind, note, label))
     return _wait(session, id, limit + _MARGIN, until_over=False)
 
 
-def _ask(session: Session, kind: str, seconds: float) -> str:
+def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = None) -> str:
+    deadline = session.clock.now() + timedelta(seconds=seconds)
     _wait_until_it_runs(session, seconds)
     id = f"{kind}-{session.clock.wall_ns():x}-{os.getpid():x}"
-    deadline = session.clock.now() + timedelta(seconds=seconds)
-    request = freeze({"id": id, "kind": kind, "deadline": deadline})
+    fields = {"id": id, "kind": kind, "deadline": deadline}
+    request = freeze(fields | ({"wanted": msgspec.structs.asdict(wanted)} if wanted else {}))
 
     def ask(document: Document) -> Iterable[Change]:
         under_way = document.find((*CONTROL, "request", "kind"))
@@ -133,17 +145,23 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
             return msgspec.convert({**barrier, "status": status}, Answer)
         if status != RUNNING:
             break
-        _supervisor(session)
+        _supervisor(session, "It will do what it was asked for then.")
         clock.sleep(_POLL)
     raise NotRunning(f"The supervisor of {session.name!r} has not answered.")
 
 
-def _supervisor(session: Session) -> int:
-    """Return the process of the supervisor; raises ``NotRunning``."""
+def _supervisor(session: Session, then: str = "Ask again then.") -> int:
+    """Return the process of the supervisor; raises ``NotRunning``, also if it is stopped."""
     lease = session.lease_of(SUPERVISOR)
     if lease is None or not session.is_held(SUPERVISOR):
         raise NotRunning(f"Nobody runs the session {session.name!r}.")
     host, pid, _ = lease.holder.rsplit("/", 2)
     if host != os.uname().nodename:
         raise NotRunning(f"The session {session.name!r} is run on {host}.", hint="Ask there.")
+    if is_stopped(int(pid)):
+        raise NotRunning(
+            f"The supervisor of {session.name!r}, process {pid}, is stopped (SIGSTOP or Ctrl-Z).",
+            hint=f"`kill -CONT {pid}` lets it go on. {then} Or `kill -9 {pid}` and "
+            "`mulligan resume`: nothing acknowledged is lost.",
+        )
     return int(pid)

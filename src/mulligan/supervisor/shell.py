@@ -180,7 +180,7 @@ class Shell:
     async def _begin(self, resumed: bool) -> None:
         """Clear away what an earlier supervisor left, then start."""
         before = self._records.status
-        for stray in end_strays(self._store, self._name):
+        for stray in end_strays(self._store, self._name, self._records.lease):
             self._say(f"{stray.agent}: ended process {stray.pid} of an earlier supervisor")
         if before == RUNNING and not resumed:
             self._say(f"{self._name} was interrupted; going on")
@@ -267,7 +267,7 @@ class Shell:
             self._reason = self._reason or PAUSE
             self._say("pausing")
             return PauseAsked(request.id, seconds)
-        return CheckpointAsked(request.id, seconds)
+        return CheckpointAsked(request.id, seconds, request.wanted)
 
     # The loop
 
@@ -411,8 +411,9 @@ class Shell:
 
     async def _take(self, action: TakeCheckpoint) -> None:
         taken: Checkpoint | None = None
+        note = action.note if action.id is not None else action.note[:500]  # what people say stays
         try:
-            taken = await self._keeper.take(action.kind, action.note or None)
+            taken = await self._keeper.take(action.kind, note or None, action.label)
         except StaleLease:
             raise
         except (MulliganError, OSError) as error:

@@ -64,11 +64,20 @@ class PauseAsked(msgspec.Struct, frozen=True):
     timeout: float
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """What kind of checkpoint of the team is wanted, with what note and label."""
+
+    kind: str = "manual"
+    note: str | None = None
+    label: str | None = None
+
+
 class CheckpointAsked(msgspec.Struct, frozen=True):
     """A checkpoint of the team is wanted, within so many seconds."""
 
     id: str
     limit: float
+    wanted: Wanted = Wanted()
 
 
 class EndAsked(msgspec.Struct, frozen=True):
@@ -135,6 +144,7 @@ class TakeCheckpoint(msgspec.Struct, frozen=True):
     id: str | None = None
     answered: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
+    label: str | None = None
 
 
 class Ended(msgspec.Struct, frozen=True):

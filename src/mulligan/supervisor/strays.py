@@ -15,11 +15,16 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.errors import StillRunning
+from mulligan.model import Lease
 from mulligan.opening import AGENT, EPOCH, SESSION, STORE
 from mulligan.recovery.resume import fence
 from mulligan.store import Store
 
 PROC = Path("/proc")
+
+STOPPED = "Tt"
+"""The states of a process that was stopped, by a signal or a debugger."""
 
 _PATIENCE = 5.0
 _ROUNDS = 5
@@ -45,10 +50,11 @@ def find_strays(store: Store, session: str) -> list[Stray]:
     ]
 
 
-def end_strays(store: Store, session: str) -> list[Stray]:
+def end_strays(store: Store, session: str, under: Lease | None = None) -> list[Stray]:
     """End the processes of earlier supervisors, and shut them out of the session.
 
-    For one who holds the supervisor's lease: whatever runs for the session then is a stray.
+    For one who holds the supervisor's lease (``under``): whatever runs for the session then is a
+    stray. Raises ``StaleLease`` when that lease is over, ``StillRunning`` when one does not end.
     """
     ended: dict[int, Stray] = {}
     for _ in range(_ROUNDS):  # one that is being ended may have started another one
@@ -57,11 +63,15 @@ def end_strays(store: Store, session: str) -> list[Stray]:
             # Before anything is written: one that is stopped may have the lock of the writers.
             _end(stray, str(store.path), session)
         for agent in {stray.agent for stray in found} - {s.agent for s in ended.values()}:
-            fence(store, session, agent)
+            fence(store, session, agent, under)
         ended |= {stray.pid: stray for stray in found}
         if not found:
-            break
-    return list(ended.values())
+            return list(ended.values())
+    left = ", ".join(f"{stray.pid} of {stray.agent}" for stray in found)
+    raise StillRunning(
+        f"Processes of an earlier supervisor of {session!r} cannot be ended: {left}.",
+        hint="They can write to the session no more, but may change files. End them, then go on.",
+    )
 
 
 def pids() -> Iterator[int]:
@@ -70,6 +80,15 @@ def pids() -> Iterator[int]:
         for entry in os.scandir(PROC):
             if entry.name.isdecimal():
                 yield int(entry.name)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, by a signal or a debugger; not known without /proc."""
+    try:
+        stat = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in STOPPED
 
 
 def _ancestors() -> set[int]:

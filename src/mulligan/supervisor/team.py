@@ -17,6 +17,7 @@ from mulligan.store import LEASE_TTL, Store
 from mulligan.supervisor.beats import Beats, beats_of
 from mulligan.supervisor.process import Ending, Process, start
 from mulligan.supervisor.records import Records
+from mulligan.supervisor.sink import Sink
 from mulligan.supervisor.stimuli import Beat, Progressed
 from mulligan.supervisor.workflow import AgentSpec, Workflow, without_secrets
 
@@ -77,6 +78,7 @@ class Team:
         self._members: dict[str, Member] = {}
         self._leases: dict[str, Session] = {}
         self._renewed_prompts: set[str] = set()
+        self._sink: Sink | None = None
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._members))
@@ -95,8 +97,7 @@ class Team:
         if prompt is None or name in self._renewed_prompts:
             prompt = spec.prompt
             self._renewed_prompts.discard(name)
-        # Before the agent's lease is taken: a supervisor that was replaced gets no further. And
-        # before there is a process, whose own word on its state and prompt counts from then on.
+        # Before there is a process, whose own word on its state and prompt counts from then on.
         fields: dict[str, Any] = {
             "command": without_secrets(list(spec.command)),
             "directory": str(self._directory(spec) or ""),
@@ -106,8 +107,10 @@ class Team:
             "current_prompt": prompt,
         }
         self._records.starting(name, fields)
+        if self._show is not None and self._sink is None:
+            self._sink = Sink()
         lease = self._store.session(self._workflow.session, create=False, actor=name)
-        epoch = lease.take(LEASE_TTL, steal=True).epoch
+        epoch = lease.take(LEASE_TTL, steal=True, under=self._records.lease).epoch
         self._leases[name] = lease
         beats = beats_of(str(self._store.path), self._workflow.session, name, epoch)
         process = start(
@@ -119,6 +122,8 @@ class Team:
             self._output,
         )
         self._members[name] = Member(process, beats, now)
+        if self._sink is not None and process.output is not None:
+            self._sink.hold(process.output)
         facts = {
             "process_id": process.pid,
             "identity": process.identity,
@@ -155,8 +160,10 @@ class Team:
             member.process.kill(signal.SIGKILL)
         for _ in range(200):
             if all(member.process.is_gone for member in self._members.values()):
-                return
+                break
             await asyncio.sleep(0.01)
+        if self._sink is not None:
+            self._sink.close()
 
     def look(self, now: float) -> Iterator[Beat | Progressed]:
         """Yield the signs of life since the last look."""

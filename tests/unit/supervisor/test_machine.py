@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.supervisor.machine import GRACE, HEARTBEAT, Machine, Phase
+from mulligan.supervisor.machine import GRACE, HEARTBEAT, LAST, Machine, Phase
 from mulligan.supervisor.stimuli import (
     Action,
     Answered,
@@ -32,6 +32,7 @@ from mulligan.supervisor.stimuli import (
     Stimulus,
     TakeCheckpoint,
     Tick,
+    Wanted,
 )
 from mulligan.supervisor.workflow import AgentSpec, Backoff, Workflow
 
@@ -278,9 +279,9 @@ def test_who_does_not_answer_is_told_to_end_then_made_to() -> None:
     run.at(6, Beat("a"))
     assert run.at(6.9, Tick()) == []
     assert run.at(7, Tick()) == [Kill("a", SIGTERM)]
-    assert run.at(7 + GRACE - 1, Tick()) == []
-    assert run.at(7 + GRACE, Tick()) == [Kill("a", SIGKILL)]
-    assert run.at(18, Exited("a", -9, "working")) == [
+    assert run.at(7 + LAST - 0.1, Tick()) == []
+    assert run.at(7 + LAST, Tick()) == [Kill("a", SIGKILL)]
+    assert run.at(10, Exited("a", -9, "working")) == [
         Ended("a", "suspended"),
         TakeCheckpoint("routine", "paused; late: a", "p", (), ("a",)),
         Finish("paused"),
@@ -298,6 +299,25 @@ def test_who_answers_and_stays_is_made_to_end() -> None:
     run = up(a={})
     run.at(1, Beat("a"), PauseAsked("p", 30), Answered("a"))
     assert run.at(1 + GRACE, Tick()) == [Kill("a", SIGKILL)]
+
+
+def test_a_short_pause_is_short_for_everybody() -> None:
+    run = up(deaf={}, slow={}, stays={})
+    run.at(1, Beat("slow"), Beat("stays"), PauseAsked("p", 3), Answered("stays"))
+    assert run.at(4, Tick()) == [Kill("slow", SIGTERM)]
+    killed = run.at(4 + LAST, Tick())
+    assert killed == [Kill(name, SIGKILL) for name in ("deaf", "slow", "stays")]
+
+
+def test_a_team_checkpoint_is_what_was_wanted() -> None:
+    run = up(a={})
+    run.at(1, Beat("a"))
+    wanted = Wanted("nightly", "before the merge", "green")
+    note = "before the merge; answered: a"
+    assert run.at(2, CheckpointAsked("c", 5, wanted), Answered("a")) == [
+        Ask("checkpoint", "c", 7),
+        TakeCheckpoint("nightly", note, "c", ("a",), (), "green"),
+    ]
 
 
 def test_a_pause_while_an_agent_waits_for_its_restart() -> None:

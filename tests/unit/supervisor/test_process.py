@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -15,8 +16,9 @@ import pytest
 
 import mulligan
 from mulligan import opening
-from mulligan.errors import StaleLease
+from mulligan.errors import StaleLease, StillRunning
 from mulligan.session.leases import is_dead
+from mulligan.supervisor import strays
 from mulligan.supervisor.beats import Beats, beats_of
 from mulligan.supervisor.process import Ending, Process, start
 from mulligan.supervisor.stimuli import Beat, Progressed
@@ -120,6 +122,19 @@ def test_a_line_without_end_does_not_fill_the_memory() -> None:
     assert max(map(len, lines)) < 200_000
 
 
+def test_a_process_that_cannot_be_watched_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def refuse(pid: int) -> int:
+        seen.append(pid)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+        run("sleep", "1000")
+    assert not is_running(seen[0])
+
+
 def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
@@ -186,6 +201,38 @@ def test_strays_are_shut_out_and_ended(store: mulligan.Store) -> None:
         with pytest.raises(StaleLease):
             store.session("main", actor="a").adopt(2, 30)
         assert end_strays(store, "main") == []
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_stray_that_does_not_end_is_named(
+    store: mulligan.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int, number: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(strays, "_PATIENCE", 0.0)
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+    process = orphan(store)
+    try:
+        with pytest.raises(StillRunning, match=f"cannot be ended: {process.pid} of a"):
+            end_strays(store, "main")
+        with pytest.raises(StaleLease):
+            store.session("main", actor="a").adopt(1, 30)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_one_that_was_replaced_shuts_nobody_out(store: mulligan.Store) -> None:
+    replaced = store.session("main", agent="supervisor").lease
+    store.session("main", actor="supervisor").take(30, steal=True)
+    process = orphan(store)
+    try:
+        with pytest.raises(StaleLease):
+            end_strays(store, "main", replaced)
+        store.session("main", actor="a").adopt(1, 30)
     finally:
         process.kill()
         process.wait()

@@ -6,7 +6,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,6 +148,25 @@ def test_a_supervisor_that_was_replaced_starts_nobody(store: Store, session: Ses
     with pytest.raises(StaleLease):
         members.start("a", 0.0, again=False)
     assert session.lease_of("a").epoch == 1
+    assert list(members) == []
+
+
+def test_a_supervisor_that_is_replaced_at_the_last_moment_takes_no_agents_lease(
+    store: Store, session: Session
+) -> None:
+    replaced = store.session("main", agent="supervisor")
+
+    class Overtaken(Records):
+        """Is replaced right after it has written, and with that made sure that it was not."""
+
+        def starting(self, name: str, fields: Mapping[str, Any]) -> None:
+            super().starting(name, fields)
+            store.session("main", actor="supervisor").take(30, steal=True)
+
+    members = Team(store, team(a="exit 0"), Overtaken(replaced), VARIABLES, lambda *_: None)
+    with pytest.raises(StaleLease):
+        members.start("a", 0.0, again=False)
+    assert session.lease_of("a") is None
     assert list(members) == []
 
 

@@ -1,0 +1,134 @@
+"""Waiting to write: noticed when it takes long, with the process that keeps everybody waiting.
+
+One process writes at a time. One that was stopped (SIGSTOP, Ctrl-Z) inside a write has the lock
+for as long as it is stopped, and nothing else would tell who that is.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+AFTER = 3.0
+"""Seconds after which waiting is worth a word."""
+
+LOOK = 0.5
+"""Seconds between two looks at who waits."""
+
+LOCK_FILE = "lock.mdb"
+
+_PROC = Path("/proc")
+_MAGIC = 0xBEEFC0DE
+_MUTEX = 64
+"""Where LMDB's lock file has the mutex of the writers, on a cache line of its own."""
+_TID = 0x3FFFFFFF
+"""The bits of a robust mutex's word that are its owner's thread."""
+_STOPPED = "Tt"
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The process that is writing: its number, its command, and whether it is stopped."""
+
+    pid: int
+    command: str
+    is_stopped: bool
+
+
+Tell = Callable[[Holder | None], None]
+"""Is told for whom this process waits; None where that cannot be found out."""
+
+
+def find_holder(directory: Path) -> Holder | None:
+    """Return who has the lock of the writers of a journal; None if nobody is seen to have it.
+
+    The lock says which thread has it. It is only believed of a process that has the lock's file
+    mapped: from within another container the same number may be somebody else.
+    """
+    file = directory / LOCK_FILE
+    try:
+        thread = _owner(file)
+        if thread == 0 or not _maps(thread, file):
+            return None
+        status = (_PROC / str(thread) / "status").read_text(errors="replace")
+        command = (_PROC / str(thread) / "cmdline").read_bytes()
+        return Holder(
+            pid=int(_field(status, "Tgid")),
+            command=os.fsdecode(command).replace("\0", " ").strip() or _field(status, "Name"),
+            is_stopped=_field(status, "State")[:1] in _STOPPED,
+        )
+    except (OSError, ValueError):
+        return None  # gone meanwhile, or another user's
+
+
+def _owner(file: Path) -> int:
+    """Return the thread in the word of the writers' mutex; 0 if it is free."""
+    with file.open("rb") as lock:
+        data = lock.read(_MUTEX + 4)
+    if len(data) < _MUTEX + 4 or struct.unpack_from("=I", data)[0] != _MAGIC:
+        return 0
+    word: int = struct.unpack_from("=I", data, _MUTEX)[0]
+    return word & _TID
+
+
+def _maps(pid: int, file: Path) -> bool:
+    inode = str(file.stat().st_ino)
+    lines = (_PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
+    return any(line.split()[4] == inode and line.endswith(LOCK_FILE) for line in lines)
+
+
+def _field(status: str, name: str) -> str:
+    found = (line for line in status.splitlines() if line.startswith(f"{name}:"))
+    return next(found, ":").partition(":")[2].strip()
+
+
+class Waits:
+    """Knows which threads of this process wait to write; entered for as long as one does.
+
+    A thread of its own looks now and then, so that a write which need not wait costs nothing.
+    """
+
+    def __init__(self, directory: Path, tell: Tell, after: float = AFTER) -> None:
+        self._directory = directory
+        self._tell = tell
+        self._after = after
+        self._since: dict[int, float] = {}
+        self._told: dict[int, Holder | None] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        self._since[threading.get_ident()] = time.monotonic()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mulligan-waits", daemon=True)
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._since.pop(threading.get_ident(), None)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(min(LOOK, self._after)):
+            since = dict(self._since)
+            self._told = {thread: told for thread, told in self._told.items() if thread in since}
+            now = time.monotonic()
+            late = [thread for thread, began in since.items() if now - began >= self._after]
+            if late:
+                self._look(late)
+
+    def _look(self, late: list[int]) -> None:
+        """Tell once of a wait, and again if whoever is waited for turns out to be stopped."""
+        holder = find_holder(self._directory)
+        told = {self._told.get(thread) for thread in late if thread in self._told}
+        is_news = holder is not None and holder.is_stopped and holder not in told
+        if not told or is_news:
+            self._tell(holder)
+        self._told |= dict.fromkeys(late, holder)

@@ -1,0 +1,54 @@
+"""Whether what a workflow names is there: its workspace, its directories, its programs.
+
+Looked at before anything is started, so that a typing mistake is not found hours later. What an
+agent that waits for others needs may be made by them: of it, only programs on the PATH are sought.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from mulligan.errors import InvalidWorkflow
+from mulligan.supervisor.lines import line_of
+from mulligan.supervisor.workflow import AgentSpec, Workflow
+
+
+def check_places(workflow: Workflow, file: Path, variables: Mapping[str, str]) -> None:
+    """Refuse a workflow that cannot be run here; raises ``InvalidWorkflow`` with line and key."""
+    for place, problem in _problems(workflow, variables):
+        line = line_of(file.read_text(), place)
+        raise InvalidWorkflow(
+            f"{file}:{line}: {'.'.join(place)}: {problem}.", hint="Nothing was started."
+        )
+
+
+def _problems(
+    workflow: Workflow, variables: Mapping[str, str]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield what is not there: the key that names it, and what is the matter."""
+    if workflow.workspace is not None and not Path(workflow.workspace).is_dir():
+        yield ("workspace",), f"there is no directory {workflow.workspace}"
+    for name, spec in workflow.agents.items():
+        place = ("agents", name)
+        if not spec.after and not (directory := Path(spec.directory or os.curdir)).is_dir():
+            yield (*place, "directory"), f"there is no directory {directory}"
+        path = spec.env.get("PATH", variables.get("PATH", os.defpath))
+        if problem := _missing(spec.command[0], spec, path):
+            yield (*place, "command"), problem
+        looked_at = spec.health[0] if spec.health else os.sep
+        if os.sep not in looked_at and (problem := _missing(looked_at, spec, path)):
+            yield (*place, "health"), problem
+
+
+def _missing(program: str, spec: AgentSpec, path: str) -> str | None:
+    """Return what is wrong with a program; None if it can be run, or may be by then."""
+    if os.sep not in program:
+        found = shutil.which(program, path=path)
+        return None if found else f"there is no program {program!r} on the PATH"
+    file = Path(spec.directory or os.curdir) / program
+    if spec.after or (file.is_file() and os.access(file, os.X_OK)):
+        return None
+    return f"{file} cannot be run" if file.exists() else f"there is no program {file}"
