@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OPEN_FILES = 32
 """How many packs are kept open for reading."""
 
-CACHE_BYTES = 8 << 20
+CACHE_BYTES = 24 << 20
 """How many bytes of frames are kept decompressed, because neighbours are read together."""
 
 FRAMES_AHEAD = 8

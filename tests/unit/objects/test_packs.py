@@ -30,7 +30,7 @@ from mulligan.objects import frames
 from mulligan.objects.frames import ENTRY_SIZE
 from mulligan.objects.packs import FRAME_TARGET, MAX_SEALED, VALUE_TARGET, PackObjects
 from mulligan.objects.protocol import Flushed
-from mulligan.objects.reader import OPEN_FILES
+from mulligan.objects.reader import CACHE_BYTES, OPEN_FILES
 from mulligan.objects.scan import ScannedFrame, ScannedGap
 from mulligan.testing.objects import MemoryIndex, noise
 
@@ -649,16 +649,17 @@ def test_neighbours_read_in_order_decompress_each_frame_once(
 
 
 def test_the_frames_kept_in_memory_are_bounded(place: Place) -> None:
-    contents = [noise(900_000, n) for n in range(20)]
-    place.keep(place.open(), *contents, noise(6_000_000))
+    contents = [noise(900_000, n) for n in range(30)]
+    large = noise(CACHE_BYTES * 3 // 4)
+    place.keep(place.open(), *contents, large)
     reader = place.open(read_only=True)
     for data in contents:
         assert reader.get(1, codec.digest(1, data)) == data
     held = reader.handles().reader
     before = list(held._frames)
-    assert reader.get(1, codec.digest(1, noise(6_000_000))) == noise(6_000_000)
+    assert reader.get(1, codec.digest(1, large)) == large
     assert list(held._frames) == before
-    assert 4 << 20 < held._cached <= 8 << 20
+    assert CACHE_BYTES // 2 < held._cached <= CACHE_BYTES
     assert held._cached == sum(frame.cost for frame in held._frames.values())
 
 
