@@ -393,6 +393,22 @@ def test_an_agent_that_prints_outlives_its_supervisor(place: Place) -> None:
     wait_for(lambda: place.session.state.get("printed"), "what it prints after that")
 
 
+def test_a_terminal_that_nobody_reads_holds_no_team_up(place: Place) -> None:
+    noisy = place.program("noisy.py", "for n in range(30_000): print(n, 'x' * 100, flush=True)")
+    quiet = place.program("quiet.py", "print('also', flush=True)")
+    up = place.up(f"""
+        [agents.noisy]
+        command = {noisy}
+        [agents.quiet]
+        command = {quiet}
+    """)
+    # Three megabytes do not fit into a pipe, and nobody has read a byte of it.
+    wait_for(lambda: place.session.control("status") == "done", "the team")
+    code, errors = end(up)
+    assert code == 0
+    assert "lines were not shown" in errors
+
+
 def test_a_team_checkpoint_waits_for_everybody_and_stops_nobody(place: Place) -> None:
     program = place.program(
         "a.py",

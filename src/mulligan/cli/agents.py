@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import click
 
 from mulligan.cli.context import UNSAFE_HINT, Call
 from mulligan.cli.render import Cell, clean, print_json
+from mulligan.cli.speaking import Speaker
 
 if TYPE_CHECKING:
     from mulligan import Session, Store
@@ -77,21 +77,22 @@ def _supervise(
     from mulligan.supervisor.shell import supervise
 
     several = len(workflow.agents) > 1
-    try:
-        return supervise(
-            store,
-            session.name,
-            workflow,
-            variables=os.environ,
-            resumed=resumed,
-            say=_teller(call),
-            show=_printer(call, list(workflow.agents)) if several else None,
-            # Standard output is for the result then, and for nothing else.
-            output=sys.stderr.fileno() if call.json else None,
-            force=call.force,
-        )
-    except UnsafeWorkspace as error:
-        raise UnsafeWorkspace(str(error), hint=UNSAFE_HINT) from error
+    with Speaker() as speaker:
+        try:
+            return supervise(
+                store,
+                session.name,
+                workflow,
+                variables=os.environ,
+                resumed=resumed,
+                say=_teller(call, speaker),
+                show=_printer(call, speaker, list(workflow.agents)) if several else None,
+                # Standard output is for the result then, and for nothing else.
+                output=sys.stderr.fileno() if call.json else None,
+                force=call.force,
+            )
+        except UnsafeWorkspace as error:
+            raise UnsafeWorkspace(str(error), hint=UNSAFE_HINT) from error
 
 
 def tell_of_late(call: Call, done: Answer) -> None:
@@ -135,17 +136,16 @@ def _agent_fields(session: Session, name: str) -> dict[str, Any]:
     return {"name": name, **{field: known.get(field) for field in fields}}
 
 
-def _teller(call: Call) -> Callable[[str], None]:
+def _teller(call: Call, speaker: Speaker) -> Callable[[str], None]:
     def tell(line: str) -> None:
         if not call.quiet:
             time = click.style(datetime.now().astimezone().strftime("%H:%M:%S"), dim=True)
-            with suppress(OSError):  # a terminal that was closed is no reason to stop
-                click.echo(f"{time}  {clean(line)}", err=True)
+            speaker.say(f"{time}  {clean(line)}", err=True)
 
     return tell
 
 
-def _printer(call: Call, names: list[str]) -> Callable[[str, bytes], None]:
+def _printer(call: Call, speaker: Speaker, names: list[str]) -> Callable[[str, bytes], None]:
     width = max(len(name) for name in names)
     before = {
         name: Cell(f"{name.ljust(width)} |", COLOURS[number % len(COLOURS)]).styled()
@@ -154,7 +154,6 @@ def _printer(call: Call, names: list[str]) -> Callable[[str, bytes], None]:
 
     def show(name: str, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\r")
-        with suppress(OSError):
-            click.echo(f"{before[name]} {text}", err=call.json)
+        speaker.say(f"{before[name]} {text}", err=call.json)
 
     return show
