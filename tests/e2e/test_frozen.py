@@ -132,7 +132,7 @@ def test_a_variable_that_names_no_supervisor_is_no_bug(place: Path) -> None:
 @pytest.fixture
 def stopped(place: Path) -> Iterator[subprocess.Popen[bytes]]:
     with mulligan.open(place) as store:
-        store.session("main")
+        store.session("main").checkpoint()
     process = subprocess.Popen([sys.executable, "-c", WRITER])
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
     yield process
@@ -153,6 +153,34 @@ def test_commands_say_for_whom_they_wait(place: Path, stopped: subprocess.Popen[
     stopped.send_signal(signal.SIGCONT)
     for command in commands:
         assert command.wait(PATIENCE) == 0, command.communicate()
+
+
+def test_ctrl_c_ends_a_command_that_waits(place: Path, stopped: subprocess.Popen[bytes]) -> None:
+    for command in (["state", "set", "x", "1"], ["run", "--", "true"]):
+        waiting = subprocess.Popen([*MULLIGAN, *command], stderr=subprocess.PIPE, text=True)
+        assert waiting.stderr is not None
+        assert f"process {stopped.pid} " in waiting.stderr.readline()
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(PATIENCE) == 130
+        waiting.stderr.close()
+
+
+def test_a_pause_is_refused_at_once(place: Path, stopped: subprocess.Popen[bytes]) -> None:
+    done = run("pause", "--timeout", "1s")
+    assert done.returncode == 94
+    assert f"process {stopped.pid} " in done.stderr
+    assert "is stopped inside a write" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["log", "show", "events", "tasks", "mail", "state get", "verify", "status"]
+)
+def test_who_only_looks_does_not_wait(
+    place: Path, stopped: subprocess.Popen[bytes], command: str
+) -> None:
+    done = run(*command.split())
+    assert done.returncode == 0, done.stderr
+    assert "Waiting" not in done.stderr
 
 
 def test_who_writes_is_found_by_the_lock_itself(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from mulligan import Restored, Session, Store
     from mulligan.cli.directory import Pointer
     from mulligan.cli.progress import ProgressLine
-    from mulligan.journal.waiting import Holder
+    from mulligan.journal.waiting import Holder, Tell
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"
@@ -48,11 +49,18 @@ class Call:
     _here: Pointer | None = None
     _line: ProgressLine | None = None
 
-    def open_store(self, *, for_agents: bool = False, read_only: bool = False) -> Store:
+    def open_store(
+        self,
+        *,
+        for_agents: bool = False,
+        read_only: bool = False,
+        waiting: Tell | None = None,
+    ) -> Store:
         """Open the store that was named, or the nearest one upward; never make one.
 
         ``for_agents`` ends agents first that were stopped, whose supervisor is dead, and that may
-        keep the store from being opened; ``read_only`` waits for nobody.
+        keep the store from being opened; ``read_only`` waits for nobody. Of whoever is waited for
+        ``waiting`` is told, or else the user.
         """
         import mulligan
         from mulligan.cli.directory import read_pointer
@@ -62,13 +70,24 @@ class Call:
         there = Path(self._here.store) if self._here else place
         if for_agents:
             _end_frozen(there)
-        store = mulligan.open(there, create=False, read_only=read_only, waiting=_tell_of_wait)
+        store = mulligan.open(
+            there, create=False, read_only=read_only, waiting=waiting or _tell_of_wait
+        )
         click.get_current_context().call_on_close(store.close)
         self.store_path = str(store.path)
         return store
 
+    def open_to_look(self) -> Session:
+        """Open the session that was named, only to read it: no writer is waited for."""
+        return self.open_session(store=self.open_store(read_only=True))
+
     def open_session(
-        self, create: bool | None = None, *, files: bool = False, actor: str = ACTOR
+        self,
+        create: bool | None = None,
+        *,
+        files: bool = False,
+        actor: str = ACTOR,
+        store: Store | None = None,
     ) -> Session:
         """Open the session that was named, or the one there can be no doubt about.
 
@@ -78,7 +97,7 @@ class Call:
         """
         from mulligan.errors import UnknownSession
 
-        store = self.open_store()
+        store = store or self.open_store()
         name = self.session or self._pointed_to() or _undoubted(store, bool(create))
         try:
             session = store.session(name, create=bool(create), actor=actor)
@@ -87,11 +106,14 @@ class Call:
         return self._with_files(store, session) if files and not self.no_files else session
 
     def open_running(self) -> Session:
-        """Open the session that was named, or else the one that a supervisor runs."""
+        """Open the session that was named, or else the one that a supervisor runs.
+
+        Its supervisor cannot answer while a process is stopped inside a write: that is an error.
+        """
         from mulligan.errors import UnknownSession
         from mulligan.session.loop import SUPERVISOR
 
-        store = self.open_store()
+        store = self.open_store(waiting=_refuse_to_wait)
         name = self.session or self._pointed_to()
         running = [s.name for s in store.sessions() if s.is_held(SUPERVISOR)] if not name else []
         if len(running) > 1:
@@ -320,6 +342,23 @@ def warn_of_agents(session: Session) -> None:
         said = f"Warning: {', '.join(names)} {'is' if len(names) == 1 else 'are'} at work here"
         said += " and will go on with what comes back; `mulligan pause` stops a team first."
         click.echo(Cell(clean(said), "yellow").styled(), err=True)
+
+
+def _refuse_to_wait(holder: Holder | None) -> None:
+    """Raise ``NotRunning`` for a process that is stopped; speak of any other."""
+    from mulligan.cli.render import clean
+    from mulligan.errors import NotRunning
+
+    # Elsewhere than in the thread that waits nobody would hear of it.
+    if holder is None or not holder.is_stopped or current_thread() is not main_thread():
+        _tell_of_wait(holder)
+        return
+    raise NotRunning(
+        f"Nobody can be asked: process {holder.pid} ({clean(holder.command)[:200]}) is stopped "
+        "inside a write, and everybody waits for it.",
+        hint=f"`kill -CONT {holder.pid}` lets it go on; `kill -9 {holder.pid}` is safe: nothing "
+        "acknowledged is lost.",
+    )
 
 
 def _tell_of_wait(holder: Holder | None) -> None:

@@ -40,7 +40,7 @@ def command(
     kinds: tuple[str, ...],
 ) -> None:
     """List the events of a session, oldest first; with --json one object a line."""
-    session = call.open_session()
+    session = call.open_to_look()
     last = session.head if until is None else session.point(until)
     first = None if since is None else session.point(since)
     found = _matching(session.events(_start(first, last, count, kinds), last), kinds)

@@ -45,7 +45,7 @@ DEFAULT_COUNT = 20
 @click.pass_obj
 def command(call: Call, count: int) -> None:
     """List the checkpoints of a session, newest first, with its restores and forks between."""
-    session = call.open_session()
+    session = call.open_to_look()
     if call.quiet and not call.json:
         _print_ids(session, count)
         return

@@ -109,7 +109,7 @@ def ack(call: Call, id: str, agent: str | None) -> None:
 
 
 def _list(call: Call) -> None:
-    session = call.open_session()
+    session = call.open_to_look()
     messages = _waiting(session)
     if call.json:
         print_json({"session": session.name, "messages": [message_fields(m) for m in messages]})

@@ -33,7 +33,7 @@ def command(call: Call, point: str) -> None:
 
     It says how many files it holds, and what was left out by which rule; --json has all paths.
     """
-    record = call.open_session().record(point)
+    record = call.open_to_look().record(point)
     if call.json:
         print_json(record)
     elif call.quiet:

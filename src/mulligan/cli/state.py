@@ -65,7 +65,7 @@ def get(call: Call, path: str, point: str | None, raw: bool) -> None:
     from mulligan import MISSING
     from mulligan.errors import PathNotFound
 
-    session = call.open_session()
+    session = call.open_to_look()
     if point is None:
         value = session.state.get(path, MISSING)
     else:

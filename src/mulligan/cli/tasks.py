@@ -150,7 +150,7 @@ _add_change("retry", "Make a failed or skipped task pending again.")
 
 
 def _list(call: Call) -> None:
-    session = call.open_session()
+    session = call.open_to_look()
     tasks = list(session.tasks)
     if call.json:
         print_json({"session": session.name, "tasks": [task_fields(task) for task in tasks]})

@@ -25,7 +25,7 @@ def command(call: Call, quick: bool) -> None:
 
     The exit code is 60 when anything is.
     """
-    report = _verify(call.open_store(), full=not quick)
+    report = _verify(call.open_store(read_only=True), full=not quick)
     if call.json:
         print_json(report_fields(report))
     else:

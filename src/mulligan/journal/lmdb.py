@@ -126,7 +126,7 @@ class LmdbTables:
         self._directory = directory
         self._read_only = read_only
         self._reach = reach
-        self._waits = None if waiting is None else Waits(directory, waiting)
+        self._waits = None if waiting is None or read_only else Waits(directory, waiting)
         self._key = _identity(directory)
         with self._waits or nullcontext():  # even opening waits for whoever writes
             self._shared: _Environment | None = _acquire(self._key, directory, read_only)

@@ -21,6 +21,9 @@ AFTER = 3.0
 LOOK = 0.5
 """Seconds between two looks at who waits."""
 
+NAP = 0.05
+"""Seconds between two looks at whether a process that was stopped goes on."""
+
 LOCK_FILE = "lock.mdb"
 
 _PROC = Path("/proc")
@@ -90,7 +93,8 @@ def _field(status: str, name: str) -> str:
 class Waits:
     """Knows which threads of this process wait to write; entered for as long as one does.
 
-    A thread of its own looks now and then, so that a write which need not wait costs nothing.
+    Whoever was stopped with the lock is waited for outside of it, where a signal, and what ``tell``
+    raises, ends the wait. Of others a thread of its own tells, which looks now and then.
     """
 
     def __init__(self, directory: Path, tell: Tell, after: float = AFTER) -> None:
@@ -103,6 +107,7 @@ class Waits:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
+        self._wait_for_stopped()
         self._since[threading.get_ident()] = time.monotonic()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="mulligan-waits", daemon=True)
@@ -114,6 +119,14 @@ class Waits:
     def stop(self) -> None:
         """Look no more."""
         self._stop.set()
+
+    def _wait_for_stopped(self) -> None:
+        began, is_told = time.monotonic(), False
+        while (holder := find_holder(self._directory)) is not None and holder.is_stopped:
+            if not is_told and time.monotonic() - began >= self._after:
+                self._tell(holder)
+                is_told = True
+            time.sleep(NAP)
 
     def _run(self) -> None:
         while not self._stop.wait(min(LOOK, self._after)):
