@@ -183,7 +183,7 @@ class Team:
             name,
             epoch,
             heartbeat=heartbeat,
-            every=workflow.every,
+            every=workflow.every_of(name),
             workspace=Path(workflow.workspace) if workflow.workspace else None,
             prompt=prompt if _fits(prompt) else None,
         )

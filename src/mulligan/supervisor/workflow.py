@@ -60,6 +60,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One agent: how it is started, and what is done when it ends or hangs.
 
     A task that has ended so many of its processes as ``quarantine_after`` says is given up.
+    ``every`` is the time between routine checkpoints, if it is not that of the team.
     """
 
     command: tuple[str, ...]
@@ -75,6 +76,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff = Backoff()
     heartbeat: float | None = None
     progress: float | None = None
+    every: float | None = None
     health: tuple[str, ...] | None = None
     health_every: float | None = None
 
@@ -88,6 +90,15 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     every: float = EVERY
     retention: dict[str, Any] = {}
     file: str | None = None
+
+    @property
+    def shortest(self) -> float:
+        """Seconds between routine checkpoints of the team: what its most eager agent wants."""
+        return min(map(self.every_of, self.agents), default=self.every)
+
+    def every_of(self, agent: str) -> float:
+        """Return the seconds between routine checkpoints that an agent wants."""
+        return self.agents[agent].every or self.every
 
     def to_plain(self) -> dict[str, Any]:
         """Return the workflow for the state, without what looks like a secret.
@@ -387,6 +398,7 @@ _AGENT: dict[str, Parser] = {
     "backoff": _table,
     "heartbeat": duration,
     "progress": duration,
+    "every": duration,
     "health": _command,
     "health_every": duration,
 }

@@ -103,6 +103,15 @@ def test_an_agent_gets_the_variables_and_nothing_of_who_runs_above(store: Store)
     assert lines == [b"1 a main 1 []"]
 
 
+def test_an_agent_learns_its_own_interval_of_checkpoints(store: Store) -> None:
+    lines: list[tuple[str, bytes]] = []
+    say = ("sh", "-c", "echo $MULLIGAN_EVERY")
+    agents = {"a": AgentSpec(command=say, every=60), "b": AgentSpec(command=say)}
+    workflow = Workflow(agents=agents, every=600)
+    supervise(store, "main", workflow, variables=VARIABLES, show=lambda *line: lines.append(line))
+    assert sorted(lines) == [("a", b"60"), ("b", b"600")]
+
+
 def test_a_long_prompt_is_in_the_record_alone(store: Store, session: Session) -> None:
     spec = AgentSpec(command=("true",), prompt="x" * 200_000)
     workflow = Workflow(agents={"a": spec})

@@ -46,6 +46,7 @@ within = 30
 backoff = { initial = "100ms", factor = 3, max = "10s" }
 heartbeat = "5s"
 progress = "2m"
+every = "1m"
 health = "make check"
 health_every = "1h"
 """
@@ -80,6 +81,7 @@ def test_everything_that_a_workflow_can_say(tmp_path: Path) -> None:
                 backoff=Backoff(0.1, 3, 10),
                 heartbeat=5,
                 progress=120,
+                every=60,
                 health=("make", "check"),
                 health_every=3600,
             ),
@@ -97,6 +99,12 @@ def test_what_is_not_said_has_a_default() -> None:
         5,
         60,
     )
+
+
+def test_an_agent_can_have_its_own_interval_of_checkpoints() -> None:
+    agents = {"a": AgentSpec(command=("x",), every=60), "b": AgentSpec(command=("x",))}
+    workflow = Workflow(agents=agents, every=600)
+    assert (workflow.every_of("a"), workflow.every_of("b"), workflow.shortest) == (60, 600, 60)
 
 
 @pytest.mark.parametrize(
