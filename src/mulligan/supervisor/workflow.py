@@ -251,10 +251,14 @@ class _Reader:
         fields = self._fields(table, place, _AGENT)
         if "command" not in fields:
             raise self._error(place, "an agent needs a command")
+        fields["env"] = self._variables(fields.get("env", {}), (*place, "env"))
         fields["directory"] = str((top / fields.get("directory", ".")).resolve())
         fields["backoff"] = self._backoff(fields.get("backoff", {}), place)
         fields["prompt"] = self._prompt(fields.get("prompt"), place)
         return AgentSpec(**fields)
+
+    def _variables(self, table: dict[str, Any], place: Key) -> dict[str, str]:
+        return {name: self._parsed(_value, value, (*place, name)) for name, value in table.items()}
 
     def _backoff(self, table: dict[str, Any], place: Key) -> Backoff:
         return Backoff(**self._fields(table, (*place, "backoff"), _BACKOFF))
@@ -344,12 +348,9 @@ def _command(value: Any) -> tuple[str, ...]:
     return parts
 
 
-def _variables(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise ValueError("this is a table of variables")
-    for name, content in value.items():
-        if not isinstance(content, str):
-            raise ValueError(f"the variable {name} is a text, not {content!r}")
+def _value(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a variable is a text, not {value!r}")
     return value
 
 
@@ -387,7 +388,7 @@ _WORKFLOW: dict[str, Parser] = {
 _AGENT: dict[str, Parser] = {
     "command": _command,
     "directory": _text,
-    "env": _variables,
+    "env": _table,
     "pass_env": _texts,
     "prompt": _text,
     "after": _texts,
