@@ -152,7 +152,7 @@ class Records:
         self._tell("agent.updated", _changes(name, fields), agent=name)
 
     def settled(self, name: str) -> None:
-        """Say that an agent which does not speak for itself is at work."""
+        """Say that an agent is at work which has not said so, or anything else, itself."""
 
         def ask(document: Document) -> Iterable[Change]:
             if document.find((*STATE, AGENTS, name, "state")) != "starting":
@@ -182,7 +182,8 @@ class Records:
             now = (document.find((*place, "status")), document.find((*place, "owner")))
             if now != (IN_PROGRESS, bad.agent):
                 return []  # somebody has given it another chance, or to another agent
-            return [happened("task.quarantined", changes, task=bad.task, agent=bad.agent)]
+            idle = _changes(bad.agent, {"working_on": None})
+            return [happened("task.quarantined", changes + idle, task=bad.task, agent=bad.agent)]
 
         self._session.tell(ask)
 

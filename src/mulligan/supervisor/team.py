@@ -38,7 +38,7 @@ MAX_PROMPT = 100_000
 """Bytes of a prompt that fit into a variable; a longer one is in the agent's record alone."""
 
 QUIET = 2.0
-"""Seconds after which an agent that never gave a sign of life is taken to be working."""
+"""Seconds after which an agent that has not said what it is doing is taken to be working."""
 
 Gone = Callable[[str, Ending], None]
 Show = Callable[[str, bytes], None]
@@ -171,8 +171,7 @@ class Team:
             yield from member.beats.look(name)
             if not member.is_settled and now - member.started >= QUIET:
                 member.is_settled = True
-                if not member.beats.has_beaten:
-                    self._records.settled(name)
+                self._records.settled(name)
 
     def variables(self, name: str, epoch: int, heartbeat: Path, prompt: Any) -> dict[str, str]:
         """Return the variables of an agent: ours, those of the workflow, and who it is."""

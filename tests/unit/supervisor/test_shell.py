@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -207,3 +208,22 @@ def test_a_session_that_is_being_brought_back_is_not_disturbed(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert session.control("request") is None
+
+
+SILENT = """
+import time
+import mulligan
+
+session = mulligan.attach()
+end = time.monotonic() + 60
+while session.agent.get()["state"] != "working":
+    if time.monotonic() > end:
+        raise SystemExit(1)
+    time.sleep(0.05)
+"""
+
+
+def test_an_agent_that_attached_and_says_nothing_is_taken_to_be_working(store: Store) -> None:
+    spec = AgentSpec(command=(sys.executable, "-c", SILENT), restart="never")
+    workflow = Workflow(agents={"a": spec})
+    assert supervise(store, "main", workflow, variables=VARIABLES) == "done"
