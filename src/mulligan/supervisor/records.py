@@ -144,6 +144,13 @@ class Records:
         self._session.tell(ask)
         return found
 
+    def used(self, usage: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write down what the processes of agents have used so far."""
+        frozen = freeze({name: dict(used) for name, used in usage.items()})
+        changes = [one for name in frozen for one in _changes(name, {"resources": frozen[name]})]
+        if changes:
+            self._tell("agent.measured", changes, agents=list(frozen))
+
     def state(self, name: str, state: str, last_action: str | None = None) -> None:
         """Write down in which state an agent is."""
         fields = {"state": state}

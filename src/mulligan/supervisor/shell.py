@@ -413,6 +413,7 @@ class Shell:
         taken: Checkpoint | None = None
         note = action.note if action.id is not None else action.note[:500]  # what people say stays
         try:
+            self._records.used(self._team.usage())
             taken = await self._keeper.take(action.kind, note or None, action.label)
         except StaleLease:
             raise

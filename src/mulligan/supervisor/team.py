@@ -12,14 +12,16 @@ from typing import Any
 from mulligan import opening
 from mulligan.errors import InvalidWorkflow
 from mulligan.session import Session
+from mulligan.session.commands import without_secrets
 from mulligan.session.surroundings import ALLOWED, safe_variables
+from mulligan.session.usage import usage
 from mulligan.store import LEASE_TTL, Store
 from mulligan.supervisor.beats import Beats, beats_of
 from mulligan.supervisor.process import Ending, Process, start
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.sink import Sink
 from mulligan.supervisor.stimuli import Beat, Progressed
-from mulligan.supervisor.workflow import AgentSpec, Workflow, without_secrets
+from mulligan.supervisor.workflow import AgentSpec, Workflow
 
 OWN = (
     opening.STORE,
@@ -99,7 +101,7 @@ class Team:
             self._renewed_prompts.discard(name)
         # Before there is a process, whose own word on its state and prompt counts from then on.
         fields: dict[str, Any] = {
-            "command": without_secrets(list(spec.command)),
+            "command": without_secrets(spec.command),
             "directory": str(self._directory(spec) or ""),
             "environment": safe_variables(
                 {**self._inherited(), **spec.env}, ALLOWED | spec.env.keys()
@@ -137,6 +139,11 @@ class Team:
         """Return the process groups of the agents; may be called from another thread."""
         members = list(self._members.values())
         return [member.process.pid for member in members if not member.process.is_gone]
+
+    def usage(self) -> dict[str, dict[str, Any]]:
+        """Return what the processes of the agents have used so far."""
+        found = {name: usage(member.process.pid) for name, member in self._members.items()}
+        return {name: used for name, used in found.items() if used is not None}
 
     def kill(self, name: str, number: int) -> None:
         """Send a signal to all processes of an agent."""

@@ -11,13 +11,13 @@ import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from mulligan.errors import InvalidName, InvalidWorkflow
+from mulligan.session.commands import HIDDEN, without_secrets
 from mulligan.session.loop import SUPERVISOR
 from mulligan.session.names import check_name
 from mulligan.session.surroundings import is_secret
@@ -30,19 +30,6 @@ POLICIES = (ON_FAILURE, ALWAYS, NEVER)
 
 EVERY = 300.0
 """Seconds between routine checkpoints, unless told otherwise."""
-
-HIDDEN = "[not kept: looks like a secret]"
-"""Stands in the state for an argument of a command that must not be stored."""
-
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*")
-_NAMED = re.compile(r"(-{0,2}[A-Za-z_][\w-]*)(?:=|:\s+)(.+)", re.DOTALL)
-_SCRIPTED = re.compile(r"[\"']?(--[A-Za-z][\w-]*|[A-Z_][A-Z0-9_]*)=(.+)")
-_BEARER = re.compile(r"authorization[\"']?\s*:\s*[\"']?(?:bearer|basic|token)\s+[^\s$\"'{]", re.I)
-_HARMLESS_NAME = re.compile(
-    r"^(?:NO|SKIP|USE|WITH|MAX|MIN)_|_(?:FILE|PATH|DIR|ENV|NAME|TYPE|MODE|LIMIT|COUNT)$"
-    r"|^AUTHORS?$|_AUTHORS?$"
-)
-_HARMLESS_VALUE = re.compile(r"$|-|[\"']?\$|(?:true|false|yes|no|on|off|none)$", re.I)
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -136,46 +123,6 @@ def _without_broken_health(agent: AgentSpec) -> AgentSpec:
     if agent.health is None or HIDDEN not in agent.health:
         return agent
     return msgspec.structs.replace(agent, health=None)
-
-
-def without_secrets(command: list[str]) -> list[str]:
-    """Return a command for the state: arguments that look like secrets are hidden.
-
-    By what they are, or by the name before them: ``--password X``, ``--api-key=X``,
-    ``TOKEN=X``, ``Authorization: Bearer X``; in the text of a script as well.
-    """
-    before = ["", *command]
-    return [
-        HIDDEN if _is_secret_part(last, part) else part
-        for last, part in zip(before, command, strict=False)
-    ]
-
-
-def _is_secret_part(last: str, part: str) -> bool:
-    if is_secret("", part) or _BEARER.search(part) or _is_secret_option(last, part):
-        return True
-    if (named := _NAMED.fullmatch(part)) and _is_secret_value(*named.groups()):
-        return True
-    words = ["", *part.split()]
-    return len(words) > 2 and any(
-        _is_secret_option(last, word)
-        or ((named := _SCRIPTED.match(word)) and _is_secret_value(*named.groups()))
-        for last, word in pairwise(words)
-    )
-
-
-def _is_secret_option(option: str, value: str) -> bool:
-    return bool(_OPTION.fullmatch(option)) and _is_secret_value(option, value)
-
-
-def _is_secret_value(name: str, value: str) -> bool:
-    """Whether a name says that what follows is a secret, and not where it is, or how many."""
-    name = name.lstrip("-").replace("-", "_").upper()
-    if _HARMLESS_NAME.search(name) or _HARMLESS_VALUE.match(value):
-        return False
-    if re.fullmatch(r"[\d.]+", value) and not re.search("PASSW|PWD|SECRET", name):
-        return False
-    return is_secret(name, "")
 
 
 def load(file: Path) -> Workflow:

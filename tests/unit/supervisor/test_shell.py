@@ -227,3 +227,19 @@ def test_an_agent_that_attached_and_says_nothing_is_taken_to_be_working(store: S
     spec = AgentSpec(command=(sys.executable, "-c", SILENT), restart="never")
     workflow = Workflow(agents={"a": spec})
     assert supervise(store, "main", workflow, variables=VARIABLES) == "done"
+
+
+MEASURED = """
+import mulligan
+from mulligan.supervisor.requests import request_checkpoint
+
+session = mulligan.attach()
+taken = request_checkpoint(session, limit=0.1).checkpoint
+assert session.state_at(taken, "agents/a/resources")["max_rss_bytes"] > 1_000_000
+"""
+
+
+def test_checkpoints_know_what_running_agents_have_used(store: Store) -> None:
+    spec = AgentSpec(command=(sys.executable, "-c", MEASURED), restart="never")
+    workflow = Workflow(agents={"a": spec})
+    assert supervise(store, "main", workflow, variables=VARIABLES) == "done"

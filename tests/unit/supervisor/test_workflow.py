@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mulligan.errors import InvalidWorkflow
+from mulligan.session.commands import HIDDEN, without_secrets
 from mulligan.supervisor.lines import line_of
 from mulligan.supervisor.workflow import (
-    HIDDEN,
     AgentSpec,
     Backoff,
     Workflow,
@@ -17,7 +17,6 @@ from mulligan.supervisor.workflow import (
     from_plain,
     load,
     parse,
-    without_secrets,
 )
 
 WHOLE = """
