@@ -414,7 +414,10 @@ def _has_record(document: Document, agent: str) -> bool:
 
 
 def health(tasks: Iterable[Task]) -> str:
-    """Return ``healthy``, ``degraded`` above 20 % failed tasks, ``unhealthy`` above 50 %."""
+    """Return ``healthy``, ``degraded`` above 20 % failed tasks, ``unhealthy`` above 50 %.
+
+    Of those that came to an end: what is still to be done says nothing yet.
+    """
     known = list(tasks)
     inner = {task.parent for task in known}
     statuses = [task.status for task in known if task.id not in inner]
