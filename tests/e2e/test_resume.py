@@ -278,3 +278,16 @@ def test_without_a_supervisor_everything_is_prepared(place: Path, store: Store) 
     assert (task.id, task.attempts) == ("one", 2)
     session.close()
     assert "nothing to resume" in run("resume").stdout
+
+
+def test_a_team_that_cannot_be_started_again_is_left_alone(place: Path, store: Store) -> None:
+    file = place / "team.toml"
+    file.write_text('[agents.a]\ncommand = "sleep 600"\nenv = { API_TOKEN = "hush" }\n')
+    supervisor = start("up", str(file))
+    session = store.session("main")
+    pid = until(lambda: agents(session).get("a", {}).get("process_id"), "the agent was started")
+    supervisor.kill()
+    supervisor.wait()
+    refused = run("resume")
+    assert "needs API_TOKEN" in refused.stderr
+    assert "sleep" in Path(f"/proc/{pid}/cmdline").read_text()

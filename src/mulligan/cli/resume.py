@@ -216,13 +216,13 @@ def prepare(
 
     try:
         plan = planned()  # what is wrong with it is said before anything is ended
+        if plan.workflow is not None and same_team and plan.rung != STOP:
+            _check_team(plan.workflow)
         speaks = not call.json and not call.quiet
         if speaks:
             print_found(plan)
         _end_strays(call, store, handle)
         plan = planned()
-        if plan.workflow is not None and same_team and plan.rung != STOP:
-            _check_team(plan.workflow)
         if speaks:
             print_plan(plan)
         with call.working():

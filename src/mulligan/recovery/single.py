@@ -16,7 +16,7 @@ from mulligan.model import Event, Path, Point, Task
 from mulligan.session import Session
 from mulligan.session.agents import AGENTS
 from mulligan.session.mailbox import MAILBOX
-from mulligan.session.tasks import TASKS
+from mulligan.session.tasks import DONE, TASKS
 
 Record = dict[str, Any]
 
@@ -94,20 +94,25 @@ def consumed(session: Session, agent: str, point: Point) -> list[Consumed]:
     """Return what others have used of what an agent produced after a point."""
     tasks = {task.id: task for task in session.tasks}
     sent: set[tuple[str, str]] = set()
-    completed: set[str] = set()
+    added: set[str] = set()
+    done: set[str] = set()
     found: list[Consumed] = []
     for event in session.events(since=point):
         payload = event.payload
         if event.actor == agent:
             if event.kind == "mail.sent":
                 sent.add((payload["to"], payload["message"]))
-            elif event.kind == "task.completed":
-                completed.add(payload["task"])
+            elif event.kind == "task.added":
+                added.update(payload["tasks"])
+            elif event.kind in ("task.completed", "task.skipped"):
+                done.update(_done_with(event))
         elif event.kind in ("mail.received", "mail.acked"):
             if (event.actor, payload["message"]) in sent:
                 found.append(_mail(event))
         elif event.kind == "task.claimed":
-            before = completed & _before(tasks, payload["task"])
+            if payload["task"] in added:
+                found.append(_taken(event))
+            before = done & _before(tasks, payload["task"])
             found += [_built_on(task, event) for task in sorted(before)]
     return _newest(found)
 
@@ -138,6 +143,17 @@ def _before(tasks: dict[str, Task], name: str) -> set[str]:
         before.update(task.after)
         task = tasks.get(task.parent) if task.parent else None
     return before
+
+
+def _done_with(event: Event) -> Iterable[str]:
+    """Yield the task that an event ended, and the ones it is part of that ended with it."""
+    for path, *value in event.payload.get("changes", ()):
+        if path[0] == TASKS and path[2:] == ["status"] and value[0] in DONE:
+            yield path[1]
+
+
+def _taken(event: Event) -> Consumed:
+    return Consumed("task", event.payload["task"], event.actor, "claimed", event.seq)
 
 
 def _mail(event: Event) -> Consumed:

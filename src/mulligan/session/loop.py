@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from mulligan.session.commands import without_secrets
+from mulligan.session.leases import this_process
+from mulligan.session.usage import usage
 from mulligan.state.events import happened
 from mulligan.state.values import freeze
 
@@ -103,7 +106,10 @@ class Loop:
     def __iter__(self) -> Iterator[Cycle]:
         known = self._session.agent.get().get("last_cycle") or {}
         number = int(known.get("number", 0))
-        self._session.agent.update(state="working")
+        if self._session.is_supervised:
+            self._session.agent.update(state="working")
+        else:
+            self._introduce()
         while self._goes_on():
             number += 1
             cycle = Cycle(self._session, number)
@@ -124,9 +130,31 @@ class Loop:
         if now - self._began >= self._refresh_after:
             self._refresh()
         if now - self._taken >= self._every:
-            self._session.checkpoint("routine")
+            self._checkpoint("routine")
             self._taken = now
         return True
+
+    def _introduce(self) -> None:
+        """Write down which process this is and how it was started, where no supervisor does."""
+        known = self._session.agent.get()
+        has_died = "process_id" in known and known.get("state") != "done"
+        before = known.get("restarts")
+        process = {
+            "process_id": os.getpid(),
+            "identity": this_process(),
+            "started": self._clock.now(),
+            "command": without_secrets(sys.orig_argv),
+            "directory": _here(),
+            "environment": self._session.variables,
+            "restarts": (before if isinstance(before, int) else 0) + 1 if has_died else 0,
+        }
+        self._session.agent.record("agent.started", {**process, "state": "working"})
+
+    def _checkpoint(self, kind: str, note: str | None = None) -> None:
+        """Take a checkpoint that knows what this process has used."""
+        if (used := usage(os.getpid())) is not None:
+            self._session.agent.update(resources=used)
+        self._session.checkpoint(kind, note)
 
     def _answer(self) -> bool:
         """Answer what the supervisor asks; False when that is to pause."""
@@ -154,14 +182,14 @@ class Loop:
             self._alone_since = now
         if now - self._alone_since < GRACE:
             return True
-        self._session.checkpoint("recovery", note="the supervisor is gone")
+        self._checkpoint("recovery", "the supervisor is gone")
         self._session.agent.update(state="suspended", last_action="the supervisor is gone")
         return False
 
     def _refresh(self) -> None:
         """Keep everything, then let a fresh process go on from there."""
         hours = self._refresh_after / 3600
-        self._session.checkpoint("recovery", note=f"refresh after {hours:g} hours")
+        self._checkpoint("recovery", f"refresh after {hours:g} hours")
         self._session.agent.update(state="starting", last_action="refresh")
         if self._session.is_supervised:
             raise SystemExit(START_AGAIN)
@@ -169,3 +197,11 @@ class Loop:
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+
+
+def _here() -> str | None:
+    """Return the directory of this process, unless it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None

@@ -41,9 +41,9 @@ class Mailbox:
         to: str,
         subject: str,
         body: Any = None,
-        *,
         priority: str = "normal",
         requires_ack: bool = False,
+        *,
         id: str | None = None,
     ) -> str:
         """Send a message to an agent and return its id; durable when this returns.

@@ -127,6 +127,11 @@ class Session:
         return self._writer.actor
 
     @property
+    def variables(self) -> dict[str, str]:
+        """The variables of this process that may be kept; none that looks like a secret."""
+        return dict(self._surroundings.capture().variables)
+
+    @property
     def parent(self) -> Point | None:
         """Where this session was forked from, if it was."""
         origin = self._record.origin

@@ -16,6 +16,7 @@ import msgspec
 
 from mulligan.errors import Conflict, InvalidTask, UnknownTask
 from mulligan.model import Task
+from mulligan.session.agents import AGENTS
 from mulligan.session.names import check_name
 from mulligan.session.writer import Writer
 from mulligan.state import nodes
@@ -104,7 +105,8 @@ class Tasks:
         """Take a task to work on: the named one, or the first incomplete one that is ready.
 
         What this agent had claimed before, and did not live to end, comes first. None when nothing
-        is ready. A named task that is done, not ready or another's raises ``Conflict``.
+        is ready. A named task that is done, not ready or another's raises ``Conflict``. The
+        agent's record says from then on that it works on it, by its id.
         """
         self._writer.check_alone("A claim")
         actor, claimed = self._writer.actor, ""
@@ -121,7 +123,8 @@ class Tasks:
                 "owner": actor,
                 "attempts": board.records[name].get("attempts", 0) + 1,
             }
-            return [happened("task.claimed", _set(name, fields), task=name, agent=actor)]
+            changes = _set(name, fields) + _begun(document, actor, name)
+            return [happened("task.claimed", changes, task=name, agent=actor)]
 
         self._writer.write(ask)
         return self.get(claimed) if claimed else None
@@ -181,6 +184,7 @@ class Tasks:
             changes = _set(id, frozen)
             for parent in board.done_with(id) if fields["status"] in DONE else ():
                 changes += _set(parent, {"status": COMPLETED, "progress": 1.0})
+            changes += _ended(document, self._writer.actor, id, fields["status"])
             return [happened(kind, changes, task=id, agent=self._writer.actor)]
 
         self._writer.write(ask)
@@ -384,8 +388,36 @@ def _set(name: str, fields: Mapping[str, Any]) -> list[list[Any]]:
     return [[[*_path(name), key], value] for key, value in fields.items()]
 
 
+def _begun(document: Document, agent: str, id: str) -> list[list[Any]]:
+    """Return the changes by which the record of an agent, if it has one, says what it works on."""
+    if not _has_record(document, agent):
+        return []
+    changes: list[list[Any]] = [[[AGENTS, agent, "working_on"], id]]
+    if document.find((*STATE, AGENTS, agent, "state")) == "starting":
+        changes.append([[AGENTS, agent, "state"], "working"])
+    return changes
+
+
+def _ended(document: Document, agent: str, id: str, status: str) -> list[list[Any]]:
+    """Return the changes by which the record of an agent says what it did last."""
+    if not _has_record(document, agent):
+        return []
+    changes: list[list[Any]] = [[[AGENTS, agent, "last_action"], f"{status} {id}"]]
+    if document.find((*STATE, AGENTS, agent, "working_on")) == id:
+        changes.append([[AGENTS, agent, "working_on"], None])
+    return changes
+
+
+def _has_record(document: Document, agent: str) -> bool:
+    found = document.find((*STATE, AGENTS, agent))
+    return found is not MISSING and nodes.is_map(document.resolved(found))
+
+
 def health(tasks: Iterable[Task]) -> str:
-    """Return ``healthy``, ``degraded`` above 20 % failed tasks, ``unhealthy`` above 50 %."""
+    """Return ``healthy``, ``degraded`` above 20 % failed tasks, ``unhealthy`` above 50 %.
+
+    Of those that came to an end: what is still to be done says nothing yet.
+    """
     known = list(tasks)
     inner = {task.parent for task in known}
     statuses = [task.status for task in known if task.id not in inner]

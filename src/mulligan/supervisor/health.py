@@ -91,7 +91,7 @@ class Doctor:
             self._say(what)
 
     def _every(self, name: str) -> float:
-        return self._workflow.agents[name].health_every or self._workflow.every
+        return self._workflow.agents[name].health_every or self._workflow.every_of(name)
 
 
 async def _succeeds(spec: AgentSpec, workspace: str | None, variables: dict[str, str]) -> bool:

@@ -144,6 +144,13 @@ class Records:
         self._session.tell(ask)
         return found
 
+    def used(self, usage: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write down what the processes of agents have used so far."""
+        frozen = freeze({name: dict(used) for name, used in usage.items()})
+        changes = [one for name in frozen for one in _changes(name, {"resources": frozen[name]})]
+        if changes:
+            self._tell("agent.measured", changes, agents=list(frozen))
+
     def state(self, name: str, state: str, last_action: str | None = None) -> None:
         """Write down in which state an agent is."""
         fields = {"state": state}
@@ -152,7 +159,7 @@ class Records:
         self._tell("agent.updated", _changes(name, fields), agent=name)
 
     def settled(self, name: str) -> None:
-        """Say that an agent which does not speak for itself is at work."""
+        """Say that an agent is at work which has not said so, or anything else, itself."""
 
         def ask(document: Document) -> Iterable[Change]:
             if document.find((*STATE, AGENTS, name, "state")) != "starting":
@@ -182,7 +189,8 @@ class Records:
             now = (document.find((*place, "status")), document.find((*place, "owner")))
             if now != (IN_PROGRESS, bad.agent):
                 return []  # somebody has given it another chance, or to another agent
-            return [happened("task.quarantined", changes, task=bad.task, agent=bad.agent)]
+            idle = _changes(bad.agent, {"working_on": None})
+            return [happened("task.quarantined", changes + idle, task=bad.task, agent=bad.agent)]
 
         self._session.tell(ask)
 

@@ -337,7 +337,7 @@ class Shell:
         if now >= self._routine and self._status is None:
             self._routine = self._next_routine()
             if now >= self._routine:
-                self._routine = now + self._workflow.every
+                self._routine = now + self._workflow.shortest
                 self._beside(self._take(TakeCheckpoint("routine", "")))
         for task in [task for task in self._tasks if task.done()]:
             self._tasks.discard(task)
@@ -348,7 +348,7 @@ class Shell:
         if newest is None:
             return self._now()
         age = (self._session.clock.now() - newest).total_seconds()
-        return self._now() + self._workflow.every - age
+        return self._now() + self._workflow.shortest - age
 
     # What is done about it
 
@@ -413,6 +413,7 @@ class Shell:
         taken: Checkpoint | None = None
         note = action.note if action.id is not None else action.note[:500]  # what people say stays
         try:
+            self._records.used(self._team.usage())
             taken = await self._keeper.take(action.kind, note or None, action.label)
         except StaleLease:
             raise

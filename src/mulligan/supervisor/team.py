@@ -12,14 +12,16 @@ from typing import Any
 from mulligan import opening
 from mulligan.errors import InvalidWorkflow
 from mulligan.session import Session
+from mulligan.session.commands import without_secrets
 from mulligan.session.surroundings import ALLOWED, safe_variables
+from mulligan.session.usage import usage
 from mulligan.store import LEASE_TTL, Store
 from mulligan.supervisor.beats import Beats, beats_of
 from mulligan.supervisor.process import Ending, Process, start
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.sink import Sink
 from mulligan.supervisor.stimuli import Beat, Progressed
-from mulligan.supervisor.workflow import AgentSpec, Workflow, without_secrets
+from mulligan.supervisor.workflow import AgentSpec, Workflow
 
 OWN = (
     opening.STORE,
@@ -38,7 +40,7 @@ MAX_PROMPT = 100_000
 """Bytes of a prompt that fit into a variable; a longer one is in the agent's record alone."""
 
 QUIET = 2.0
-"""Seconds after which an agent that never gave a sign of life is taken to be working."""
+"""Seconds after which an agent that has not said what it is doing is taken to be working."""
 
 Gone = Callable[[str, Ending], None]
 Show = Callable[[str, bytes], None]
@@ -99,7 +101,7 @@ class Team:
             self._renewed_prompts.discard(name)
         # Before there is a process, whose own word on its state and prompt counts from then on.
         fields: dict[str, Any] = {
-            "command": without_secrets(list(spec.command)),
+            "command": without_secrets(spec.command),
             "directory": str(self._directory(spec) or ""),
             "environment": safe_variables(
                 {**self._inherited(), **spec.env}, ALLOWED | spec.env.keys()
@@ -138,6 +140,11 @@ class Team:
         members = list(self._members.values())
         return [member.process.pid for member in members if not member.process.is_gone]
 
+    def usage(self) -> dict[str, dict[str, Any]]:
+        """Return what the processes of the agents have used so far."""
+        found = {name: usage(member.process.pid) for name, member in self._members.items()}
+        return {name: used for name, used in found.items() if used is not None}
+
     def kill(self, name: str, number: int) -> None:
         """Send a signal to all processes of an agent."""
         if name in self._members:
@@ -171,8 +178,7 @@ class Team:
             yield from member.beats.look(name)
             if not member.is_settled and now - member.started >= QUIET:
                 member.is_settled = True
-                if not member.beats.has_beaten:
-                    self._records.settled(name)
+                self._records.settled(name)
 
     def variables(self, name: str, epoch: int, heartbeat: Path, prompt: Any) -> dict[str, str]:
         """Return the variables of an agent: ours, those of the workflow, and who it is."""
@@ -183,7 +189,7 @@ class Team:
             name,
             epoch,
             heartbeat=heartbeat,
-            every=workflow.every,
+            every=workflow.every_of(name),
             workspace=Path(workflow.workspace) if workflow.workspace else None,
             prompt=prompt if _fits(prompt) else None,
         )

@@ -11,13 +11,13 @@ import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from mulligan.errors import InvalidName, InvalidWorkflow
+from mulligan.session.commands import HIDDEN, without_secrets
 from mulligan.session.loop import SUPERVISOR
 from mulligan.session.names import check_name
 from mulligan.session.surroundings import is_secret
@@ -30,19 +30,6 @@ POLICIES = (ON_FAILURE, ALWAYS, NEVER)
 
 EVERY = 300.0
 """Seconds between routine checkpoints, unless told otherwise."""
-
-HIDDEN = "[not kept: looks like a secret]"
-"""Stands in the state for an argument of a command that must not be stored."""
-
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*")
-_NAMED = re.compile(r"(-{0,2}[A-Za-z_][\w-]*)(?:=|:\s+)(.+)", re.DOTALL)
-_SCRIPTED = re.compile(r"[\"']?(--[A-Za-z][\w-]*|[A-Z_][A-Z0-9_]*)=(.+)")
-_BEARER = re.compile(r"authorization[\"']?\s*:\s*[\"']?(?:bearer|basic|token)\s+[^\s$\"'{]", re.I)
-_HARMLESS_NAME = re.compile(
-    r"^(?:NO|SKIP|USE|WITH|MAX|MIN)_|_(?:FILE|PATH|DIR|ENV|NAME|TYPE|MODE|LIMIT|COUNT)$"
-    r"|^AUTHORS?$|_AUTHORS?$"
-)
-_HARMLESS_VALUE = re.compile(r"$|-|[\"']?\$|(?:true|false|yes|no|on|off|none)$", re.I)
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -60,6 +47,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One agent: how it is started, and what is done when it ends or hangs.
 
     A task that has ended so many of its processes as ``quarantine_after`` says is given up.
+    ``every`` is the time between routine checkpoints, if it is not that of the team.
     """
 
     command: tuple[str, ...]
@@ -75,6 +63,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff = Backoff()
     heartbeat: float | None = None
     progress: float | None = None
+    every: float | None = None
     health: tuple[str, ...] | None = None
     health_every: float | None = None
 
@@ -88,6 +77,15 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     every: float = EVERY
     retention: dict[str, Any] = {}
     file: str | None = None
+
+    @property
+    def shortest(self) -> float:
+        """Seconds between routine checkpoints of the team: what its most eager agent wants."""
+        return min(map(self.every_of, self.agents), default=self.every)
+
+    def every_of(self, agent: str) -> float:
+        """Return the seconds between routine checkpoints that an agent wants."""
+        return self.agents[agent].every or self.every
 
     def to_plain(self) -> dict[str, Any]:
         """Return the workflow for the state, without what looks like a secret.
@@ -125,46 +123,6 @@ def _without_broken_health(agent: AgentSpec) -> AgentSpec:
     if agent.health is None or HIDDEN not in agent.health:
         return agent
     return msgspec.structs.replace(agent, health=None)
-
-
-def without_secrets(command: list[str]) -> list[str]:
-    """Return a command for the state: arguments that look like secrets are hidden.
-
-    By what they are, or by the name before them: ``--password X``, ``--api-key=X``,
-    ``TOKEN=X``, ``Authorization: Bearer X``; in the text of a script as well.
-    """
-    before = ["", *command]
-    return [
-        HIDDEN if _is_secret_part(last, part) else part
-        for last, part in zip(before, command, strict=False)
-    ]
-
-
-def _is_secret_part(last: str, part: str) -> bool:
-    if is_secret("", part) or _BEARER.search(part) or _is_secret_option(last, part):
-        return True
-    if (named := _NAMED.fullmatch(part)) and _is_secret_value(*named.groups()):
-        return True
-    words = ["", *part.split()]
-    return len(words) > 2 and any(
-        _is_secret_option(last, word)
-        or ((named := _SCRIPTED.match(word)) and _is_secret_value(*named.groups()))
-        for last, word in pairwise(words)
-    )
-
-
-def _is_secret_option(option: str, value: str) -> bool:
-    return bool(_OPTION.fullmatch(option)) and _is_secret_value(option, value)
-
-
-def _is_secret_value(name: str, value: str) -> bool:
-    """Whether a name says that what follows is a secret, and not where it is, or how many."""
-    name = name.lstrip("-").replace("-", "_").upper()
-    if _HARMLESS_NAME.search(name) or _HARMLESS_VALUE.match(value):
-        return False
-    if re.fullmatch(r"[\d.]+", value) and not re.search("PASSW|PWD|SECRET", name):
-        return False
-    return is_secret(name, "")
 
 
 def load(file: Path) -> Workflow:
@@ -240,10 +198,14 @@ class _Reader:
         fields = self._fields(table, place, _AGENT)
         if "command" not in fields:
             raise self._error(place, "an agent needs a command")
+        fields["env"] = self._variables(fields.get("env", {}), (*place, "env"))
         fields["directory"] = str((top / fields.get("directory", ".")).resolve())
         fields["backoff"] = self._backoff(fields.get("backoff", {}), place)
         fields["prompt"] = self._prompt(fields.get("prompt"), place)
         return AgentSpec(**fields)
+
+    def _variables(self, table: dict[str, Any], place: Key) -> dict[str, str]:
+        return {name: self._parsed(_value, value, (*place, name)) for name, value in table.items()}
 
     def _backoff(self, table: dict[str, Any], place: Key) -> Backoff:
         return Backoff(**self._fields(table, (*place, "backoff"), _BACKOFF))
@@ -333,12 +295,9 @@ def _command(value: Any) -> tuple[str, ...]:
     return parts
 
 
-def _variables(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise ValueError("this is a table of variables")
-    for name, content in value.items():
-        if not isinstance(content, str):
-            raise ValueError(f"the variable {name} is a text, not {content!r}")
+def _value(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a variable is a text, not {value!r}")
     return value
 
 
@@ -376,7 +335,7 @@ _WORKFLOW: dict[str, Parser] = {
 _AGENT: dict[str, Parser] = {
     "command": _command,
     "directory": _text,
-    "env": _variables,
+    "env": _table,
     "pass_env": _texts,
     "prompt": _text,
     "after": _texts,
@@ -387,6 +346,7 @@ _AGENT: dict[str, Parser] = {
     "backoff": _table,
     "heartbeat": duration,
     "progress": duration,
+    "every": duration,
     "health": _command,
     "health_every": duration,
 }

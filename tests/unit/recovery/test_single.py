@@ -74,6 +74,35 @@ def test_what_others_used_is_listed(session: Session) -> None:
     assert consumed(session, "tester", session.point("start")) == []
 
 
+def test_tasks_that_it_added_and_others_took_are_listed(store: Store) -> None:
+    planner, worker = store.session("run", actor="planner"), store.session("run", actor="worker")
+    planner.agent.update(state="planning")
+    point = planner.head
+    planner.tasks.plan(["taken", "free", "own"])
+    planner.tasks.claim("own")
+    worker.tasks.claim("taken")
+    found = consumed(planner, "planner", point)
+    assert [(one.what, one.id, one.by, one.how) for one in found] == [
+        ("task", "taken", "worker", "claimed")
+    ]
+
+
+def test_what_waited_for_more_than_the_task_itself_is_listed(store: Store) -> None:
+    coder, tester = store.session("run", actor="coder"), store.session("run", actor="tester")
+    tester.tasks.plan(["parser", {"title": "lex", "parent": "parser"}, "docs"])
+    tester.tasks.plan([{"title": "test", "after": ["parser", "docs"]}])
+    coder.agent.update(state="working")
+    point = coder.head
+    coder.tasks.complete("lex")  # and the parser with it
+    coder.tasks.skip("docs")
+    tester.tasks.claim("test")
+    found = consumed(coder, "coder", point)
+    assert [(one.id, one.how) for one in found] == [
+        ("docs", "claimed test"),
+        ("parser", "claimed test"),
+    ]
+
+
 def test_only_its_own_parts_come_back(store: Store, session: Session) -> None:
     bring_back(store, session)
     tasks = {task.id: (task.status, task.owner) for task in session.tasks}

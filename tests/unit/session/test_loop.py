@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,9 @@ import mulligan
 from mulligan import Session
 from mulligan.errors import InvalidTask, StaleLease
 from mulligan.session import loop as loops
+from mulligan.session.commands import HIDDEN
 from mulligan.session.heart import Heart, Step, read_step
+from mulligan.session.leases import this_process
 from mulligan.state.events import happened
 from mulligan.testing.clock import FakeClock
 
@@ -168,6 +171,27 @@ def test_without_a_supervisor_the_process_is_replaced(
     with pytest.raises(Replaced):
         body()
     assert session.lease is None  # so that the new process can take it
+
+
+def test_without_a_supervisor_the_process_is_written_down(
+    session: Session, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "orig_argv", ["python", "agent.py", "--api-key", "hush"])
+    for died, state in enumerate(("working", "done", "working")):
+        for cycle in session.loop(every=1):
+            with cycle:
+                clock.advance(2)
+                if cycle.number % 2 == 0:
+                    break
+        known = session.agent.get()
+        assert known["process_id"] == os.getpid()
+        assert known["identity"] == this_process()
+        assert known["command"] == ["python", "agent.py", "--api-key", HIDDEN]
+        assert known["directory"] == os.getcwd()
+        assert known["environment"] == session.variables
+        assert known["restarts"] == died % 2  # as often as it was not done when it began again
+        assert known["resources"]["max_rss_bytes"] > 1_000_000
+        session.agent.update(state=state)
 
 
 def test_the_states_of_an_agent(session: Session):

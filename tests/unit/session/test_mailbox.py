@@ -179,3 +179,11 @@ def test_what_an_earlier_version_remembered_is_read_and_shortened(planner: Sessi
     planner.mailbox.send("coder", "again", id="next")
     planner.mailbox.send("coder", "again", id=f"m-{count - 1}")
     assert subjects(coder) == []
+
+
+def test_a_message_can_be_sent_with_everything_in_order(store: Store):
+    sender, receiver = store.session("run", agent="sender"), store.session("run", agent="receiver")
+    sender.mailbox.send("receiver", "subject", "body", "high", True)
+    message = receiver.mailbox.receive()
+    assert message is not None
+    assert (message.priority, message.requires_ack) == ("high", True)

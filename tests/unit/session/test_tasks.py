@@ -136,6 +136,34 @@ def test_a_released_task_is_anybodys(coder: Session, tester: Session):
         tester.tasks.retry("a")
 
 
+def test_the_record_of_an_agent_says_what_it_works_on_and_what_it_did(coder: Session):
+    coder.agent.update(state="starting")
+    coder.tasks.plan(["parse", "lex", "docs"])
+    coder.tasks.claim()
+    record = coder.agent.get()
+    assert (record["state"], record["working_on"]) == ("working", "parse")
+    coder.tasks.complete("parse")
+    record = coder.agent.get()
+    assert (record["working_on"], record["last_action"]) == (None, "completed parse")
+    coder.tasks.claim()
+    coder.agent.update(state="planning", working_on="the whole grammar")
+    coder.tasks.fail("lex", "no time")
+    record = coder.agent.get()
+    assert (record["working_on"], record["last_action"]) == ("the whole grammar", "failed lex")
+    coder.tasks.claim()
+    assert coder.agent.get()["state"] == "planning"  # its own word counts
+
+
+def test_who_has_no_record_gets_none_by_a_task(coder: Session):
+    coder.tasks.plan(["parse"])
+    coder.tasks.complete(coder.tasks.claim().id)  # type: ignore[union-attr]
+    assert coder.agent.get() == {}
+    coder.state.set(("agents", coder.actor), "something else")
+    coder.tasks.add("lex")
+    coder.tasks.claim()
+    assert coder.state.get(("agents", coder.actor)) == "something else"
+
+
 def test_progress_and_note(coder: Session):
     coder.tasks.add("a", data={"file": "x.py"})
     coder.tasks.claim()

@@ -62,6 +62,7 @@ def test_quarantine_and_another_chance(session: Session, records: Records) -> No
     records.exited("a", KILLED, counts=True)
     records.quarantine(Quarantine("a", "one", 3))
     assert session.tasks.get("one").status == "failed"
+    assert session.agent.get()["working_on"] is None
     assert "3 processes of a" in (session.tasks.get("one").error or "")
     assert session.tasks.claim() is None
     session.tasks.retry("one")

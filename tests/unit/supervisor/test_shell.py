@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -103,6 +104,15 @@ def test_an_agent_gets_the_variables_and_nothing_of_who_runs_above(store: Store)
     assert lines == [b"1 a main 1 []"]
 
 
+def test_an_agent_learns_its_own_interval_of_checkpoints(store: Store) -> None:
+    lines: list[tuple[str, bytes]] = []
+    say = ("sh", "-c", "echo $MULLIGAN_EVERY")
+    agents = {"a": AgentSpec(command=say, every=60), "b": AgentSpec(command=say)}
+    workflow = Workflow(agents=agents, every=600)
+    supervise(store, "main", workflow, variables=VARIABLES, show=lambda *line: lines.append(line))
+    assert sorted(lines) == [("a", b"60"), ("b", b"600")]
+
+
 def test_a_long_prompt_is_in_the_record_alone(store: Store, session: Session) -> None:
     spec = AgentSpec(command=("true",), prompt="x" * 200_000)
     workflow = Workflow(agents={"a": spec})
@@ -198,3 +208,38 @@ def test_a_session_that_is_being_brought_back_is_not_disturbed(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert session.control("request") is None
+
+
+SILENT = """
+import time
+import mulligan
+
+session = mulligan.attach()
+end = time.monotonic() + 60
+while session.agent.get()["state"] != "working":
+    if time.monotonic() > end:
+        raise SystemExit(1)
+    time.sleep(0.05)
+"""
+
+
+def test_an_agent_that_attached_and_says_nothing_is_taken_to_be_working(store: Store) -> None:
+    spec = AgentSpec(command=(sys.executable, "-c", SILENT), restart="never")
+    workflow = Workflow(agents={"a": spec})
+    assert supervise(store, "main", workflow, variables=VARIABLES) == "done"
+
+
+MEASURED = """
+import mulligan
+from mulligan.supervisor.requests import request_checkpoint
+
+session = mulligan.attach()
+taken = request_checkpoint(session, limit=0.1).checkpoint
+assert session.state_at(taken, "agents/a/resources")["max_rss_bytes"] > 1_000_000
+"""
+
+
+def test_checkpoints_know_what_running_agents_have_used(store: Store) -> None:
+    spec = AgentSpec(command=(sys.executable, "-c", MEASURED), restart="never")
+    workflow = Workflow(agents={"a": spec})
+    assert supervise(store, "main", workflow, variables=VARIABLES) == "done"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mulligan.errors import InvalidWorkflow
+from mulligan.session.commands import HIDDEN, without_secrets
 from mulligan.supervisor.lines import line_of
 from mulligan.supervisor.workflow import (
-    HIDDEN,
     AgentSpec,
     Backoff,
     Workflow,
@@ -17,7 +17,6 @@ from mulligan.supervisor.workflow import (
     from_plain,
     load,
     parse,
-    without_secrets,
 )
 
 WHOLE = """
@@ -46,6 +45,7 @@ within = 30
 backoff = { initial = "100ms", factor = 3, max = "10s" }
 heartbeat = "5s"
 progress = "2m"
+every = "1m"
 health = "make check"
 health_every = "1h"
 """
@@ -80,6 +80,7 @@ def test_everything_that_a_workflow_can_say(tmp_path: Path) -> None:
                 backoff=Backoff(0.1, 3, 10),
                 heartbeat=5,
                 progress=120,
+                every=60,
                 health=("make", "check"),
                 health_every=3600,
             ),
@@ -97,6 +98,12 @@ def test_what_is_not_said_has_a_default() -> None:
         5,
         60,
     )
+
+
+def test_an_agent_can_have_its_own_interval_of_checkpoints() -> None:
+    agents = {"a": AgentSpec(command=("x",), every=60), "b": AgentSpec(command=("x",))}
+    workflow = Workflow(agents=agents, every=600)
+    assert (workflow.every_of("a"), workflow.every_of("b"), workflow.shortest) == (60, 600, 60)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +141,14 @@ def test_what_is_not_said_has_a_default() -> None:
             "agents.a.backoff.factor",
             "from 1 to 100",
         ),
-        ('[agents.a]\ncommand = "x"\nenv = {A = 1}', 3, "agents.a.env", "A is a text"),
+        ('[agents.a]\ncommand = "x"\nenv = {A = 1}', 3, "agents.a.env.A", "is a text"),
+        (
+            '[agents.a]\ncommand = "x"\n[agents.a.env]\nA = "1"\nB = 2',
+            5,
+            "agents.a.env.B",
+            "is a text",
+        ),
+        ('[agents.a]\ncommand = "x"\nenv = 1', 3, "agents.a.env", "is a table"),
         ('[agents.a]\ncommand = "x"\nprompt = "@none"', 3, "agents.a.prompt", "No such file"),
         ('[agents.a]\ncommand = "x"\nmax_restarts = -1', 3, "agents.a.max_restarts", "from 0 on"),
         ('[agents."a:b"]\ncommand = "x"', 1, "agents.a:b", "contains ':'"),

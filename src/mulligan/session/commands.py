@@ -1,0 +1,60 @@
+"""Commands for the state: an agent is started again by them, and no secret is kept in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+
+from mulligan.session.surroundings import is_secret
+
+HIDDEN = "[not kept: looks like a secret]"
+"""Stands in the state for an argument of a command that must not be stored."""
+
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*")
+_NAMED = re.compile(r"(-{0,2}[A-Za-z_][\w-]*)(?:=|:\s+)(.+)", re.DOTALL)
+_SCRIPTED = re.compile(r"[\"']?(--[A-Za-z][\w-]*|[A-Z_][A-Z0-9_]*)=(.+)")
+_BEARER = re.compile(r"authorization[\"']?\s*:\s*[\"']?(?:bearer|basic|token)\s+[^\s$\"'{]", re.I)
+_HARMLESS_NAME = re.compile(
+    r"^(?:NO|SKIP|USE|WITH|MAX|MIN)_|_(?:FILE|PATH|DIR|ENV|NAME|TYPE|MODE|LIMIT|COUNT)$"
+    r"|^AUTHORS?$|_AUTHORS?$"
+)
+_HARMLESS_VALUE = re.compile(r"$|-|[\"']?\$|(?:true|false|yes|no|on|off|none)$", re.I)
+
+
+def without_secrets(command: Iterable[str]) -> list[str]:
+    """Return a command for the state: arguments that look like secrets are hidden.
+
+    By what they are, or by the name before them: ``--password X``, ``--api-key=X``,
+    ``TOKEN=X``, ``Authorization: Bearer X``; in the text of a script as well.
+    """
+    return [
+        HIDDEN if _is_secret_part(last, part) else part for last, part in pairwise(["", *command])
+    ]
+
+
+def _is_secret_part(last: str, part: str) -> bool:
+    if is_secret("", part) or _BEARER.search(part) or _is_secret_option(last, part):
+        return True
+    if (named := _NAMED.fullmatch(part)) and _is_secret_value(*named.groups()):
+        return True
+    words = ["", *part.split()]
+    return len(words) > 2 and any(
+        _is_secret_option(last, word)
+        or ((named := _SCRIPTED.match(word)) and _is_secret_value(*named.groups()))
+        for last, word in pairwise(words)
+    )
+
+
+def _is_secret_option(option: str, value: str) -> bool:
+    return bool(_OPTION.fullmatch(option)) and _is_secret_value(option, value)
+
+
+def _is_secret_value(name: str, value: str) -> bool:
+    """Whether a name says that what follows is a secret, and not where it is, or how many."""
+    name = name.lstrip("-").replace("-", "_").upper()
+    if _HARMLESS_NAME.search(name) or _HARMLESS_VALUE.match(value):
+        return False
+    if re.fullmatch(r"[\d.]+", value) and not re.search("PASSW|PWD|SECRET", name):
+        return False
+    return is_secret(name, "")
