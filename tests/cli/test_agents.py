@@ -241,3 +241,16 @@ def test_ctrl_c_is_130(running):
     code, out, error = end(supervisor)
     assert (code, json.loads(out)["status"]) == (130, "paused")
     assert "Ctrl-C again" in error
+
+
+def test_an_agent_cannot_have_the_name_of_the_supervisor(store):
+    refused = store("run", "--agent", "supervisor", "--", "true")
+    assert refused.code == 2
+    assert "who looks after the agents" in refused.err
+    assert store("status", "--json").json["sessions"] == []
+
+
+def test_a_prompt_file_that_is_not_there_is_a_usage_error(store):
+    refused = store("run", "--prompt", "@nofile", "--", "true")
+    assert refused.code == 2
+    assert "nofile' cannot be read: No such file" in refused.err

@@ -151,3 +151,11 @@ def _damage(place: Path) -> None:
 
 def _classes(root: type[mulligan.MulliganError]) -> list[type[mulligan.MulliganError]]:
     return [root, *(found for child in root.__subclasses__() for found in _classes(child))]
+
+
+def test_a_label_that_is_in_use_is_warned_of(store):
+    assert "label" not in store("checkpoint", "--label", "green").err
+    for _ in range(2):
+        again = store("checkpoint", "--label", "green")
+        assert again.code == 0
+        assert "the label green is in use already" in again.err

@@ -9,10 +9,10 @@ import click
 from mulligan.cli.agents import Duration, tell_of_late
 from mulligan.cli.context import Call, Command, create_option, example, files_options
 from mulligan.cli.files import coverage_text, without_store
-from mulligan.cli.render import SHORT_ID, Cell, checkpoint_fields, columns, print_json
+from mulligan.cli.render import SHORT_ID, Cell, checkpoint_fields, clean, columns, print_json
 
 if TYPE_CHECKING:
-    from mulligan import Checkpoint
+    from mulligan import Checkpoint, Session
     from mulligan.supervisor.requests import Answer
 
 LIMIT = 30.0
@@ -67,6 +67,8 @@ def command(
         raise click.UsageError("--limit is how long to wait for a team: it goes with --team.")
     else:
         session = call.open_session(create, files=True)
+        if label is not None and not call.quiet:
+            _warn_of_label(session, label)
         with call.working():
             taken = session.checkpoint(kind, note, label)
     if call.json:
@@ -76,6 +78,22 @@ def command(
     else:
         cells = [Cell(taken.id[:SHORT_ID], "yellow"), Cell(f"{taken.session} #{taken.seq}")]
         click.echo("".join(columns([[*cells, Cell(_summary(taken))]])))
+
+
+def _warn_of_label(session: Session, label: str) -> None:
+    """Say that a label has been given before: two checkpoints cannot be told apart by it."""
+    from mulligan.errors import AmbiguousPoint, UnknownPoint
+
+    try:
+        if session.find_checkpoint(label).label != label:
+            return  # it only looks like the beginning of an id
+    except UnknownPoint:
+        return
+    except AmbiguousPoint as error:
+        if not any(found.label == label for found in session.checkpoints()):
+            raise error
+    said = f"Warning: the label {label} is in use already; from now on it names no single point."
+    click.echo(Cell(clean(said), "yellow").styled(), err=True)
 
 
 def _of_team(

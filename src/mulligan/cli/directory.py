@@ -82,7 +82,7 @@ def workspace_of(
     if own is None:
         return beside.parent if beside.name == NAME else None
     claimed = here.directory if here and here.session == session.name else own
-    if force or (here and claimed != own and _was_moved(here, own, beside)):
+    if (force and claimed.is_dir()) or (here and claimed != own and _was_moved(here, own, beside)):
         return claimed
     pointer = read_pointer(own)
     if claimed != own or pointer is None or not _is_same(pointer.store, beside):
@@ -111,15 +111,15 @@ def _unconfirmed(session: str, own: Path, claimed: Path) -> Exception:
     from mulligan.errors import UnsafeWorkspace
 
     hint = "Nothing was touched. --no-files leaves the files out; "
+    take = "--force takes the directory all the same, if you are sure that it is the right one."
     if claimed != own:
         problem = f"was forked into {own}, and this is {claimed}"
     elif own.is_dir():
         problem = f"was forked into {own}, which does not point back to this store"
     else:
         problem = f"was forked into {own}, which is not there any more"
-        hint += "if it was moved, run the command in it; "
+        take = "if it was moved, run the command in it."
     return UnsafeWorkspace(
         f"The session {session!r} {problem}.",
-        hint=hint + "--force takes the directory all the same, if you are sure that it is the "
-        "right one.",
+        hint=hint + take,
     )

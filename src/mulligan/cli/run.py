@@ -49,15 +49,20 @@ def command(
     it. A session that was interrupted is taken over. The exit status is that of the command, 75
     when it was paused.
     """
+    from mulligan.session.loop import SUPERVISOR
     from mulligan.session.names import check_name
     from mulligan.supervisor.workflow import AgentSpec, Workflow, read_prompt
 
     check_name(agent, "agent")
+    if agent == SUPERVISOR:
+        raise click.UsageError(f"{SUPERVISOR!r} is the name of who looks after the agents.")
+    try:
+        said = read_prompt(prompt, Path.cwd())
+    except ValueError as error:
+        raise click.UsageError(f"--prompt: {error}.") from error
     store, session, root = call.open_for_agents()
     here = Path.cwd()
-    spec = AgentSpec(
-        command=program, directory=str(here), prompt=read_prompt(prompt, here), restart=restart
-    )
+    spec = AgentSpec(command=program, directory=str(here), prompt=said, restart=restart)
     workflow = Workflow(
         session=session.name,
         workspace=None if root is None else str(root),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +51,13 @@ def command(call: Call, watch: bool) -> None:
     if call.session and not sessions:
         call.known_session(store, call.session)
     _show(call, store, sessions)
-    while watch:
-        time.sleep(REFRESH)
-        sessions = [s for s in store.sessions() if call.session in (None, s.name)]
-        if not call.json and sys.stdout.isatty():
-            click.clear()
-        _show(call, store, sessions)
+    with suppress(KeyboardInterrupt):  # that is how one stops watching
+        while watch:
+            time.sleep(REFRESH)
+            sessions = [s for s in store.sessions() if call.session in (None, s.name)]
+            if not call.json and sys.stdout.isatty():
+                click.clear()
+            _show(call, store, sessions)
 
 
 def _show(call: Call, store: Store, sessions: list[Session]) -> None:

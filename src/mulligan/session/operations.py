@@ -32,8 +32,8 @@ class Operation(ContextDecorator):
     operation stays on the timeline while it is under way, so that its checkpoint is kept.
     """
 
-    def __init__(self, session: Session, name: str, rollback: str) -> None:
-        if rollback not in ROLLBACKS:
+    def __init__(self, session: Session, name: str, rollback: str | None) -> None:
+        if rollback is not None and rollback not in ROLLBACKS:
             raise InvalidTask(f"A rollback is one of {', '.join(ROLLBACKS)}, not {rollback!r}.")
         self._session = session
         self.name = name
@@ -65,8 +65,9 @@ class Operation(ContextDecorator):
             return
         reason = f"{type(error).__name__}: {error}"
         self._session.checkpoint("recovery", note=f"{self.name} failed: {reason}"[:500])
-        self._roll_back()
-        self._say("operation.failed", [self._place], error=reason[:500])
+        rollback = self.rollback or self._safe_rollback()
+        self._roll_back(rollback)
+        self._say("operation.failed", [self._place], error=reason[:500], rollback=rollback)
 
     @property
     def _place(self) -> list[str | int]:
@@ -77,14 +78,21 @@ class Operation(ContextDecorator):
         facts = {"name": self.name, "checkpoint": self._place[1], **facts}
         self._session.tell(lambda _: [happened(kind, control=[change], **facts)])
 
-    def _roll_back(self) -> None:
+    def _safe_rollback(self) -> str:
+        """Return what goes back if nobody said: no files that others work on, too."""
+        session = self._session
+        agents = session.state.get(AGENTS, {})
+        others = [name for name in agents if name != session.actor and session.is_held(name)]
+        return "state" if others else "both"
+
+    def _roll_back(self, rollback: str) -> None:
         assert self.checkpoint is not None  # noqa: S101 -- set on entering
-        if self.rollback == "none":
+        if rollback == "none":
             return
         only: list[PathLike] = []
-        if self.rollback != "workspace":
+        if rollback != "workspace":
             only += self._parts(self.checkpoint)
-        if self.rollback != "state" and self.checkpoint.workspace is not None:
+        if rollback != "state" and self.checkpoint.workspace is not None:
             only.append(WORKSPACE)
         if only:
             self.restored = self._session.restore(self.checkpoint, only=only)
@@ -92,17 +100,17 @@ class Operation(ContextDecorator):
     def _parts(self, checkpoint: Checkpoint) -> list[Path]:
         """Return what goes back: all but the records of processes, and mail, which was sent.
 
-        Where others have written meanwhile, it is only what this agent changed itself.
+        Where others have written meanwhile, it is only what this agent changed and nobody else.
         """
         mine: list[Path] = []
-        is_shared = False
+        theirs: list[Path] = []
         for event in self._session.events(since=checkpoint):
-            changed = list(_changed(event.payload))
-            if event.actor == self._session.actor:
-                mine += changed
-            is_shared = is_shared or (event.actor != self._session.actor and bool(changed))
+            changed = mine if event.actor == self._session.actor else theirs
+            changed += _changed(event.payload)
         now, then = self._session.state.get(), self._session.state_at(checkpoint)
-        paths = mine if is_shared else [(name,) for name in sorted(now.keys() | then.keys())]
+        paths = [path for path in mine if not any(_overlap(path, other) for other in theirs)]
+        if not theirs:
+            paths = [(name,) for name in sorted(now.keys() | then.keys())]
         known = [path for path in outermost(paths) if path[0] not in (AGENTS, MAILBOX)]
         return [path for path in known if _is_in(now, path) or _is_in(then, path)]
 
@@ -113,6 +121,11 @@ def _changed(payload: dict[str, Any]) -> Iterator[Path]:
     if "path" in payload:
         paths.append(payload["path"])
     yield from (whole(tuple(path)) for path in paths if path)
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    """Whether one of two paths lies inside the other, or they are the same."""
+    return all(a == b for a, b in zip(one, other, strict=False))
 
 
 def _is_in(value: Any, path: Path) -> bool:

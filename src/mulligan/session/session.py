@@ -256,12 +256,14 @@ class Session:
         """The clock this session goes by."""
         return self._engine.clock
 
-    def operation(self, name: str, rollback: str = "both") -> Operation:
+    def operation(self, name: str, rollback: str | None = None) -> Operation:
         """Take a checkpoint before something risky; roll back to it when that raises.
 
         A context manager and a decorator. ``rollback`` says what goes back: ``state``,
-        ``workspace``, ``both`` or ``none``. Before that a recovery checkpoint keeps what the
-        failure left; after it the error goes on.
+        ``workspace``, ``both`` or ``none``. If it is not said that is both, but only the state
+        while other agents are at work here, for the files are theirs, too. What others wrote into
+        the state meanwhile always stays. Before that a recovery checkpoint keeps what the failure
+        left; after it the error goes on.
         """
         return Operation(self, name, rollback)
 

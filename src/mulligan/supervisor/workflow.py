@@ -213,7 +213,7 @@ class _Reader:
     def _prompt(self, prompt: str | None, place: Key) -> str | None:
         try:
             return read_prompt(prompt, self._file.parent)
-        except (OSError, UnicodeDecodeError) as error:
+        except ValueError as error:  # or it is no text
             raise self._error((*place, "prompt"), f"{error}") from error
 
     def _retention(self, table: dict[str, Any]) -> dict[str, Any]:
@@ -257,10 +257,14 @@ class _Reader:
 
 
 def read_prompt(prompt: str | None, directory: Path) -> str | None:
-    """Return a prompt, read from a file when it is ``@FILE``."""
+    """Return a prompt, read from a file when it is ``@FILE``; raise ``ValueError`` if it cannot."""
     if prompt is None or not prompt.startswith("@"):
         return prompt
-    return (directory / prompt[1:]).read_text()
+    file = directory / prompt[1:]
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise ValueError(f"the file {str(file)!r} cannot be read: {error.strerror}") from error
 
 
 def _leads_back(name: str, agents: Mapping[str, AgentSpec]) -> bool:

@@ -138,6 +138,40 @@ def test_what_others_did_meanwhile_is_not_taken_back(session: Session, tmp_path:
     assert [m.subject for m in session.mailbox.waiting()] == ["hello"]
 
 
+def test_a_list_that_others_wrote_to_stays(session: Session, tmp_path: Path):
+    other = mulligan.open(tmp_path / "store").session("s", actor="other")
+
+    @session.operation("x", rollback="state")
+    def body() -> None:
+        session.state.set("memory/x", "after")
+        session.state.append("conversation", "mine")
+        other.state.append("conversation", "theirs")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        body()
+    assert session.state.get("conversation") == ["mine", "theirs"]
+    assert session.state.get("memory/x") == "before"
+
+
+@pytest.mark.parametrize(("at_work", "file"), [(True, "after"), (False, "before")])
+def test_files_stay_while_other_agents_are_at_work(
+    session: Session, tmp_path: Path, at_work: bool, file: str
+):
+    store = mulligan.open(tmp_path / "store")
+    other = store.session("s", agent="other")
+    other.agent.update(state="working")
+    if not at_work:
+        other.close()
+    with pytest.raises(RuntimeError), session.operation("x"):
+        wreck(session, tmp_path / "work")
+    assert session.state.get("memory/x") == "before"
+    assert (tmp_path / "work" / "a.txt").read_text() == file
+    [failed] = [e for e in session.events() if e.kind == "operation.failed"]
+    assert failed.payload["rollback"] == ("state" if at_work else "both")
+    store.close()
+
+
 def test_leaving_on_purpose_takes_nothing_back(session: Session):
     @session.operation("x")
     def body() -> None:
