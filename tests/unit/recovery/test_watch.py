@@ -86,10 +86,10 @@ def test_the_whole_ladder_as_it_was_announced_and_then_it_stops(
     def start(name: str, rung: str) -> Helper:
         handle = open_session(store, name)
         with suppress(RecoveryStopped):
-            plan = resume(store, handle, plan_rung(handle, rung)).plan
-            taken.append(plan.rung)
-            assert (plan.point is None) == (plan.rung in ("retry", "clean"))
-            settle(handle, "failed", "it did not live")
+            done = resume(store, handle, plan_rung(handle, rung))
+            taken.append(done.plan.rung)
+            assert (done.plan.point is None) == (done.plan.rung in ("retry", "clean"))
+            settle(handle, done.at, "failed", "it did not live")
         handle.close()
         control(session, "status", "failed")
         return Helper(status=1)
