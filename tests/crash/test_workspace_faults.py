@@ -7,6 +7,7 @@ import os
 import random
 import resource
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,8 +17,10 @@ import mulligan
 from mulligan import Session
 from mulligan.errors import DiskFull, MulliganError, StoreUnwritable
 from mulligan.faults import CrashPoint
+from mulligan.session.checkpointer import Checkpointer
 from mulligan.testing.faults import fail_at
 from mulligan.workspace import syscalls
+from mulligan.workspace.index import GRAIN
 from mulligan.workspace.swap import DRAFT
 from tests.children import Tell, run_child
 from tests.disks import disk_of, mount
@@ -332,3 +335,31 @@ def assert_usable(session: Session, work: Path) -> None:
     (work / "0").write_bytes(b"more work")
     made = session.checkpoint()
     assert session.read_file(made, "0") == b"more work"
+
+
+# --- struck between a capture and its commit -------------------------------------------------
+
+
+def test_a_capture_that_was_never_stored_is_never_gone_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        session.state.set("a", 1)
+        session.checkpoint(label="before")
+        (work / "file").write_bytes(b"new")
+        time.sleep(2 * GRAIN / 1e9)  # so that its times are trusted
+        with monkeypatch.context() as patched:
+            patched.setattr(Checkpointer, "commit", _struck)
+            with pytest.raises(KeyboardInterrupt):
+                session.checkpoint()
+        session.restore("before", only=["a"])
+        session.checkpoint(label="after")
+        assert session.read_file("after", "file") == b"new"
+        assert store.verify().ok
+
+
+def _struck(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -406,7 +406,7 @@ def test_a_terminal_that_nobody_reads_holds_no_team_up(place: Place) -> None:
     wait_for(lambda: place.session.control("status") == "done", "the team")
     code, errors = end(up)
     assert code == 0
-    assert "lines were not shown" in errors
+    assert "not shown" not in errors  # they waited for whoever reads them now
 
 
 def test_a_team_checkpoint_waits_for_everybody_and_stops_nobody(place: Place) -> None:

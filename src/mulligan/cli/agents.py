@@ -16,6 +16,7 @@ from mulligan.cli.speaking import Speaker
 
 if TYPE_CHECKING:
     from mulligan import Session, Store
+    from mulligan.recovery.resume import Resumed
     from mulligan.supervisor.requests import Answer
     from mulligan.supervisor.workflow import Workflow
 
@@ -51,23 +52,27 @@ def supervise_team(
 
     A session that was interrupted is brought back first, as ``mulligan resume`` does it.
     """
-    if resumed or not _bring_back(call, store, session):
+    brought_back = None if resumed else _bring_back(call, store, session)
+    if brought_back is None:
         return _supervise(call, store, session, workflow, resumed=resumed)
     from mulligan.recovery.resume import try_out
 
-    return try_out(session, lambda: _supervise(call, store, session, workflow, resumed=True))
+    return try_out(
+        session,
+        brought_back.at,
+        lambda: _supervise(call, store, session, workflow, resumed=True),
+    )
 
 
-def _bring_back(call: Call, store: Store, session: Session) -> bool:
-    """Bring a session back whose supervisor is gone; False if it was not interrupted."""
+def _bring_back(call: Call, store: Store, session: Session) -> Resumed | None:
+    """Bring a session back whose supervisor is gone; None if it was not interrupted."""
     from mulligan.cli.resume import prepare
     from mulligan.recovery.detect import interruption
 
     found = interruption(session)
     if found is None or not found.is_supervised:
-        return False
-    prepare(call, store, session, {}, found, same_team=False)
-    return True
+        return None
+    return prepare(call, store, session, {}, found, same_team=False)
 
 
 def _supervise(

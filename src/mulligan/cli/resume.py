@@ -276,7 +276,11 @@ def _run_team(call: Call, store: Store, session: Session, resumed: Resumed) -> N
     workflow = from_plain(resumed.plan.workflow)
     if call.no_files:
         workflow = msgspec.structs.replace(workflow, workspace=None)
-    status = try_out(session, lambda: supervise_team(call, store, session, workflow, resumed=True))
+    status = try_out(
+        session,
+        resumed.at,
+        lambda: supervise_team(call, store, session, workflow, resumed=True),
+    )
     if call.json:
         print_result(
             call, {**plan_fields(resumed.plan, resumed), **end_fields(session, workflow, status)}

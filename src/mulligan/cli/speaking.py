@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import queue
+import sys
 import threading
 from contextlib import suppress
+from itertools import groupby
 
 import click
 
-MOST = 10_000
-"""How many lines may wait for whoever reads them; later ones are counted, and lost."""
+MOST = 64 << 20
+"""How many characters may wait for whoever reads them; later lines are counted, and lost."""
+
+Line = tuple[str, bool]
+"""What is to be printed, and whether as an error."""
 
 
 class Speaker:
     """Prints lines in order, from a thread of its own; the last ones when it is left."""
 
-    def __init__(self) -> None:
-        self._lines: queue.Queue[tuple[str, bool] | None] = queue.Queue(MOST)
-        self._lost = 0
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._changed = threading.Condition()
+        self._lines: list[Line] = []
+        self._size = self._lost = 0
+        self._is_left = False
         self._thread = threading.Thread(target=self._run, name="mulligan-speaker", daemon=True)
 
     def __enter__(self) -> Speaker:
@@ -25,23 +32,42 @@ class Speaker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lines.put(None)
+        with self._changed:
+            self._is_left = True
+            self._changed.notify()
         self._thread.join()
 
     def say(self, line: str, *, err: bool) -> None:
         """Have a line printed, soon."""
-        try:
-            self._lines.put_nowait((line, err))
-        except queue.Full:
-            self._lost += 1
+        with self._changed:
+            if self._size + len(line) > self._most:
+                self._lost += 1
+                return
+            self._lines.append((line, err))
+            self._size += len(line)
+            self._changed.notify()
 
     def _run(self) -> None:
-        while (item := self._lines.get()) is not None:
-            lost, self._lost = self._lost, 0
-            if lost:
-                self._print(f"… {lost} lines were not shown: nobody read them.", err=True)
-            self._print(item[0], err=item[1])
+        while lines := self._next():
+            # As many as there are in one go, so that no agent prints faster than this.
+            for err, some in groupby(lines, key=lambda line: line[1]):
+                _print("\n".join(text for text, _ in some), err=err)
 
-    def _print(self, line: str, *, err: bool) -> None:
-        with suppress(OSError):  # a terminal that was closed is no reason to stop
-            click.echo(line, err=err)
+    def _next(self) -> list[Line]:
+        """Wait for lines and return them; none when there will be no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lines or self._is_left)
+            lines, self._lines, self._size = self._lines, [], 0
+            if self._lost:
+                lines.append((f"… {self._lost} lines were not shown: nobody read them.", True))
+                self._lost = 0
+            return lines
+
+
+def _print(text: str, *, err: bool) -> None:
+    with suppress(OSError):  # a terminal that was closed is no reason to stop
+        try:
+            click.echo(text, err=err)
+        except UnicodeEncodeError:
+            encoding = (sys.stderr if err else sys.stdout).encoding
+            click.echo(text.encode(encoding, "replace").decode(encoding), err=err)

@@ -63,12 +63,16 @@ Changes = list[list[Any]]
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """What was done: ``checkpoint`` holds what the crash left; ``seq`` is the last event of it."""
+    """What was done: ``checkpoint`` holds what the crash left; ``seq`` is the last event of it.
+
+    ``at`` is when the attempt was begun, by which it is known among the others.
+    """
 
     plan: ResumePlan
     checkpoint: Checkpoint
     restored: Restored | None
     seq: int
+    at: datetime
 
 
 def open_session(
@@ -99,52 +103,59 @@ def resume(store: Store, session: Session, plan: ResumePlan) -> Resumed:
         failed = _give_up(session, plan)
         times = "once" if len(failed) == 1 else f"{len(failed)} times"
         raise RecoveryStopped(f"Session {plan.session!r} failed {times} to come back.")
-    _begin(session, plan)
+    at = _begin(session, plan)
     try:
         checkpoint = session.checkpoint(RECOVERY, note=_note(plan))
         restored = _restore(session, plan)
         _finish(session, plan, checkpoint, restored)
     except BaseException as error:
         with suppress(MulliganError):  # what went wrong first is what counts
-            settle(session, ladder.FAILED, f"{type(error).__name__}: {error}")
+            settle(session, at, ladder.FAILED, f"{type(error).__name__}: {error}")
         raise
-    return Resumed(plan, checkpoint, restored, session.head.seq)
+    return Resumed(plan, checkpoint, restored, session.head.seq, at)
 
 
 def try_out(
-    session: Session, run: Callable[[], str], limits: Limits = ladder.DEFAULT_LIMITS
+    session: Session,
+    at: datetime,
+    run: Callable[[], str],
+    limits: Limits = ladder.DEFAULT_LIMITS,
 ) -> str:
     """Run the agents that were brought back, and write down what became of the attempt.
 
     ``run`` returns how the session was left. It worked as soon as that takes long enough, also
     where the agents say nothing.
     """
-    lived = threading.Timer(limits.settled, _has_lived, (session,))
+    lived = threading.Timer(limits.settled, _has_lived, (session, at))
     lived.daemon = True
     lived.start()
     try:
         status = run()
     except Exception as error:
-        settle(session, ladder.FAILED, f"{type(error).__name__}: {error}")
+        settle(session, at, ladder.FAILED, f"{type(error).__name__}: {error}")
         raise
     finally:
         lived.cancel()
-    settle(session, tried(session, limits)[-1].outcome if status == ladder.FAILED else ladder.OK)
+    verdict = tried(session, limits)[-1].outcome if status == ladder.FAILED else ladder.OK
+    settle(session, at, verdict)
     return status
 
 
-def _has_lived(session: Session) -> None:
+def _has_lived(session: Session, at: datetime) -> None:
     # If that cannot be written the team's own writes fail as well, and say so.
     with suppress(MulliganError, OSError):
-        settle(session, ladder.OK)
+        settle(session, at, ladder.OK)
 
 
-def settle(session: Session, outcome: str, error: str | None = None) -> None:
-    """Write down what became of the last attempt: ok or failed."""
+def settle(session: Session, at: datetime, outcome: str, error: str | None = None) -> None:
+    """Write down what became of the attempt that was begun at that time: ok or failed.
+
+    Once somebody else has begun another one, there is nothing more to say of it.
+    """
 
     def ask(document: Document) -> Iterable[Change]:
         known = _known(document)
-        if not known or known[-1].outcome in (ladder.OK, ladder.FAILED):
+        if not known or known[-1].at != at or known[-1].outcome in (ladder.OK, ladder.FAILED):
             return []
         last = msgspec.structs.replace(known[-1], outcome=outcome, error=error and error[:500])
         return [
@@ -182,8 +193,8 @@ def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
             fence(store, session.name, agent.name, session.lease)
 
 
-def _begin(session: Session, plan: ResumePlan) -> None:
-    """Write the attempt down, before anything else is touched."""
+def _begin(session: Session, plan: ResumePlan) -> datetime:
+    """Write the attempt down, before anything else is touched; return when that was."""
     attempt = Attempt(
         at=session.clock.now(),
         rung=plan.rung,
@@ -207,6 +218,7 @@ def _begin(session: Session, plan: ResumePlan) -> None:
         )
 
     session.tell(ask)
+    return attempt.at
 
 
 def _give_up(session: Session, plan: ResumePlan) -> list[str]:

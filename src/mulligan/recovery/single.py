@@ -17,6 +17,7 @@ from mulligan.session import Session
 from mulligan.session.agents import AGENTS
 from mulligan.session.mailbox import MAILBOX
 from mulligan.session.tasks import DONE, TASKS
+from mulligan.state.events import RESTORED
 
 Record = dict[str, Any]
 
@@ -73,7 +74,7 @@ def own_mailbox(session: Session, agent: str, point: Point) -> Record | None:
     if not now:
         return None
     then = _mapping(session.state_at(point, (MAILBOX, agent)))
-    sent = dict(_sent_to(agent, session.events(since=point)))
+    sent = _sent_to(agent, session.events(since=point))
     inbox = {**_mapping(then.get("inbox")), **_mapping(now.get("inbox")), **sent}
     return {
         "inbox": {name: _undelivered(record) for name, record in inbox.items()},
@@ -122,13 +123,39 @@ def _is_of(agent: str, now: Record, then: Record) -> bool:
     return owner == agent or (owner is None and then.get("owner") == agent)
 
 
-def _sent_to(agent: str, events: Iterable[Event]) -> Iterable[tuple[str, Record]]:
-    for event in events:
-        if event.kind == "mail.sent" and event.payload.get("to") == agent:
-            place = [MAILBOX, agent, "inbox", event.payload["message"]]
-            for path, *value in event.payload.get("changes", ()):
-                if path == place and value:
-                    yield event.payload["message"], value[0]
+def _sent_to(agent: str, events: Iterable[Event]) -> dict[str, Record]:
+    """Return the messages that were sent to an agent, and that no restore has taken back since."""
+    found: dict[str, Record] = {}
+    mail = [event for event in events if _is_sent_to(agent, event) or _goes_back(agent, event)]
+    until = mail[-1].seq if mail else 0
+    for event in reversed(mail):
+        if event.seq > until:
+            continue  # a restore went to before it
+        if event.kind == RESTORED:
+            until = event.payload["seq"]
+            continue
+        for name, record in _messages(agent, event):
+            found.setdefault(name, record)
+    return found
+
+
+def _is_sent_to(agent: str, event: Event) -> bool:
+    return event.kind == "mail.sent" and event.payload.get("to") == agent
+
+
+def _goes_back(agent: str, event: Event) -> bool:
+    """Whether an event brings back the whole mailbox of an agent as it was."""
+    if event.kind != RESTORED:
+        return False
+    only, place = event.payload["only"], [MAILBOX, agent]
+    return only is None or any(path == place[: len(path)] for path in only)
+
+
+def _messages(agent: str, event: Event) -> Iterable[tuple[str, Record]]:
+    place = [MAILBOX, agent, "inbox", event.payload["message"]]
+    for path, *value in event.payload.get("changes", ()):
+        if path == place and value:
+            yield event.payload["message"], value[0]
 
 
 def _undelivered(record: Record) -> Record:

@@ -11,8 +11,9 @@ import msgspec
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import reason
 from mulligan.recovery.ladder import Attempt, Limits
-from mulligan.recovery.plan import attempts, choose, gave_up
+from mulligan.recovery.plan import attempts, choose, gave_up, tried
 from mulligan.session import Session
+from mulligan.session.loop import SUPERVISOR
 from mulligan.store import Store
 
 EVERY = 1.0
@@ -123,10 +124,17 @@ class Watcher:
 
 
 def failed_to_come_back(session: Session) -> str | None:
-    """Return why a session that was brought back, and failed at once, is to be tried again."""
+    """Return why a session that was brought back, and failed at once, is to be tried again.
+
+    Whoever brought it back may have died before it could say how that went.
+    """
     last = _last(session)
     if session.control("status") != ladder.FAILED or last is None or last.rung == ladder.STOP:
         return None
+    if last.outcome not in (ladder.OK, ladder.FAILED):
+        if session.is_held(SUPERVISOR):
+            return None  # somebody is at it
+        last = tried(session)[-1]
     return "it failed to come back" if last.outcome == ladder.FAILED else None
 
 

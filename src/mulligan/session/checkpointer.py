@@ -40,7 +40,9 @@ class Checkpointer:
         """Capture the workspace, if there is one, ahead of the transaction."""
         return None if self._workspace is None else self._workspace.capture(bundle)
 
-    def commit(self, writer: Writer, plan: Plan, bundle: Bundle) -> list[Event]:
+    def commit(
+        self, writer: Writer, plan: Plan, bundle: Bundle, captured: Captured | None = None
+    ) -> list[Event]:
         """Write a plan together with what was captured; forget the capture when that fails."""
         try:
             events = writer.commit(plan, bundle)
@@ -50,8 +52,8 @@ class Checkpointer:
                 self._workspace.reset()
             raise
         self._stored = self._latest
-        if self._workspace is not None:
-            self._workspace.accept()
+        if self._workspace is not None and captured is not None:
+            self._workspace.accept(captured)
         return events
 
     def add(self, work: Work, request: Request, captured: Captured | None, started: float) -> None:

@@ -89,7 +89,7 @@ class Files:
         except BaseException:
             self._workspace.reset()
             raise
-        self._workspace.accept()
+        self._workspace.accept(captured)
         return Present(captured, self._engine.load)
 
     def _looked_at(self, workspace: Workspace) -> Present:

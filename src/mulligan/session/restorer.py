@@ -288,7 +288,7 @@ class Restorer:
             then = self._kept_later(work, target.document, origin.seq)
             work.add(restore_change(work.document, then, place, only, mode, files))
 
-        events = self._checkpointer.commit(self._writer, plan, bundle)
+        events = self._checkpointer.commit(self._writer, plan, bundle, after)
         # The tree of what came of it can be read from the store only now.
         uncovered |= {left.path for left in after.coverage.left_out}
         wrong, _ = spare(workspace.steps(after.tree, _tree(target), target.paths), uncovered)
@@ -323,7 +323,7 @@ class Restorer:
             work.add(begun_change(_begun(target, mode, before, workspace, captured.tree)))
             chosen[:] = [target]
 
-        events = self._checkpointer.commit(self._writer, plan, bundle)
+        events = self._checkpointer.commit(self._writer, plan, bundle, captured)
         target = chosen[0]
         if (target.tree, target.paths) != (foreseen.tree, foreseen.paths):
             steps = workspace.steps(captured.tree, _tree(target), target.paths)

@@ -304,7 +304,7 @@ class Session:
             def plan(work: Work) -> None:
                 self._checkpointer.add(work, request, captured, started)
 
-            events = self._checkpointer.commit(self._writer, plan, bundle)
+            events = self._checkpointer.commit(self._writer, plan, bundle, captured)
         return read_checkpoint(self._engine, events[-1])
 
     def checkpoints(self) -> list[Checkpoint]:

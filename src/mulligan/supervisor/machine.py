@@ -244,6 +244,8 @@ class Machine:
 
     def _kill(self, agent: _Agent, name: str, number: int, now: float, why: str = "") -> None:
         self._expect_end(agent, now)
+        if number == signal.SIGKILL:
+            agent.due = now + GRACE  # there is nothing harder to try, whatever a pause has left
         self._do(Kill(name, number, why))
 
     def _expect_end(self, agent: _Agent, now: float) -> None:

@@ -24,6 +24,9 @@ Show = Callable[[bytes], None]
 
 _CHUNK = 65536
 
+_LARGEST = 16
+"""How many chunks a pipe can hold at most, unless somebody with privileges made it larger."""
+
 
 class Ending(msgspec.Struct, frozen=True):
     """How a process ended, and what it had used."""
@@ -85,7 +88,7 @@ class Process:
         _, status, usage = os.wait4(self.pid, 0)
         self._popen.returncode = os.waitstatus_to_exitcode(status)
         if self._output is not None:
-            self._output.close()
+            self._output.drain()
         resources = {
             "user_seconds": round(usage.ru_utime, 3),
             "system_seconds": round(usage.ru_stime, 3),
@@ -130,7 +133,10 @@ def _signal_group(pid: int, number: int) -> None:
 
 
 class _Lines:
-    """Hands on what a process prints, in whole lines."""
+    """Hands on what a process prints, in whole lines, and what it left running prints after it.
+
+    That is read on, for it would wait for a reader when the pipe is full: a sink has it open, too.
+    """
 
     def __init__(self, popen: subprocess.Popen[bytes], show: Show) -> None:
         assert popen.stdout is not None  # noqa: S101 -- a pipe was asked for
@@ -142,11 +148,12 @@ class _Lines:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pipe.fileno(), self._read)
 
-    def close(self) -> None:
+    def drain(self) -> None:
         """Hand on what is left, for the process is gone."""
-        while self._is_open and self._read():
-            pass
-        self._end()
+        for _ in range(_LARGEST):  # not as long as there is more: another may print without end
+            if not self._is_open or not self._read():
+                break
+        self._show_rest()
 
     def _read(self) -> bool:
         """Hand on what there is; False when there is nothing more for now."""
@@ -171,5 +178,9 @@ class _Lines:
         self._is_open = False
         self._loop.remove_reader(self._pipe.fileno())
         self._pipe.close()
+        self._show_rest()
+
+    def _show_rest(self) -> None:
         if self._rest:
             self._show(self._rest)
+            self._rest = b""

@@ -145,6 +145,8 @@ class Shell:
 
     def _open(self, force: bool) -> None:
         """Become the supervisor of the session."""
+        # If any, it was an earlier supervisor's; what comes once the lease is ours is for us.
+        self._heard = Records(self._store.session(self._name, actor=SUPERVISOR)).request_id()
         try:
             files = self._store.session(
                 self._name, agent=SUPERVISOR, workspace=self._workflow.workspace, force=force
@@ -161,7 +163,6 @@ class Shell:
         if files.lease is not None:
             self._session.adopt(files.lease.epoch, LEASE_TTL)
         self._records = Records(self._session)
-        self._heard = self._records.request_id()  # if any, it was an earlier supervisor's
         self._doctor = Doctor(
             self._workflow, self._keeper, self._records, self._woken.set, self._say
         )

@@ -24,6 +24,7 @@ class Sink:
     def __init__(self) -> None:
         """Start it; raises ``OSError`` if that fails."""
         self._channel, theirs = socket.socketpair()
+        self._channel.setblocking(False)  # one that was stopped must not stop its supervisor
         with theirs:
             self._process = subprocess.Popen(
                 (sys.executable, "-I", "-S", os.fspath(_PROGRAM)),
@@ -37,7 +38,7 @@ class Sink:
 
     def hold(self, handle: int) -> None:
         """Have it keep a reading end open, as long as there is somebody who prints."""
-        with suppress(OSError):  # it is gone; agents depend on their supervisor then
+        with suppress(OSError):  # it is gone or stands still; it is up to the supervisor then
             socket.send_fds(self._channel, [b"+"], [handle])
 
     def close(self) -> None:

@@ -79,19 +79,21 @@ class Workspace:
         taken = self._engine.clock.wall_ns()
         try:
             changes = self._changes(rules)
-            capture = Capture(self.root, bundle, self._index, self._limits, self._progress)
+            # It is changed in place, and from then on refers to what the store may never have.
+            index, self._index = self._index, None
+            capture = Capture(self.root, bundle, index, self._limits, self._progress)
             captured = capture.run(changes, rules, taken)
         except BaseException:
             self.reset()
             raise
-        self._index, self._captured = None, captured.index
+        self._captured = captured.index
         if self._watcher is not None:
             self._watcher.follow(changes.linked)
         return captured
 
-    def accept(self) -> None:
-        """Go on from the last capture: its objects are in the store now."""
-        if self._captured is not None:
+    def accept(self, captured: Captured) -> None:
+        """Go on from a capture, unless another one followed: its objects are in the store now."""
+        if captured.index is self._captured:
             self._index, self._captured = self._captured, None
 
     def reset(self) -> None:

@@ -323,7 +323,7 @@ def test_the_ladder_from_the_bottom_to_the_top(store: Store, clock: FakeClock) -
         clock.advance(1000)
         handle = open_session(store, "run")
         done = resume(store, handle, plan_next(handle))
-        settle(handle, "failed", "the team did not live")
+        settle(handle, done.at, "failed", "the team did not live")
         handle.close()
         went.append((done.plan.rung, session.state.get("memory/n")))
     assert went == [("retry", "head"), ("good", 2), ("older", 1), ("clean", None)]
@@ -392,7 +392,7 @@ def test_a_restore_that_takes_long_is_no_sign_of_life(store: Store, clock: FakeC
 def test_agents_that_say_nothing_have_lived_when_the_time_is_over(tmp_path: Path) -> None:
     with mulligan.open(tmp_path) as store:
         session = team(store, "coder")
-        bring_back(store)
+        at = bring_back(store).at
 
         def run() -> str:
             end = time.monotonic() + 60
@@ -400,8 +400,24 @@ def test_agents_that_say_nothing_have_lived_when_the_time_is_over(tmp_path: Path
                 time.sleep(0.01)
             return "failed"
 
-        assert try_out(session, run, Limits(settled=0.05)) == "failed"
+        assert try_out(session, at, run, Limits(settled=0.05)) == "failed"
         assert attempts(session)[-1].outcome == "ok"
+
+
+def test_one_that_was_replaced_says_nothing_of_the_next_attempt(store: Store) -> None:
+    session = team(store, "coder", plan=("one",))
+    session.checkpoint("routine")
+    first = bring_back(store)
+
+    def run() -> str:
+        bring_back(store)  # somebody else: this one was stopped for too long
+        raise StaleLease("The lease of 'supervisor' is held by another process.")
+
+    with pytest.raises(StaleLease):
+        try_out(session, first.at, run)
+    assert [attempt.outcome for attempt in attempts(session)] == ["failed", "prepared"]
+    settle(session, first.at, "ok")
+    assert attempts(session)[-1].outcome == "prepared"
 
 
 def test_no_restore_takes_back_how_often_an_agent_was_restarted(store: Store) -> None:
@@ -427,9 +443,9 @@ def test_a_component_that_is_not_there_yet_is_not_emptied(store: Store) -> None:
 
 def test_a_rung_with_nothing_to_go_back_to_is_passed(store: Store, clock: FakeClock) -> None:
     session = team(store, "coder", plan=("one",))
-    bring_back(store)
+    at = bring_back(store).at
     handle = open_session(store, "run")
-    settle(handle, "failed")
+    settle(handle, at, "failed")
     assert plan_next(handle).rung == "clean"
     assert session.head.seq == handle.head.seq
 

@@ -65,6 +65,27 @@ def bring_back(store: Store, session: Session) -> None:
     handle.close()
 
 
+@pytest.mark.parametrize("only", [None, ["mailbox"], ["mailbox/coder"]])
+def test_mail_that_a_restore_took_back_stays_away(
+    store: Store, session: Session, only: list[str] | None
+) -> None:
+    tester = store.session("run", agent="tester", steal=True)
+    tester.mailbox.send("coder", "taken back", id="taken back")
+    session.restore("start", only)
+    tester.mailbox.send("coder", "newer", id="newer")
+    bring_back(store, session)
+    waiting = [message.id for message in store.session("run", actor="coder").mailbox.waiting()]
+    assert waiting == ["old", "newer"]
+
+
+def test_mail_that_came_again_with_an_undo_is_there(store: Store, session: Session) -> None:
+    session.restore("start")
+    session.undo()
+    bring_back(store, session)
+    waiting = [message.id for message in store.session("run", actor="coder").mailbox.waiting()]
+    assert waiting == ["old", "new"]
+
+
 def test_what_others_used_is_listed(session: Session) -> None:
     found = plan_resume(session, to="start", only="coder").consumed
     assert [(one.what, one.id, one.by, one.how) for one in found] == [

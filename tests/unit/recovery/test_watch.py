@@ -11,11 +11,12 @@ import mulligan
 from mulligan import Store
 from mulligan.errors import RecoveryStopped
 from mulligan.recovery.plan import attempts, plan_rung
+from mulligan.recovery.resume import _begin as begin
 from mulligan.recovery.resume import open_session, resume, settle
 from mulligan.recovery.watch import Notice, Watcher
 from mulligan.state.events import happened
 from mulligan.testing.clock import FakeClock
-from tests.unit.recovery.dead import control, team
+from tests.unit.recovery.dead import control, dead, team
 
 
 @dataclass
@@ -86,10 +87,10 @@ def test_the_whole_ladder_as_it_was_announced_and_then_it_stops(
     def start(name: str, rung: str) -> Helper:
         handle = open_session(store, name)
         with suppress(RecoveryStopped):
-            plan = resume(store, handle, plan_rung(handle, rung)).plan
-            taken.append(plan.rung)
-            assert (plan.point is None) == (plan.rung in ("retry", "clean"))
-            settle(handle, "failed", "it did not live")
+            done = resume(store, handle, plan_rung(handle, rung))
+            taken.append(done.plan.rung)
+            assert (done.plan.point is None) == (done.plan.rung in ("retry", "clean"))
+            settle(handle, done.at, "failed", "it did not live")
         handle.close()
         control(session, "status", "failed")
         return Helper(status=1)
@@ -105,6 +106,45 @@ def test_the_whole_ladder_as_it_was_announced_and_then_it_stops(
     assert [notice.what for notice in said].count("stopped") == 1
     assert (said[-1].what, said[-1].why, said[-1].tried) == ("stopped", "it did not live", taken)
     assert [attempt.rung for attempt in attempts(session)] == [*taken, "stop"]
+
+
+@pytest.mark.parametrize("has_restored", [False, True])
+def test_a_helper_that_is_killed_at_work_is_followed_by_another(
+    store: Store, clock: FakeClock, has_restored: bool
+) -> None:
+    session = team(store, "coder")
+    session.checkpoint("routine")
+    rungs: list[str] = []
+
+    def start(name: str, rung: str) -> Helper:
+        rungs.append(rung)
+        handle = open_session(store, name)
+        plan = plan_rung(handle, rung)
+        if rung == "good" and not has_restored:
+            begin(handle, plan)
+        else:
+            done = resume(store, handle, plan)
+        if rung == "retry":
+            settle(handle, done.at, "failed", "it did not live")
+            control(session, "status", "failed")
+        dead(session, "supervisor")
+        return Helper(status=-9)
+
+    watcher = Watcher(store, start)
+    for _ in range(2000):
+        if len(rungs) < 3:
+            watcher.look()
+        clock.advance(1)
+    assert rungs == ["retry", "good", "good" if not has_restored else "clean"]
+
+
+def test_a_session_that_somebody_brings_back_is_left_to_them(store: Store) -> None:
+    session = team(store, "coder")
+    control(session, "status", "failed")
+    handle = open_session(store, "run")
+    resume(store, handle, plan_rung(handle, "retry"))
+    watcher = Watcher(store, lambda name, rung: pytest.fail(f"{name} was started"))
+    assert watcher.look() == []
 
 
 def test_that_it_gave_up_is_said_again_by_the_next_watcher(store: Store) -> None:

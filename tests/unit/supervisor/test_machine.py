@@ -309,6 +309,17 @@ def test_a_short_pause_is_short_for_everybody() -> None:
     assert killed == [Kill(name, SIGKILL) for name in ("deaf", "slow", "stays")]
 
 
+def test_a_process_that_takes_its_time_to_die_keeps_nobody_busy() -> None:
+    run = up(a={})
+    run.at(1, PauseAsked("p", 5))
+    over = 6 + LAST
+    for now in (6.0, over):
+        run.at(now, Tick())
+    assert run.has(Kill) == Kill("a", SIGKILL)
+    assert run.machine.due() == over + GRACE
+    assert run.at(over + 0.001, Tick()) == []
+
+
 def test_a_team_checkpoint_is_what_was_wanted() -> None:
     run = up(a={})
     run.at(1, Beat("a"))

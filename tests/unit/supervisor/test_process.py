@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import signal
@@ -20,7 +21,7 @@ from mulligan.errors import StaleLease, StillRunning
 from mulligan.session.leases import is_dead
 from mulligan.supervisor import strays
 from mulligan.supervisor.beats import Beats, beats_of
-from mulligan.supervisor.process import Ending, Process, start
+from mulligan.supervisor.process import Ending, Process, _Lines, start
 from mulligan.supervisor.stimuli import Beat, Progressed
 from mulligan.supervisor.strays import end_strays, find_strays
 
@@ -120,6 +121,63 @@ def test_a_line_without_end_does_not_fill_the_memory() -> None:
     run(sys.executable, "-c", "print('x' * 1_000_000, end='')", show=lines.append)
     assert b"".join(lines) == b"x" * 1_000_000
     assert max(map(len, lines)) < 200_000
+
+
+def test_what_a_process_leaves_running_can_print_on(tmp_path: Path) -> None:
+    is_apart, is_gone, is_through = (tmp_path / name for name in ("apart", "gone", "through"))
+    daemon = (
+        "import os, time\n"
+        f"open({str(is_apart)!r}, 'w')\n"
+        f"while not os.path.exists({str(is_gone)!r}): time.sleep(0.01)\n"
+        "print('x' * 1_000_000, flush=True)\n"
+        f"open({str(is_through)!r}, 'w')\n"
+    )
+    lines: list[bytes] = []
+
+    async def left_behind() -> None:
+        held: list[int] = []
+
+        def hold(process: Process) -> None:
+            assert process.output is not None
+            held.append(os.dup(process.output))  # as the sink does
+
+        script = f'setsid "$@" & until [ -e {is_apart} ]; do sleep 0.01; done; printf last'
+        command = ("sh", "-c", script, "sh", sys.executable, "-c", daemon)
+        variables = dict(os.environ)
+        await ended(lambda gone: start(command, None, variables, gone, lines.append), hold)
+        assert lines == [b"last"]
+        is_gone.touch()
+        until = time.monotonic() + PATIENCE
+        while not is_through.exists() and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        os.close(held[0])
+
+    asyncio.run(left_behind())
+    assert is_through.exists()
+
+
+def test_a_process_that_prints_without_end_after_its_leader_holds_nobody_up() -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    seen = 0
+
+    def show(line: bytes) -> None:
+        nonlocal seen
+        seen += len(line)
+        assert seen < 100_000_000
+        with contextlib.suppress(BlockingIOError):
+            os.write(write, b"x" * 65535 + b"\n")  # there is always more, as from another process
+
+    async def drain() -> None:
+        with open(read, "rb") as pipe, subprocess.Popen("true") as process:
+            process.stdout = pipe
+            lines = _Lines(process, show)
+            show(b"")
+            lines.drain()
+            asyncio.get_running_loop().remove_reader(pipe)
+
+    asyncio.run(drain())
+    os.close(write)
 
 
 def test_a_process_that_cannot_be_watched_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ import pytest
 import mulligan
 from mulligan import Session, Store
 from mulligan.errors import InvalidWorkflow, LeaseHeld, NotAStore, NotRunning, StaleLease
+from mulligan.state.values import freeze
+from mulligan.supervisor import shell
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.requests import request_checkpoint, request_pause
 from mulligan.supervisor.shell import supervise
@@ -82,6 +84,23 @@ def test_an_interrupted_session_is_taken_over(store: Store, session: Session) ->
     assert supervise(store, "main", team(a="exit 0"), variables=VARIABLES) == "done"
     kinds = [(taken.kind, taken.note) for taken in session.checkpoints()]
     assert kinds[0] == ("recovery", "the supervisor was gone")
+
+
+def test_a_pause_is_heard_as_soon_as_the_session_is_taken_over(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = store.session("main", agent="supervisor")
+    first.tell(lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})])
+    first.release()
+
+    class Keeper(shell.Keeper):
+        def __init__(self, files: Session) -> None:
+            super().__init__(files)
+            control = [[["request"], {"id": "p", "kind": "pause", "deadline": files.clock.now()}]]
+            session.tell(lambda _: [("orchestrator.asked", {"control": freeze(control)})])
+
+    monkeypatch.setattr(shell, "Keeper", Keeper)
+    assert supervise(store, "main", team(a="sleep 20"), variables=VARIABLES) == "paused"
 
 
 def test_what_an_agent_prints_can_be_had(store: Store) -> None:

@@ -389,10 +389,10 @@ def test_a_large_file_is_captured_and_restored_in_little_memory(tmp_path: Path) 
         os.mkdir(place + "/work")
         with mulligan.open(place + "/store") as store:
             session = store.session("run", workspace=place + "/work")
-            make(10)
+            make(30)
             there_and_back()  # so that everything is loaded and all buffers are there
             before = peak()
-            make(40)
+            make(60)
             there_and_back()
             print(before, peak())
     """
@@ -400,7 +400,7 @@ def test_a_large_file_is_captured_and_restored_in_little_memory(tmp_path: Path) 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     small, large = (int(number) >> 10 for number in done.stdout.split())
-    assert large - small < 20, f"{small} MB for 10 MB, {large} MB for 40 MB"
+    assert large - small < 20, f"{small} MB for 30 MB, {large} MB for 60 MB"
     kept, back = (tmp_path / "kept").read_bytes(), (tmp_path / "work" / "large").read_bytes()
     assert kept == back
 
