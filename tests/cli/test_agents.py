@@ -247,7 +247,7 @@ def test_an_agent_cannot_have_the_name_of_the_supervisor(store):
     refused = store("run", "--agent", "supervisor", "--", "true")
     assert refused.code == 2
     assert "who looks after the agents" in refused.err
-    assert store("state", "get", "agents/supervisor").code == 40
+    assert store("state", "get", "agents/supervisor").code == 42
 
 
 def test_a_prompt_file_that_is_not_there_is_a_usage_error(store):

@@ -393,6 +393,28 @@ def test_an_agent_that_prints_outlives_its_supervisor(place: Place) -> None:
     wait_for(lambda: place.session.state.get("printed"), "what it prints after that")
 
 
+def test_a_restore_does_not_make_it_forget_which_processes_run(place: Place) -> None:
+    sleeps = place.program("sleeps.py", "import time; time.sleep(600)")
+    up = place.up(f"""
+        [agents.a]
+        command = {sleeps}
+    """)
+    first = wait_for(lambda: place.agent().get("process_id"))
+    before = place.session.checkpoint()
+    kill(first, signal.SIGKILL)
+    second = wait_for(lambda: (pid := place.agent().get("process_id")) != first and pid)
+    place.session.restore(before)
+    assert wait_for(lambda: place.agent().get("process_id") == second)
+    assert is_alive(second)
+    up.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, up.pid, os.WSTOPPED | os.WNOWAIT)
+    shown, _ = place.mulligan("status").communicate(timeout=PATIENCE)
+    assert f"The supervisor, process {up.pid}, is stopped" in shown
+    up.send_signal(signal.SIGCONT)
+    up.send_signal(signal.SIGTERM)
+    assert end(up)[0] == 75
+
+
 def test_a_terminal_that_nobody_reads_holds_no_team_up(place: Place) -> None:
     noisy = place.program("noisy.py", "for n in range(30_000): print(n, 'x' * 100, flush=True)")
     quiet = place.program("quiet.py", "print('also', flush=True)")

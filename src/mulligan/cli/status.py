@@ -98,6 +98,8 @@ def _row(session: Session) -> list[Cell]:
 
 def _print_team(session: Session) -> None:
     """Print the agents and tasks of a session, if it has any, and what to do about it."""
+    from mulligan.supervisor.requests import stopped_supervisor
+
     agents, tasks = agent_fields(session), task_counts(session)
     if not agents and not tasks:
         return
@@ -110,6 +112,10 @@ def _print_team(session: Session) -> None:
     if (why := interrupted_by(session)) is not None:
         click.echo(Cell(f"Interrupted: {clean(why)}.", "red").styled())
         click.echo(f"`mulligan resume {clean(session.name)}` brings it back.")
+    if (pid := stopped_supervisor(session)) is not None:
+        words = f"The supervisor, process {pid}, is stopped: nobody looks after the agents."
+        click.echo(Cell(words, "red").styled())
+        click.echo(f"`kill -CONT {pid}` lets it go on.")
     if (end := gave_up_of(session)) is not None:
         _print_gave_up(session, end)
 

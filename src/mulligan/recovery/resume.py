@@ -387,7 +387,7 @@ def _without_process(
     if record.get("state") in AT_REST and plan.only != name:
         return []
     is_started = plan.workflow is not None and plan.rung != ladder.STOP
-    state = "starting" if is_started else "suspended"
+    state = "waiting" if is_started else "suspended"
     # What a supervisor starts again is interrupted no more, and nobody else would say so.
     fields: dict[str, Any] = {"state": state, "last_action": None if is_started else "interrupted"}
     if restarts is not None:

@@ -101,6 +101,10 @@ class Records:
 
     def starting(self, name: str, fields: Mapping[str, Any]) -> None:
         """Write down how an agent is about to be started; raises ``StaleLease``."""
+        known = self.agent(name)
+        ended = bool(known.get("signal") or known.get("exit_status"))
+        # How the process before ended is no word on this one.
+        fields = {**fields, **({"last_action": None} if ended else {})}
         frozen = freeze({**fields, "state": "starting", "exit_status": None, "signal": None})
         self._tell("agent.updated", _changes(name, frozen), agent=name)
 
@@ -118,6 +122,18 @@ class Records:
             return [happened("agent.started", changes, agent=name, process_id=process)]
 
         self._session.tell(ask)
+
+    def remind(self, running: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write down the processes of agents again where the state has others: it was restored."""
+        frozen = {name: freeze(dict(facts)) for name, facts in running.items()}
+
+        def ask(document: Document) -> Iterable[Change]:
+            for name, facts in frozen.items():
+                if document.find((*STATE, AGENTS, name, "process_id")) != facts["process_id"]:
+                    yield happened("agent.updated", _changes(name, facts), agent=name)
+
+        if any(self.agent(name).get("process_id") != f["process_id"] for name, f in frozen.items()):
+            self._session.tell(ask)
 
     def exited(self, name: str, ending: Ending, *, counts: bool) -> Exited:
         """Write down how a process ended, and against what it worked on if that ``counts``."""

@@ -150,6 +150,15 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
     raise NotRunning(f"The supervisor of {session.name!r} has not answered.")
 
 
+def stopped_supervisor(session: Session) -> int | None:
+    """Return the process of the supervisor if it is stopped, so that nobody looks after agents."""
+    lease = session.lease_of(SUPERVISOR)
+    if lease is None or not session.is_held(SUPERVISOR):
+        return None
+    host, pid, _ = lease.holder.rsplit("/", 2)
+    return int(pid) if host == os.uname().nodename and is_stopped(int(pid)) else None
+
+
 def _supervisor(session: Session, then: str = "Ask again then.") -> int:
     """Return the process of the supervisor; raises ``NotRunning``, also if it is stopped."""
     lease = session.lease_of(SUPERVISOR)

@@ -316,10 +316,11 @@ class Shell:
             await self._handle(sign)
 
     async def _look_for_requests(self) -> None:
-        """Look for a request whose signal never came, if anything was written since."""
+        """Look for a request whose signal never came, or a restore, if anything was written."""
         if (head := self._session.head.seq) == self._head:
             return
         self._head = head
+        self._team.remind()
         if (stimulus := self._asked()) is not None:
             await self._handle(stimulus)
 

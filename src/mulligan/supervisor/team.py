@@ -47,10 +47,13 @@ Show = Callable[[str, bytes], None]
 
 
 class Member:
-    """One running agent: its process and its heartbeat."""
+    """One running agent: its process, what is written down of that, and its heartbeat."""
 
-    def __init__(self, process: Process, beats: Beats, started: float) -> None:
+    def __init__(
+        self, process: Process, facts: dict[str, Any], beats: Beats, started: float
+    ) -> None:
         self.process = process
+        self.facts = facts
         self.beats = beats
         self.started = started
         self.is_settled = False
@@ -123,17 +126,21 @@ class Team:
             None if self._show is None else lambda line: self._print(name, line),
             self._output,
         )
-        self._members[name] = Member(process, beats, now)
-        if self._sink is not None and process.output is not None:
-            self._sink.hold(process.output)
         facts = {
             "process_id": process.pid,
             "identity": process.identity,
             "started": lease.clock.now(),
             "epoch": epoch,
         }
+        self._members[name] = Member(process, facts, beats, now)
+        if self._sink is not None and process.output is not None:
+            self._sink.hold(process.output)
         self._records.started(name, facts, again=again)
         return process.pid
+
+    def remind(self) -> None:
+        """Have it written down again which processes run, if a restore took that back."""
+        self._records.remind({name: member.facts for name, member in self._members.items()})
 
     def groups(self) -> list[int]:
         """Return the process groups of the agents; may be called from another thread."""

@@ -63,7 +63,7 @@ def test_by_default_nothing_is_lost(store: Store) -> None:
     assert done.plan.next_task == "one"
     assert done.plan.release == ()
     record = session.state.get("agents/coder")
-    assert (record["state"], record["process_id"]) == ("starting", None)
+    assert (record["state"], record["process_id"]) == ("waiting", None)
     assert record["current_prompt"] == "do coder"
 
 

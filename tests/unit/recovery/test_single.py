@@ -132,7 +132,7 @@ def test_only_its_own_parts_come_back(store: Store, session: Session) -> None:
     assert tasks["docs"] == ("pending", None)
     assert tasks["render"] == ("in_progress", "tester")
     assert session.state.get("agents/coder/current_prompt") == "at the start"
-    assert session.state.get("agents/coder/state") == "starting"
+    assert session.state.get("agents/coder/state") == "waiting"
 
 
 def test_its_mailbox_goes_back_and_loses_nothing(store: Store, session: Session) -> None:
