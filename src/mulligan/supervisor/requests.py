@@ -152,25 +152,33 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
 
 def stopped_supervisor(session: Session) -> int | None:
     """Return the process of the supervisor if it is stopped, so that nobody looks after agents."""
+    found = _holder(session)
+    if found is None or found[0] != os.uname().nodename or not is_stopped(found[1]):
+        return None
+    return found[1]
+
+
+def _holder(session: Session) -> tuple[str, int] | None:
+    """Return the host and the process of whoever runs a session."""
     lease = session.lease_of(SUPERVISOR)
     if lease is None or not session.is_held(SUPERVISOR):
         return None
     host, pid, _ = lease.holder.rsplit("/", 2)
-    return int(pid) if host == os.uname().nodename and is_stopped(int(pid)) else None
+    return host, int(pid)
 
 
 def _supervisor(session: Session, then: str = "Ask again then.") -> int:
     """Return the process of the supervisor; raises ``NotRunning``, also if it is stopped."""
-    lease = session.lease_of(SUPERVISOR)
-    if lease is None or not session.is_held(SUPERVISOR):
+    found = _holder(session)
+    if found is None:
         raise NotRunning(f"Nobody runs the session {session.name!r}.")
-    host, pid, _ = lease.holder.rsplit("/", 2)
+    host, pid = found
     if host != os.uname().nodename:
         raise NotRunning(f"The session {session.name!r} is run on {host}.", hint="Ask there.")
-    if is_stopped(int(pid)):
+    if is_stopped(pid):
         raise NotRunning(
             f"The supervisor of {session.name!r}, process {pid}, is stopped (SIGSTOP or Ctrl-Z).",
             hint=f"`kill -CONT {pid}` lets it go on. {then} Or `kill -9 {pid}` and "
             "`mulligan resume`: nothing acknowledged is lost.",
         )
-    return int(pid)
+    return pid
