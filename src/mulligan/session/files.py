@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path as OsPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from mulligan.codec import Ref
 from mulligan.engine import Engine
 from mulligan.errors import PathNotFound, RestoreIncomplete, UnknownPoint, UnsafeWorkspace
 from mulligan.journal.protocol import View
@@ -31,6 +30,7 @@ from mulligan.workspace.changes import file_changes
 from mulligan.workspace.contents import Contents
 from mulligan.workspace.entries import File, Link, decode_entry, shown
 from mulligan.workspace.fresh import Fresh
+from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import TreePath, tree_path, tree_steps
 from mulligan.workspace.spare import spare
 from mulligan.workspace.workspace import Workspace
@@ -114,7 +114,7 @@ class Files:
         uncovered = now.coverage.left_out + (
             holder.coverage.left_out if holder and holder.coverage else []
         )
-        steps = tree_steps(Document({}, present.load), Ref(now.tree), Ref(tree), paths)
+        steps = tree_steps(Document({}, present.load), now.tree, tree, paths)
         changes = file_changes(spare(steps, {left.path for left in uncovered})[0])
         conflicts = self._conflicts(point, now.coverage.root, tree)
         return Plan(point, tuple(changes), tuple(now.coverage.left_out), tuple(conflicts))
@@ -125,20 +125,17 @@ class Files:
         if now is None:
             return []
         document = Document({}, now.load)
-        return file_changes(tree_steps(document, Ref(before), Ref(now.captured.tree), paths))
+        return file_changes(tree_steps(document, before, now.captured.tree, paths))
 
     def changes(
         self, before: Digest | None, after: Digest | None, paths: list[TreePath] | None = None
     ) -> list[FileChange]:
         """Return what differs between two trees."""
-        document = Document({}, self._engine.load)
-        one: Any = {} if before is None else Ref(before)
-        other: Any = {} if after is None else Ref(after)
-        return file_changes(tree_steps(document, one, other, paths))
+        return file_changes(tree_steps(self._document(), before, after, paths))
 
     def read(self, tree: Digest, path: str) -> bytes:
         """Return the content of a file in a tree, or where a symlink points."""
-        document = Document(Ref(tree), self._engine.load)
+        document = open_tree(self._document(), tree)
         found = document.find(tree_path(path))
         entry = None if found is MISSING else document.plain(found)
         if not isinstance(entry, list):
@@ -156,7 +153,7 @@ class Files:
         """
         if only is None:
             return None
-        document = Document(Ref(tree), self._engine.load)
+        document = open_tree(self._document(), tree)
         paths = [tree_path(part) for part in only]
         if (WORKSPACE,) in paths:
             return None
@@ -185,12 +182,16 @@ class Files:
         return [Problem("file", shown(path), reason) for path, reason in failures]
 
     def _contents(self, tree: Digest, paths: list[TreePath] | None) -> Contents:
-        document, contents = Document({}, self._engine.load), Contents()
+        contents = Contents()
         if paths is None:
-            contents.add_tree(document, Ref(tree))
+            contents.add_tree(open_tree(self._document(), tree))
         else:
-            contents.add_steps(tree_steps(document, {}, Ref(tree), paths))
+            contents.add_steps(tree_steps(self._document(), None, tree, paths))
         return contents
+
+    def _document(self) -> Document:
+        """Return a document with nothing in it over the objects of the store."""
+        return Document({}, self._engine.load)
 
     def clone(self, tree: Digest, to: OsPath) -> Workspace:
         """Write a tree into a directory that becomes another session's workspace.

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from mulligan.codec import Ref
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, WorkspaceNeeded
 from mulligan.model import Checkpoint, Digest, Path, Point, Problem, Restored, SessionRecord
@@ -211,9 +210,9 @@ class Restorer:
 
     def _steps(self, before: Digest, begun: Begun) -> list[Step]:
         """Return what a restore had to do; nothing when the store can not tell any more."""
-        document = Document(Ref(begun.tree), self._engine.load)
+        document = Document({}, self._engine.load)
         try:
-            return tree_steps(document, Ref(before), Ref(begun.tree), begun.paths)
+            return tree_steps(document, before, begun.tree, begun.paths)
         except DamageError:
             return []
 

@@ -17,6 +17,7 @@ from mulligan.state.history import document_at, from_keyframe
 from mulligan.timeline.checkpoints import read_checkpoint
 from mulligan.upkeep.findings import Findings
 from mulligan.workspace.entries import FILE, split_chunks
+from mulligan.workspace.patch import PATCH
 
 
 class Graph:
@@ -99,6 +100,8 @@ def chunk_lists(node: Any) -> Iterator[Any]:
             yield from chunk_lists(slot)
     elif isinstance(node, list) and len(node) > 4 and node[0] == FILE:
         yield node[4]
+    elif isinstance(node, list) and len(node) > 2 and node[0] == PATCH:
+        yield from chunk_lists(node[2])
 
 
 class SessionCheck:

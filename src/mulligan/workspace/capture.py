@@ -14,9 +14,18 @@ import msgspec
 from mulligan.model import Coverage, Digest, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.workspace.content import TooLarge, Unreadable, read_leaf, read_xattrs
+from mulligan.workspace.edits import foresee, patched, touch
 from mulligan.workspace.entries import Directory
 from mulligan.workspace.ignore import Rules
-from mulligan.workspace.index import VERSION, Index, Seen, SeenDirectory, packed_stat, root_text
+from mulligan.workspace.index import (
+    VERSION,
+    Edits,
+    Index,
+    Seen,
+    SeenDirectory,
+    packed_stat,
+    root_text,
+)
 from mulligan.workspace.scan import Changes
 from mulligan.workspace.tree import Changed, stored_entry, stored_tree
 
@@ -62,11 +71,14 @@ class Capture:
         self._files, self._bytes = (index.files, index.size) if index else (0, 0)
         self._left_out = index.left_out if index else {}
         self._nodes = index.nodes if index else {}
+        self._edits = index.edits if index else None
         self._linked: dict[bytes, int] = {}
 
     def run(self, changes: Changes, rules: Rules, taken: int) -> Captured:
         """Apply what a scan found and return the captured workspace; see ``Changes.linked``."""
         self._linked = changes.linked
+        changed = _changed_names(changes)
+        is_little = self._edits is not None and foresee(self._edits, changed, self._directories)
         for path in changes.gone:
             self._forget(path)
         new = [path for path in changes.directories if path not in self._directories]
@@ -77,8 +89,7 @@ class Capture:
         self._read_leaves(changes.leaves)
         for path, directory in changes.directories.items():
             directory.entry = self._attributes(path, directory)
-        changed = _changed_names(changes)
-        tree = stored_tree(self._directories, changed, self._put, self._nodes)
+        tree, edits = self._stored(changed, is_little)
         self._note_left_out(changes.looked_in, changed.keys())
         index = Index(
             version=VERSION,
@@ -90,9 +101,22 @@ class Capture:
             files=self._files,
             size=self._bytes,
             left_out=self._left_out,
+            edits=edits,
             nodes=self._nodes,
         )
         return Captured(tree, self._coverage(), index)
+
+    def _stored(self, changed: Changed, is_little: bool) -> tuple[Digest, Edits]:
+        """Store the tree: as a patch while little of it changed, or else in full."""
+        if self._edits is not None:
+            touch(self._edits, changed)
+            if is_little:
+                tree = patched(self._edits, changed, self._directories, self._put)
+                if tree is not None:
+                    return tree, self._edits
+            changed = self._edits.touched
+        tree = stored_tree(self._directories, changed, self._put, self._nodes)
+        return tree, Edits(tree)
 
     def _put(self, data: bytes) -> Digest:
         return self._bundle.put(ObjectKind.VALUE, data)
@@ -103,6 +127,7 @@ class Capture:
         if known is not directory:
             if known is not None:
                 self._count(known, -1)
+                directory.reference = known.reference
                 # What is to be read again keeps its place in the budget until it is.
                 directory.leaves.update(
                     {n: s for n, s in known.leaves.items() if n not in directory.leaves}

@@ -59,9 +59,9 @@ class Contents:
         self.leaves: list[tuple[Place, bytes, Leaf]] = []
         """All the rest: symlinks, and the files that are no ``Whole``."""
 
-    def add_tree(self, document: Document, tree: Any) -> None:
+    def add_tree(self, document: Document) -> None:
         """Take in a whole tree; raises ``UnsafeName``."""
-        pending = [(self.root, document.resolved(tree))]
+        pending = [(self.root, document.resolved(document.root))]
         while pending:
             place, node = pending.pop()
             entries = node if type(node) is dict else document.entries(node)

@@ -14,7 +14,7 @@ from msgspec import Raw
 from mulligan.codec import MapBranch
 from mulligan.model import Digest, LeftOut
 
-VERSION = 5
+VERSION = 6
 
 GRAIN = 20_000_000
 """Nanoseconds within which a file may change twice without its times showing it."""
@@ -113,13 +113,28 @@ Nodes = dict[bytes, Kept]
 """Some of the large directories, by path."""
 
 
+class Edits(msgspec.Struct, array_like=True):
+    """What changed since ``base``, a tree that was stored in full.
+
+    See ``mulligan.workspace.edits``. ``origins`` and ``now`` are encoded entries by their paths as
+    patches have them, None where there is none: as the base has them, and now if that differs.
+    ``touched`` are the names that changed in directories.
+    """
+
+    base: Digest
+    origins: dict[str, bytes | None] = {}
+    now: dict[str, bytes | None] = {}
+    touched: dict[bytes, set[bytes]] = {}
+
+
 class Index(msgspec.Struct, array_like=True):
     """All directories of a workspace by their path from its root, which is ``b""``.
 
     ``taken`` is the filesystem's time when the scan began: what changed within the clock's grain
     of it, or after, is read again. ``tree`` is the tree all this belongs to, ``files`` and
     ``size`` are how many and how large the files in it are, ``left_out`` is what is not in it, by
-    directory. ``nodes`` are large directories as last put into a tree, and are not saved.
+    directory. ``edits`` are what the tree has otherwise than the last one that was stored in full.
+    ``nodes`` are large directories as put into that one, and are not saved.
     """
 
     version: int
@@ -131,6 +146,7 @@ class Index(msgspec.Struct, array_like=True):
     files: int
     size: int
     left_out: dict[bytes, list[LeftOut]]
+    edits: Edits
     nodes: Nodes = {}
 
     @property

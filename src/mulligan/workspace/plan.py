@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from mulligan import codec
 from mulligan.codec import Ref
-from mulligan.errors import UnsafeName
+from mulligan.errors import DamageError, UnsafeName
 from mulligan.model import Digest
 from mulligan.state import nodes
 from mulligan.state.compare import differing_entries
@@ -29,6 +29,8 @@ from mulligan.workspace.entries import (
     shown,
     to_name,
 )
+from mulligan.workspace.index import Edits
+from mulligan.workspace.patch import Patch, open_tree, read_patch
 
 TreePath = tuple[str, ...]
 """A path in a tree: names as ``entries.to_name`` makes them."""
@@ -80,9 +82,25 @@ def tree_path(part: PathLike) -> TreePath:
 
 
 def tree_steps(
-    document: Document, before: Any, after: Any, only: Sequence[TreePath] | None = None
+    document: Document,
+    start: Digest | None,
+    end: Digest | None,
+    only: Sequence[TreePath] | None = None,
+    edits: Edits | None = None,
 ) -> list[Step]:
-    """Return the steps from one tree to another, or those within the given paths."""
+    """Return the steps from one tree to another, or those within the given paths.
+
+    None is a tree with nothing in it. ``edits`` may save a look into the base of both trees.
+    """
+    if start == end:
+        return []
+    if only is None and start is not None and end is not None:
+        one, other = read_patch(document, start), read_patch(document, end)
+        if one.base == other.base:
+            known = edits.origins if edits and edits.base == one.base else {}
+            return list(_patch_steps(document, one, other, known))
+    before: Any = {} if start is None else open_tree(document, start).root
+    after: Any = {} if end is None else open_tree(document, end).root
     if only is None:
         return _steps(document, before, after, ())
     steps: dict[tuple[TreePath, bool], Step] = {}
@@ -94,6 +112,33 @@ def tree_steps(
         for step in [*ways, *_steps(document, one, other, path)]:
             steps[step.path, step.after is None] = step
     return list(steps.values())
+
+
+def _patch_steps(
+    document: Document, one: Patch, other: Patch, origins: Mapping[str, bytes | None]
+) -> Iterator[Step]:
+    """Yield the steps between two trees of one base: they differ in what either has set at most.
+
+    ``origins`` are some entries of the base, encoded, and None where it has none.
+    """
+    base = document.with_root(Ref(one.base))
+
+    def entry(patch: Patch, key: str, path: TreePath) -> Entry | None:
+        if key in patch.entries or key in origins:
+            found = patch.entry(key) if key in patch.entries else origins[key]
+            return None if found is None else _entry(document, codec.decode(found))
+        node = _node(document, base.find(path))
+        if nodes.is_map(node):
+            raise DamageError(f"A patch of tree {one.base.hex()} takes {key!r} for a file.")
+        return _entry(document, node)
+
+    keys = one.entries.keys() | other.entries.keys()
+    apart = [key for key in keys if one.entries.get(key) != other.entries.get(key)]
+    for path, key in sorted((tuple(key.split("/")), key) for key in apart):
+        place = path if path[-1] else path[:-1]
+        for name in place:
+            check_name(name)
+        yield Step(place, entry(one, key, path), entry(other, key, path))
 
 
 def _way_steps(document: Document, before: Any, after: Any, path: TreePath) -> Iterator[Step]:

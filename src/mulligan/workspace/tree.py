@@ -102,7 +102,7 @@ def _parts_of(path: bytes, directories: Directories) -> dict[bytes, bytes]:
 def _renewed(node: MapBranch, path: bytes, directories: Directories, names: Iterable[bytes]) -> Any:
     """Return a directory's node with what it now holds under the given names."""
     for name in names:
-        part = _part(path, name, directories)
+        part = part_of(path, name, directories)
         if part is not None:
             node = nodes.map_set(node, to_name(name), Raw(part), _never)
         elif nodes.map_get(node, to_name(name), None, _never) is not None:
@@ -110,7 +110,7 @@ def _renewed(node: MapBranch, path: bytes, directories: Directories, names: Iter
     return node
 
 
-def _part(path: bytes, name: bytes, directories: Directories) -> bytes | None:
+def part_of(path: bytes, name: bytes, directories: Directories) -> bytes | None:
     """Return what a directory holds under a name, which is empty for its own attributes."""
     directory = directories[path]
     if not name:

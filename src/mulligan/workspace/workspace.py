@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
-from mulligan.codec import Ref
 from mulligan.engine import Engine
 from mulligan.errors import UnsafeWorkspace
 from mulligan.faults import Reach, pass_by
@@ -21,6 +20,7 @@ from mulligan.workspace.capture import Capture, Captured, Limits, Progress
 from mulligan.workspace.entries import SELF, Directory, decode_entry, from_name
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import Index, Seen, load_index, save_index
+from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.scan import Changes, Scan
 from mulligan.workspace.share import Source
@@ -119,13 +119,15 @@ class Workspace:
         bundle: Bundle | None = None,
     ) -> list[Step]:
         """Return what differs between two captured trees; the bundle may hold parts of them."""
-        return tree_steps(self._document(after, bundle), Ref(before), Ref(after), only)
+        index = self._index or self._captured
+        edits = index.edits if index else None
+        return tree_steps(self._document(bundle), before, after, only, edits)
 
     def has(self, tree: Digest, path: TreePath) -> bool:
         """Whether a path is in a captured tree, or in the directory now."""
         if ".." in path:
             return False
-        if self._document(tree).find(path) is not MISSING:
+        if open_tree(self._document(), tree).find(path) is not MISSING:
             return True
         return os.path.lexists(os.fsencode(self.root) + b"/" + b"/".join(map(from_name, path)))
 
@@ -136,7 +138,9 @@ class Workspace:
         of all drafts, so that :meth:`sweep` knows them. ``tree`` is the other one when only parts
         of it are brought back: the directories that they are in get its times.
         """
-        mtime = self._mtime if tree is None else partial(_mtime_in, self._document(tree))
+        mtime = self._mtime
+        if tree is not None:
+            mtime = partial(_mtime_in, open_tree(self._document(), tree))
         known = self._seen if self._index is not None else None
         root, objects = os.fsencode(self.root), self._engine.objects
         apply = Apply(root, objects, mtime, known=known, reach=self._reach, token=token)
@@ -195,10 +199,11 @@ class Workspace:
         name = blake3(os.fsencode(self.root)).hexdigest(length=8)
         return directory / "tmp" / f"index-{name}"
 
-    def _document(self, tree: Digest, bundle: Bundle | None = None) -> Document:
+    def _document(self, bundle: Bundle | None = None) -> Document:
+        """Return a document with nothing in it over the objects of the store, or of a bundle."""
         if bundle is None:
-            return Document(Ref(tree), self._engine.load)
-        return Document(Ref(tree), lambda digest: bundle.get(ObjectKind.VALUE, digest))
+            return Document({}, self._engine.load)
+        return Document({}, lambda digest: bundle.get(ObjectKind.VALUE, digest))
 
 
 def _mtime_in(document: Document, path: TreePath) -> int | None:

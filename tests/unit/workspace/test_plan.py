@@ -14,12 +14,11 @@ import pytest
 
 import mulligan
 from mulligan import Session
-from mulligan.codec import Ref
 from mulligan.model import Checkpoint, FileChange, Plan
-from mulligan.state.document import Document
 from mulligan.store import Store
 from mulligan.testing.clock import FakeClock
 from tests.pictures import Picture, picture
+from tests.trees import plain_tree
 
 
 @pytest.fixture
@@ -265,7 +264,5 @@ def apart(session: Session, one: Checkpoint, other: Checkpoint) -> set[str]:
 
 
 def entries(session: Session, made: Checkpoint) -> dict[str, object]:
-    assert made.workspace is not None
-    document = Document(Ref(made.workspace), session._engine.load)
-    found: dict[str, object] = document.plain(document.find(("src",)))
+    found: dict[str, object] = plain_tree(session._engine.load, made.workspace)["src"]
     return {name: entry for name, entry in found.items() if name}

@@ -1,0 +1,79 @@
+"""Patches: a tree told as another one and the few entries that differ from it.
+
+A change deep in a large tree makes every directory above it another object. A patch names the
+changed entries alone, so it costs the same in a tree of any size. It stands for the tree that comes
+of setting them in its base, which is never a patch itself, and it makes or removes no directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import Raw
+from msgspec.msgpack import Ext
+
+from mulligan import codec
+from mulligan.codec import Ref
+from mulligan.errors import DamageError
+from mulligan.model import DIGEST_SIZE, Digest
+from mulligan.state import nodes
+from mulligan.state.document import MISSING, Document
+
+PATCH = "p"
+"""What the value of a patch begins with; that of a directory is a dict."""
+
+_NOTHING = Raw(codec.encode(None))
+"""Stands for an entry that the base has and the tree has not."""
+
+_FIRST = codec.encode([PATCH, None, {}])[:1]
+
+_decode = msgspec.msgpack.Decoder(tuple[Literal["p"], Ext, dict[str, Raw]]).decode
+
+
+class Patch(NamedTuple):
+    """The base, and the encoded entries by their paths; a directory's own end with a slash."""
+
+    base: Digest
+    entries: dict[str, Raw]
+
+    def entry(self, path: str) -> Raw | None:
+        """Return the entry that is set at a path, or None if it is taken away."""
+        entry = self.entries[path]
+        return None if entry == _NOTHING else entry
+
+
+def encode_patch(base: Digest, entries: Mapping[str, bytes | None]) -> bytes:
+    """Return the value of a patch from the encoded entries; None where one is taken away."""
+    parts = {path: _NOTHING if part is None else Raw(part) for path, part in entries.items()}
+    return codec.encode([PATCH, Ref(base), parts])
+
+
+def read_patch(document: Document, tree: Digest) -> Patch:
+    """Return a tree as a patch; one that is told in full is its own base."""
+    data = document.stored(Ref(tree))
+    if data[:1] != _FIRST:
+        return Patch(tree, {})
+    try:
+        _, base, entries = _decode(data)
+    except msgspec.DecodeError as error:
+        raise DamageError(f"Tree {tree.hex()} is neither directory nor patch: {error}.") from error
+    if base.code != codec.EXT_REF or len(bytes(base.data)) != DIGEST_SIZE:
+        raise DamageError(f"Tree {tree.hex()} is a patch of nothing.")
+    return Patch(Digest(bytes(base.data)), entries)
+
+
+def open_tree(document: Document, tree: Digest) -> Document:
+    """Return a tree as a document; a patch is laid over its base."""
+    patch = read_patch(document, tree)
+    found = document.with_root(Ref(patch.base))
+    for key in sorted(patch.entries):
+        path, entry = tuple(key.split("/")), patch.entry(key)
+        if not nodes.is_map(found.resolved(found.find(path[:-1]))):
+            raise DamageError(f"Tree {tree.hex()} is a patch to no directory, at {key!r}.")
+        if entry is not None:
+            found = found.set(path, codec.decode(entry))
+        elif found.find(path) is not MISSING:
+            found = found.delete(path)
+    return found
