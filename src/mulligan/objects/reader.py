@@ -35,6 +35,9 @@ CACHE_BYTES = 24 << 20
 FRAMES_AHEAD = 8
 """How many frames are made ready before they are asked for, when many objects are read."""
 
+WORTH_AHEAD = 4
+"""So many frames are read sooner than handed to another thread and back."""
+
 _Key = tuple[int, int, int]
 """What a frame is known by: its pack, its offset and its length."""
 
@@ -175,7 +178,7 @@ class PackReader:
             self._following = {
                 key: following
                 for (key, _), (_, following) in pairwise(frames)
-                if following.length <= CACHE_BYTES // 4
+                if len(frames) > WORTH_AHEAD and following.length <= CACHE_BYTES // 4
             }
 
     def close(self) -> None:

@@ -14,10 +14,10 @@ from mulligan.workspace.index import Edits
 from mulligan.workspace.patch import encode_patch
 from mulligan.workspace.tree import Changed, Directories, part_of
 
-MOST = 64
+MOST = 128
 """So many entries are told as a patch; more are stored in full, to be a base themselves."""
 
-MOST_BYTES = 32 << 10
+MOST_BYTES = 64 << 10
 """And so many bytes of them."""
 
 MOST_TOUCHED = 4 * MOST

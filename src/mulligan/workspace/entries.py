@@ -2,7 +2,7 @@
 
 A tree is a document (see ``mulligan.state``): a directory is a dict from names to entries, with its
 own attributes under the empty name; a file or a symlink is a list. So trees share everything
-that did not change, however large a directory is, and equal trees have equal digests.
+that did not change, however large a directory is. See ``mulligan.workspace.patch``.
 """
 
 from __future__ import annotations

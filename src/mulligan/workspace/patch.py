@@ -8,7 +8,7 @@ of setting them in its base, which is never a patch itself, and it makes or remo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -70,10 +70,22 @@ def open_tree(document: Document, tree: Digest) -> Document:
     found = document.with_root(Ref(patch.base))
     for key in sorted(patch.entries):
         path, entry = tuple(key.split("/")), patch.entry(key)
-        if not nodes.is_map(found.resolved(found.find(path[:-1]))):
-            raise DamageError(f"Tree {tree.hex()} is a patch to no directory, at {key!r}.")
+        before = leaf_in(found, path)
         if entry is not None:
             found = found.set(path, codec.decode(entry))
-        elif found.find(path) is not MISSING:
+        elif before is not MISSING:
             found = found.delete(path)
     return found
+
+
+def leaf_in(tree: Document, path: tuple[str, ...]) -> Any:
+    """Return what a tree has where a patch sets an entry, or ``MISSING``.
+
+    Raises ``DamageError`` where no patch can: outside of a directory, or at one.
+    """
+    holder = tree.resolved(tree.find(path[:-1]))
+    if nodes.is_map(holder):
+        found = tree.with_root(holder).find(path[-1:])
+        if found is MISSING or not nodes.is_map(tree.resolved(found)):
+            return found
+    raise DamageError(f"There is a patch to a tree at {'/'.join(path)!r}, where none can be.")

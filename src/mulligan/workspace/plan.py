@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from mulligan import codec
 from mulligan.codec import Ref
-from mulligan.errors import DamageError, UnsafeName
+from mulligan.errors import UnsafeName
 from mulligan.model import Digest
 from mulligan.state import nodes
 from mulligan.state.compare import differing_entries
@@ -30,7 +30,7 @@ from mulligan.workspace.entries import (
     to_name,
 )
 from mulligan.workspace.index import Edits
-from mulligan.workspace.patch import Patch, open_tree, read_patch
+from mulligan.workspace.patch import Patch, leaf_in, open_tree, read_patch
 
 TreePath = tuple[str, ...]
 """A path in a tree: names as ``entries.to_name`` makes them."""
@@ -127,10 +127,7 @@ def _patch_steps(
         if key in patch.entries or key in origins:
             found = patch.entry(key) if key in patch.entries else origins[key]
             return None if found is None else _entry(document, codec.decode(found))
-        node = _node(document, base.find(path))
-        if nodes.is_map(node):
-            raise DamageError(f"A patch of tree {one.base.hex()} takes {key!r} for a file.")
-        return _entry(document, node)
+        return _entry(document, leaf_in(base, path))
 
     keys = one.entries.keys() | other.entries.keys()
     apart = [key for key in keys if one.entries.get(key) != other.entries.get(key)]

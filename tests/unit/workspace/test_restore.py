@@ -15,7 +15,6 @@ import pytest
 
 import mulligan
 from mulligan import Session
-from mulligan.codec import encode
 from mulligan.errors import (
     MulliganError,
     PathNotFound,
@@ -28,10 +27,10 @@ from mulligan.faults import CrashPoint
 from mulligan.model import Checkpoint, Digest, ObjectKind, Restored
 from mulligan.session.begun import lock_name
 from mulligan.store import Store
-from mulligan.timeline.checkpoints import checkpoint_change
 from mulligan.workspace.swap import DRAFT
 from tests.nobody import as_nobody, place_of_nobody
 from tests.pictures import Picture, picture, without_times
+from tests.trees import checkpoint_of
 
 
 @pytest.fixture
@@ -721,37 +720,18 @@ FILE = ["f", 0o644, 0, 4]
 
 def forge(session: Session, tree: dict[str, Any]) -> Checkpoint:
     """Put a tree into the store that no capture has made, and a checkpoint that names it."""
-    engine = session._engine
-    bundle = engine.bundle()
-    chunk = bundle.put(ObjectKind.CHUNK, b"evil")
 
-    def filled(node: Any) -> Any:
-        if isinstance(node, dict):
-            return {"": ["d", 0o755, 0], **{key: filled(value) for key, value in node.items()}}
-        return [*node, chunk] if node == FILE else node
+    def made(put: Callable[[int, bytes], Digest]) -> Any:
+        chunk = put(ObjectKind.CHUNK, b"evil")
 
-    digest = bundle.put(ObjectKind.VALUE, encode(filled(tree)))
-    held = session.checkpoint()
-    with engine.read() as view:
-        payload = next(iter(view.events(session._record.number, held.seq, held.seq))).payload
+        def filled(node: Any) -> Any:
+            if isinstance(node, dict):
+                return {"": ["d", 0o755, 0], **{key: filled(value) for key, value in node.items()}}
+            return [*node, chunk] if node == FILE else node
 
-    def plan(work: Any) -> None:
-        change = checkpoint_change(
-            kind="manual",
-            label=None,
-            note=None,
-            parent=held.id,
-            keyframe=None,
-            environment=payload["environment"].digest,
-            ms=0.0,
-            size=0,
-            tree=Digest(digest),
-            coverage=held.coverage,
-        )
-        work.labels[work.add(change)] = None
+        return filled(tree)
 
-    [event] = session._writer.commit(plan, bundle)
-    return session.find_checkpoint(event.seq)
+    return checkpoint_of(session, made)
 
 
 @pytest.mark.parametrize(
