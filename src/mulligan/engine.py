@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from mulligan.clock import Clock
 from mulligan.errors import StoreClosed
 from mulligan.faults import Reach, pass_by
 from mulligan.journal.protocol import Journal, Txn, View
+from mulligan.layout import FEATURES
 from mulligan.model import Digest, Environment, ObjectKind
 from mulligan.objects.protocol import Bundle, Flushed, Objects
 
@@ -114,8 +116,11 @@ class Engine:
         reach: Reach = pass_by,
         *,
         read_only: bool = False,
+        features: Collection[str] = FEATURES,
     ) -> None:
         self.reach = reach
+        self.features = features
+        """What may be used here that not all stores have; see ``mulligan.layout``."""
         self.read_only = read_only
         """Whether nothing can be written here, so that nobody is waited for."""
         self._lock = threading.Lock()

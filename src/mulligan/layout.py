@@ -31,6 +31,12 @@ CONFIG = "config.toml"
 LOCKS = "locks"
 PARTS = ("journal", "packs", LOCKS, "tmp")
 
+PATCHES = "patches"
+"""The feature of a store whose trees may be patches; see ``mulligan.workspace.patch``."""
+
+FEATURES = (PATCHES,)
+"""What this version knows, and what new stores have; one that was made without stays so."""
+
 
 class Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of the FORMAT file."""
@@ -77,10 +83,10 @@ def parse_format(data: bytes, directory: Path) -> Format:
         raise UnknownFormat(f"The FORMAT file of {directory} says more: {error}.") from error
     if not re.fullmatch("[0-9a-f]{32}", found.id):
         raise NotAStore(f"The FORMAT file of {directory} holds no id of a store.")
-    if found.features:
+    if unknown := [feature for feature in found.features if feature not in FEATURES]:
         raise UnknownFormat(
             f"The store at {directory} uses features this version does not know: "
-            f"{', '.join(found.features)}."
+            f"{', '.join(unknown)}."
         )
     return found
 
@@ -114,7 +120,7 @@ def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach =
         identity = new_journal(directory / "journal")
         _sync_directory(directory / "journal")
         reach(CrashPoint.STORE_JOURNAL_MADE)
-        _link_format(directory, Format(FORMAT_VERSION, identity.hex()))
+        _link_format(directory, Format(FORMAT_VERSION, identity.hex(), list(FEATURES)))
         reach(CrashPoint.STORE_FORMAT_WRITTEN)
     except OSError as error:
         raise _translation(error, directory) from error

@@ -63,8 +63,7 @@ def open_store(
         return Store(engine, Surroundings(Path.cwd(), variables, keep_env), home, Limits())
     directory = layout.locate(Path(path).absolute())
     format_ = _format(directory, create and not read_only, reach)
-    identity = bytes.fromhex(format_.id)
-    engine = _engine(directory, identity, clock, reach, waiting, read_only=read_only)
+    engine = _engine(directory, format_, clock, reach, waiting, read_only=read_only)
     surroundings = Surroundings(directory.parent, variables, keep_env)
     return Store(engine, surroundings, home, layout.read_config(directory, Limits))
 
@@ -163,13 +162,14 @@ def _new_journal(directory: Path) -> bytes:
 
 def _engine(
     directory: Path,
-    identity: bytes,
+    format_: layout.Format,
     clock: Clock,
     reach: Reach,
     waiting: Tell | None,
     *,
     read_only: bool,
 ) -> Engine:
+    identity = bytes.fromhex(format_.id)
     read_only = read_only or not os.access(directory, os.W_OK)
     tables = LmdbTables(directory / "journal", read_only=read_only, reach=reach, waiting=waiting)
     try:
@@ -201,4 +201,5 @@ def _engine(
         reach=reach,
         read_only=read_only,
     )
-    return Engine(journal, objects, clock, directory, reach, read_only=read_only)
+    features = format_.features
+    return Engine(journal, objects, clock, directory, reach, read_only=read_only, features=features)

@@ -38,7 +38,7 @@ def test_format_says_what_it_is(tmp_path: Path) -> None:
     mulligan.open(tmp_path).close()
     found = json.loads((tmp_path / ".mulligan" / "FORMAT").read_text())
     assert found["format"] == 1
-    assert found["features"] == []
+    assert found["features"] == ["patches"]
     assert len(bytes.fromhex(found["id"])) == 16
 
 
@@ -110,6 +110,7 @@ def test_a_file_in_the_way(tmp_path: Path, create: bool) -> None:
         (b'{"format": 999, "anything": [1, 2]}', UnknownFormat),
         (b'{"format": 1, "id": "%s", "more": 1}' % ID.encode(), UnknownFormat),
         (b'{"format": 1, "id": "%s", "features": ["s3"]}' % ID.encode(), UnknownFormat),
+        (b'{"format": 1, "id": "%s", "features": ["patches", "s3"]}' % ID.encode(), UnknownFormat),
         (b'{"format": 1, "id": "%s", "features": []}' % ID.encode(), DamagedJournal),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from mulligan.state.history import document_at, from_keyframe
 from mulligan.timeline.checkpoints import read_checkpoint
 from mulligan.upkeep.findings import Findings
 from mulligan.workspace.entries import FILE, split_chunks
-from mulligan.workspace.patch import PATCH
+from mulligan.workspace.patch import PATCH, leaf_in, read_patch
 
 
 class Graph:
@@ -29,6 +30,7 @@ class Graph:
         self._full = full
         self._seen: set[Digest] = set()
         self._seen_trees: set[Digest] = set()
+        self._patched: defaultdict[Digest, set[str]] = defaultdict(set)
 
     def follow(self, value: Any, where: str) -> None:
         """Check that everything a frozen value refers to is there."""
@@ -45,6 +47,11 @@ class Graph:
 
     def follow_tree(self, tree: Digest, where: str) -> None:
         """Check that a tree, everything below it and the content of its files are there."""
+        try:
+            self._check_patch(tree)
+        except MulliganError as error:
+            self._findings.blame("object", f"{tree.hex()}, needed by {where}", error)
+            return
         pending = [tree]
         while pending:
             digest = pending.pop()
@@ -59,6 +66,15 @@ class Graph:
                     self._check_chunks(chunks, where)
             except MulliganError as error:
                 self._findings.blame("object", f"{digest.hex()}, needed by {where}", error)
+
+    def _check_patch(self, tree: Digest) -> None:
+        """Check that a patch can be laid over its base; each place of a base is looked at once."""
+        document = Document({}, self._engine.load)
+        patch = read_patch(document, tree)
+        base, known = document.with_root(Ref(patch.base)), self._patched[patch.base]
+        for path in patch.entries.keys() - known:
+            leaf_in(base, tuple(path.split("/")))
+            known.add(path)
 
     def _check_chunks(self, chunks: Any, where: str) -> None:
         if isinstance(chunks, Ref):

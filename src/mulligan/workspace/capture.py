@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.errors import WorkspaceNeeded
 from mulligan.model import Coverage, Digest, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.workspace.content import TooLarge, Unreadable, read_leaf, read_xattrs
@@ -61,6 +62,8 @@ class Capture:
         index: Index | None,
         limits: Limits,
         progress: Progress = lambda _: None,
+        *,
+        patches: bool = True,
     ) -> None:
         self._root = root
         self._prefix = os.fsencode(root) + b"/"
@@ -71,7 +74,7 @@ class Capture:
         self._files, self._bytes = (index.files, index.size) if index else (0, 0)
         self._left_out = index.left_out if index else {}
         self._nodes = index.nodes if index else {}
-        self._edits = index.edits if index else None
+        self._edits = index.edits if index and patches else None
         self._linked: dict[bytes, int] = {}
 
     def run(self, changes: Changes, rules: Rules, taken: int) -> Captured:
@@ -86,6 +89,11 @@ class Capture:
             self._replace(path, directory)
         for path in new:
             self._name_in_parent(path)
+        if b"" not in self._directories:
+            raise WorkspaceNeeded(
+                f"The workspace {self._root} is no directory any more.",
+                hint="Nothing was captured. Put it back, or open the session with workspace=DIR.",
+            )
         self._read_leaves(changes.leaves)
         for path, directory in changes.directories.items():
             directory.entry = self._attributes(path, directory)

@@ -20,6 +20,7 @@ from mulligan.errors import DamageError
 from mulligan.model import DIGEST_SIZE, Digest
 from mulligan.state import nodes
 from mulligan.state.document import MISSING, Document
+from mulligan.workspace.entries import DIRECTORY, FILE, LINK
 
 PATCH = "p"
 """What the value of a patch begins with; that of a directory is a dict."""
@@ -28,6 +29,10 @@ _NOTHING = Raw(codec.encode(None))
 """Stands for an entry that the base has and the tree has not."""
 
 _FIRST = codec.encode([PATCH, None, {}])[:1]
+
+_REFERENCE = codec.encode(Ref(Digest(bytes(DIGEST_SIZE))))[:3]
+_A_DIRECTORY = codec.encode(DIRECTORY)
+_A_LEAF = (codec.encode(FILE), codec.encode(LINK))
 
 _decode = msgspec.msgpack.Decoder(tuple[Literal["p"], Ext, dict[str, Raw]]).decode
 
@@ -61,6 +66,9 @@ def read_patch(document: Document, tree: Digest) -> Patch:
         raise DamageError(f"Tree {tree.hex()} is neither directory nor patch: {error}.") from error
     if base.code != codec.EXT_REF or len(bytes(base.data)) != DIGEST_SIZE:
         raise DamageError(f"Tree {tree.hex()} is a patch of nothing.")
+    for path, entry in entries.items():
+        if not _is_entry(path, bytes(entry)):
+            raise DamageError(f"Tree {tree.hex()} is a patch with no entry at {path!r}.")
     return Patch(Digest(bytes(base.data)), entries)
 
 
@@ -76,6 +84,15 @@ def open_tree(document: Document, tree: Digest) -> Document:
         elif before is not MISSING:
             found = found.delete(path)
     return found
+
+
+def _is_entry(path: str, entry: bytes) -> bool:
+    """Whether something can be the entry at a path, by how it begins."""
+    if entry[:3] == _REFERENCE:
+        return True  # to a very long one
+    if path.endswith("/") or not path:
+        return entry[1:3] == _A_DIRECTORY
+    return entry[1:3] in _A_LEAF or entry == bytes(_NOTHING)
 
 
 def leaf_in(tree: Document, path: tuple[str, ...]) -> Any:

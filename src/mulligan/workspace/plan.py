@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from mulligan import codec
 from mulligan.codec import Ref
-from mulligan.errors import UnsafeName
+from mulligan.errors import DamageError, UnsafeName
 from mulligan.model import Digest
 from mulligan.state import nodes
 from mulligan.state.compare import differing_entries
@@ -275,7 +275,10 @@ def _entry(document: Document, value: Any) -> Entry | None:
     if value is MISSING:
         return None
     # Almost all entries are made of plain values, and there may be very many of them.
-    return decode_entry(value if _is_plain(value) else document.plain(value))
+    found = value if _is_plain(value) else document.plain(value)
+    if not isinstance(found, list):
+        raise DamageError("A tree holds something that is neither file nor directory.")
+    return decode_entry(found)
 
 
 def _is_plain(value: Any) -> bool:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from mulligan.engine import Engine
-from mulligan.errors import UnsafeWorkspace
+from mulligan.errors import DamageError, UnsafeWorkspace
 from mulligan.faults import Reach, pass_by
+from mulligan.layout import PATCHES
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.state.document import MISSING, Document
@@ -81,7 +82,10 @@ class Workspace:
             changes = self._changes(rules)
             # It is changed in place, and from then on refers to what the store may never have.
             index, self._index = self._index, None
-            capture = Capture(self.root, bundle, index, self._limits, self._progress)
+            patches = PATCHES in self._engine.features
+            capture = Capture(
+                self.root, bundle, index, self._limits, self._progress, patches=patches
+            )
             captured = capture.run(changes, rules, taken)
         except BaseException:
             self.reset()
@@ -193,6 +197,10 @@ class Workspace:
         found = load_index(self._index_file(self._engine.directory), self.root)
         if found is None or not self._engine.objects.has(found.tree):
             return None
+        try:
+            self._engine.load(found.edits.base)
+        except DamageError:
+            return None  # all that is captured from now on would need it
         return found
 
     def _index_file(self, directory: Path) -> Path:

@@ -12,7 +12,7 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.codec import Ref
-from mulligan.errors import DamageError, UnsafeName
+from mulligan.errors import DamageError, UnsafeName, WorkspaceNeeded
 from mulligan.model import Checkpoint, Digest
 from mulligan.state.document import Document
 from mulligan.store import Store
@@ -168,11 +168,21 @@ def _base(session: Session) -> Ref:
         ("notes.txt/inside", LEAF, DamageError),
         ("nowhere/inside", LEAF, DamageError),
         ("src", LEAF, DamageError),
+        ("src/", LEAF, DamageError),
+        ("", None, DamageError),
+        ("new", {"": ["d", 0o755, 0]}, DamageError),
+        ("new", ["d", 0o755, 0], DamageError),
         ("src", None, DamageError),
     ],
 )
 def test_a_forged_patch_is_refused_and_nothing_is_written(
-    session: Session, work: Path, tmp_path: Path, path: str, entry: Any, expected: Any
+    session: Session,
+    store: Store,
+    work: Path,
+    tmp_path: Path,
+    path: str,
+    entry: Any,
+    expected: Any,
 ) -> None:
     session.checkpoint()
     made = checkpoint_of(session, lambda put: ["p", _base(session), {path: entry}])
@@ -185,6 +195,8 @@ def test_a_forged_patch_is_refused_and_nothing_is_written(
     ):
         with pytest.raises(expected):
             attempt()
+    if path not in ("..", "src/.."):  # names are looked at by whoever uses them
+        assert [problem.what for problem in store.verify().problems] == ["object"]
     assert picture(work) == before
     assert session.head == head
     assert not (tmp_path / "outside").exists()
@@ -218,3 +230,52 @@ def test_a_patch_of_a_patch_is_refused(session: Session, work: Path) -> None:
         session.plan(made)
     with pytest.raises(DamageError):
         plain_tree(session._engine.load, made.workspace)
+
+
+def test_a_store_that_was_made_without_patches_gets_none(tmp_path: Path, work: Path) -> None:
+    mulligan.open(tmp_path / "store").close()
+    file = tmp_path / "store" / ".mulligan" / "FORMAT"
+    file.write_text(file.read_text().replace('"patches"', ""))
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        for text in ("one\n", "two\n"):
+            (work / "notes.txt").write_text(text)
+            made = session.checkpoint()
+            assert patch_of(session, made).base == made.workspace
+
+
+def test_a_damaged_base_is_not_built_upon(tmp_path: Path, work: Path) -> None:
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        (work / "new").mkdir()
+        session.checkpoint()
+        (work / "new").rmdir()
+        session.checkpoint()  # stores the root anew, and nothing else
+        (work / "notes.txt").write_text("other\n")
+        base = patch_of(session, session.checkpoint()).base
+        place = session._engine.objects.locate(base)  # type: ignore[attr-defined]
+        session.close()
+    [pack] = (tmp_path / "store" / ".mulligan" / "packs").glob("*.pack")
+    with pack.open("r+b") as file:
+        file.seek(place.offset)
+        file.write(bytes(place.length))
+    (work / "notes.txt").write_text("new\n")
+    with mulligan.open(tmp_path / "store") as store:
+        made = store.session("run", workspace=work).checkpoint()
+        assert store.session("run", workspace=work).read_file(made, "notes.txt") == b"new\n"
+        assert store.session("run", workspace=work).copy_files(made, tmp_path / "copy") == []
+    assert picture(tmp_path / "copy") == picture(work)
+
+
+def test_a_workspace_that_is_gone(session: Session, work: Path) -> None:
+    session.checkpoint()
+    work.rename(work.with_name("away"))
+    for attempt in (session.checkpoint, session.checkpoint, lambda: session.restore("@latest")):
+        with pytest.raises(WorkspaceNeeded):
+            attempt()
+    work.write_text("a file in its place")
+    with pytest.raises(WorkspaceNeeded):
+        session.checkpoint()
+    work.unlink()
+    work.with_name("away").rename(work)
+    assert session.checkpoint().coverage is not None
