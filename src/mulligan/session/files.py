@@ -23,7 +23,7 @@ from mulligan.model import (
     SessionRecord,
 )
 from mulligan.objects.scratch import Scratch
-from mulligan.state.document import MISSING, Document, LoadBytes
+from mulligan.state.document import MISSING, Document, LoadBytes, uncollected
 from mulligan.state.values import PathLike
 from mulligan.timeline.checkpoints import checkpoint_with_files, event_at
 from mulligan.workspace.capture import Captured
@@ -186,10 +186,11 @@ class Files:
 
     def _contents(self, tree: Digest, paths: list[TreePath] | None) -> Contents:
         document, contents = Document({}, self._engine.load), Contents()
-        if paths is None:
-            contents.add_tree(document, Ref(tree))
-        else:
-            contents.add_steps(tree_steps(document, {}, Ref(tree), paths))
+        with uncollected():
+            if paths is None:
+                contents.add_tree(document, Ref(tree))
+            else:
+                contents.add_steps(tree_steps(document, {}, Ref(tree), paths))
         return contents
 
     def clone(self, tree: Digest, to: OsPath) -> Workspace:

@@ -85,18 +85,14 @@ class Copyists:
     def offer(self, where: Whereabouts, wholes: Wholes) -> None:
         """Put the files of objects into the queue; this is done once."""
         self._batches = _cut(where.places)
-        numbers = _Numbers()
-        batches = [_encode(_held(batch, wholes, numbers)) for batch in self._batches]
+        numbers = _Numbers(wholes)
         head = _encode(Head(os.getpid(), os.fsencode(where.directory), numbers.directories))
-        self._request.write(LENGTH.pack(len(head)) + head)
-        at = LENGTH.size + len(head)
-        tokens = []
-        for number, data in enumerate(batches):
-            self._request.write(data)
-            tokens.append(TOKEN.pack(number, at, len(data)))
-            at += len(data)
-        self._request.flush()
-        os.write(self._tokens, b"".join(tokens))
+        at = self._request.write(LENGTH.pack(len(head)) + head)
+        for number, batch in enumerate(self._batches):
+            length = self._request.write(_encode(_held(batch, wholes, numbers)))
+            self._request.flush()
+            os.write(self._tokens, TOKEN.pack(number, at, length))
+            at += length
         os.close(self._tokens)
         self._tokens = -1
 
@@ -137,9 +133,12 @@ class Copyists:
 class _Numbers:
     """The directories that a request names, each after the one that it is in."""
 
-    def __init__(self) -> None:
+    def __init__(self, wholes: Wholes) -> None:
         self.directories: list[tuple[int, bytes]] = []
         self._known: dict[Place, int] = {}
+        for files in wholes.values():
+            for whole in files:
+                self.of(whole.place)
 
     def of(self, place: Place) -> int:
         """Return the number of a directory; that of the root is 0."""

@@ -17,6 +17,7 @@ from mulligan.errors import MulliganError
 from mulligan.faults import CrashPoint, Reach
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
+from mulligan.state.document import uncollected
 from mulligan.workspace import syscalls
 from mulligan.workspace.content import read_xattrs
 from mulligan.workspace.contents import Contents, Place, Whole
@@ -92,11 +93,13 @@ class Fresh:
     def _write_with(self, copyists: Copyists) -> None:
         """Share the work with others, if they can read the objects."""
         wholes = self._contents.wholes
-        where = self._objects.whereabouts(wholes)
+        with uncollected():
+            where = self._objects.whereabouts(wholes)
+            if where is not None:
+                copyists.offer(where, wholes)
         if where is None:
             self._write_objects(wholes)
             return
-        copyists.offer(where, wholes)
         for digests in copyists.own():
             self._write_objects(digests)
         for digest in copyists.settle(wholes):
