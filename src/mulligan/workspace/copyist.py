@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,16 +86,21 @@ class Copyists:
     def offer(self, where: Whereabouts, wholes: Wholes) -> None:
         """Put the files of objects into the queue; this is done once."""
         self._batches = _cut(where.places)
+        with suppress(OSError):  # for what is not in the queue the caller remains
+            self._describe(where.directory, wholes)
+        os.close(self._tokens)
+        self._tokens = -1
+
+    def _describe(self, packs: Path, wholes: Wholes) -> None:
+        """Write the request; each batch is in the queue as soon as it is described."""
         numbers = _Numbers(wholes)
-        head = _encode(Head(os.getpid(), os.fsencode(where.directory), numbers.directories))
+        head = _encode(Head(os.getpid(), os.fsencode(packs), numbers.directories))
         at = self._request.write(LENGTH.pack(len(head)) + head)
         for number, batch in enumerate(self._batches):
             length = self._request.write(_encode(_held(batch, wholes, numbers)))
             self._request.flush()
             os.write(self._tokens, TOKEN.pack(number, at, length))
             at += length
-        os.close(self._tokens)
-        self._tokens = -1
 
     def own(self) -> Iterator[list[Digest]]:
         """Yield the objects of a batch that nobody else has taken, until there are none."""
@@ -123,7 +129,8 @@ class Copyists:
             process.kill()
             with process:
                 pass
-        self._request.close()
+        with suppress(OSError):  # what it did not take once it will not take now
+            self._request.close()
         for handle in (self._queue, self._tokens):
             if handle >= 0:
                 os.close(handle)

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -319,6 +320,20 @@ def test_nothing_is_written_after_the_caller_was_killed(
         assert time.monotonic() < limit, "a copyist goes on without its caller"
         time.sleep(0.01)
     assert [path for path in (tmp_path / "copy").rglob("*") if path.is_file()] == []
+
+
+def test_without_room_for_a_request_the_caller_makes_everything(
+    session: Session,
+    made: Checkpoint,
+    work: Path,
+    tmp_path: Path,
+    started: list[Copyists],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(beside, "nameless_file", partial(open, "/dev/full", "wb"))
+    assert session.copy_files(made, tmp_path / "copy") == []
+    assert picture(tmp_path / "copy") == picture(work)
+    assert has_ended(started[0])
 
 
 @pytest.mark.parametrize("executable", ["/usr/bin/uwsgi", "/opt/app", "", None, "/no/such/python3"])
