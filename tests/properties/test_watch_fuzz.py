@@ -20,7 +20,7 @@ import pytest
 
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.memory import MemoryObjects
-from mulligan.workspace import lookout
+from mulligan.workspace import beside, lookout
 from mulligan.workspace.capture import Capture, Captured, Limits
 from mulligan.workspace.entries import from_name
 from mulligan.workspace.ignore import FILE_NAME, Rules
@@ -461,7 +461,7 @@ def test_the_tree_of_scans_is_that_of_a_full_scan(
     """With lookouts and without, and with changes long enough ago for them to be trusted."""
     monkeypatch.setattr(lookout, "WORTH", 1)
     monkeypatch.setattr(lookout, "START", 0)
-    monkeypatch.setattr(lookout, "_processors", lambda: processors)
+    monkeypatch.setattr(beside, "processors", lambda: processors)
     root, outside = places
     seed = SEED + processors
     print(f"MULLIGAN_TEST_SEED={seed}")

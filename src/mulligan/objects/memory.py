@@ -52,6 +52,9 @@ class MemoryObjects:
             with suppress(DamageError):
                 yield digest, self.get(kind, digest)
 
+    def whereabouts(self, digests: Iterable[Digest]) -> None:
+        """Return None: no other process can read them."""
+
     def close(self) -> None:
         """Refuse further use. Idempotent."""
         self._closed = True

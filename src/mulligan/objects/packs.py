@@ -22,7 +22,14 @@ from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects.frames import ENTRY_SIZE, DamagedFrame, encode_frame, pack_name
 from mulligan.objects.helper import Helper
-from mulligan.objects.protocol import MAX_OBJECT, CommittedLength, Flushed, Locate, LocateAll
+from mulligan.objects.protocol import (
+    MAX_OBJECT,
+    CommittedLength,
+    Flushed,
+    Locate,
+    LocateAll,
+    Whereabouts,
+)
 from mulligan.objects.reader import PackReader, open_pack
 from mulligan.objects.scan import Scanned, scan_pack
 from mulligan.objects.writer import OwnPack, PackWriter, list_packs
@@ -136,8 +143,14 @@ class PackObjects:
 
     def get_all(self, kind: int, digests: Iterable[Digest]) -> Iterator[tuple[Digest, bytes]]:
         """Yield many objects in the order in which they lie; see ``Objects.get_all``."""
-        places = sorted(self.locate_all(digests).items(), key=lambda item: _order(item[1]))
-        return self.handles().reader.read_all(kind, places)
+        return self.handles().reader.read_all(kind, self._places(digests))
+
+    def whereabouts(self, digests: Iterable[Digest]) -> Whereabouts:
+        """Say where many objects lie; see ``Objects.whereabouts``."""
+        return Whereabouts(self.directory.absolute(), self._places(digests))
+
+    def _places(self, digests: Iterable[Digest]) -> list[tuple[Digest, Location]]:
+        return sorted(self.locate_all(digests).items(), key=lambda item: _order(item[1]))
 
     def _one_by_one(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
         places = ((digest, self.locate(digest)) for digest in digests)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -28,6 +29,13 @@ class Flushed(msgspec.Struct, frozen=True):
     entries: dict[Digest, Location]
     packs: dict[int, int]
     size: int
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """Where objects lie, for another process to read them."""
+
+    directory: Path
+    places: list[tuple[Digest, Location]]
 
 
 class Bundle(Protocol):
@@ -85,6 +93,13 @@ class Objects(Protocol):
         """Yield many objects, each once and checked as by :meth:`get`, in the cheapest order.
 
         Those that cannot be returned are left out; ``get`` says why.
+        """
+        ...
+
+    def whereabouts(self, digests: Iterable[Digest]) -> Whereabouts | None:
+        """Say where many objects lie, in the order of :meth:`get_all`; None if only in memory.
+
+        Those that the index does not know are left out. They may be moved any time after.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -32,9 +32,6 @@ OPEN_FILES = 32
 CACHE_BYTES = 24 << 20
 """How many bytes of frames are kept decompressed, because neighbours are read together."""
 
-FRAMES_AHEAD = 8
-"""How many frames are made ready before they are asked for, when many objects are read."""
-
 WORTH_AHEAD = 4
 """So many frames are read sooner than handed to another thread and back."""
 
@@ -48,19 +45,8 @@ def _key(location: Location) -> _Key:
     return location.pack, location.offset, location.length
 
 
-def _objects(
-    kind: int, wanted: list[tuple[Digest, Location]], coming: Future[Frame | None]
-) -> Iterator[tuple[Digest, bytes]]:
-    """Yield those objects of a frame that are what they should be."""
-    frame = coming.result()
-    if frame is None:
-        return
-    for digest, place in wanted:
-        try:
-            data = frame.object(place.slot, kind, digest)
-        except DamagedFrame:
-            continue
-        yield digest, data
+def _frame_of(place: tuple[Digest, Location]) -> _Key:
+    return _key(place[1])
 
 
 class ReadHandle:
@@ -142,28 +128,20 @@ class PackReader:
     ) -> Iterator[tuple[Digest, bytes]]:
         """Yield the objects at places that are in order; those that cannot be read are left out.
 
-        Frames are made ready on another core while the one before is used.
+        It is done in one thread: two would spend what they gain on waiting for each other.
         """
-        coming: deque[tuple[list[tuple[Digest, Location]], Future[Frame | None]]] = deque()
-        for key, batch in groupby(places, key=lambda place: _key(place[1])):
-            wanted = list(batch)
-            coming.append((wanted, self._helper.do(self._kept, key, wanted[0][1])))
-            if len(coming) > FRAMES_AHEAD:
-                yield from _objects(kind, *coming.popleft())
-        while coming:
-            yield from _objects(kind, *coming.popleft())
-
-    def _kept(self, key: _Key, location: Location) -> Frame | None:
-        """Return a frame, or None when it cannot be read.
-
-        It is kept, because memory that is freed at once is asked of the system again at once.
-        """
-        try:
-            frame = self._load(location)
-        except (DamagedFrame, OSError):
-            return None
-        self._keep(key, frame)
-        return frame
+        for _, found in groupby(places, key=_frame_of):
+            wanted = list(found)
+            try:
+                frame = self._load(wanted[0][1])
+            except (DamagedFrame, OSError):
+                continue
+            for digest, location in wanted:
+                try:
+                    data = frame.object(location.slot, kind, digest)
+                except DamagedFrame:
+                    continue
+                yield digest, data
 
     def expect(self, locations: Sequence[Location]) -> None:
         """Hear what will be read, in order: each frame is made ready while one reads the last."""

@@ -22,7 +22,7 @@ from mulligan.model import (
     SessionRecord,
 )
 from mulligan.objects.scratch import Scratch
-from mulligan.state.document import MISSING, Document, LoadBytes
+from mulligan.state.document import MISSING, Document, LoadBytes, uncollected
 from mulligan.state.values import PathLike
 from mulligan.timeline.checkpoints import checkpoint_with_files, event_at
 from mulligan.workspace.capture import Captured
@@ -183,10 +183,11 @@ class Files:
 
     def _contents(self, tree: Digest, paths: list[TreePath] | None) -> Contents:
         contents = Contents()
-        if paths is None:
-            contents.add_tree(open_tree(self._document(), tree))
-        else:
-            contents.add_steps(tree_steps(self._document(), None, tree, paths))
+        with uncollected():
+            if paths is None:
+                contents.add_tree(open_tree(self._document(), tree))
+            else:
+                contents.add_steps(tree_steps(self._document(), None, tree, paths))
         return contents
 
     def _document(self) -> Document:

@@ -105,6 +105,16 @@ class ObjectsSuite:
         assert dict(found) == dict(zip(digests, SAMPLES.values(), strict=True))
         assert list(objects.get_all(2, [])) == []
 
+    def test_where_many_lie_is_told_in_the_order_in_which_they_come(self, objects: Objects) -> None:
+        """Another process can read what the store says is on disk, and nothing else is named."""
+        digests = self.keep(objects, *SAMPLES.values(), kind=2)
+        missing = codec.digest(2, b"never put")
+        where = objects.whereabouts([*digests, missing, *digests])
+        if where is not None:
+            assert where.directory.is_absolute()
+            named = [digest for digest, _ in where.places]
+            assert named == [digest for digest, _ in objects.get_all(2, digests)]
+
     def test_the_digest_is_the_one_of_the_codec(self, objects: Objects) -> None:
         """The identity of an object does not depend on the store it is in."""
         [digest] = self.keep(objects, b"hello", kind=3)

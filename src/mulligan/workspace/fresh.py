@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from functools import partial
 
 from mulligan.errors import MulliganError
 from mulligan.faults import CrashPoint, Reach
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
+from mulligan.state.document import uncollected
 from mulligan.workspace import syscalls
 from mulligan.workspace.content import read_xattrs
 from mulligan.workspace.contents import Contents, Place, Whole
+from mulligan.workspace.copyist import Copyists, start_copyists
 from mulligan.workspace.entries import Directory, File, Leaf, Link, to_name
+from mulligan.workspace.fill import DIRECTORY, Filler
 from mulligan.workspace.share import Source
-from mulligan.workspace.writing import Failure, failure, try_xattrs, write_all
+from mulligan.workspace.writing import Failure, failure, try_xattrs
 
-OPEN_DIRECTORIES = 128
-"""How many directories are held open, because files of one come together."""
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MADE = stat.S_IRWXU
-_PERMISSIONS = stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO
 
 
 class Fresh:
@@ -47,13 +45,10 @@ class Fresh:
         self._source = source
         self._objects = objects
         self._reach = reach
-        self._open: deque[Place] = deque()
         self._root = contents.root
-        self._root.handle = os.open(root, _DIRECTORY & ~os.O_NOFOLLOW)
-        self._granted: set[int] = set()
-        """The modes that a file has as soon as it is made with them, whatever the umask."""
-        self._inherits = read_xattrs(self._root.handle) is not None
-        """Whether new files may get extended attributes from the directory, which must go."""
+        self._root.handle = os.open(root, DIRECTORY & ~os.O_NOFOLLOW)
+        inherits = read_xattrs(self._root.handle) is not None
+        self._filler = Filler(reach, inherits=inherits)
         self.failures: list[Failure] = []
 
     def run(self, *, durable: bool = False) -> list[Failure]:
@@ -71,7 +66,8 @@ class Fresh:
             if durable:
                 syscalls.sync_filesystem(self._root.handle)
         finally:
-            self._close()
+            self._filler.close()
+            os.close(self._root.handle)
         return self.failures
 
     def _failed(self, place: Place, name: bytes | None, error: Exception) -> None:
@@ -83,14 +79,45 @@ class Fresh:
         wholes = self._contents.wholes
         if self._source is not None:
             self._share_wholes(self._source)
-        for digest, data in self._objects.get_all(ObjectKind.CHUNK, wholes):
-            for place, name, mode, mtime in wholes.pop(digest):
-                try:
-                    self._make_file(place, name, File(mode, mtime, 0, ()), (data,))
-                except OSError as error:
-                    self._failed(place, name, error)
+        copyists = None
+        if not self._filler.inherits:
+            copyists = start_copyists(self._root.handle, len(wholes))
+        if copyists is None:
+            self._write_objects(wholes)
+        else:
+            with closing(copyists):
+                self._write_with(copyists)
         for digest in list(wholes):
             self._make_one_by_one(digest)
+
+    def _write_with(self, copyists: Copyists) -> None:
+        """Share the work with others, if they can read the objects."""
+        wholes = self._contents.wholes
+        with uncollected():
+            where = self._objects.whereabouts(wholes)
+            if where is not None:
+                copyists.offer(where, wholes)
+        if where is None:
+            self._write_objects(wholes)
+            return
+        for digests in copyists.own():
+            self._write_objects(digests)
+        for digest in copyists.settle(wholes):
+            self._remove_begun(digest)
+
+    def _remove_begun(self, digest: Digest) -> None:
+        """Clear the way for files that a copyist did not finish; what stays is a failure later."""
+        for whole in self._contents.wholes[digest]:
+            with suppress(OSError, MulliganError):
+                data = self._objects.get(ObjectKind.CHUNK, digest)
+                self._filler.remove_begun(whole, data)
+
+    def _write_objects(self, digests: Iterable[Digest]) -> None:
+        found = self._objects.get_all(ObjectKind.CHUNK, digests)
+        self._filler.make_all(found, self._contents.wholes, self._whole_failed)
+
+    def _whole_failed(self, whole: Whole, error: OSError) -> None:
+        self._failed(whole.place, whole.name, error)
 
     def _share_wholes(self, source: Source) -> None:
         """Make the files that are still as they were captured, as long as that can be done."""
@@ -113,29 +140,9 @@ class Fresh:
         except (OSError, MulliganError) as error:
             self._failed(place, name, error)
 
-    def _make_file(
-        self, place: Place, name: bytes, file: File, parts: Iterable[bytes] | None = None
-    ) -> None:
-        """Make a file of the parts, or else of what its entry says."""
-        parent, mode = self._handle(place), file.mode
-        handle = os.open(name, _NEW, mode & _PERMISSIONS, dir_fd=parent)
-        try:
-            for data in self._bytes(place, name, file, handle) if parts is None else parts:
-                write_all(handle, data)
-            self._reach(CrashPoint.RESTORE_DRAFT_WRITTEN)
-            if mode not in self._granted:
-                self._set_mode(handle, mode)
-            trouble = None
-            if file.xattrs or self._inherits:
-                trouble = try_xattrs(handle, file.xattrs)
-            os.utime(handle, ns=(file.mtime, file.mtime))
-        except BaseException:
-            os.unlink(name, dir_fd=parent)
-            raise
-        finally:
-            os.close(handle)
-        if trouble is not None:
-            raise trouble
+    def _make_file(self, place: Place, name: bytes, file: File) -> None:
+        whole = Whole(place, name, file.mode, file.mtime)
+        self._filler.make(whole, partial(self._bytes, place, name, file), file.xattrs)
 
     def _bytes(self, place: Place, name: bytes, file: File, handle: int) -> Iterator[bytes]:
         """Yield what is to be written into a new file; nothing once it shares its bytes."""
@@ -151,26 +158,19 @@ class Fresh:
         if place.above is None:
             return
         try:
-            os.mkdir(place.name, _MADE, dir_fd=self._handle(place.above))
+            os.mkdir(place.name, _MADE, dir_fd=self._filler.handle(place.above))
         except OSError as error:
             self._failed(place, None, error)
 
-    def _set_mode(self, handle: int, mode: int) -> None:
-        """Give a new file its mode; one that new files have anyhow is not set again."""
-        if stat.S_IMODE(os.fstat(handle).st_mode) == mode:
-            self._granted.add(mode)
-        else:
-            os.fchmod(handle, mode)
-
     def _make_link(self, place: Place, name: bytes, link: Link) -> None:
-        parent, times = self._handle(place), (link.mtime, link.mtime)
+        parent, times = self._filler.handle(place), (link.mtime, link.mtime)
         os.symlink(link.target, name, dir_fd=parent)
         os.utime(name, ns=times, dir_fd=parent, follow_symlinks=False)
 
     def _finish_directory(self, place: Place, entry: Directory) -> None:
         try:
-            handle, trouble = self._handle(place), None
-            if entry.xattrs or self._inherits:
+            handle, trouble = self._filler.handle(place), None
+            if entry.xattrs or self._filler.inherits:
                 trouble = try_xattrs(handle, entry.xattrs)
             os.fchmod(handle, entry.mode)
             os.utime(handle, ns=(entry.mtime, entry.mtime))
@@ -179,25 +179,6 @@ class Fresh:
         if trouble is not None:
             self._failed(place, None, trouble)
 
-    def _handle(self, place: Place) -> int:
-        """Return an open handle of a directory; the one opened first gives way."""
-        if place.handle < 0 and place.above is not None:
-            above = self._handle(place.above)
-            place.handle = os.open(place.name, _DIRECTORY, dir_fd=above)
-            self._open.append(place)
-            if len(self._open) > OPEN_DIRECTORIES:
-                _shut(self._open.popleft())
-        return place.handle
-
-    def _close(self) -> None:
-        for place in (*self._open, self._root):
-            _shut(place)
-
 
 def _file(whole: Whole, digest: Digest) -> File:
     return File(whole.mode, whole.mtime, 0, (digest,))
-
-
-def _shut(place: Place) -> None:
-    os.close(place.handle)
-    place.handle = -1

@@ -10,15 +10,15 @@ whatever goes wrong with it, the scan looks at those directories itself.
 from __future__ import annotations
 
 import os
-import re
 import struct
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
+from mulligan.workspace import beside
 from mulligan.workspace.index import STAT, SeenDirectory
 from mulligan.workspace.lookout_main import DIRECTORY, HEAD, LINKED, SAME
 
@@ -35,9 +35,6 @@ MOST = 3
 """More lookouts than this would wait for each other in the kernel."""
 
 _PROGRAM = Path(__file__).with_name("lookout_main.py")
-
-_PYTHON = re.compile(r"python[\d.]*t?")
-"""What an interpreter is called; of a program that embeds one nobody knows what it would do."""
 
 Known = dict[bytes, SeenDirectory]
 """Directories by their paths from the root, those that hold others before these."""
@@ -60,7 +57,7 @@ class Lookout:
 
         self.paths = list(share)
         self._known = known
-        with _nameless_file() as request:
+        with beside.nameless_file() as request:
             request.write(head + b"".join(share.values()))
             request.seek(0)
             command = (sys.executable, "-I", "-S", os.fspath(_PROGRAM))
@@ -92,9 +89,9 @@ def start_lookouts(prefix: bytes, known: Known, fresh: int, entries: int) -> lis
 
     What they get comes from the end of ``known``, so that a scan from the top meets it last.
     """
-    count = min(_processors() - 1, MOST, entries // WORTH)
+    count = min(beside.processors() - 1, MOST, entries // WORTH)
     started: list[Lookout] = []
-    if count < 1 or not _is_python(sys.executable):
+    if count < 1 or not beside.is_possible():
         return started
     head = HEAD.pack(fresh, len(prefix)) + prefix
     shares = _shares(known, fresh, (entries - START) // (count + 1))
@@ -128,22 +125,3 @@ def _description(path: bytes, seen: SeenDirectory) -> bytes:
     lengths = len(path), len(names), len(stats)
     own = DIRECTORY.pack(seen.ino, seen.ctime, seen.mtime, *lengths)
     return b"".join((own, path, names, stats))
-
-
-def _nameless_file() -> IO[bytes]:
-    """Return a file that no other process can find; a pipe would make the scan wait."""
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("mulligan-lookout"), "w+b")
-    from tempfile import TemporaryFile
-
-    return TemporaryFile()
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _is_python(executable: str | None) -> bool:
-    return bool(executable and _PYTHON.fullmatch(os.path.basename(executable)))

@@ -16,7 +16,7 @@ from mulligan.errors import DamagedObject
 from mulligan.faults import CrashPoint
 from mulligan.model import Digest
 from mulligan.store import Store
-from mulligan.workspace import fresh, syscalls
+from mulligan.workspace import fill, syscalls
 from tests.pictures import picture
 
 
@@ -48,7 +48,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 def many(work: Path) -> None:
     """Make more directories than are held open, and files of every kind and size."""
     rng = random.Random(1)
-    for number in range(fresh.OPEN_DIRECTORIES + 20):
+    for number in range(fill.OPEN_DIRECTORIES + 20):
         place = work / f"d{number % 7}" / f"e{number}" / "deep"
         place.mkdir(parents=True)
         for name, size in (("empty", 0), ("small", 100), ("same", 7)):

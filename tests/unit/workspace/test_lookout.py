@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mulligan.objects.memory import MemoryObjects
-from mulligan.workspace import lookout
+from mulligan.workspace import beside, lookout
 from mulligan.workspace.capture import Capture, Limits
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import Index
@@ -58,7 +58,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Lookout]:
     monkeypatch.setattr(lookout, "Lookout", Noted)
     monkeypatch.setattr(lookout, "WORTH", 1)
     monkeypatch.setattr(lookout, "START", 0)
-    monkeypatch.setattr(lookout, "_processors", lambda: 3)
+    monkeypatch.setattr(beside, "processors", lambda: 3)
     return found
 
 
@@ -68,7 +68,7 @@ def scanned(root: Path, index: Index) -> Changes:
 
 def alone(root: Path, index: Index, monkeypatch: pytest.MonkeyPatch) -> Changes:
     with monkeypatch.context() as patch:
-        patch.setattr(lookout, "_processors", lambda: 1)
+        patch.setattr(beside, "processors", lambda: 1)
         return scanned(root, index)
 
 
