@@ -79,12 +79,15 @@ _COPIED = 64 << 10
 """Up to so many bytes it is quicker to copy them behind their kind than to hash in two steps."""
 
 
+_FIRST = [bytes((kind,)) for kind in range(256)]
+"""What stands before the bytes of an object of each kind when they are hashed."""
+
+
 def digest(kind: int, data: bytes) -> Digest:
     """Return the identity of an object: BLAKE3 of its kind byte and its bytes."""
-    first = bytes((kind,))
     if len(data) <= _COPIED:
-        return Digest(blake3(first + data).digest())
-    hasher = blake3(first)
+        return Digest(blake3(_FIRST[kind] + data).digest())
+    hasher = blake3(_FIRST[kind])
     hasher.update(data)
     return Digest(hasher.digest())
 
