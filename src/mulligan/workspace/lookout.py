@@ -130,7 +130,8 @@ def start_lookouts(prefix: bytes, known: Known, fresh: int, entries: int) -> lis
     if count < 1 or not _is_python(sys.executable):
         return started
     head = HEAD.pack(fresh, len(prefix)) + prefix
-    share = (entries - START) // (count + 1)
+    # While the scan looks at seven paths, a lookout looks at eight: it has nothing else to do.
+    share = (entries * 8 // 7 - START) // (count + 1)
     pieces = _pieces(known, fresh, share // PIECES + 1)
     try:
         # All are started first: while they get ready, what they are to be told is put together.
