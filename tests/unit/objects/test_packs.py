@@ -38,6 +38,7 @@ from mulligan.objects.packs import (
 from mulligan.objects.protocol import Flushed
 from mulligan.objects.reader import CACHE_BYTES, OPEN_FILES
 from mulligan.objects.scan import ScannedFrame, ScannedGap
+from mulligan.objects.writer import START_SYNC
 from mulligan.testing.objects import MemoryIndex, noise
 
 STORE = b"0123456789abcdef"
@@ -461,6 +462,29 @@ def test_a_flush_syncs_once_and_only_when_something_was_written(
     assert len(synced) == 1
     bundle.flush()
     place.keep(store, noise(400_000, 1))
+    assert len(synced) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="there is no way to ask for it")
+@pytest.mark.parametrize("refused", [False, True])
+def test_much_is_written_in_the_background_before_it_is_synced(
+    place: Place, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    asked: list[tuple[int, int]] = []
+    synced: list[int] = []
+    real = os.fdatasync
+
+    def advise(fd: int, start: int, length: int, advice: int) -> None:
+        asked.append((start, start + length))
+        if refused:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), real(fd)))
+    contents = [noise(START_SYNC // 4, seed) for seed in range(9)]
+    flushed = place.keep(place.open(), *contents, kind=2)
+    assert [start for start, _ in asked] == [32, asked[0][1]]
+    assert START_SYNC <= asked[0][1] <= asked[1][1] - START_SYNC <= flushed.packs[1]
     assert len(synced) == 1
 
 
