@@ -37,10 +37,10 @@ MAX_COUNT = 1 << 20
 MAX_FRAME = FRAME_HEADER_SIZE + MAX_COUNT * ENTRY_SIZE + MAX_OBJECT
 """The longest frame in bytes; a location that says more is damaged."""
 
-_LEVEL = 3
-_LEVEL_OF_FILES = 2
-"""There may be gigabytes of them, and this takes 15 % less time for 1.4 % more bytes."""
+MUCH = 128 << 10
+"""Files that fill a frame of this size are of many, where the time to compress them counts."""
 
+_LEVEL = 3
 _PACK_HEADER = struct.Struct(f"<8sII{ID_SIZE}s")
 _FRAME_START = struct.Struct("<4sB3sIII")
 _ENTRY = struct.Struct(f"<B{DIGEST_SIZE}sI")
@@ -149,14 +149,14 @@ def encode_frame(objects: Sequence[tuple[int, Digest, bytes]]) -> bytes:
     if not 1 <= len(objects) <= MAX_COUNT or len(raw) > MAX_OBJECT:
         raise ValueError(f"{len(objects)} objects of {len(raw)} bytes do not fit a frame")
     directory = b"".join(_ENTRY.pack(kind, name, len(data)) for kind, name, data in objects)
-    of_files = objects[0][0] == ObjectKind.CHUNK
-    method, body = _squeeze(raw, _LEVEL_OF_FILES if of_files else _LEVEL)
+    method, body = _squeeze(raw, of_files=objects[0][0] == ObjectKind.CHUNK)
     start = _FRAME_START.pack(FRAME_MAGIC, method, b"\0\0\0", len(objects), len(raw), len(body))
     return b"".join((start, _checksum(start, directory), directory, body))
 
 
-def _squeeze(raw: bytes, level: int) -> tuple[int, bytes]:
-    packed = codec.compress(raw, level)
+def _squeeze(raw: bytes, *, of_files: bool) -> tuple[int, bytes]:
+    much = of_files and len(raw) >= MUCH
+    packed = codec.compress_much(raw) if much else codec.compress(raw, _LEVEL)
     # A few percent are not worth a decompression at every read.
     if len(packed) < len(raw) - len(raw) // 32:
         return ZSTD, packed

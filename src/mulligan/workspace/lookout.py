@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 WORTH = 15_000
 """One more lookout is worth its while for each so many paths."""
 
-START = 4_000
+START = 5_000
 """At about so many paths one could have looked by the time that a lookout begins to."""
 
 MOST = 3
