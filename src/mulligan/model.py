@@ -225,7 +225,7 @@ class Message(msgspec.Struct, frozen=True):
     redelivered: bool = False
 
 
-class Location(msgspec.Struct, frozen=True, array_like=True):
+class Location(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where an object lies: the frame of a pack, and its slot in the frame's directory."""
 
     pack: int

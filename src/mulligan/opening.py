@@ -185,8 +185,7 @@ def _engine(
 
     def locate_all(digests: Iterable[Digest]) -> dict[Digest, Location]:
         with journal.read() as view:
-            places = ((digest, view.locate(digest)) for digest in digests)
-            return {digest: place for digest, place in places if place is not None}
+            return view.locate_all(digests)
 
     def committed(pack: int) -> int:
         with journal.read() as view:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
@@ -157,6 +157,11 @@ class KeyedView:
         """Return where the object lies."""
         value = self._reader.get("objects", digest)
         return None if value is None else _location(value)
+
+    def locate_all(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
+        """Return where those objects lie that the index knows."""
+        found = self._reader.get_all("objects", digests)
+        return {Digest(digest): _location(value) for digest, value in found}
 
     def locations(self) -> Iterator[tuple[Digest, Location]]:
         """Yield the whole index of objects."""
@@ -324,10 +329,12 @@ class KeyedTxn(KeyedView):
 
     def index_objects(self, entries: Mapping[Digest, Location], packs: Mapping[int, int]) -> None:
         """Make flushed objects findable."""
-        for digest, place in entries.items():
-            if self._writer.get("objects", digest) is None:
-                fields = (place.pack, place.offset, place.length, place.slot)
-                self._writer.put("objects", digest, _LOCATION.pack(*fields))
+        pack_place = _LOCATION.pack
+        places = (
+            (digest, pack_place(place.pack, place.offset, place.length, place.slot))
+            for digest, place in entries.items()
+        )
+        self._writer.add_all("objects", places)
         for pack, length in packs.items():
             # Another bundle of the same pack may have acknowledged more already.
             length = max(length, self.pack_length(pack))

@@ -8,7 +8,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -254,6 +254,11 @@ class LmdbReader:
         """Return the value of a key."""
         return self._txn.get(key, db=self._tables[table])
 
+    def get_all(self, table: str, keys: Iterable[bytes]) -> Iterable[tuple[bytes, bytes]]:
+        """Return those of the keys that have a value, each with its value."""
+        with self._txn.cursor(db=self._tables[table]) as cursor:
+            return cursor.getmulti(keys)
+
     def scan(
         self, table: str, start: bytes, stop: bytes | None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
@@ -279,6 +284,11 @@ class LmdbWriter(LmdbReader):
         if table == "events" and self._txn.put(key, value, db=db, append=True):
             return
         self._txn.put(key, value, db=db)
+
+    def add_all(self, table: str, items: Iterable[tuple[bytes, bytes]]) -> None:
+        """Set the values of those keys that have none."""
+        with self._txn.cursor(db=self._tables[table]) as cursor:
+            cursor.putmulti(items, overwrite=False)
 
 
 def _backwards(

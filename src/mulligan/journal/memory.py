@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from mulligan.errors import StoreClosed
@@ -68,6 +68,11 @@ class MemoryReader:
         """Return the value of a key."""
         return self._tables[table].values.get(key)
 
+    def get_all(self, table: str, keys: Iterable[bytes]) -> Iterable[tuple[bytes, bytes]]:
+        """Return those of the keys that have a value, each with its value."""
+        values = self._tables[table].values
+        return [(key, values[key]) for key in keys if key in values]
+
     def scan(
         self, table: str, start: bytes, stop: bytes | None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
@@ -91,6 +96,12 @@ class MemoryWriter(MemoryReader):
         """Set the value of a key."""
         self._before.append((table, key, self.get(table, key)))
         self._set(table, key, value)
+
+    def add_all(self, table: str, items: Iterable[tuple[bytes, bytes]]) -> None:
+        """Set the values of those keys that have none."""
+        for key, value in items:
+            if self.get(table, key) is None:
+                self.put(table, key, value)
 
     def undo(self) -> None:
         """Put everything back as it was."""

@@ -77,6 +77,10 @@ class View(Protocol):
         """Return where the object lies."""
         ...
 
+    def locate_all(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
+        """Return where those objects lie that the index knows."""
+        ...
+
     def locations(self) -> Iterator[tuple[Digest, Location]]:
         """Yield the whole index of objects."""
         ...
@@ -151,6 +155,10 @@ class Reader(Protocol):
         """Return the value of a key."""
         ...
 
+    def get_all(self, table: str, keys: Iterable[bytes]) -> Iterable[tuple[bytes, bytes]]:
+        """Return those of the keys that have a value, each with its value."""
+        ...
+
     def scan(
         self, table: str, start: bytes, stop: bytes | None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
@@ -163,6 +171,10 @@ class Writer(Reader, Protocol):
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Set the value of a key."""
+        ...
+
+    def add_all(self, table: str, items: Iterable[tuple[bytes, bytes]]) -> None:
+        """Set the values of those keys that have none."""
         ...
 
 

@@ -17,7 +17,7 @@ import msgspec
 from blake3 import blake3
 
 from mulligan import codec
-from mulligan.model import DIGEST_SIZE, ID_SIZE, Digest
+from mulligan.model import DIGEST_SIZE, ID_SIZE, Digest, ObjectKind
 from mulligan.objects.protocol import MAX_OBJECT
 
 PACK_MAGIC = b"MULLPACK"
@@ -36,6 +36,9 @@ MAX_COUNT = 1 << 20
 
 MAX_FRAME = FRAME_HEADER_SIZE + MAX_COUNT * ENTRY_SIZE + MAX_OBJECT
 """The longest frame in bytes; a location that says more is damaged."""
+
+MUCH = 128 << 10
+"""Files that fill a frame of this size are of many, where the time to compress them counts."""
 
 _LEVEL = 3
 _PACK_HEADER = struct.Struct(f"<8sII{ID_SIZE}s")
@@ -146,13 +149,14 @@ def encode_frame(objects: Sequence[tuple[int, Digest, bytes]]) -> bytes:
     if not 1 <= len(objects) <= MAX_COUNT or len(raw) > MAX_OBJECT:
         raise ValueError(f"{len(objects)} objects of {len(raw)} bytes do not fit a frame")
     directory = b"".join(_ENTRY.pack(kind, name, len(data)) for kind, name, data in objects)
-    method, body = _squeeze(raw)
+    method, body = _squeeze(raw, of_files=objects[0][0] == ObjectKind.CHUNK)
     start = _FRAME_START.pack(FRAME_MAGIC, method, b"\0\0\0", len(objects), len(raw), len(body))
     return b"".join((start, _checksum(start, directory), directory, body))
 
 
-def _squeeze(raw: bytes) -> tuple[int, bytes]:
-    packed = codec.compress(raw, _LEVEL)
+def _squeeze(raw: bytes, *, of_files: bool) -> tuple[int, bytes]:
+    much = of_files and len(raw) >= MUCH
+    packed = codec.compress_much(raw) if much else codec.compress(raw, _LEVEL)
     # A few percent are not worth a decompression at every read.
     if len(packed) < len(raw) - len(raw) // 32:
         return ZSTD, packed

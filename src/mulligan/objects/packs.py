@@ -46,13 +46,14 @@ More would compress better (1 MiB by 9 %), but to read one file its frame is dec
 VALUE_TARGET = 64 << 10
 """The same where there are values, which are read one here and one there: files are read whole."""
 
-MAX_SEALED = 12
-"""How many full frames may wait for their compression; more would only use memory."""
+MAX_SEALED = 48
+"""How many full frames may wait to be written; more would only use memory."""
+
+MAX_HANDED = 12
+"""With so many frames waiting the helper is behind: whoever fills the next compresses it."""
 
 WORTH_HELP = FRAME_TARGET // 4
 """A frame of fewer bytes is compressed sooner than handed to another core."""
-
-_MAX_WAITING = MAX_SEALED * FRAME_TARGET
 
 PACK_LIMIT = 512 << 20
 """A pack that has reached this many bytes is not appended to any more."""
@@ -238,6 +239,7 @@ class PackBundle:
         self._pending: dict[Digest, tuple[int, bytes]] = {}
         self._pending_size = 0
         self._target = FRAME_TARGET
+        self._taken: set[Digest] = set()
         self._unchecked: list[Digest] = []
         self._sealed: deque[_Sealed] = deque()
         self._sealed_size = 0
@@ -247,20 +249,24 @@ class PackBundle:
 
     def put(self, kind: int, data: bytes) -> Digest:
         """Take in an object and return its digest; see ``Bundle.put``."""
-        if len(data) > MAX_OBJECT:
+        size = len(data)
+        if size > MAX_OBJECT:
             raise UnstorableValue(
-                f"An object of {len(data)} bytes is larger than {MAX_OBJECT}.",
+                f"An object of {size} bytes is larger than {MAX_OBJECT}.",
                 hint="Split it into smaller objects.",
             )
         self._check_process()
         digest = codec.digest(kind, data)
-        if digest in self._written or self._held(digest):
+        if digest in self._taken:
             return digest
-        cost = len(data) + ENTRY_SIZE
-        self._make_room(kind, cost)
+        cost = size + ENTRY_SIZE
+        target = FRAME_TARGET if kind == ObjectKind.CHUNK else VALUE_TARGET
+        if target != self._target or self._pending_size + cost > target:
+            self._make_room(target, cost)
         self._pending[digest] = (kind, bytes(data))
         self._pending_size += cost
         self._unchecked.append(digest)
+        self._taken.add(digest)
         return digest
 
     def get(self, kind: int, digest: Digest) -> bytes:
@@ -306,9 +312,8 @@ class PackBundle:
                 found = found or sealed.objects.get(digest)
         return found
 
-    def _make_room(self, kind: int, cost: int) -> None:
-        """Seal the frame if so many bytes more of this kind would be too many for it."""
-        target = FRAME_TARGET if kind == ObjectKind.CHUNK else VALUE_TARGET
+    def _make_room(self, target: int, cost: int) -> None:
+        """Seal the frame if so many bytes more, of a kind with this target, are too many for it."""
         self._target = min(self._target, target)
         if self._pending_size + cost > self._target:
             self._drop_known()
@@ -329,15 +334,16 @@ class PackBundle:
         """Have the full frame compressed on another core, unless that one is behind."""
         self._check_writable()
         helper = self._handles.helper
-        is_behind = self._sealed_size + self._pending_size > _MAX_WAITING and self._sealed
-        if is_behind or self._pending_size < WORTH_HELP:
+        is_behind = self._sealed_size + self._pending_size > MAX_HANDED * FRAME_TARGET
+        if (is_behind and self._sealed) or self._pending_size < WORTH_HELP:
             frame = helper.done(encode_frame(_listed(self._pending)))
         else:
             frame = helper.do(encode_frame, _listed(self._pending))
         self._sealed.append(_Sealed(self._pending, self._pending_size, frame))
         self._sealed_size += self._pending_size
         self._pending, self._pending_size = {}, 0
-        while self._sealed and (self._sealed[0].frame.done() or self._sealed_size > _MAX_WAITING):
+        most = MAX_SEALED * FRAME_TARGET
+        while self._sealed and (self._sealed[0].frame.done() or self._sealed_size > most):
             self._write_sealed()
 
     def _write_sealed(self) -> None:

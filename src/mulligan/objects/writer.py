@@ -31,6 +31,9 @@ from mulligan.objects.protocol import CommittedLength
 CANDIDATES = 16
 """How many of the newest packs are tried before a new one is made."""
 
+START_SYNC = 8 << 20
+"""After so many bytes the system is asked to write them, so that a sync has less to wait for."""
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _NOT_OURS = (*_DENIED, errno.ENOENT, errno.ELOOP, errno.EISDIR)
@@ -88,6 +91,7 @@ class OwnPack:
         self.end = end
         self.failed = False
         self._fd = fd
+        self._started = end
         self._synced = end
         self._syncing = Lock()
         self._reach = reach
@@ -108,7 +112,17 @@ class OwnPack:
                 raise
         self.end = offset + len(frame)
         self._reach(CrashPoint.PACK_FRAME_WRITTEN)
+        if self.end - self._started >= START_SYNC:
+            self._start_sync()
         return offset
+
+    def _start_sync(self) -> None:
+        """Have the newest frames written in the background; whether it works, the sync will say."""
+        start, self._started = self._started, self.end
+        if hasattr(os, "posix_fadvise"):
+            # Of pages that are not written yet, "not needed" means no more than to write them.
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, start, self.end - start, os.POSIX_FADV_DONTNEED)
 
     def sync(self, end: int) -> None:
         """Make everything before ``end`` durable; threads that wait share one sync."""

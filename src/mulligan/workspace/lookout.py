@@ -12,15 +12,15 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mulligan.workspace import beside
 from mulligan.workspace.index import STAT, SeenDirectory
-from mulligan.workspace.lookout_main import DIRECTORY, HEAD, LINKED, SAME
+from mulligan.workspace.lookout_main import DIRECTORY, HEAD, LINKED, READY, SAME
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 WORTH = 15_000
 """One more lookout is worth its while for each so many paths."""
 
-START = 4_000
+START = 5_000
 """At about so many paths one could have looked by the time that a lookout begins to."""
 
 MOST = 3
@@ -36,8 +36,18 @@ MOST = 3
 
 _PROGRAM = Path(__file__).with_name("lookout_main.py")
 
+PIECES = 8
+"""In about so many parts a lookout is told of its share, and begins before it has heard all."""
+
 Known = dict[bytes, SeenDirectory]
 """Directories by their paths from the root, those that hold others before these."""
+
+
+class Piece(NamedTuple):
+    """Descriptions of directories by their paths, and how many entries those have."""
+
+    directories: dict[bytes, bytes]
+    entries: int
 
 
 class Unchanged:
@@ -51,17 +61,36 @@ class Unchanged:
 class Lookout:
     """One process that looks at some of the directories that an index knows."""
 
-    def __init__(self, known: Known, share: dict[bytes, bytes], head: bytes) -> None:
-        """Start it on directories by their descriptions; raises ``OSError`` if that fails."""
+    def __init__(self, known: Known) -> None:
+        """Start it; raises ``OSError`` if that fails."""
         from subprocess import DEVNULL, PIPE, Popen  # slow to import; small trees never need it
 
-        self.paths = list(share)
+        self.paths: list[bytes] = []
         self._known = known
-        with beside.nameless_file() as request:
-            request.write(head + b"".join(share.values()))
-            request.seek(0)
-            command = (sys.executable, "-I", "-S", os.fspath(_PROGRAM))
-            self._process: Popen[bytes] = Popen(command, stdin=request, stdout=PIPE, stderr=DEVNULL)
+        with ExitStack() as opened:
+            self._request = opened.enter_context(beside.nameless_file())
+            # Its reading end stays open here as well: to tell something to a lookout that has
+            # ended must not end whoever told it.
+            hears, self._tells = os.pipe()
+            opened.callback(os.close, self._tells)
+            opened.callback(os.close, hears)
+            number = self._request.fileno()
+            command = (sys.executable, "-I", "-S", os.fspath(_PROGRAM), str(number))
+            self._process: Popen[bytes] = Popen(
+                command, stdin=hears, stdout=PIPE, stderr=DEVNULL, pass_fds=(number,)
+            )
+            self._opened = opened.pop_all()
+
+    def tell(self, request: bytes, paths: Iterable[bytes] = ()) -> None:
+        """Have it look at some directories, described in the order of their paths."""
+        self._request.write(request)
+        self._request.flush()
+        os.write(self._tells, READY.pack(len(request)))
+        self.paths += paths
+
+    def end(self) -> None:
+        """Say that it has been told everything."""
+        os.write(self._tells, READY.pack(0))
 
     def report(self, unchanged: Unchanged) -> None:
         """Wait for the answer and add what is as it was; nothing is when there is no answer."""
@@ -70,17 +99,21 @@ class Lookout:
         is_cut = len(verdicts) < len(self.paths) or len(linked) % LINKED.size
         if is_cut or self._process.returncode != 0:
             return
-        answered = zip(self.paths, verdicts, strict=True)
-        unchanged.paths.update(path for path, verdict in answered if verdict == SAME[0])
-        for directory, number in LINKED.iter_unpack(linked):
-            path = self.paths[directory]
-            name, seen = list(self._known[path].leaves.items())[number]
-            unchanged.linked[path + b"/" + name] = seen.ctime
+        with suppress(IndexError):  # it speaks of what it was not told of
+            unchanged.linked |= dict(starmap(self._leaf, LINKED.iter_unpack(linked)))
+            answered = zip(self.paths, verdicts, strict=True)
+            unchanged.paths.update(path for path, verdict in answered if verdict == SAME[0])
+
+    def _leaf(self, directory: int, number: int) -> tuple[bytes, int]:
+        """Return the path of a leaf, named by numbers, and its ctime."""
+        path = self.paths[directory]
+        name, seen = list(self._known[path].leaves.items())[number]
+        return path + b"/" + name, seen.ctime
 
     def close(self) -> None:
         """End it, whether it has answered or not. Idempotent."""
         self._process.kill()
-        with self._process:
+        with self._opened, self._process:
             pass
 
 
@@ -94,26 +127,47 @@ def start_lookouts(prefix: bytes, known: Known, fresh: int, entries: int) -> lis
     if count < 1 or not beside.is_possible():
         return started
     head = HEAD.pack(fresh, len(prefix)) + prefix
-    shares = _shares(known, fresh, (entries - START) // (count + 1))
-    with suppress(OSError):  # the system may have no room for more of them
-        for share in islice(shares, count):
-            started.append(Lookout(known, share, head))
+    # While the scan looks at seven paths, a lookout looks at eight: it has nothing else to do.
+    share = (entries * 8 // 7 - START) // (count + 1)
+    pieces = _pieces(known, fresh, share // PIECES + 1)
+    try:
+        # All are started first: while they get ready, what they are to be told is put together.
+        with suppress(OSError):  # the system may have no room for more of them
+            for _ in range(count):
+                started.append(Lookout(known))
+        for lookout in started:
+            lookout.tell(head)
+            _hand_out(pieces, lookout, share)
+    except BaseException as error:
+        for lookout in started:
+            lookout.close()
+        if not isinstance(error, OSError):
+            raise
+        return []  # the system has no room for what they are to be told
     return started
 
 
-def _shares(known: Known, fresh: int, size: int) -> Iterator[dict[bytes, bytes]]:
+def _hand_out(pieces: Iterator[Piece], lookout: Lookout, entries: int) -> None:
+    """Tell a lookout of directories with so many entries."""
+    while entries > 0 and (piece := next(pieces, None)):
+        lookout.tell(b"".join(piece.directories.values()), piece.directories)
+        entries -= piece.entries
+    lookout.end()
+
+
+def _pieces(known: Known, fresh: int, size: int) -> Iterator[Piece]:
     """Yield descriptions of directories with so many entries, from the last to the first."""
-    share: dict[bytes, bytes] = {}
-    left = size
+    directories: dict[bytes, bytes] = {}
+    entries = 0
     for path in reversed(known):
         seen = known[path]
         if path and seen.ctime < fresh and not seen.left_out:
             with suppress(struct.error):  # times that do not fit are looked at by the scan
-                share[path] = _description(path, seen)
-                left -= len(seen.leaves) + 1
-        if left <= 0:
-            yield share
-            share, left = {}, size
+                directories[path] = _description(path, seen)
+                entries += len(seen.leaves) + 1
+        if entries >= size:
+            yield Piece(directories, entries)
+            directories, entries = {}, 0
 
 
 def _description(path: bytes, seen: SeenDirectory) -> bytes:

@@ -1,13 +1,17 @@
 """The program of a lookout: says which of the directories it is told of are as they were.
 
 It is run by its file name in an interpreter that finds no packages, and imports only what is built
-in, so that it is at work after a few milliseconds.
+in, so that it is at work after a few milliseconds. Its argument is the number of an open file. On
+standard input it is told how many bytes more of that file are there for it, again and again, and
+at last 0; on standard output it answers, once it has looked at everything.
 """
 
-from __future__ import annotations
-
 import struct
-from posix import lstat, write
+import sys
+from posix import _exit, chdir, lstat, pread, read, write
+
+READY = struct.Struct(">Q")
+"""How many bytes more there are."""
 
 HEAD = struct.Struct(">qI")
 """From which ctime on nothing is trusted; the length of the path that all others begin with."""
@@ -23,66 +27,87 @@ SAME, DIFFERENT = b"\1", b"\0"
 _STAT = struct.Struct(">qqQQ")
 """A leaf's stat, packed as in an index."""
 
-_TYPE, _IS_DIRECTORY = 0o170000, 0o040000
 
+class Answer:
+    """A byte for each directory, ``SAME`` or ``DIFFERENT``, and then what is linked."""
 
-def answer(request: bytes) -> bytes:
-    """Return a byte for each directory, ``SAME`` or ``DIFFERENT``, and then what is linked."""
-    at = HEAD.size + HEAD.unpack_from(request)[1]
-    fresh, prefix = request[:8], request[HEAD.size : at]
-    verdicts: list[bytes] = []
-    linked: list[bytes] = []
-    while at < len(request):
-        *own, path_length, names_length, stats_length = DIRECTORY.unpack_from(request, at)
-        names_at = at + DIRECTORY.size + path_length
-        stats_at = names_at + names_length
-        path = prefix + request[at + DIRECTORY.size : names_at]
-        at = stats_at + stats_length
-        names = request[names_at:stats_at].split(b"\0") if stats_length else []
-        found = _linked(path, own, names, request[stats_at:at], fresh)
-        if found:
-            linked += [LINKED.pack(len(verdicts), number) for number in found]
-        verdicts.append(DIFFERENT if found is None else SAME)
-    return b"".join(verdicts + linked)
+    def __init__(self, fresh: int, prefix: bytes) -> None:
+        self._fresh = fresh
+        self._prefix = prefix
+        self._verdicts: list[bytes] = []
+        self._linked: list[bytes] = []
+
+    def look(self, request: bytes, at: int = 0) -> None:
+        """Look at the directories that are described from a place on."""
+        while at < len(request):
+            *own, path_length, names_length, stats_length = DIRECTORY.unpack_from(request, at)
+            names_at = at + DIRECTORY.size + path_length
+            stats_at = names_at + names_length
+            path = self._prefix + request[at + DIRECTORY.size : names_at]
+            at = stats_at + stats_length
+            names = request[names_at:stats_at].split(b"\0") if stats_length else []
+            found = _linked(path, own, names, request[stats_at:at], self._fresh)
+            if found:
+                number = len(self._verdicts)
+                self._linked += [LINKED.pack(number, leaf) for leaf in found]
+            self._verdicts.append(DIFFERENT if found is None else SAME)
+
+    def encoded(self) -> bytes:
+        """Return all of it."""
+        return b"".join(self._verdicts + self._linked)
 
 
 def _linked(
-    path: bytes, own: list[int], names: list[bytes], stats: bytes, fresh: bytes
+    path: bytes, own: list[int], names: list[bytes], stats: bytes, fresh: int
 ) -> list[int] | None:
-    """Return which leaves have other names too, or None if not everything is as it was."""
+    """Return which leaves have other names too, or None if not everything is as it was.
+
+    They are looked at from inside, which saves the way to each. If a symlink has led here, then
+    the names in another directory have changed, and whoever looks at that one finds out.
+    """
     try:
-        now = lstat(path)
+        chdir(path)
+        now = lstat(b".")
         if [now.st_ino, now.st_ctime_ns, now.st_mtime_ns] != own:
             return None
-        if now.st_mode & _TYPE != _IS_DIRECTORY:
-            return None
-        return _linked_leaves(path + b"/", names, stats, fresh)
-    except (OSError, struct.error):
+        return _linked_leaves(names, stats, fresh)
+    except OSError:
         return None
 
 
-def _linked_leaves(
-    start: bytes, names: list[bytes], stats: bytes, fresh: bytes
-) -> list[int] | None:
-    pack, size, linked = _STAT.pack, _STAT.size, []
-    for number, name in enumerate(names):
-        now = lstat(start + name)
-        seen = stats[number * size : number * size + size]
-        if seen != pack(now.st_ctime_ns, now.st_mtime_ns, now.st_size, now.st_ino):
-            return None
-        if seen >= fresh:
+def _linked_leaves(names: list[bytes], stats: bytes, fresh: int) -> list[int] | None:
+    linked = []
+    for name, (ctime, mtime, size, inode) in zip(names, _STAT.iter_unpack(stats), strict=True):
+        now = lstat(name)
+        if (
+            now.st_ctime_ns != ctime
+            or now.st_mtime_ns != mtime
+            or now.st_size != size
+            or now.st_ino != inode
+            or ctime >= fresh
+        ):
             return None
         if now.st_nlink > 1:
-            linked.append(number)
-    return linked
+            linked.append(name)
+    numbers = {name: number for number, name in enumerate(names)} if linked else {}
+    return [numbers[name] for name in linked]
 
 
 def main() -> None:
-    """Read a request from standard input and write the answer to standard output."""
-    with open(0, "rb", buffering=0) as stream:
-        data = answer(stream.readall())
+    """Answer the request in the file that is named by its number."""
+    file = int(sys.argv[1])
+    (at,) = READY.unpack(read(0, READY.size))
+    first = pread(file, at, 0)
+    fresh, length = HEAD.unpack_from(first)
+    answer = Answer(fresh, first[HEAD.size : HEAD.size + length])
+    answer.look(first, HEAD.size + length)
+    while more := READY.unpack(read(0, READY.size))[0]:
+        answer.look(pread(file, more, at))
+        at += more
+    data = answer.encoded()
     while data:
         data = data[write(1, data) :]
+    _exit(0)  # without a tidy end, for which somebody would have to wait
 
 
 if __name__ == "__main__":

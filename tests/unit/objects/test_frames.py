@@ -76,6 +76,24 @@ def test_what_compresses_is_compressed_and_what_does_not_is_kept_raw() -> None:
     assert frames.decode_header(frames.encode_frame(listed(nearly))).codec == frames.RAW
 
 
+def test_frames_full_of_files_are_compressed_more_quickly_than_others() -> None:
+    parts = [noise(8, seed) * 200 + noise(400, seed) for seed in range(100)]
+    raw = b"".join(parts)
+    assert len(raw) >= frames.MUCH
+    for kind, count, compressed in (
+        (2, 100, codec.compress_much(raw)),
+        (1, 100, codec.compress(raw, 3)),
+        (2, 3, codec.compress(b"".join(parts[:3]), 3)),
+    ):
+        objects = listed(*parts[:count], kind=kind)
+        encoded = frames.encode_frame(objects)
+        assert encoded.endswith(compressed)
+        frame = frames.decode_frame(encoded)
+        found = [frame.object(slot, kind, name) for slot, (_, name, _) in enumerate(objects)]
+        assert found == parts[:count]
+    assert codec.compress_much(raw) != codec.compress(raw, 3)
+
+
 def test_objects_are_found_by_slot_even_where_some_are_empty() -> None:
     objects = listed(b"", b"one", b"two", b"three" * 100)
     frame = frames.decode_frame(frames.encode_frame(objects))

@@ -28,10 +28,17 @@ from mulligan.faults import CrashPoint
 from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects import frames
 from mulligan.objects.frames import ENTRY_SIZE
-from mulligan.objects.packs import FRAME_TARGET, MAX_SEALED, VALUE_TARGET, PackObjects
+from mulligan.objects.packs import (
+    FRAME_TARGET,
+    MAX_HANDED,
+    MAX_SEALED,
+    VALUE_TARGET,
+    PackObjects,
+)
 from mulligan.objects.protocol import Flushed
 from mulligan.objects.reader import CACHE_BYTES, OPEN_FILES
 from mulligan.objects.scan import ScannedFrame, ScannedGap
+from mulligan.objects.writer import START_SYNC
 from mulligan.testing.objects import MemoryIndex, noise
 
 STORE = b"0123456789abcdef"
@@ -458,6 +465,29 @@ def test_a_flush_syncs_once_and_only_when_something_was_written(
     assert len(synced) == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="there is no way to ask for it")
+@pytest.mark.parametrize("refused", [False, True])
+def test_much_is_written_in_the_background_before_it_is_synced(
+    place: Place, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    asked: list[tuple[int, int]] = []
+    synced: list[int] = []
+    real = os.fdatasync
+
+    def advise(fd: int, start: int, length: int, advice: int) -> None:
+        asked.append((start, start + length))
+        if refused:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), real(fd)))
+    contents = [noise(START_SYNC // 4, seed) for seed in range(9)]
+    flushed = place.keep(place.open(), *contents, kind=2)
+    assert [start for start, _ in asked] == [32, asked[0][1]]
+    assert START_SYNC <= asked[0][1] <= asked[1][1] - START_SYNC <= flushed.packs[1]
+    assert len(synced) == 1
+
+
 def test_a_new_pack_is_durable_by_name_before_anything_is_in_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -599,6 +629,40 @@ def test_a_pack_whose_sync_failed_is_not_trusted_again(
     assert list(place.keep(store, b"next").packs) == [2]
     assert place.index.committed(1) == committed
     assert store.get(1, codec.digest(1, b"safe")) == b"safe"
+
+
+def test_whoever_puts_does_not_wait_for_a_helper_that_is_behind(place: Place) -> None:
+    store = place.open()
+    bundle = store.bundle()
+    contents = [noise(FRAME_TARGET + 1, seed=seed) for seed in range(2 * MAX_HANDED)]
+    go_on = threading.Event()
+    store.handles().helper.do(go_on.wait, 60)
+    for data in contents:
+        bundle.put(2, data)
+    was_free = not go_on.is_set() and not store.numbers()
+    go_on.set()
+    assert was_free
+    flushed = bundle.flush()
+    place.index.commit(flushed)
+    assert [store.get(2, codec.digest(2, data)) for data in contents] == contents
+    assert [flushed.entries[codec.digest(2, data)].offset for data in contents] == sorted(
+        place.offset for place in flushed.entries.values()
+    )
+
+
+def test_an_object_put_again_is_written_once_wherever_it_is_by_then(place: Place) -> None:
+    store = place.open()
+    place.keep(store, b"known", kind=2)
+    bundle = store.bundle()
+    contents = [b"known", *(noise(FRAME_TARGET // 2, seed=seed) for seed in range(12)), b"last"]
+    for _ in range(3):
+        for data in contents:
+            bundle.put(2, data)
+    once = bundle.flush()
+    for data in contents:
+        bundle.put(2, data)
+    assert bundle.flush() == once
+    assert once.entries.keys() == {codec.digest(2, data) for data in contents[1:]}
 
 
 def test_a_read_only_store_reads_and_refuses_to_write(place: Place) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,7 +174,10 @@ PROGRAMS = {
     "says nothing": "",
     "is cut short": "import os; os.write(1, b'\\1')",
     "answers and fails": "import os; os.write(1, b'\\1' * 1000); os._exit(3)",
-    "says too much": "import os; os.write(1, b'\\1' * 1003)",
+    **{
+        f"says {more} bytes too much": f"import os; os.write(1, b'\\1' * {1_000 + more})"
+        for more in range(8)
+    },
     "is not to be read": None,
 }
 
@@ -191,6 +197,56 @@ def test_a_lookout_that_goes_wrong_is_done_without(
     append(root / "a2/b11/one")
     assert scanned(root, index).leaves == [b"a2/b11/one"]
     assert len(started) == 2
+
+
+def test_a_lookout_that_ended_before_it_was_told_anything_ends_nobody_else(
+    root: Path, index: Index, started: list[Lookout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = root.with_name("program.py")
+    file.write_text("")
+    monkeypatch.setattr(lookout, "_PROGRAM", file)
+    real = Lookout.tell
+
+    def late(self: Lookout, *arguments: Any) -> None:
+        self._process.wait(60)
+        real(self, *arguments)
+
+    monkeypatch.setattr(Lookout, "tell", late)
+    signals: list[int] = []
+    before = signal.signal(signal.SIGPIPE, lambda number, _: signals.append(number))
+    try:
+        append(root / "a2/b11/one")
+        assert scanned(root, index).leaves == [b"a2/b11/one"]
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+    assert len(started) == 2
+    assert signals == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="nobody says what is open")
+def test_nothing_stays_open_after_a_scan(
+    root: Path, index: Index, started: list[Lookout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.listdir("/proc/self/fd")
+    scanned(root, index)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/no/such/python3")
+        scanned(root, index)
+    assert len(started) == 2
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_without_room_for_what_they_are_told_the_scan_looks_by_itself(
+    root: Path, index: Index, started: list[Lookout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Lookout, "end", full)
+    append(root / "a2/b11/one")
+    assert scanned(root, index).leaves == [b"a2/b11/one"]
+    assert len(started) == 2
+    assert all(one._process.returncode is not None for one in started)
 
 
 @pytest.mark.parametrize("executable", ["/usr/bin/uwsgi", "/opt/app", "", None, "/no/such/python3"])

@@ -103,6 +103,7 @@ class CheckpointTests(JournalBase):
         with journal.read() as view:
             assert view.locate(address(1)) == place
             assert view.locate(address(2)) is None
+            assert view.locate_all([address(2), address(1)]) == {address(1): place}
             assert dict(view.locations()) == {address(1): place}
             assert (view.pack_length(7), view.pack_length(8)) == (2**40, 0)
             assert view.packs() == {7: 2**40}
