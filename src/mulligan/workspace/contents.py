@@ -13,16 +13,13 @@ from mulligan.workspace.entries import (
     SELF,
     Directory,
     Leaf,
-    decode_entry,
     from_name,
     to_name,
 )
-from mulligan.workspace.plan import Entry, Step, TreePath, check_name
+from mulligan.workspace.plan import Entry, Step, TreePath, check_name, read_entry
 
 _FIELDS = 5
 """How many a file's entry has that has no extended attributes."""
-
-_PLAIN = (str, int, bytes)
 
 
 class Place:
@@ -69,7 +66,7 @@ class Contents:
             entries = node if type(node) is dict else document.entries(node)
             for name, value in entries.items():
                 if name == SELF:
-                    self._add(place, _entry(document, value))
+                    self._add(place, read_entry(document, value))
                     continue
                 check_name(name)
                 if type(value) is list and _is_whole(value):
@@ -80,7 +77,7 @@ class Contents:
                 if nodes.is_map(below):
                     pending.append((child, below))
                 else:
-                    self._add(child, _entry(document, value))
+                    self._add(child, read_entry(document, value))
 
     def add_steps(self, steps: Iterable[Step]) -> None:
         """Take in parts of a tree: the steps that lead there from nothing, from the top."""
@@ -99,12 +96,6 @@ class Contents:
             self.directories.append((place, entry))
         elif place.above is not None:
             self.leaves.append((place.above, place.name, entry))
-
-
-def _entry(document: Document, value: Any) -> Entry:
-    """Return an entry; almost none has parts that are yet to be loaded."""
-    is_plain = type(value) is list and all(type(field) in _PLAIN for field in value)
-    return decode_entry(value if is_plain else document.plain(value))
 
 
 def _is_whole(value: list[Any]) -> bool:

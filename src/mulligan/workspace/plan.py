@@ -272,8 +272,11 @@ def _opened(document: Document, data: Encoded) -> _Entries | list[Raw]:
 
 
 def _entry(document: Document, value: Any) -> Entry | None:
-    if value is MISSING:
-        return None
+    return None if value is MISSING else read_entry(document, value)
+
+
+def read_entry(document: Document, value: Any) -> Entry:
+    """Return an entry of a tree from its frozen value."""
     # Almost all entries are made of plain values, and there may be very many of them.
     found = value if _is_plain(value) else document.plain(value)
     if not isinstance(found, list):
