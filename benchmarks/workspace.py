@@ -1,7 +1,9 @@
 """Files: the first capture, steps, restores, rollbacks, and what is kept.
 
 Three trees of files, and in each the steps of an agent: three files edited, one added, one
-deleted. Everybody looks at the same tree, in turns.
+deleted. Everybody looks at the same tree. Steps are taken in two ways: in turns, where each keeper
+finds the caches of the processor full of what the others did, and several in a row, as an agent
+takes them that has one keeper. The targets are for the second.
 
 Nothing is deleted before the end: a filesystem may be slow for a minute where many files were
 deleted (ext4 does not give their inodes away again), which would be charged to whoever comes next.
@@ -48,16 +50,20 @@ class Size:
     files: int
     captures: int
     restores: int
-    steps: int
+    turns: int
+    rows: int
     rollbacks: int
 
 
 SMALL, MIDDLE, LARGE = SIZES = (
-    Size(2_000, captures=5, restores=5, steps=50, rollbacks=21),
-    Size(20_000, captures=3, restores=3, steps=12, rollbacks=15),
-    Size(100_000, captures=1, restores=1, steps=7, rollbacks=11),
+    Size(2_000, captures=5, restores=5, turns=50, rows=6, rollbacks=21),
+    Size(20_000, captures=3, restores=3, turns=12, rows=6, rollbacks=21),
+    Size(100_000, captures=3, restores=3, turns=5, rows=6, rollbacks=21),
 )
-QUICK = Size(2_000, captures=3, restores=3, steps=10, rollbacks=11)
+QUICK = Size(2_000, captures=3, restores=3, turns=10, rows=2, rollbacks=11)
+
+IN_A_ROW = 5
+"""How many steps one keeper is asked for before it is another's turn."""
 
 BIG_FILE = 1 << 30
 
@@ -109,6 +115,8 @@ OURS: tuple[type[Keeper], ...] = (MulliganScan, MulliganWatch)
 FIRST: tuple[type[Keeper], ...] = (MulliganScan, *PEERS, TarZstd)
 """Who captures a tree for the first time; what the watcher does there is a scan, too."""
 STEPPING: tuple[type[Keeper], ...] = (*OURS, *PEERS)
+IN_ROWS: tuple[type[Keeper], ...] = (*OURS, ShadowGit)
+"""Whose steps are compared; those of the others take seconds."""
 ALL: tuple[type[Keeper], ...] = (*OURS, *PEERS, TarZstd)
 
 
@@ -118,6 +126,7 @@ class Figures:
 
     first: list[Spent] = field(default_factory=list)
     restore: list[Spent] = field(default_factory=list)
+    turn: list[Spent] = field(default_factory=list)
     step: list[Spent] = field(default_factory=list)
     rollback: list[Spent] = field(default_factory=list)
     store: int | None = None
@@ -192,7 +201,8 @@ def _measure(setting: Setting, size: Size) -> Field:
     _first_captures(one)
     _restores(one)
     agent = Steps(tree)
-    _steps(one, agent)
+    _turns(one, agent)
+    _rows(one, agent)
     _rollbacks(one, agent)
     for keeper in one.keepers.values():
         keeper.close()
@@ -221,24 +231,36 @@ def _restores(one: Field) -> None:
                 raise AssertionError(f"{kind.name} did not restore the files it was given")
 
 
-def _steps(one: Field, agent: Steps) -> None:
+def _turns(one: Field, agent: Steps) -> None:
+    """Everybody captures every step, so all have stored the same when their sizes are taken."""
     place = one.place(MulliganWatch, "store")
     place.mkdir()
     watch = one.keepers[MulliganWatch.name] = MulliganWatch(one.tree, place)
     watch.capture()
-    for turn in range(one.size.steps):
+    for turn in range(one.size.turns):
         agent.take()
         for kind in one.present(STEPPING, turn):
-            one.of(kind).step.append(timed_with_cpu(one.keepers[kind.name].capture))
+            one.of(kind).turn.append(timed_with_cpu(one.keepers[kind.name].capture))
     for kind in one.present(STEPPING, 0):
         one.of(kind).store = disk_usage(one.keepers[kind.name].directory)
 
 
+def _rows(one: Field, agent: Steps) -> None:
+    """Several steps of one keeper after the other; it catches up with the others' steps before."""
+    for row in range(one.size.rows):
+        for kind in one.present(IN_ROWS, row):
+            capture = one.keepers[kind.name].capture
+            capture()
+            for _ in range(IN_A_ROW):
+                agent.take()
+                one.of(kind).step.append(timed_with_cpu(capture))
+
+
 def _rollbacks(one: Field, agent: Steps) -> None:
-    for _ in range(one.size.rollbacks):
-        for kind in OURS:
-            keeper = one.keepers[kind.name]
-            assert isinstance(keeper, MulliganScan)
+    for kind in OURS:
+        keeper = one.keepers[kind.name]
+        assert isinstance(keeper, MulliganScan)
+        for _ in range(one.size.rollbacks):
             keeper.capture()
             agent.take()
             one.of(kind).rollback.append(timed_with_cpu(keeper.rollback))
@@ -294,6 +316,7 @@ def _row(kind: type[Keeper], figures: Figures | None) -> Row:
         "its cpu s": median_cpu(figures.restore),
         "step ms": _ms(median_wall(figures.step)),
         "its cpu ms": _ms(median_cpu(figures.step)),
+        "in turns ms": _ms(median_wall(figures.turn)),
         "rollback ms": _ms(median_wall(figures.rollback)),
         "store MB": None if figures.store is None else figures.store / MEGABYTE,
     }
@@ -333,10 +356,11 @@ def _notes(one: Field) -> list[str]:
     size = one.size
     return [
         f"medians of {size.captures} first captures, {size.restores} restores into an empty"
-        f" directory, {size.steps} steps, {size.rollbacks} rollbacks; cpu: of all processors",
+        f" directory, {size.rows * IN_A_ROW} steps in rows of {IN_A_ROW}, {size.turns} steps in"
+        f" turns with all others, {size.rollbacks} rollbacks; cpu: of all processors",
         "a rollback brings the files of a step back in place, with a safety checkpoint before and"
         " a verification after",
-        f"store: after {size.steps} steps; restic and borg keep caches beside, not counted",
+        f"store: after the {size.turns} turns; restic and borg keep caches beside, not counted",
     ]
 
 
