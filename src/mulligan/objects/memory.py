@@ -15,7 +15,7 @@ from mulligan.errors import (
     UnstorableValue,
 )
 from mulligan.model import Digest, Location
-from mulligan.objects.protocol import MAX_OBJECT, Flushed
+from mulligan.objects.protocol import MAX_OBJECT, Flushed, Places
 
 _Contents = dict[Digest, tuple[int, bytes]]
 
@@ -54,6 +54,10 @@ class MemoryObjects:
 
     def whereabouts(self, digests: Iterable[Digest]) -> None:
         """Return None: no other process can read them."""
+
+    def get_at(self, kind: int, places: Places) -> Iterator[tuple[Digest, bytes]]:
+        """Yield many objects; there are no places but their digests."""
+        return self.get_all(kind, [digest for digest, _ in places])
 
     def close(self) -> None:
         """Refuse further use. Idempotent."""

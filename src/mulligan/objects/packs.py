@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +29,7 @@ from mulligan.objects.protocol import (
     Flushed,
     Locate,
     LocateAll,
+    Places,
     Whereabouts,
 )
 from mulligan.objects.reader import PackReader, open_pack
@@ -137,7 +139,7 @@ class PackObjects:
         """Return the digests in the order in which they lie in the packs, to be read at once."""
         wanted = list(digests)
         found = self.locate_all(wanted)
-        places = sorted(found.items(), key=lambda item: _order(item[1]))
+        places = _in_order(found)
         self._ahead = found
         self.handles().reader.expect([place for _, place in places])
         return [digest for digest, _ in places] + [d for d in wanted if d not in found]
@@ -150,8 +152,12 @@ class PackObjects:
         """Say where many objects lie; see ``Objects.whereabouts``."""
         return Whereabouts(self.directory.absolute(), self._places(digests))
 
-    def _places(self, digests: Iterable[Digest]) -> list[tuple[Digest, Location]]:
-        return sorted(self.locate_all(digests).items(), key=lambda item: _order(item[1]))
+    def get_at(self, kind: int, places: Places) -> Iterator[tuple[Digest, bytes]]:
+        """Yield the objects at places that are in order; see ``Objects.get_at``."""
+        return self.handles().reader.read_all(kind, places)
+
+    def _places(self, digests: Iterable[Digest]) -> Places:
+        return _in_order(self.locate_all(digests))
 
     def _one_by_one(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
         places = ((digest, self.locate(digest)) for digest in digests)
@@ -366,8 +372,10 @@ class PackBundle:
         return self._handles.writer
 
 
-def _order(place: Location) -> tuple[int, int, int]:
-    return place.pack, place.offset, place.slot
+def _in_order(places: dict[Digest, Location]) -> list[tuple[Digest, Location]]:
+    """Return objects in the order in which they lie in the packs."""
+    order = attrgetter("pack", "offset", "slot")
+    return sorted(places.items(), key=lambda item: order(item[1]))
 
 
 def _listed(objects: _Objects) -> list[tuple[int, Digest, bytes]]:

@@ -31,11 +31,15 @@ class Flushed(msgspec.Struct, frozen=True):
     size: int
 
 
+Places = list[tuple[Digest, Location]]
+"""Objects in the order in which they lie, each with where it does."""
+
+
 class Whereabouts(msgspec.Struct, frozen=True):
     """Where objects lie, for another process to read them."""
 
     directory: Path
-    places: list[tuple[Digest, Location]]
+    places: Places
 
 
 class Bundle(Protocol):
@@ -100,6 +104,13 @@ class Objects(Protocol):
         """Say where many objects lie, in the order of :meth:`get_all`; None if only in memory.
 
         Those that the index does not know are left out. They may be moved any time after.
+        """
+        ...
+
+    def get_at(self, kind: int, places: Places) -> Iterator[tuple[Digest, bytes]]:
+        """Yield objects as :meth:`get_all` does, at places that :meth:`whereabouts` gave.
+
+        Those that are not there any more are left out.
         """
         ...
 

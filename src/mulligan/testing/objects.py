@@ -114,6 +114,9 @@ class ObjectsSuite:
             assert where.directory.is_absolute()
             named = [digest for digest, _ in where.places]
             assert named == [digest for digest, _ in objects.get_all(2, digests)]
+            moved = (missing, where.places[0][1])
+            found = list(objects.get_at(2, [*where.places, moved]))
+            assert found == list(objects.get_all(2, digests))
 
     def test_the_digest_is_the_one_of_the_codec(self, objects: Objects) -> None:
         """The identity of an object does not depend on the store it is in."""

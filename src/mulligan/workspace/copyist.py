@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mulligan.model import Digest, Location
-from mulligan.objects.protocol import Whereabouts
+from mulligan.objects.protocol import Places, Whereabouts
 from mulligan.workspace import beside
 from mulligan.workspace.contents import Place, Whole
 from mulligan.workspace.copyist_main import DONE, LEFT, LENGTH, TOKEN, Head, HeldBy
@@ -55,7 +55,6 @@ os._exit(0)
 _encode = msgspec.msgpack.Encoder().encode
 
 Wholes = dict[Digest, list[Whole]]
-Batch = list[tuple[Digest, Location]]
 
 
 class Copyists:
@@ -63,7 +62,7 @@ class Copyists:
 
     def __init__(self, root: int, count: int) -> None:
         """Start so many; raises ``OSError`` if that fails."""
-        self._batches: list[Batch] = []
+        self._batches: list[Places] = []
         self._own: set[int] = set()
         self._processes: list[Popen[bytes]] = []
         self._request = beside.nameless_file()
@@ -102,12 +101,12 @@ class Copyists:
             os.write(self._tokens, TOKEN.pack(number, at, length))
             at += length
 
-    def own(self) -> Iterator[list[Digest]]:
+    def own(self) -> Iterator[Places]:
         """Yield the objects of a batch that nobody else has taken, until there are none."""
         while token := os.read(self._queue, TOKEN.size):
             number = TOKEN.unpack(token)[0]
             self._own.add(number)
-            yield [digest for digest, _ in self._batches[number]]
+            yield self._batches[number]
 
     def settle(self, wholes: Wholes) -> set[Digest]:
         """Wait for the copyists, and take the files that they made out of ``wholes``.
@@ -169,11 +168,11 @@ def start_copyists(root: int, files: int) -> Copyists | None:
         return None
 
 
-def _cut(places: Batch) -> list[Batch]:
+def _cut(places: Places) -> list[Places]:
     """Cut places that are in order into batches; what is in one frame stays together."""
     frames = [list(frame) for _, frame in groupby(places, key=_frame_of)]
     least = max(BATCH, (len(places) + FRAME * len(frames)) // BATCHES)
-    batches: list[Batch] = []
+    batches: list[Places] = []
     room = 0
     for frame in frames:
         if room <= 0:
@@ -188,7 +187,7 @@ def _frame_of(place: tuple[Digest, Location]) -> tuple[int, int]:
     return place[1].pack, place[1].offset
 
 
-def _held(batch: Batch, wholes: Wholes, numbers: _Numbers) -> list[HeldBy]:
+def _held(batch: Places, wholes: Wholes, numbers: _Numbers) -> list[HeldBy]:
     """Return a batch as a copyist has to know it."""
     return [
         (digest, location, [(numbers.of(w.place), w.name, w.mode, w.mtime) for w in wholes[digest]])
@@ -208,7 +207,7 @@ def _answers(data: bytes) -> Iterator[tuple[int, list[int]]]:
             yield number, [number for (number,) in LEFT.iter_unpack(left)]
 
 
-def _take_out(batch: Batch, left: list[int] | None, wholes: Wholes) -> bool:
+def _take_out(batch: Places, left: list[int] | None, wholes: Wholes) -> bool:
     """Take out all files of a batch but those left; return False when nobody knows which."""
     if left is None:
         return False

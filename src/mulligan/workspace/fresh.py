@@ -100,8 +100,8 @@ class Fresh:
         if where is None:
             self._write_objects(wholes)
             return
-        for digests in copyists.own():
-            self._write_objects(digests)
+        for places in copyists.own():
+            self._write_found(self._objects.get_at(ObjectKind.CHUNK, places))
         for digest in copyists.settle(wholes):
             self._remove_begun(digest)
 
@@ -113,7 +113,9 @@ class Fresh:
                 self._filler.remove_begun(whole, data)
 
     def _write_objects(self, digests: Iterable[Digest]) -> None:
-        found = self._objects.get_all(ObjectKind.CHUNK, digests)
+        self._write_found(self._objects.get_all(ObjectKind.CHUNK, digests))
+
+    def _write_found(self, found: Iterable[tuple[Digest, bytes]]) -> None:
         self._filler.make_all(found, self._contents.wholes, self._whole_failed)
 
     def _whole_failed(self, whole: Whole, error: OSError) -> None:
