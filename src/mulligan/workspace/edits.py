@@ -29,7 +29,7 @@ def foresee(edits: Edits, changed: Changed, directories: Directories) -> bool:
 
     To be called before the directories are brought up to date.
     """
-    if sum(map(len, changed.values())) + len(edits.origins) > MOST_TOUCHED:
+    if sum(map(len, changed.values())) > MOST_TOUCHED:
         return False
     for path, name in _each(changed):
         directory, raw = directories.get(path), _raw(path, name)
@@ -38,7 +38,7 @@ def foresee(edits: Edits, changed: Changed, directories: Directories) -> bool:
         key = _key(path, name)
         if key not in edits.origins:
             edits.origins[key] = part_of(path, name, directories)
-    return True
+    return len(edits.origins) <= MOST_TOUCHED
 
 
 def patched(edits: Edits, changed: Changed, directories: Directories, put: Put) -> Digest | None:
