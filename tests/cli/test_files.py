@@ -372,6 +372,7 @@ class TestCopy:
         copied = wrecked("restore", "one", "--to", "copy", "--only", "src/deep", "--json").json
         assert (copied["applied"], copied["mode"], copied["seq"]) == (True, "copy", None)
         assert copied["directory"] == str(place / "copy")
+        assert copied["restored_files"] == len(copied["files"]) > 1
         assert [c["path"] for c in copied["files"] if c["kind"] == "file"] == ["src/deep/data.bin"]
         assert (place / "copy/src/deep/data.bin").exists()
         assert not (place / "copy/run.sh").exists()
@@ -385,6 +386,7 @@ class TestCopy:
         refused = project("restore", "one", "--to", "src")
         assert refused.code == 80
         assert "empty directory" in refused.err
+        assert "written" not in refused.out
         assert sorted(p.name for p in (place / "src").iterdir()) == ["app.py", "deep"]
 
     def test_of_a_file_that_never_was(self, project, place: Path):

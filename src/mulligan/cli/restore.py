@@ -177,13 +177,15 @@ def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: 
     problems = [] if dry_run else session.copy_files(plan.point, to, only)
     if call.json:
         fields = unapplied_fields(plan.point, only, to.absolute(), problems)
+        if not dry_run:
+            fields["restored_files"] = max(0, len(plan.files) - len(problems))
         files = [change_fields(change) for change in plan.files]
         more = {"changes": [], "files": files, "left_alone": [], "conflicts": []}
         print_json({**fields, "applied": not dry_run, "mode": "copy", **more})
     elif not call.quiet:
         written = plural(sum(change.kind != "directory" for change in plan.files), "file")
-        said = f"{written} of {place(plan.point)} {{}} {to}"
-        click.echo(clean(said.format("would be written to" if dry_run else "written to") + "."))
+        done = "would be written" if dry_run else "were not all written" if problems else "written"
+        click.echo(clean(f"{written} of {place(plan.point)} {done} to {to}."))
         click.echo("Nothing else was touched." if not dry_run else "Nothing was: a dry run.")
     print_problems(call, problems)
     exit_if_incomplete(problems)

@@ -9,7 +9,7 @@ from pathlib import Path as OsPath
 from typing import NamedTuple
 
 from mulligan.engine import Engine
-from mulligan.errors import PathNotFound, RestoreIncomplete, UnknownPoint, UnsafeWorkspace
+from mulligan.errors import DiskFull, PathNotFound, RestoreIncomplete, UnknownPoint, UnsafeWorkspace
 from mulligan.journal.protocol import View
 from mulligan.model import (
     Checkpoint,
@@ -34,6 +34,7 @@ from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import TreePath, tree_path, tree_steps
 from mulligan.workspace.spare import spare
 from mulligan.workspace.workspace import Workspace
+from mulligan.workspace.writing import is_disk_full
 
 WORKSPACE = "workspace"
 """The part of a restore that stands for all files."""
@@ -169,17 +170,45 @@ class Files:
     def copy(
         self, tree: Digest, to: OsPath, paths: list[TreePath] | None, *, durable: bool = False
     ) -> list[Problem]:
-        """Write a tree, or parts of it, into an empty or new directory."""
-        if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        """Write a tree, or parts of it, into an empty or new directory; one that is there keeps
+        its mode, for somebody has chosen it.
+        """
+        target = self._place_for_copy(to)
+        contents = self._contents(tree, paths)
+        try:
+            is_new = not target.exists()
+            target.mkdir(parents=True, exist_ok=True)
+            failures = self._fresh(target, contents, is_new).run(durable=durable)
+        except (DiskFull, OSError) as error:
+            if not isinstance(error, DiskFull) and not is_disk_full(error):
+                raise
+            raise DiskFull(
+                f"There is no space left to write the files to {to}.",
+                hint="What is there is not complete. Delete it, free some space, then try again.",
+            ) from error
+        return [Problem("file", shown(path), reason) for path, reason in failures]
+
+    def _fresh(self, target: OsPath, contents: Contents, is_new: bool) -> Fresh:
+        source = self._workspace.source() if self._workspace is not None else None
+        objects, reach = self._engine.objects, self._engine.reach
+        return Fresh(os.fsencode(target), contents, objects, reach, source, is_new=is_new)
+
+    def _place_for_copy(self, to: OsPath) -> OsPath:
+        """Return the real path of a directory for a copy, or refuse it."""
+        if os.path.lexists(to) and (not to.is_dir() or any(to.iterdir())):
             raise UnsafeWorkspace(
                 f"{to} is not an empty directory.", hint="Name a new or an empty directory."
             )
-        to.mkdir(parents=True, exist_ok=True)
-        engine, contents = self._engine, self._contents(tree, paths)
-        source = self._workspace.source() if self._workspace is not None else None
-        fresh = Fresh(os.fsencode(to), contents, engine.objects, engine.reach, source)
-        failures = fresh.run(durable=durable)
-        return [Problem("file", shown(path), reason) for path, reason in failures]
+        if to.exists() and not os.access(to, os.W_OK | os.X_OK):
+            raise UnsafeWorkspace(
+                f"{to} cannot be written to.", hint="Name a directory of your own, or a new one."
+            )
+        target, store = to.resolve(), self._engine.directory
+        if store is not None and target.is_relative_to(store.resolve()):
+            raise UnsafeWorkspace(
+                f"{to} belongs to the store itself.", hint="Name a directory outside of it."
+            )
+        return target
 
     def _contents(self, tree: Digest, paths: list[TreePath] | None) -> Contents:
         contents = Contents()

@@ -40,7 +40,11 @@ class Fresh:
         objects: Objects,
         reach: Reach,
         source: Source | None = None,
+        *,
+        is_new: bool = True,
     ) -> None:
+        """``is_new`` unless the directory was there before; then its mode is not ours to set."""
+        self._is_new = is_new
         self._contents = contents
         self._source = source
         self._objects = objects
@@ -174,7 +178,8 @@ class Fresh:
             handle, trouble = self._filler.handle(place), None
             if entry.xattrs or self._filler.inherits:
                 trouble = try_xattrs(handle, entry.xattrs)
-            os.fchmod(handle, entry.mode)
+            if self._is_new or place.above is not None:
+                os.fchmod(handle, entry.mode)
             os.utime(handle, ns=(entry.mtime, entry.mtime))
         except OSError as error:
             trouble = error

@@ -106,6 +106,7 @@ def test_a_fork_into_an_empty_directory_takes_it(
 ) -> None:
     made = session.checkpoint()
     (tmp_path / "fork").mkdir()
+    (tmp_path / "fork").chmod(work.stat().st_mode & 0o777)
     session.fork(made, workspace=tmp_path / "fork")
     assert picture(tmp_path / "fork") == picture(work)
 

@@ -6,17 +6,20 @@ import os
 import random
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import mulligan
 from mulligan import Session, codec
-from mulligan.errors import DamagedObject
+from mulligan.errors import DamagedObject, DiskFull, UnsafeWorkspace
 from mulligan.faults import CrashPoint
 from mulligan.model import Digest
 from mulligan.store import Store
 from mulligan.workspace import fill, syscalls
+from tests.disks import disk_of
+from tests.nobody import as_nobody, place_of_nobody
 from tests.pictures import picture
 
 
@@ -179,3 +182,64 @@ def test_no_session_is_made_when_its_files_cannot_be_made_durable(
     with pytest.raises(OSError, match="Input/output"):
         session.fork(made, name="fork", workspace=tmp_path / "fork")
     assert [opened.name for opened in store.sessions()] == ["run"]
+
+
+def test_a_directory_that_was_there_keeps_its_mode(
+    session: Session, work: Path, tmp_path: Path
+) -> None:
+    """Somebody has chosen it; what it becomes must not be open to more than that."""
+    (work / "file").write_bytes(b"secret")
+    work.chmod(0o777)
+    made = session.checkpoint()
+    for name in ("copy", "fork"):
+        (tmp_path / name).mkdir(mode=0o700)
+    assert session.copy_files(made, tmp_path / "copy") == []
+    session.fork(made, workspace=tmp_path / "fork")
+    assert session.copy_files(made, tmp_path / "new") == []
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("copy", "fork", "new")]
+    assert modes == [0o700, 0o700, 0o777]
+
+
+def test_places_that_are_refused_stay_as_they_are(
+    session: Session, store: Store, work: Path, tmp_path: Path
+) -> None:
+    (work / "file").write_bytes(b"content")
+    made = session.checkpoint()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "taken").write_bytes(b"")
+    inside = Path(store.path) / "x"
+    for place in ("dangling", "taken", "store/.mulligan/x", "sub/../store/.mulligan/x"):
+        with pytest.raises(UnsafeWorkspace):
+            session.copy_files(made, tmp_path / place)
+    assert not inside.exists()
+    assert not (tmp_path / "sub").exists()
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_directory_that_may_not_be_written_to_is_one_error() -> None:
+    with place_of_nobody() as place:
+
+        def body() -> None:
+            (place / "work").mkdir()
+            (place / "work" / "file").write_bytes(b"content")
+            (place / "copy").mkdir(mode=0o555)
+            with mulligan.open(place / "store") as store:
+                session = store.session("run", workspace=place / "work")
+                made = session.checkpoint()
+                with pytest.raises(UnsafeWorkspace, match="cannot be written to"):
+                    session.copy_files(made, place / "copy")
+            assert (place / "copy").stat().st_mode & 0o777 == 0o555
+
+        as_nobody(body)
+
+
+def test_no_room_even_for_the_directory(session: Session, work: Path, tmp_path: Path) -> None:
+    (work / "file").write_bytes(b"content")
+    made = session.checkpoint()
+    with disk_of(1, tmp_path / "disk") as disk:
+        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+        with pytest.raises(DiskFull) as caught:
+            session.copy_files(made, disk / "a" / "copy")
+        assert "Delete it" in (caught.value.hint or "")
