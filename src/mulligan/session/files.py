@@ -170,8 +170,9 @@ class Files:
     def copy(
         self, tree: Digest, to: OsPath, paths: list[TreePath] | None, *, durable: bool = False
     ) -> list[Problem]:
-        """Write a tree, or parts of it, into an empty or new directory; one that is there keeps
-        its mode, for somebody has chosen it.
+        """Write a tree, or parts of it, into an empty or new directory.
+
+        One that is there already keeps its mode, for somebody has chosen it.
         """
         target = self._place_for_copy(to)
         contents = self._contents(tree, paths)
@@ -180,7 +181,7 @@ class Files:
             target.mkdir(parents=True, exist_ok=True)
             failures = self._fresh(target, contents, is_new).run(durable=durable)
         except (DiskFull, OSError) as error:
-            if not isinstance(error, DiskFull) and not is_disk_full(error):
+            if isinstance(error, OSError) and not is_disk_full(error):
                 raise
             raise DiskFull(
                 f"There is no space left to write the files to {to}.",
