@@ -91,5 +91,5 @@ def read_step(file: Path) -> tuple[int, Step]:
         return 0, Step()
     try:
         return status.st_mtime_ns, msgspec.json.decode(data, type=Step) if data else Step()
-    except msgspec.DecodeError:
-        return status.st_mtime_ns, Step()  # some program's own idea of a heartbeat
+    except ValueError:  # not JSON, not a step, or not UTF-8: a heartbeat that says nothing more
+        return status.st_mtime_ns, Step()

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from blake3 import blake3
 from msgspec import Raw
 
 from mulligan.codec import MapBranch
 from mulligan.model import Digest, LeftOut
 
-VERSION = 6
+VERSION = 7
+
+HEAD = struct.Struct(">8sIQ32s")
+"""How a saved index begins: a word, the version, the length of the rest, and a BLAKE3 digest.
+
+The digest covers the word, the version, the length and the rest: every bit of the file. Parts have
+none of their own, because an index that is wrong anywhere is not used at all.
+"""
+
+_WORD = b"MULLINDX"
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 GRAIN = 20_000_000
 """Nanoseconds within which a file may change twice without its times showing it."""
@@ -167,15 +179,41 @@ class _Saved(msgspec.Struct, array_like=True):
 
 
 def load_index(file: Path, root: Path) -> Index | None:
-    """Return the saved index of a workspace, or None if there is none that can be used."""
+    """Return the saved index of a workspace, or None if there is none that can be used.
+
+    It is believed as a whole or not at all: a wrong digest in it would become part of a checkpoint
+    that cannot be restored.
+    """
     boot = _boot()
     try:
-        saved = msgspec.msgpack.decode(file.read_bytes(), type=_Saved)
-    except (OSError, msgspec.DecodeError):
+        body = _checked(file)
+        saved = None if body is None else msgspec.msgpack.decode(body, type=_Saved)
+    except (OSError, ValueError):  # msgspec's errors are of the second kind
+        return None
+    if saved is None or not boot or saved.boot != boot:
         return None
     found = saved.index
-    usable = found.version == VERSION and found.root == root_text(root) and saved.boot == boot
-    return found if usable and boot else None
+    return found if found.version == VERSION and found.root == root_text(root) else None
+
+
+def _checked(file: Path) -> bytes | None:
+    """Return what a file holds after its head, or None if that is not what was written."""
+    with os.fdopen(os.open(file, _OPEN), "rb", buffering=0) as stream:
+        status = os.fstat(stream.fileno())
+        head = stream.read(HEAD.size) if stat.S_ISREG(status.st_mode) else b""
+        if len(head) != HEAD.size:
+            return None
+        word, version, length, _ = HEAD.unpack(head)
+        # The length comes first: nothing is read that a damaged head makes up.
+        if (word, version, length) != (_WORD, VERSION, status.st_size - HEAD.size):
+            return None
+        body = stream.readall()
+    return body if head == _head(body) else None
+
+
+def _head(body: bytes) -> bytes:
+    start = HEAD.pack(_WORD, VERSION, len(body), b"")[: -blake3.digest_size]
+    return start + blake3(start).update(body).digest()
 
 
 def root_text(root: Path) -> str:
@@ -192,17 +230,18 @@ def save_index(index: Index, file: Path) -> None:
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         if boot:
-            _write(draft, msgspec.msgpack.encode(_Saved(boot, index)))
+            body = msgspec.msgpack.encode(_Saved(boot, index))
+            _write(draft, _head(body), body)
             draft.replace(file)
     except OSError:
         with suppress(OSError):
             draft.unlink()
 
 
-def _write(file: Path, data: bytes) -> None:
+def _write(file: Path, *parts: bytes) -> None:
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as stream:
-        stream.write(data)
+        stream.writelines(parts)
 
 
 def _boot() -> str:

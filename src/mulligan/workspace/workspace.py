@@ -192,15 +192,22 @@ class Workspace:
             self._watcher = None
 
     def _saved_index(self) -> Index | None:
+        """Return the index that another process left, if this store has what it refers to.
+
+        A tree becomes part of the store in the same transaction as the objects below it, or in a
+        later one. So a store that has the tree has everything that the index refers to, and a
+        store that was put back to an earlier state has it not.
+        """
         if self._engine.directory is None:
             return None
         found = load_index(self._index_file(self._engine.directory), self.root)
-        if found is None or not self._engine.objects.has(found.tree):
+        if found is None:
             return None
         try:
-            self._engine.load(found.edits.base)
+            for tree in {found.tree, found.edits.base}:
+                self._engine.load(tree)
         except DamageError:
-            return None  # all that is captured from now on would need it
+            return None  # all that is captured from now on would need them
         return found
 
     def _index_file(self, directory: Path) -> Path:

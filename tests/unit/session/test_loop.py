@@ -219,8 +219,13 @@ def test_a_heart_beats_and_says_what_it_expects(tmp_path: Path):
     heart.stop()
     assert step == Step(12.5, "calling the model", number=1)
     assert also
-    file.write_bytes(b"not json")
-    assert read_step(file)[1] == Step()
+
+
+@pytest.mark.parametrize("data", [b"not json", b"[]", b'{"doing":"\xff\xfe"}', b'{"deadline":"x"}'])
+def test_a_heartbeat_with_anything_in_it_is_a_sign_of_life_alone(tmp_path: Path, data: bytes):
+    (tmp_path / "beat").write_bytes(data)
+    at, step = read_step(tmp_path / "beat")
+    assert (at > 0, step) == (True, Step())
 
 
 def test_a_step_has_its_own_deadline(session: Session, tmp_path: Path):

@@ -809,11 +809,9 @@ def age(work: Path) -> None:
         lambda data: b"",
         lambda data: b"garbage",
         lambda data: data[: len(data) // 2],
-        lambda data: data.replace(bytes((0x9A, VERSION)), b"\x9a\x63", 1),
-        lambda data: data.replace(b"/work", b"/wxrk"),
         lambda data: data + b"more",
     ],
-    ids=["empty", "garbage", "cut", "another version", "another root", "longer"],
+    ids=["empty", "garbage", "cut", "longer"],
 )
 def test_a_saved_index_that_cannot_be_used_is_ignored(
     tmp_path: Path, work: Path, spoil: Callable[[bytes], bytes]
