@@ -31,7 +31,8 @@ Each class carries an exit code for the command line; each instance is one sente
     │   ├── UnstorableValue (40)
     │   ├── InvalidPath (41)
     │   ├── PathNotFound (42)
-    │   └── Conflict (43)           compare-and-set found another value; retryable
+    │   ├── Conflict (43)           compare-and-set found another value; retryable
+    │   └── BatchOpen (44)          another task's batch is open on this handle; retryable
     ├── LeaseError
     │   ├── LeaseHeld (50)          retryable
     │   └── StaleLease (51)         this writer was replaced
@@ -246,6 +247,14 @@ class Conflict(StateError):
     exit_code = 43
     retryable = True
     default_hint = "Read the value again, decide again, then retry."
+
+
+class BatchOpen(StateError):
+    """A batch is open on the handle that is not the caller's, and it cannot be waited for."""
+
+    exit_code = 44
+    retryable = True
+    default_hint = "Nothing was written. Give each task a handle of its own: store.session(NAME)."
 
 
 class LeaseError(MulliganError):

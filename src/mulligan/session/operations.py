@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from mulligan.errors import InvalidTask
 from mulligan.model import Checkpoint, Path, Restored
@@ -19,6 +21,8 @@ from mulligan.timeline.restore import outermost
 
 if TYPE_CHECKING:
     from mulligan.session.session import Session
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPERATIONS = "operations"
 
@@ -40,6 +44,26 @@ class Operation(ContextDecorator):
         self.rollback = rollback
         self.checkpoint: Checkpoint | None = None
         self.restored: Restored | None = None
+
+    def __call__(self, function: Function) -> Function:
+        """Decorate a function: every call is an operation of its own, until it is done.
+
+        A call of a coroutine function is done when it was awaited to its end.
+        """
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidTask(
+                f"{function.__name__!r} is a generator, whose call is over before its body runs.",
+                hint="Use `with session.operation(NAME):` inside of it.",
+            )
+        if not inspect.iscoroutinefunction(function):
+            return super().__call__(function)
+
+        @wraps(function)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            with self._recreate_cm():
+                return await function(*args, **kwargs)
+
+        return cast(Function, awaited)
 
     def _recreate_cm(self) -> Self:
         """Give every call of a decorated function an operation of its own."""

@@ -99,7 +99,7 @@ class Restorer:
             self.abandon()
         if self._workspace is None or choose(self._writer.document()).tree is None:
             return self._restore_state(choose, mode)
-        with self._writer.exclusive(), lock_directory(self._engine, self._workspace.root):
+        with self._writer.alone(), lock_directory(self._engine, self._workspace.root):
             return self._restore_files(self._workspace, choose, mode)
 
     def check(self, target: Target, *, strict: bool = True) -> None:
@@ -146,7 +146,7 @@ class Restorer:
         workspace = self._workspace
         if workspace is None or self._begun_in(workspace) is None:
             return None
-        with self._writer.exclusive(), lock_directory(self._engine, workspace.root):
+        with self._writer.alone(), lock_directory(self._engine, workspace.root):
             begun = self._begun_in(workspace)  # another process may have finished it by now
             if begun is None:
                 return None
@@ -164,7 +164,7 @@ class Restorer:
         begun = self.begun()
         if begun is None:
             return None
-        with self._writer.exclusive(), lock_directory(self._engine, begun.root):
+        with self._writer.alone(), lock_directory(self._engine, begun.root):
             if self.begun() != begun:
                 return None  # another process has ended it by now
             if begun.root.is_dir():

@@ -235,7 +235,14 @@ class Session:
                 self.release()
 
     def batch(self) -> AbstractContextManager[None]:
-        """Make one transaction of all state changes inside: all of them happen, or none."""
+        """Make one transaction of all state changes inside: all of them happen, or none.
+
+        It belongs to the thread and the asyncio task that opened it. Until it ends, nothing else
+        sees its changes, and other threads that write through this handle wait. Other tasks of
+        the thread, and what is started inside (``asyncio.gather``, ``asyncio.to_thread``), may
+        read; a write of theirs raises ``BatchOpen``. Give each task a handle of its own,
+        ``store.session(name)``, where they have to write at the same time.
+        """
         return self._writer.batch()
 
     def tell(self, ask: Ask) -> None:
@@ -298,7 +305,7 @@ class Session:
         request = Request(kind, note, label)
         started = self._engine.clock.monotonic()
         bundle = self._engine.bundle()
-        with self._writer.exclusive():
+        with self._writer.alone():
             captured = self._checkpointer.capture(bundle)
 
             def plan(work: Work) -> None:

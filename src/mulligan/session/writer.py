@@ -19,6 +19,7 @@ from mulligan.journal.protocol import Txn, View
 from mulligan.model import Digest, Draft, Event, Head, Lease, ObjectKind, SessionRecord
 from mulligan.objects.protocol import Bundle
 from mulligan.session import leases
+from mulligan.session.batch import Batch
 from mulligan.session.changes import Ask
 from mulligan.state.document import Document, settle_root
 from mulligan.state.events import STATE, Change, draft, fold
@@ -97,37 +98,58 @@ class Writer:
         self._is_guest = False
         self._has_ended = False
         self._ttl = 0.0
-        self._lock = threading.RLock()
+        self._lock = threading.Condition()
         self._pid = os.getpid()
         self._head: Head | None = None
         self._newest: Document | None = None
         self._known: dict[tuple[int, int], Document] = {}
-        self._batch: list[Ask] | None = None
-        self._batched: Document | None = None
+        self._batch: Batch | None = None
 
     def document(self) -> Document:
-        """Return the newest document, the open batch included."""
+        """Return the newest document; the open batch is included where the caller opened it."""
         with self._guard():
-            if self._batched is not None:
-                return self._batched
+            if self._batch is not None and self._batch.is_ours():
+                return self._batch.document
             with self.engine.read() as view:
                 return self._caught_up(view)
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """Keep other threads of this handle from writing in between."""
+        """Keep other threads of this handle out for a moment, to read in several steps."""
         return self._guard()
 
-    def _guard(self) -> threading.RLock:
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the handle for a write of several steps; refused inside a batch."""
+        with self._turn() as batch:
+            if batch is not None:
+                raise StateError("This cannot be done inside a batch.", hint="End the batch first.")
+            yield
+
+    def _guard(self) -> threading.Condition:
         """Return the lock of this process; a copy from before a fork may be held for good."""
         if self._pid != os.getpid():
-            self._lock, self._pid = threading.RLock(), os.getpid()
-            self._batch = self._batched = None
+            self._lock, self._pid = threading.Condition(), os.getpid()
+            self._batch = None
         return self._lock
+
+    @contextmanager
+    def _turn(self) -> Iterator[Batch | None]:
+        """Hold the handle to write, and yield the batch that the caller has open.
+
+        Waits while another thread has one open, and raises ``BatchOpen`` where that would never
+        end. The lock is not held while a batch is open: reads and the lease go on meanwhile.
+        """
+        guard = self._guard()
+        with guard:
+            while self._batch is not None and not self._batch.is_ours():
+                self._batch.refuse_if_endless()
+                guard.wait()
+            yield self._batch
 
     def check_alone(self, what: str) -> None:
         """Refuse to choose inside a batch: at its end the choice might be another one."""
         with self._guard():
-            if self._batch is not None:
+            if self._batch is not None and self._batch.is_ours():
                 raise StateError(f"{what} cannot be done inside a batch.", hint="Do it before.")
 
     def components(self) -> list[str]:
@@ -136,35 +158,48 @@ class Writer:
         return list(document.entries(document.resolved(document.find(STATE))))
 
     def write(self, ask: Ask) -> None:
-        """Write what is asked for in a transaction, or add it to the batch."""
-        with self._guard():
-            if self._batch is None or self._batched is None:
+        """Write what is asked for in a transaction, or add it to the caller's batch."""
+        with self._turn() as batch:
+            if batch is None:
                 self.commit(_plan([ask]))
-                return
-            for kind, payload in ask(self._batched):
-                self._batched = fold(self._batched, kind, payload, 0)
-            self._batch.append(ask)
+            else:
+                batch.add(ask)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Collect what is written inside and write it as one transaction at the end."""
-        with self._guard():
-            if self._batch is not None:
+        """Collect what is written inside and write it as one transaction at the end.
+
+        It belongs to the task and thread that opened it; see ``mulligan.session.batch``.
+        """
+        with self._turn() as other:
+            if other is not None:
                 raise StateError("A batch is open already.", hint="Batches do not nest.")
-            self._batched, self._batch = self.document(), []
-            try:
-                yield
-                asks = self._batch
-            finally:
-                self._batched = self._batch = None
-            if asks:
-                self.commit(_plan(asks))
+            batch = self._batch = Batch(self.document())
+        try:
+            batch.enter()
+            yield
+            # The lock is held from the end of the batch to its commit: those that waited for it
+            # write after it.
+            with self._guard():
+                if self._end(batch) and batch.asks:
+                    self.commit(_plan(batch.asks))
+        finally:
+            batch.leave()
+            self._end(batch)
+
+    def _end(self, batch: Batch) -> bool:
+        """End a batch; False if it was not open here, as in a process forked off meanwhile."""
+        guard = self._guard()
+        with guard:
+            if self._batch is not batch:
+                return False
+            self._batch = None
+            guard.notify_all()
+            return True
 
     def commit(self, plan: Plan, bundle: Bundle | None = None) -> list[Event]:
         """Work out a plan and write it, with the objects of the bundle; durable on return."""
-        with self._guard():
-            if self._batch is not None:
-                raise StateError("This cannot be done inside a batch.", hint="End the batch first.")
+        with self.alone():
             bundle = bundle or self.engine.bundle()
             work = self._foreseen(plan, bundle)
             with self.engine.write(bundle) as txn:
