@@ -17,6 +17,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     objects/    content-addressed packs, or memory
     codec.py    canonical encoding        model.py   the nouns
     faults.py   the named crash points    errors.py  every error, in one tree
+    procfs.py   other processes, and which files they have open
 
 Imports point down this list; ``tests/unit/test_layers.py`` holds it.
 """

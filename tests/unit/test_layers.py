@@ -14,7 +14,7 @@ SOURCE = Path(mulligan.__file__).parent
 
 LAYERS = [
     {"errors"},
-    {"faults", "clock", "model"},
+    {"faults", "clock", "model", "procfs"},
     {"codec"},
     {"layout", "journal", "objects"},
     {"engine"},

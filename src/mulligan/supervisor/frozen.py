@@ -15,8 +15,8 @@ import signal
 import msgspec
 
 from mulligan.opening import AGENT, SESSION, STORE, SUPERVISOR
+from mulligan.procfs import PROC, is_stopped, pids
 from mulligan.session.leases import is_dead
-from mulligan.supervisor.strays import PROC, is_stopped, pids
 
 _PATIENCE = 5.0
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from mulligan.supervisor.strays import PROC, STOPPED, pids
+from mulligan.procfs import PROC, STOPPED, pids
 
 PATIENCE = 5.0
 """Seconds that the supervisor may be held up before stopped agents are ended."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from mulligan.errors import Conflict, NotRunning
+from mulligan.procfs import PROC, is_stopped
 from mulligan.session import Session
 from mulligan.session.loop import SUPERVISOR
 from mulligan.session.names import check_name
@@ -21,7 +22,6 @@ from mulligan.state.values import freeze
 from mulligan.supervisor.machine import LAST
 from mulligan.supervisor.records import RUNNING
 from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE, Wanted
-from mulligan.supervisor.strays import PROC, is_stopped
 
 _POLL = 0.05
 _HANDOVER = 2.0

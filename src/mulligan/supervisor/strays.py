@@ -10,21 +10,15 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
 from mulligan.errors import StillRunning
 from mulligan.model import Lease
 from mulligan.opening import AGENT, EPOCH, SESSION, STORE
+from mulligan.procfs import PROC, ancestors, pids
 from mulligan.recovery.resume import fence
 from mulligan.store import Store
-
-PROC = Path("/proc")
-
-STOPPED = "Tt"
-"""The states of a process that was stopped, by a signal or a debugger."""
 
 _PATIENCE = 5.0
 _ROUNDS = 5
@@ -42,7 +36,7 @@ def find_strays(store: Store, session: str) -> list[Stray]:
     """Return the processes of a session's agents, whoever started them; none without /proc."""
     if store.path is None:
         return []
-    above = _ancestors()
+    above = ancestors()  # a shell that an agent opened may be among them
     return [
         found
         for pid in pids()
@@ -72,37 +66,6 @@ def end_strays(store: Store, session: str, under: Lease | None = None) -> list[S
         f"Processes of an earlier supervisor of {session!r} cannot be ended: {left}.",
         hint="They can write to the session no more, but may change files. End them, then go on.",
     )
-
-
-def pids() -> Iterator[int]:
-    """Yield the processes of this machine."""
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(PROC):
-            if entry.name.isdecimal():
-                yield int(entry.name)
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped, by a signal or a debugger; not known without /proc."""
-    try:
-        stat = (PROC / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] in STOPPED
-
-
-def _ancestors() -> set[int]:
-    """Return the processes above this one: a shell that an agent opened may be among them."""
-    found: set[int] = set()
-    pid = os.getppid()
-    while pid > 0 and pid not in found:
-        found.add(pid)
-        try:
-            fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2]
-        except OSError:
-            break
-        pid = int(fields.split()[1])
-    return found
 
 
 def _stray(pid: int, store: str, session: str) -> Stray | None:

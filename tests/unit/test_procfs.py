@@ -1,0 +1,108 @@
+"""Other processes are seen with the files that they write to, and nothing else of theirs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mulligan.procfs import command, open_files
+
+HOLD = """
+import mmap, os, sys
+kind, path = sys.argv[1], os.fsencode(sys.argv[2])
+if kind == "write":
+    held = open(path, "ab")
+elif kind == "read":
+    held = open(path, "rb")
+elif kind == "mapped":
+    handle = os.open(path, os.O_RDWR)
+    held = mmap.mmap(handle, 0)
+    os.closerange(3, 64)  # the descriptor, and the copy of it that Python keeps
+elif kind == "private":
+    handle = os.open(path, os.O_RDONLY)
+    held = mmap.mmap(handle, 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+    os.close(handle)
+else:
+    os.chdir(path)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+Hold = Callable[[str, Path], int]
+
+
+@pytest.fixture
+def hold() -> Iterator[Hold]:
+    """Start a process that holds a path in some way; return its pid."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(kind: str, path: Path) -> int:
+        words = [sys.executable, "-c", HOLD, kind, os.fspath(path)]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process.pid
+
+    yield start
+    for process in started:
+        process.communicate()
+
+
+@pytest.mark.parametrize("kind", ["write", "mapped"])
+@pytest.mark.parametrize("name", ["log", "a b", "line\nbreak", "n\udce9"])
+def test_a_file_that_is_written_to_is_found(
+    tmp_path: Path, hold: Hold, kind: str, name: str
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(b"something")
+    pid = hold(kind, file)
+    found = open_files(os.fsencode(tmp_path))
+    assert [(one.pid, one.path, one.mode) for one in found] == [(pid, os.fsencode(file), kind)]
+    assert os.path.basename(sys.executable) in found[0].command
+
+
+def test_a_directory_that_a_process_stands_in_is_found(tmp_path: Path, hold: Hold) -> None:
+    (tmp_path / "inner").mkdir()
+    pid = hold("cwd", tmp_path / "inner")
+    found = open_files(os.fsencode(tmp_path))
+    assert [(one.pid, one.path, one.mode) for one in found] == [
+        (pid, os.fsencode(tmp_path / "inner"), "cwd")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["read", "private"])
+def test_a_file_that_is_only_read_is_not(tmp_path: Path, hold: Hold, kind: str) -> None:
+    (tmp_path / "file").write_bytes(b"something")
+    hold(kind, tmp_path / "file")
+    assert open_files(os.fsencode(tmp_path)) == []
+
+
+def test_only_what_is_inside_counts_and_is_there(tmp_path: Path, hold: Hold) -> None:
+    for name in ("in", "in-between"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(b"something")
+        hold("write", tmp_path / name / "file")
+    assert len(open_files(os.fsencode(tmp_path / "in"))) == 1
+    (tmp_path / "in" / "file").unlink()
+    assert open_files(os.fsencode(tmp_path / "in")) == []
+
+
+def test_this_process_and_those_named_are_left_out(tmp_path: Path, hold: Hold) -> None:
+    pid = hold("write", tmp_path / "file")
+    with (tmp_path / "file").open("ab"):
+        assert {one.pid for one in open_files(os.fsencode(tmp_path))} == {pid}
+        assert open_files(os.fsencode(tmp_path), ignore={pid}) == []
+
+
+def test_a_process_that_is_gone_has_no_command() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+        assert command(process.pid) == ""
+    assert command(os.getpid()).startswith(sys.orig_argv[0])
