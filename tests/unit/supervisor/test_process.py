@@ -241,9 +241,13 @@ def orphan(store: mulligan.Store, **changes: str) -> subprocess.Popen[bytes]:
     variables = opening.agent_variables(
         str(store.path), "main", "a", epoch, heartbeat=Path("/dev/null"), every=1
     )
-    return subprocess.Popen(
+    process = subprocess.Popen(
         ["sleep", "1000"], env={**os.environ, **variables, **changes}, start_new_session=True
     )
+    # The kernel lets Popen return a moment before it shows the new environment.
+    while b"MULLIGAN" not in Path(f"/proc/{process.pid}/environ").read_bytes():
+        os.sched_yield()
+    return process
 
 
 def test_strays_are_shut_out_and_ended(store: mulligan.Store) -> None:
