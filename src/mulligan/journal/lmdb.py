@@ -23,6 +23,7 @@ from mulligan.errors import (
     StoreOpenedTwice,
 )
 from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.journal.lockfile import LockFile
 from mulligan.journal.protocol import TABLES
 from mulligan.journal.waiting import Tell, Waits
 
@@ -44,7 +45,14 @@ class _Environment:
         self.lock = threading.Lock()
         self.closed = False
         self.read_only = read_only
-        self.env = _open_environment(directory, read_only=read_only)
+        # Before LMDB locks the file and until after it is closed; see ``lockfile``.
+        self._lock_file = _hold(directory, read_only)
+        try:
+            self.env = _open_environment(directory, read_only=read_only)
+        except BaseException:
+            self._let_go()
+            raise
+        self._lock_file = self._lock_file or _hold(directory, read_only)
         try:
             _check_length(self.env, directory)
             _check_metas(self.env, directory)
@@ -52,11 +60,21 @@ class _Environment:
             if not read_only:
                 self.env.reader_check()
         except lmdb.Error as error:
-            self.env.close()
+            self.shut()
             raise _translation(error, f"the journal in {directory}") from error
         except BaseException:
-            self.env.close()
+            self.shut()
             raise
+
+    def shut(self) -> None:
+        """Close at once: nothing of this process is under way here."""
+        self.env.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._lock_file is not None:
+            self._lock_file.release()
+            self._lock_file = None
 
     def enter(self) -> None:
         """Count a transaction, so that nobody closes the environment under it."""
@@ -80,7 +98,7 @@ class _Environment:
             with self.lock:
                 if self.active == 0:
                     self.closed = True
-                    self.env.close()
+                    self.shut()
                     return True
             time.sleep(0.001)
         return False
@@ -314,7 +332,7 @@ def _acquire(key: Key, directory: Path, read_only: bool) -> _Environment:
         if shared is not None and shared.pid != os.getpid():
             # After a fork the parent's handle must go before LMDB can be opened anew; py-lmdb
             # does not touch the parent's locks when a child closes.
-            shared.env.close()
+            shared.shut()
             del _open_environments[key]
             shared = None
         if shared is None or (shared.read_only and not read_only):
@@ -341,6 +359,17 @@ def _release(key: Key, shared: _Environment) -> None:
         shared.users -= 1
         if shared.users == 0 and shared.pid == os.getpid() and shared.close():
             _open_environments.pop(key, None)
+
+
+def _hold(directory: Path, read_only: bool) -> LockFile | None:
+    try:
+        return LockFile(directory, create=not read_only)
+    except FileNotFoundError:
+        return None  # read-only media, without writers
+    except OSError as error:
+        if read_only:
+            return None
+        raise _translation(error, f"the journal in {directory}") from error
 
 
 def _open_environment(directory: Path, *, read_only: bool) -> lmdb.Environment:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.journal import lockfile
+
 AFTER = 3.0
 """Seconds after which waiting is worth a word."""
 
@@ -23,8 +25,6 @@ LOOK = 0.5
 
 NAP = 0.05
 """Seconds between two looks at whether a process that was stopped goes on."""
-
-LOCK_FILE = "lock.mdb"
 
 _PROC = Path("/proc")
 _MAGIC = 0xBEEFC0DE
@@ -53,10 +53,9 @@ def find_holder(directory: Path) -> Holder | None:
     The lock says which thread has it. It is only believed of a process that has the lock's file
     mapped: from within another container the same number may be somebody else.
     """
-    file = directory / LOCK_FILE
     try:
-        thread = _owner(file)
-        if thread == 0 or not _maps(thread, file):
+        thread = _owner(directory)
+        if thread == 0 or not _maps(thread, directory / lockfile.NAME):
             return None
         status = (_PROC / str(thread) / "status").read_text(errors="replace")
         command = (_PROC / str(thread) / "cmdline").read_bytes()
@@ -69,10 +68,13 @@ def find_holder(directory: Path) -> Holder | None:
         return None  # gone meanwhile, or another user's
 
 
-def _owner(file: Path) -> int:
+def _owner(directory: Path) -> int:
     """Return the thread in the word of the writers' mutex; 0 if it is free."""
-    with file.open("rb") as lock:
+    lock = lockfile.LockFile(directory)
+    try:
         data = lock.read(_MUTEX + 4)
+    finally:
+        lock.release()
     if len(data) < _MUTEX + 4 or struct.unpack_from("=I", data)[0] != _MAGIC:
         return 0
     word: int = struct.unpack_from("=I", data, _MUTEX)[0]
@@ -82,7 +84,7 @@ def _owner(file: Path) -> int:
 def _maps(pid: int, file: Path) -> bool:
     inode = str(file.stat().st_ino)
     lines = (_PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
-    return any(line.split()[4] == inode and line.endswith(LOCK_FILE) for line in lines)
+    return any(line.split()[4] == inode and line.endswith(lockfile.NAME) for line in lines)
 
 
 def _field(status: str, name: str) -> str:

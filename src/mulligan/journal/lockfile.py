@@ -1,0 +1,97 @@
+"""Looking into LMDB's lock file without taking LMDB's locks away.
+
+LMDB's locks on ``lock.mdb`` are POSIX record locks, and a process loses all that it has on a file
+as soon as it closes *any* descriptor of that file: the next process to open the journal would
+then believe to be alone, and reset the lock under a writer. So each process has one descriptor
+per lock file, shared by everything that looks into it, and closes it after the environment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import sys
+import threading
+from pathlib import Path
+
+NAME = "lock.mdb"
+
+_FLOCK = struct.Struct("hhqqi4x")
+"""``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
+
+Key = tuple[int, int]
+
+
+class _Descriptor:
+    __slots__ = ("fd", "holds")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.holds = 0
+
+
+_descriptors: dict[Key, _Descriptor] = {}
+_guard = threading.Lock()
+
+
+def _renew_guard() -> None:
+    """Another thread may have held the lock when this process was forked off."""
+    global _guard
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_guard)
+
+
+class LockFile:
+    """A hold on this process's descriptor of a journal's lock file."""
+
+    __slots__ = ("_descriptor", "_key")
+
+    def __init__(self, directory: Path, *, create: bool = False) -> None:
+        path = directory / NAME
+        with _guard:
+            if create:
+                _create(path)
+            self._key = _identity(os.stat(path))
+            self._descriptor = _descriptors.get(self._key) or self._opened(path)
+            self._descriptor.holds += 1
+
+    def _opened(self, path: Path) -> _Descriptor:
+        made = _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+        # The file may be another one by now; a descriptor too many is left open, never closed.
+        self._key = _identity(os.fstat(made.fd))
+        return _descriptors.setdefault(self._key, made)
+
+    def read(self, length: int) -> bytes:
+        """Return the first bytes of the file."""
+        return os.pread(self._descriptor.fd, length, 0)
+
+    def is_used_elsewhere(self) -> bool:
+        """Whether another process has the environment open, as far as that can be told."""
+        if sys.platform != "linux" or struct.calcsize("P") != 8:
+            return False
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        answer = fcntl.fcntl(self._descriptor.fd, fcntl.F_GETLK, asked)
+        return int(_FLOCK.unpack(answer)[0]) != fcntl.F_UNLCK
+
+    def release(self) -> None:
+        """Let go; call it once, after the environment of this process was closed."""
+        with _guard:
+            self._descriptor.holds -= 1
+            if self._descriptor.holds == 0:
+                del _descriptors[self._key]
+                os.close(self._descriptor.fd)
+
+
+def _create(path: Path) -> None:
+    """Make the file if it is missing: a new one has no locks that closing it could drop."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return
+
+
+def _identity(status: os.stat_result) -> Key:
+    return status.st_dev, status.st_ino
