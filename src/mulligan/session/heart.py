@@ -74,8 +74,10 @@ class Heart:
         while not self._stop.wait(self._every):
             try:
                 self.beat()
+            except (FileNotFoundError, NotADirectoryError):
+                return  # the directory is gone, and with it the supervisor that would look
             except OSError:
-                return  # the directory is gone, and with it whoever would look
+                continue  # one beat is missed; the supervisor waits for several
 
     def _run_also(self) -> None:
         while not self._stop.wait(self._every):

@@ -34,7 +34,20 @@ class Beats:
 
     def forget(self) -> None:
         """Remove the file; its process is gone."""
-        self.file.unlink(missing_ok=True)
+        self._remove()
+
+    def begin(self) -> None:
+        """Take the file away, or else take what it says for old: a process is to be started."""
+        if not self._remove():
+            self._seen, self._step = read_step(self.file)
+
+    def _remove(self) -> bool:
+        """Remove the file if that can be done: one that stays, in tmp/, does no harm."""
+        try:
+            self.file.unlink(missing_ok=True)
+        except OSError:
+            return False
+        return True
 
 
 def beats_of(store: str, session: str, agent: str, epoch: int) -> Beats:
@@ -43,6 +56,6 @@ def beats_of(store: str, session: str, agent: str, epoch: int) -> Beats:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     # A name may hold anything, a slash for example; and each process has a file of its own.
     name = hashlib.blake2s(f"{session}\0{agent}".encode(), digest_size=8).hexdigest()
-    file = directory / f"{name}-{epoch}"
-    file.unlink(missing_ok=True)
-    return Beats(file)
+    beats = Beats(directory / f"{name}-{epoch}")
+    beats.begin()
+    return beats
