@@ -15,9 +15,11 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     engine.py   joins journal and objects, and owns the order of writes
     journal/    events, checkpoints, leases and the object index, in LMDB or in memory
     objects/    content-addressed packs, or memory
+    pointer.py  the file that names a directory's store    gitdir.py  git passes over stores
     codec.py    canonical encoding        model.py   the nouns
     faults.py   the named crash points    errors.py  every error, in one tree
     procfs.py   other processes, and which files they have open
+    identity.py what makes a directory this one
 
 Imports point down this list; ``tests/unit/test_layers.py`` holds it.
 """

@@ -26,8 +26,12 @@ from mulligan.faults import CrashPoint, Reach, pass_by
 T = TypeVar("T")
 
 NAME = ".mulligan"
+STAGING = ".mulligan.new"
+"""How the names begin under which pointers and stores are made before they get their own."""
+
 FORMAT = "FORMAT"
 CONFIG = "config.toml"
+PROJECT = "PROJECT"
 LOCKS = "locks"
 PARTS = ("journal", "packs", LOCKS, "tmp")
 
@@ -115,10 +119,10 @@ def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach =
         _refuse_strangers(directory)
         for made in (directory, *(directory / part for part in PARTS)):
             made.mkdir(mode=0o700, parents=made == directory, exist_ok=True)
-        _write(directory / ".gitignore", b"*\n")
+        write_file(directory / ".gitignore", b"*\n")
         reach(CrashPoint.STORE_DIRECTORY_MADE)
         identity = new_journal(directory / "journal")
-        _sync_directory(directory / "journal")
+        sync_directory(directory / "journal")
         reach(CrashPoint.STORE_JOURNAL_MADE)
         _link_format(directory, Format(FORMAT_VERSION, identity.hex(), list(FEATURES)))
         reach(CrashPoint.STORE_FORMAT_WRITTEN)
@@ -130,7 +134,7 @@ def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach =
 def _refuse_strangers(directory: Path) -> None:
     if not directory.exists():
         return
-    known = {FORMAT, CONFIG, ".gitignore", *PARTS}
+    known = {FORMAT, CONFIG, PROJECT, ".gitignore", ".git", *PARTS}
     if not directory.is_dir() or any(entry.name not in known for entry in directory.iterdir()):
         raise NotAStore(f"{directory} exists and is not a Mulligan store.")
 
@@ -138,7 +142,7 @@ def _refuse_strangers(directory: Path) -> None:
 def _link_format(directory: Path, content: Format) -> None:
     draft = directory / "tmp" / f"FORMAT.{os.getpid()}.{threading.get_ident()}"
     data = msgspec.json.format(msgspec.json.encode(content)) + b"\n"
-    _write(draft, data)
+    write_file(draft, data)
     try:
         os.link(draft, directory / FORMAT)
     except FileExistsError:
@@ -146,10 +150,11 @@ def _link_format(directory: Path, content: Format) -> None:
     finally:
         draft.unlink()
     for synced in (directory, directory.parent):
-        _sync_directory(synced)
+        sync_directory(synced)
 
 
-def _write(file: Path, data: bytes) -> None:
+def write_file(file: Path, data: bytes) -> None:
+    """Write a small file that only its owner can read, and sync it."""
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         os.write(handle, data)
@@ -158,7 +163,8 @@ def _write(file: Path, data: bytes) -> None:
         os.close(handle)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

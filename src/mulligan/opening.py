@@ -12,6 +12,7 @@ from mulligan.clock import Clock, SystemClock
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, NotAttached
 from mulligan.faults import Reach, pass_by
+from mulligan.gitdir import guard
 from mulligan.journal.keyed import KeyedJournal, check_identity, claim
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.journal.memory import MemoryTables
@@ -64,6 +65,9 @@ def open_store(
     directory = layout.locate(Path(path).absolute())
     format_ = _format(directory, create and not read_only, reach)
     engine = _engine(directory, format_, clock, reach, waiting, read_only=read_only)
+    if directory.name == layout.NAME and not engine.read_only:
+        with suppress(OSError):  # a store without its guard is as good as any other
+            guard(directory)
     surroundings = Surroundings(directory.parent, variables, keep_env)
     return Store(engine, surroundings, home, layout.read_config(directory, Limits))
 

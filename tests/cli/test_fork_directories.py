@@ -64,7 +64,7 @@ def test_commands_in_the_directory_work_on_the_fork(project, bold: Path, place: 
     project("undo")
     assert (bold / "src/app.py").read_text() == "two\n"
     assert (place / "project/src/app.py").read_text() == "one\n"
-    assert (bold / ".mulligan/FORK").exists()
+    assert (bold / ".mulligan").is_file()
 
 
 def test_the_session_works_on_its_own_directory_from_anywhere(project, bold: Path):
@@ -89,10 +89,31 @@ def test_a_fork_of_a_fork_without_a_directory_shares_that_of_its_parent(project,
     assert project("-s", "third", "diff", "one", "--name-only").out == "new.txt\n"
 
 
-def test_git_takes_no_notice_of_the_pointer(bold: Path):
-    assert (bold / ".mulligan/.gitignore").read_text() == "*\n"
-    said = json.loads((bold / ".mulligan/FORK").read_text())
-    assert set(said) == {"store", "session", "device", "inode"}
+def test_the_pointer_says_where_it_belongs(project, bold: Path):
+    said = json.loads((bold / ".mulligan").read_text())
+    status = bold.stat()
+    assert (said["version"], said["session"]) == (1, "bold")
+    assert (said["device"], said["inode"]) == (status.st_dev, status.st_ino)
+    assert said["id"] == json.loads((Path(said["store"]) / "FORMAT").read_text())["id"]
+    assert (bold / ".mulligan").stat().st_mode & 0o777 == 0o600
+
+
+def make_old(bold: Path, *fields: str) -> None:
+    """Put the pointer of an earlier version into the place of the present one."""
+    said = json.loads((bold / ".mulligan").read_text())
+    (bold / ".mulligan").unlink()
+    (bold / ".mulligan").mkdir()
+    known = {key: said[key] for key in ("store", "session", *fields)}
+    (bold / ".mulligan/FORK").write_text(json.dumps(known))
+
+
+def test_a_pointer_of_an_earlier_version_is_followed(project, bold: Path, place: Path, monkeypatch):
+    make_old(bold, "device", "inode")
+    moved = bold.rename(place / "moved")
+    monkeypatch.chdir(moved)
+    (moved / "new.txt").touch()
+    assert project("restore", "one", "--json").json["directory"] == str(moved)
+    assert not (moved / "new.txt").exists()
 
 
 def test_a_fork_from_the_fork(project, bold: Path, place: Path, monkeypatch):
@@ -151,9 +172,7 @@ def move_to_another_disk(bold: Path, to: Path) -> None:
 
 
 def move_what_an_earlier_version_made(bold: Path, to: Path) -> None:
-    said = json.loads((bold / ".mulligan/FORK").read_text())
-    known = {key: said[key] for key in ("store", "session")}
-    (bold / ".mulligan/FORK").write_text(json.dumps(known))
+    make_old(bold)
     bold.rename(to)
 
 

@@ -24,9 +24,11 @@ RARE_POINTS = [CrashPoint.PACK_CREATED, CrashPoint.PACK_TAIL_CUT]
 WORKSPACE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
 """Reached while files are written, which the tests of the workspace see to."""
 
-COMMON_POINTS = [
-    point for point in CrashPoint if point not in STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS
-]
+POINTER_POINTS = [point for point in CrashPoint if point.name.startswith("POINTER_")]
+"""Reached while a pointer is written: ``tests/unit/test_pointer.py``."""
+
+OTHER_POINTS = STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS + POINTER_POINTS
+COMMON_POINTS = [point for point in CrashPoint if point not in OTHER_POINTS]
 
 
 def killed_at(store: Path, point: CrashPoint, nth: int = 1, seed: int = 1) -> Killed:
@@ -108,8 +110,7 @@ def test_a_dead_writers_half_frame_is_cut_by_the_next_one(tmp_path: Path) -> Non
 
 
 def test_every_point_is_in_one_of_the_tests() -> None:
-    listed = STORE_POINTS + RARE_POINTS + COMMON_POINTS + WORKSPACE_POINTS
-    assert sorted(listed) == sorted(CrashPoint)
+    assert sorted(OTHER_POINTS + COMMON_POINTS) == sorted(CrashPoint)
 
 
 def test_kill_at_kills_at_the_nth_time_and_no_other(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ SOURCE = Path(mulligan.__file__).parent
 
 LAYERS = [
     {"errors"},
-    {"faults", "clock", "model", "procfs"},
+    {"faults", "clock", "model", "procfs", "identity"},
     {"codec"},
     {"layout", "journal", "objects"},
+    {"gitdir"},
+    {"pointer"},
     {"engine"},
     {"state"},
     {"workspace"},

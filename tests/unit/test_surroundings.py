@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.session.surroundings import ALLOWED, Surroundings, find_git, git_head, is_secret
+from mulligan.gitdir import find_git
+from mulligan.session.surroundings import ALLOWED, Surroundings, git_head, is_secret
 
 SECRETS = {
     "ANTHROPIC_API_KEY": "whatever",

@@ -15,9 +15,9 @@ import click
 
 if TYPE_CHECKING:
     from mulligan import Restored, Session, Store
-    from mulligan.cli.directory import Pointer
     from mulligan.cli.progress import ProgressLine
     from mulligan.journal.waiting import Holder, Tell
+    from mulligan.pointer import Pointer
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"
@@ -63,7 +63,7 @@ class Call:
         ``waiting`` is told, or else the user.
         """
         import mulligan
-        from mulligan.cli.directory import read_pointer
+        from mulligan.pointer import read_pointer
 
         place = Path(self.store) if self.store else _nearest(Path.cwd())
         self._here = read_pointer(place)

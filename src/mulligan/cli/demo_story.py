@@ -26,9 +26,9 @@ from mulligan.cli.demo_agent import (
 )
 from mulligan.cli.demo_files import COMMAND, Picture, differing, make_project, picture
 from mulligan.cli.demo_team import AGENTS, PLAN, Team
-from mulligan.cli.directory import write_pointer
 from mulligan.cli.verify import summary
 from mulligan.errors import MulliganError
+from mulligan.pointer import write_pointer
 
 if TYPE_CHECKING:
     from mulligan import Diff, Event, Report, Restored, Session, Store

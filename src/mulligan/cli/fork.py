@@ -53,7 +53,7 @@ def command(call: Call, point: str, name: str | None, directory: Path | None) ->
 
 
 def _fork(call: Call, point: str, name: str | None, directory: Path | None) -> Session:
-    from mulligan.cli.directory import write_pointer
+    from mulligan.pointer import write_pointer
 
     if directory is None:
         return call.open_session().fork(point, name)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.gitdir import find_git
 from mulligan.model import Environment
 
 ALLOWED = frozenset(
@@ -98,18 +99,6 @@ def safe_variables(variables: Mapping[str, str], keep: Iterable[str]) -> dict[st
 def is_secret(name: str, value: str) -> bool:
     """Whether a variable looks like one that must not be stored."""
     return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
-
-
-def find_git(directory: Path) -> Path | None:
-    """Return the git directory of the repository around a directory, worktrees included."""
-    for place in (directory, *directory.parents):
-        entry = place / ".git"
-        if entry.is_dir():
-            return entry
-        if entry.is_file():
-            text = entry.read_text(errors="replace").removeprefix("gitdir:").strip()
-            return place / text
-    return None
 
 
 def git_head(git: Path) -> str | None:

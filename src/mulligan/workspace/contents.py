@@ -16,6 +16,7 @@ from mulligan.workspace.entries import (
     from_name,
     to_name,
 )
+from mulligan.workspace.ignore import is_of_store
 from mulligan.workspace.plan import Entry, Step, TreePath, check_name, read_entry
 
 _FIELDS = 5
@@ -69,6 +70,8 @@ class Contents:
                     self._add(place, read_entry(document, value))
                     continue
                 check_name(name)
+                if is_of_store(from_name(name)):
+                    continue  # the place of the copy's own pointer
                 if type(value) is list and _is_whole(value):
                     whole = Whole(place, from_name(name), value[1], value[2])
                     self.wholes.setdefault(value[4], []).append(whole)
@@ -83,6 +86,8 @@ class Contents:
         """Take in parts of a tree: the steps that lead there from nothing, from the top."""
         places: dict[TreePath, Place] = {(): self.root}
         for path, entry in ((step.path, step.after) for step in steps):
+            if any(is_of_store(from_name(name)) for name in path):
+                continue
             place = self.root
             if path:
                 place = Place(places[path[:-1]], from_name(path[-1]))

@@ -7,13 +7,17 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mulligan.layout import NAME, STAGING
+
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 FILE_NAME = ".mulliganignore"
 
-STORE = ".mulligan"
-"""Stores are never captured, whatever the rules say."""
+STORE = NAME
+"""Stores and pointers to stores are never captured, whatever the rules say."""
+
+_STORE, _STAGING = os.fsencode(NAME), os.fsencode(STAGING)
 
 BUILT_IN = (
     "__pycache__/",
@@ -50,9 +54,9 @@ class Rules:
 
     def rule(self, path: bytes, name: bytes, *, is_directory: bool) -> str | None:
         """Return the rule that leaves a path out, or None if it is captured."""
-        text = name.decode("utf-8", "replace")
-        if text == STORE and is_directory:
+        if is_of_store(name):
             return STORE
+        text = name.decode("utf-8", "replace")
         if self._spec is None:
             pattern = _NAMES.get(text)
             return pattern if pattern and (is_directory or not pattern.endswith("/")) else None
@@ -61,6 +65,11 @@ class Rules:
         if not found.include or found.index is None:
             return None
         return self._lines[found.index]
+
+
+def is_of_store(name: bytes) -> bool:
+    """Whether a name is that of a store or a pointer, finished or not, file or directory."""
+    return name == _STORE or name.startswith(_STAGING)
 
 
 def _read(file: Path) -> bytes:

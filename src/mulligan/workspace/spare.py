@@ -1,4 +1,4 @@
-"""What a restore leaves alone: what no checkpoint covers, and the objects of git repositories."""
+"""What a restore leaves alone: what no checkpoint covers, stores, and the objects of git."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from mulligan.workspace.entries import Directory, from_name, shown
+from mulligan.workspace.ignore import is_of_store
 from mulligan.workspace.plan import Step, TreePath
 
 _OBJECTS = re.compile(
@@ -18,8 +19,8 @@ def spare(steps: list[Step], uncovered: Collection[str]) -> tuple[list[Step], li
     """Divide steps into those to take and those that would touch what is to be left alone.
 
     ``uncovered`` is what the present or the point's checkpoint left out, in text: what is or was
-    there nobody knows. Git objects are never deleted, so that commits stay reachable by undo. A
-    directory stays when something in it does.
+    there nobody knows. Git objects are never deleted, so that commits stay reachable by undo.
+    Stores and pointers to stores are never touched. A directory stays when something in it does.
     """
     covered = set(uncovered)
     kept = {place for path in covered for place in _above(path.split("/"))}
@@ -45,6 +46,8 @@ def left_out_above(path: TreePath, uncovered: Collection[str]) -> str | None:
 def _is_spared(step: Step, uncovered: Collection[str]) -> bool:
     if step.after is None and _is_git_object(step.path):
         return True
+    if any(is_of_store(from_name(name)) for name in step.path):
+        return True  # a checkpoint of an earlier version may hold a file of that name
     return left_out_above(step.path, uncovered) is not None
 
 

@@ -168,6 +168,45 @@ def test_a_store_is_never_captured_whatever_the_rules_say(work: Path) -> None:
         assert store.verify().ok
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_pointer_is_neither_captured_nor_restored_nor_deleted(
+    session: Session, work: Path, watched: bool
+) -> None:
+    if watched:
+        session.watch()
+    fill(work, "kept.txt", ".mulligan", "fork/.mulligan", "fork/file", ".mulligan.new-1/x")
+    first = session.checkpoint()
+    assert left_out(first) == {
+        ".mulligan": "ignored by .mulligan",
+        ".mulligan.new-1": "ignored by .mulligan",
+        "fork/.mulligan": "ignored by .mulligan",
+    }
+    fill(work, "other/.mulligan", "other/file")
+    (work / ".mulligan").write_text("another pointer")
+    (work / "fork/.mulligan").unlink()
+    session.checkpoint()
+    session.restore(first)
+    assert (work / ".mulligan").read_text() == "another pointer"
+    assert (work / "other/.mulligan").exists()
+    assert not (work / "other/file").exists()
+    assert not (work / "fork/.mulligan").exists()
+
+
+def test_a_pointer_in_an_old_checkpoint_is_not_brought_back(
+    session: Session, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(work, "kept.txt", ".mulligan", "fork/.mulligan")
+    with monkeypatch.context() as before:
+        before.setattr("mulligan.workspace.ignore.is_of_store", lambda name: False)
+        old = session.checkpoint()
+    assert left_out(old) == {}
+    fill(work, "new.txt")
+    (work / ".mulligan").write_text("the present one")
+    session.restore(old)
+    assert (work / ".mulligan").read_text() == "the present one"
+    assert names(session, old, tmp_path) == {"kept.txt"}
+
+
 # --- changed rules ---------------------------------------------------------------------------
 
 

@@ -1,0 +1,132 @@
+"""The pointer: a small file ``.mulligan`` in a directory that names the store of its files.
+
+It says where the store is, the id of the store, which session the directory belongs to if it is a
+fork's, and which directory it was written into. Earlier versions wrote ``.mulligan/FORK`` into the
+directories of forks; those are still read.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+import msgspec
+
+from mulligan.errors import UnknownFormat
+from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.gitdir import exclude
+from mulligan.identity import Identity, identity_of
+from mulligan.layout import NAME, STAGING, read_format, sync_directory, write_file
+
+VERSION = 1
+FORK = "FORK"
+"""The name of the pointer in a directory ``.mulligan`` of an earlier version."""
+
+MAX_SIZE = 1 << 16
+
+
+class _Content(msgspec.Struct):
+    """What a pointer file says; the fields without a default are in those of every version."""
+
+    store: str
+    version: int = VERSION
+    id: str | None = None
+    session: str | None = None
+    device: int | None = None
+    inode: int | None = None
+    born: int = 0
+
+
+class Pointer(msgspec.Struct, frozen=True):
+    """Says in a directory which store, and which session of it, its files belong to.
+
+    ``session`` is None in the directory of the store's project, and a name in that of a fork.
+    ``made_for`` is the directory that it was written into; None if an early version wrote it.
+    ``id`` is that of the store; None if an earlier version wrote the pointer.
+    """
+
+    directory: Path
+    store: str
+    session: str | None
+    made_for: Identity | None = None
+    id: str | None = None
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it is in the very directory that it was written into, wherever that is now."""
+        return self.made_for is not None and self.made_for.matches(identity_of(self.directory))
+
+    def names(self, store: Path) -> bool:
+        """Whether it points to a store: by its id, or by its path if it has no id."""
+        if self.id is not None:
+            return self.id == read_format(store).id
+        try:
+            return os.path.samefile(self.store, store)
+        except OSError:
+            return False
+
+
+def read_pointer(directory: Path) -> Pointer | None:
+    """Return where a directory points to; None if it has no pointer, or one that is garbled."""
+    data = _read(directory / NAME)
+    if data is None:
+        data = _read(directory / NAME / FORK)
+    try:
+        said = msgspec.json.decode(data or b"", type=_Content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if said.version != VERSION:
+        raise UnknownFormat(f"The pointer {directory / NAME} has version {said.version}.")
+    made_for = None
+    if said.device is not None and said.inode is not None:
+        made_for = Identity(said.device, said.inode, said.born)
+    return Pointer(directory.resolve(), said.store, said.session, made_for, said.id)
+
+
+def write_pointer(
+    directory: Path, store: str, session: str | None = None, reach: Reach = pass_by
+) -> None:
+    """Let a directory point to its store; durable, and whole or not there, whenever it is killed.
+
+    In the work tree of a git repository git is told to ignore it. Raises ``IsADirectoryError``
+    where ``.mulligan`` is a directory.
+    """
+    exclude(directory)
+    made_for = identity_of(directory)
+    content = _Content(
+        store,
+        id=read_format(Path(store)).id,
+        session=session,
+        device=made_for.device,
+        inode=made_for.inode,
+        born=made_for.born,
+    )
+    draft = directory / f"{STAGING}-{secrets.token_hex(8)}"
+    try:
+        write_file(draft, msgspec.json.encode(content) + b"\n")
+        reach(CrashPoint.POINTER_WRITTEN)
+        draft.replace(directory / NAME)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_directory(directory)
+    reach(CrashPoint.POINTER_IN_PLACE)
+
+
+def _read(file: Path) -> bytes | None:
+    """Return the content of a small regular file; symlinks are not followed, FIFOs not awaited."""
+    try:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(file, flags)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        return os.read(handle, MAX_SIZE)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)

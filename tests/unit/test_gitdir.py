@@ -1,0 +1,131 @@
+"""Git passes over stores and pointers: told by real git."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan.gitdir import exclude, guard, has_stash
+from mulligan.pointer import read_pointer, write_pointer
+
+IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+
+
+def git(at: Path, *args: str) -> str:
+    command = ["git", *IDENTITY, "-c", "protocol.file.allow=always", *args]
+    done = subprocess.run(command, cwd=at, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    made = tmp_path / "repo"
+    made.mkdir()
+    git(made, "init", "-q")
+    (made / "tracked.txt").write_text("tracked\n")
+    git(made, "add", "-A")
+    git(made, "commit", "-qm", "first")
+    return made
+
+
+def stored(repo: Path) -> None:
+    with mulligan.open(repo) as store:
+        store.session("main").state.set("a", "x" * 10_000)
+
+
+def check(repo: Path) -> None:
+    with mulligan.open(repo, create=False) as store:
+        assert store.session("main", create=False).state.get("a") == "x" * 10_000
+        assert store.verify().ok
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["clean", "-fdx"],
+        ["clean", "-fdX"],
+        ["stash", "--all"],
+        ["stash", "--include-untracked"],
+        ["reset", "-q", "--hard"],
+        ["checkout", "-q", "."],
+    ],
+)
+def test_git_leaves_a_store_inside_alone(repo: Path, command: list[str]) -> None:
+    stored(repo)
+    (repo / "untracked.txt").touch()
+    (repo / "tracked.txt").write_text("changed\n")
+    git(repo, *command)
+    check(repo)
+
+
+def test_git_neither_shows_nor_adds_it(repo: Path) -> None:
+    stored(repo)
+    assert git(repo, "status", "--porcelain") == ""
+    git(repo, "add", "-A")
+    assert git(repo, "status", "--porcelain") == ""
+
+
+def test_a_store_of_before_git_is_guarded_at_its_next_use(tmp_path: Path) -> None:
+    stored(tmp_path)
+    assert not (tmp_path / ".mulligan/.git").exists()
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    assert git(tmp_path, "status", "--porcelain") == ""
+    check(tmp_path)
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "clean", "-fdx")
+    check(tmp_path)
+
+
+def test_looking_at_a_store_writes_nothing(tmp_path: Path) -> None:
+    stored(tmp_path)
+    git(tmp_path, "init", "-q")
+    before = (tmp_path / ".git/info/exclude").read_bytes()
+    mulligan.open(tmp_path, read_only=True).close()
+    assert not (tmp_path / ".mulligan/.git").exists()
+    assert (tmp_path / ".git/info/exclude").read_bytes() == before
+
+
+def test_a_pointer_is_ignored_in_the_main_tree_a_worktree_a_subdirectory_and_a_submodule(
+    repo: Path, tmp_path: Path
+) -> None:
+    with mulligan.open(tmp_path / "store") as store:
+        path = str(store.path)
+    git(repo, "worktree", "add", "-q", str(tmp_path / "tree"))
+    git(repo, "submodule", "--quiet", "add", str(repo), "module")
+    git(repo, "commit", "-qm", "module")
+    (repo / "sub").mkdir()
+    for place in (repo, tmp_path / "tree", repo / "sub", repo / "module"):
+        write_pointer(place, path)
+        assert git(place, "status", "--porcelain") == ""
+        assert ".mulligan" in git(place, "status", "--porcelain", "--ignored")
+        assert read_pointer(place) is not None
+
+
+def test_lines_are_added_once_and_after_what_is_there(repo: Path) -> None:
+    file = repo / ".git/info/exclude"
+    file.write_text("*.log")
+    assert exclude(repo)
+    assert exclude(repo)
+    assert file.read_text() == "*.log\n.mulligan\n.mulligan.new*\n"
+
+
+def test_without_a_work_tree_there_is_nothing_to_tell(tmp_path: Path) -> None:
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake/.git").write_text("gitdir: /nonexistent\n")
+    assert not exclude(tmp_path / "fake")
+    assert not guard(tmp_path / "fake" / ".mulligan")
+    assert not (tmp_path / "fake/.mulligan").exists()
+
+
+def test_a_stash_is_seen(repo: Path) -> None:
+    assert not has_stash(repo)
+    (repo / "untracked.txt").touch()
+    git(repo, "stash", "--all")
+    assert has_stash(repo)
+    git(repo, "stash", "pop")
+    assert not has_stash(repo)
