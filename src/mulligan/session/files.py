@@ -28,6 +28,7 @@ from mulligan.timeline.checkpoints import checkpoint_with_files, event_at
 from mulligan.workspace.capture import Captured
 from mulligan.workspace.changes import file_changes
 from mulligan.workspace.contents import Contents
+from mulligan.workspace.durable import make_directories, sync_names
 from mulligan.workspace.entries import File, Link, decode_entry, shown
 from mulligan.workspace.fresh import Fresh
 from mulligan.workspace.patch import open_tree
@@ -167,19 +168,17 @@ class Files:
                 )
         return found
 
-    def copy(
-        self, tree: Digest, to: OsPath, paths: list[TreePath] | None, *, durable: bool = False
-    ) -> list[Problem]:
-        """Write a tree, or parts of it, into an empty or new directory.
+    def copy(self, tree: Digest, to: OsPath, paths: list[TreePath] | None) -> list[Problem]:
+        """Write a tree, or parts of it, into an empty or new directory; all of it is durable then.
 
         One that is there already keeps its mode, for somebody has chosen it.
         """
         target = self._place_for_copy(to)
         contents = self._contents(tree, paths)
         try:
-            is_new = not target.exists()
-            target.mkdir(parents=True, exist_ok=True)
-            failures = self._fresh(target, contents, is_new).run(durable=durable)
+            made = make_directories(target)
+            failures = self._fresh(target, contents, bool(made)).run()
+            sync_names(made)
         except (DiskFull, OSError) as error:
             if isinstance(error, OSError) and not is_disk_full(error):
                 raise
@@ -240,7 +239,7 @@ class Files:
                 f"{to} lies inside the workspace {self._workspace.root} itself.",
                 hint="Name a directory outside of it.",
             )
-        problems = self.copy(tree, target, None, durable=True)
+        problems = self.copy(tree, target, None)
         if problems:
             raise RestoreIncomplete(
                 f"{len(problems)} files could not be written to {to}, first "

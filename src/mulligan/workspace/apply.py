@@ -17,8 +17,7 @@ from mulligan.errors import MulliganError
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
-from mulligan.workspace import syscalls
-from mulligan.workspace.durable import sync_all
+from mulligan.workspace.durable import Syncer, few, many
 from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.handles import Handles
 from mulligan.workspace.index import Seen, packed_stat
@@ -27,7 +26,7 @@ from mulligan.workspace.swap import Beside, Swap, beside, discard, sweep
 from mulligan.workspace.writing import Failure, failure, set_xattrs, try_xattrs, write_all
 
 SYNC_ONE_BY_ONE = 64
-"""Up to this many files are synced each; beyond it, all of the filesystem once."""
+"""Up to this many files are synced each; beyond it, their filesystem once, if that can be."""
 
 _PRESENT = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -63,8 +62,7 @@ class Apply:
         self._handles = Handles(root)
         self._opened: dict[TreePath, int] = {}
         self._linked: set[int] = set()
-        self._one_by_one = True
-        self._unsynced: list[tuple[TreePath, int]] = []
+        self._syncer: Syncer[TreePath] = Syncer(self._failed, few)
         self.failures: list[Failure] = []
 
     def run(self, steps: list[Step]) -> list[Failure]:
@@ -72,13 +70,12 @@ class Apply:
         try:
             self._run(steps)
         finally:
-            for _, handle in self._unsynced:
-                os.close(handle)
+            self._syncer.close()
             self._handles.close()
         return self.failures
 
     def _run(self, steps: list[Step]) -> None:
-        self._one_by_one = len(steps) <= SYNC_ONE_BY_ONE
+        self._syncer = Syncer(self._failed, few if len(steps) <= SYNC_ONE_BY_ONE else many)
         made = [s for s in steps if s.after is not None]
         deleted = sorted((s for s in steps if s.after is None), key=lambda s: -len(s.path))
         taken = {s.path for s in made if not (s.before and _alike(s.before, s.after))}
@@ -99,42 +96,18 @@ class Apply:
     def _make_durable(self, steps: list[Step]) -> None:
         """Sync the files, and the directories: a rename is only safe with its directory.
 
-        Not before all is done, so that the disk has to be waited for once. A power cut before it
+        Not before all is done, so that the disk has to be waited for once. A power cut before that
         leaves a restore that is not finished, nothing worse.
         """
         touched = {s.path[:-1] for s in steps if s.path}
         touched |= {s.path for s in steps if isinstance(s.after, Directory)}
-        if not self._one_by_one:
-            self._sync_filesystems(touched)
-            return
-        for path in touched:
+        for path in sorted(touched):
             with suppress(FileNotFoundError, NotADirectoryError):
-                self._unsynced.append((path, os.dup(self._handles.directory(path))))
-        errors = sync_all(handle for _, handle in self._unsynced)
-        for path, handle in self._unsynced:
-            if handle in errors:
-                self.failures.append(failure(path, errors[handle]))
+                self._syncer.add(path, self._handles.directory(path))
+        self._syncer.finish()
 
-    def _sync_filesystems(self, directories: set[TreePath]) -> None:
-        """Sync each filesystem that was written to: others may be mounted below the root."""
-        synced = set()
-        for path in sorted(directories):
-            try:
-                handle = self._handles.directory(path)
-                device = os.fstat(handle).st_dev
-                if device not in synced:
-                    syscalls.sync_filesystem(handle)
-                    synced.add(device)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                self.failures.append(failure(path, error))
-
-    def _sync_later(self, path: TreePath, handle: int) -> None:
-        """Note a file that is to be synced by itself."""
-        if self._one_by_one:
-            syscalls.start_sync(handle)
-            self._unsynced.append((path, os.dup(handle)))
+    def _failed(self, path: TreePath, error: OSError) -> None:
+        self.failures.append(failure(path, error))
 
     def _each(self, steps: Iterable[Step], act: Callable[[Step], None]) -> None:
         for step in steps:
@@ -225,7 +198,7 @@ class Apply:
             except BaseException:
                 discard(parent, own, made)
                 raise
-            self._sync_later(path, handle)
+            self._syncer.add(path, handle)
         finally:
             os.close(handle)
         self._put(parent, path, own, made)
@@ -253,7 +226,7 @@ class Apply:
                 set_xattrs(handle, entry.xattrs)
                 os.fchmod(handle, entry.mode)
                 os.utime(handle, ns=(entry.mtime, entry.mtime))
-                self._sync_later(path, handle)
+                self._syncer.add(path, handle)
             finally:
                 os.close(handle)
 

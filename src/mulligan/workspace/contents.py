@@ -48,6 +48,10 @@ class Whole(NamedTuple):
     mtime: int
 
 
+Made = Place | Whole
+"""What was made in a directory that is being filled, and has to be synced."""
+
+
 class Contents:
     """What has to be written into an empty directory, once all names in it are known to be safe."""
 

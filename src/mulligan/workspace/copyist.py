@@ -82,18 +82,21 @@ class Copyists:
         command = (sys.executable, "-I", "-S", "-c", _PROGRAM, *map(str, handles), *paths)
         return Popen(command, stdin=self._queue, stdout=PIPE, stderr=DEVNULL, pass_fds=handles)
 
-    def offer(self, where: Whereabouts, wholes: Wholes) -> None:
-        """Put the files of objects into the queue; this is done once."""
+    def offer(self, where: Whereabouts, wholes: Wholes, *, syncs: bool) -> None:
+        """Put the files of objects into the queue; this is done once.
+
+        With ``syncs`` the copyists make their files durable; else the caller does, all at once.
+        """
         self._batches = _cut(where.places)
         with suppress(OSError):  # for what is not in the queue the caller remains
-            self._describe(where.directory, wholes)
+            self._describe(where.directory, wholes, syncs)
         os.close(self._tokens)
         self._tokens = -1
 
-    def _describe(self, packs: Path, wholes: Wholes) -> None:
+    def _describe(self, packs: Path, wholes: Wholes, syncs: bool) -> None:
         """Write the request; each batch is in the queue as soon as it is described."""
         numbers = _Numbers(wholes)
-        head = _encode(Head(os.getpid(), os.fsencode(packs), numbers.directories))
+        head = _encode(Head(os.getpid(), os.fsencode(packs), numbers.directories, syncs))
         at = self._request.write(LENGTH.pack(len(head)) + head)
         for number, batch in enumerate(self._batches):
             length = self._request.write(_encode(_held(batch, wholes, numbers)))

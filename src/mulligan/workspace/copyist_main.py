@@ -17,7 +17,8 @@ from mulligan.faults import CrashPoint
 from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects.helper import Helper
 from mulligan.objects.reader import PackReader
-from mulligan.workspace.contents import Place, Whole
+from mulligan.workspace.contents import Made, Place, Whole
+from mulligan.workspace.durable import Syncer
 from mulligan.workspace.fill import Filler
 
 LENGTH = struct.Struct(">I")
@@ -43,6 +44,8 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     packs: bytes
     directories: list[tuple[int, bytes]]
     """Each by the number of the one that it is in, and its name; the root is number 0."""
+    syncs: bool
+    """Whether files have to be durable before a batch counts as done; else the caller syncs."""
 
 
 decode_head = msgspec.msgpack.Decoder(Head).decode
@@ -55,7 +58,9 @@ class Copyist:
     def __init__(self, head: Head, root: int) -> None:
         self._caller = head.caller
         self._reader = PackReader(Path(os.fsdecode(head.packs)), Helper())
-        self._filler = Filler(self._stay, inherits=False)
+        self._syncer = Syncer(self._unsynced, lambda _: not head.syncs)
+        self._filler = Filler(self._stay, self._syncer, inherits=False)
+        self._left: list[Whole] = []
         self._places = [Place(handle=root)]
         for above, name in head.directories:
             self._places.append(Place(self._places[above], name))
@@ -65,11 +70,18 @@ class Copyist:
         places = [(Digest(digest), location) for digest, location, _ in batch]
         wholes = {Digest(digest): self._wholes(files) for digest, _, files in batch}
         every = [whole for files in wholes.values() for whole in files]
-        left: list[Whole] = []
+        self._left = []
         found = self._reader.read_all(ObjectKind.CHUNK, places)
-        self._filler.make_all(found, wholes, lambda whole, _: left.append(whole))
-        left += [whole for files in wholes.values() for whole in files]
-        return sorted(map(every.index, left))
+        self._filler.make_all(found, wholes, lambda whole, _: self._left.append(whole))
+        self._syncer.flush()
+        self._left += [whole for files in wholes.values() for whole in files]
+        return sorted(map(every.index, self._left))
+
+    def _unsynced(self, made: Made, _: OSError) -> None:
+        """Leave a file to the caller, who makes it anew: to sync it once more proves nothing."""
+        if isinstance(made, Whole):
+            self._filler.remove(made)
+            self._left.append(made)
 
     def _wholes(self, files: list[tuple[int, bytes, int, int]]) -> list[Whole]:
         places = self._places

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable
 
 from mulligan.faults import CrashPoint, Reach
 from mulligan.model import Digest
-from mulligan.workspace.contents import Place, Whole
+from mulligan.workspace.contents import Made, Place, Whole
+from mulligan.workspace.durable import Syncer
+from mulligan.workspace.handles import room_for
 from mulligan.workspace.writing import Xattrs, try_xattrs, write_all
 
 OPEN_DIRECTORIES = 128
@@ -27,10 +29,12 @@ Parts = Callable[[int], Iterable[bytes]]
 class Filler:
     """Makes files, and holds their directories open; that of the root is the caller's."""
 
-    def __init__(self, reach: Reach, *, inherits: bool) -> None:
+    def __init__(self, reach: Reach, syncer: Syncer[Made], *, inherits: bool) -> None:
         """``inherits`` if new files may get extended attributes that they must not keep."""
         self._reach = reach
+        self._syncer = syncer
         self.inherits = inherits
+        self._most = room_for(OPEN_DIRECTORIES)
         self._open: deque[Place] = deque()
         self._granted: set[int] = set()
         """The modes that a file has as soon as it is made with them, whatever the umask."""
@@ -41,7 +45,7 @@ class Filler:
             above = self.handle(place.above)
             place.handle = os.open(place.name, DIRECTORY, dir_fd=above)
             self._open.append(place)
-            if len(self._open) > OPEN_DIRECTORIES:
+            if len(self._open) > self._most:
                 _shut(self._open.popleft())
         return place.handle
 
@@ -60,6 +64,7 @@ class Filler:
             if xattrs or self.inherits:
                 trouble = try_xattrs(handle, xattrs)
             os.utime(handle, ns=(mtime, mtime))
+            self._syncer.add(whole, handle)
         except BaseException:
             os.unlink(name, dir_fd=parent)
             raise
@@ -97,6 +102,10 @@ class Filler:
             os.close(handle)
         if is_begun:
             os.unlink(whole.name, dir_fd=parent)
+
+    def remove(self, whole: Whole) -> None:
+        """Remove a file that was made and cannot be relied on."""
+        os.unlink(whole.name, dir_fd=self.handle(whole.place))
 
     def close(self) -> None:
         """Let go of all directories."""

@@ -18,10 +18,10 @@ from mulligan.faults import CrashPoint, Reach
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
 from mulligan.state.document import uncollected
-from mulligan.workspace import syscalls
 from mulligan.workspace.content import read_xattrs
-from mulligan.workspace.contents import Contents, Place, Whole
+from mulligan.workspace.contents import Contents, Made, Place, Whole
 from mulligan.workspace.copyist import Copyists, start_copyists
+from mulligan.workspace.durable import Syncer, many
 from mulligan.workspace.entries import Directory, File, Leaf, Link, to_name
 from mulligan.workspace.fill import DIRECTORY, Filler
 from mulligan.workspace.share import Source
@@ -52,11 +52,15 @@ class Fresh:
         self._root = contents.root
         self._root.handle = os.open(root, DIRECTORY & ~os.O_NOFOLLOW)
         inherits = read_xattrs(self._root.handle) is not None
-        self._filler = Filler(reach, inherits=inherits)
+        self._syncer = Syncer(self._unsynced, many)
+        self._filler = Filler(reach, self._syncer, inherits=inherits)
         self.failures: list[Failure] = []
 
-    def run(self, *, durable: bool = False) -> list[Failure]:
-        """Write everything and return what could not be; ``durable`` when it must outlive power."""
+    def run(self) -> list[Failure]:
+        """Write everything, make it durable, and return what could not be.
+
+        The directory's own name is the caller's to sync.
+        """
         directories = self._contents.directories
         try:
             for place, _ in directories:
@@ -67,9 +71,10 @@ class Fresh:
             self._reach(CrashPoint.RESTORE_WRITTEN)
             for place, entry in reversed(directories):
                 self._finish_directory(place, entry)
-            if durable:
-                syscalls.sync_filesystem(self._root.handle)
+            self._syncer.add(self._root, self._root.handle)
+            self._syncer.finish()
         finally:
+            self._syncer.close()
             self._filler.close()
             os.close(self._root.handle)
         return self.failures
@@ -77,6 +82,12 @@ class Fresh:
     def _failed(self, place: Place, name: bytes | None, error: Exception) -> None:
         path = place.path if name is None else (*place.path, to_name(name))
         self.failures.append(failure(path, error))
+
+    def _unsynced(self, made: Made, error: OSError) -> None:
+        if isinstance(made, Whole):
+            self._failed(made.place, made.name, error)
+        else:
+            self._failed(made, None, error)
 
     def _write_wholes(self) -> None:
         """Write files as their objects come; those that do not come say why one by one."""
@@ -100,7 +111,7 @@ class Fresh:
         with uncollected():
             where = self._objects.whereabouts(wholes)
             if where is not None:
-                copyists.offer(where, wholes)
+                copyists.offer(where, wholes, syncs=not many(self._root.handle))
         if where is None:
             self._write_objects(wholes)
             return
@@ -181,6 +192,8 @@ class Fresh:
             if self._is_new or place.above is not None:
                 os.fchmod(handle, entry.mode)
             os.utime(handle, ns=(entry.mtime, entry.mtime))
+            if place.above is not None:
+                self._syncer.add(place, handle)
         except OSError as error:
             trouble = error
         if trouble is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections import OrderedDict
 
 from mulligan.workspace.entries import from_name
@@ -11,6 +12,22 @@ from mulligan.workspace.plan import TreePath
 _MAX_HANDLES = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
+_SHARE = 8
+"""Of what a process may have open, each of several holders takes at most this part."""
+
+_LEAST = 4
+
+
+def room_for(wanted: int) -> int:
+    """Return how many files may be held open at once: as many as wanted, unless the limit is low.
+
+    Under ``ulimit -n 64`` these are 8: other holders, the journal and the packs need some, too.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return wanted
+    return max(_LEAST, min(wanted, limit // _SHARE))
+
 
 class Handles:
     """Open directories below a root, reached without following symlinks."""
@@ -18,6 +35,7 @@ class Handles:
     def __init__(self, root: bytes) -> None:
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._open: OrderedDict[TreePath, int] = OrderedDict()
+        self._most = room_for(_MAX_HANDLES)
 
     def directory(self, path: TreePath) -> int:
         """Return a handle of a directory; raises ``OSError`` when a symlink is in the way."""
@@ -29,7 +47,7 @@ class Handles:
             return handle
         parent = self.directory(path[:-1])
         handle = self._open[path] = os.open(from_name(path[-1]), _DIRECTORY, dir_fd=parent)
-        while len(self._open) > _MAX_HANDLES:
+        while len(self._open) > self._most:
             os.close(self._open.popitem(last=False)[1])
         return handle
 

@@ -207,9 +207,9 @@ def test_what_is_in_the_way_stays_and_is_one_failure(
 ) -> None:
     way, real = tmp_path / "copy/d1/e1/same", Copyists.offer
 
-    def offer(self: Copyists, *arguments: object) -> None:
+    def offer(self: Copyists, *arguments: object, syncs: bool) -> None:
         appears(way)
-        real(self, *arguments)  # type: ignore[arg-type]
+        real(self, *arguments, syncs=syncs)  # type: ignore[arg-type]
 
     if program is not None:
         monkeypatch.setattr(copyist, "_PROGRAM", START + program)
