@@ -14,6 +14,7 @@ import msgspec
 from mulligan.errors import WorkspaceNeeded
 from mulligan.model import Coverage, Digest, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle
+from mulligan.workspace.beneath import Beneath
 from mulligan.workspace.content import TooLarge, Unreadable, read_leaf, read_xattrs
 from mulligan.workspace.edits import foresee, patched, touch
 from mulligan.workspace.entries import Directory
@@ -27,7 +28,7 @@ from mulligan.workspace.index import (
     packed_stat,
     root_text,
 )
-from mulligan.workspace.scan import Changes
+from mulligan.workspace.scan import Changes, check_length
 from mulligan.workspace.tree import Changed, stored_entry, stored_tree
 
 TELL_EVERY = 256
@@ -67,6 +68,7 @@ class Capture:
     ) -> None:
         self._root = root
         self._prefix = os.fsencode(root) + b"/"
+        self._beneath = Beneath(os.fsencode(root))
         self._bundle = bundle
         self._limits = limits
         self._progress = progress
@@ -94,9 +96,10 @@ class Capture:
                 f"The workspace {self._root} is no directory any more.",
                 hint="Nothing was captured. Put it back, or open the session with workspace=DIR.",
             )
-        self._read_leaves(changes.leaves)
-        for path, directory in changes.directories.items():
-            directory.entry = self._attributes(path, directory)
+        with self._beneath:
+            self._read_leaves(changes.leaves)
+            for path, directory in changes.directories.items():
+                directory.entry = self._attributes(path, directory)
         tree, edits = self._stored(changed, is_little)
         self._note_left_out(changes.looked_in, changed.keys())
         index = Index(
@@ -196,7 +199,9 @@ class Capture:
         directory.left_out.pop(name, None)
         room = self._room(directory.leaves.get(name))
         try:
-            read = read_leaf(self._prefix + path, self._bundle, room)
+            check_length(self._prefix + path)
+            parent = self._beneath.directory(path.rpartition(b"/")[0])
+            read = read_leaf(parent, name, self._bundle, room)
         except (FileNotFoundError, NotADirectoryError):
             self._keep_leaf(directory, name, None)
             directory.doubt()
@@ -204,7 +209,7 @@ class Capture:
             self._keep_leaf(directory, name, None)
             directory.left_out[name] = self._reason(error)
             with suppress(OSError):
-                self._note_linked(path, os.lstat(self._prefix + path))
+                self._note_linked(path, self._beneath.lstat(path))
         else:
             entry = stored_entry(read.leaf, self._put)
             self._keep_leaf(directory, name, _seen(read.stat, entry))
@@ -229,7 +234,9 @@ class Capture:
         return f"the budget of {self._limits.budget} bytes has no room for it"
 
     def _attributes(self, path: bytes, directory: SeenDirectory) -> bytes:
-        xattrs = read_xattrs(self._prefix + path)
+        xattrs = None
+        with suppress(OSError):  # it went away, or was closed to us, since it was listed
+            xattrs = read_xattrs(self._beneath.directory(path))
         entry = Directory(stat.S_IMODE(directory.mode), directory.mtime, xattrs)
         return stored_entry(entry, self._put)
 

@@ -51,28 +51,28 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     stat: os.stat_result
 
 
-def read_leaf(path: bytes, bundle: Bundle, room: int) -> Read:
-    """Read a file of up to ``room`` bytes, or a symlink.
+def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int) -> Read:
+    """Read a file of up to ``room`` bytes, or a symlink, in an open directory.
 
     Raises ``TooLarge``, ``Unreadable``, or an ``OSError`` when it is not there; what goes wrong in
     the store is a ``StoreError``, for it says nothing about the file.
     """
     for _ in range(ATTEMPTS):
-        read = _read_file(path, bundle, room)
+        read = _read_file(directory, name, bundle, room)
         if read is not None:
             return read
     raise Unreadable("it keeps changing while it is read")
 
 
-def _read_file(path: bytes, bundle: Bundle, room: int) -> Read | None:
+def _read_file(directory: int, name: bytes, bundle: Bundle, room: int) -> Read | None:
     # Opened without a look before: the scan has looked, and the open file tells all we need.
     try:
-        handle = os.open(path, _OPEN)
+        handle = os.open(name, _OPEN, dir_fd=directory)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
         if error.errno == errno.ELOOP:
-            return _read_link(path)
+            return _read_link(directory, name)
         if error.errno in _SWAPPED:
             raise Unreadable(_SOMETHING_ELSE) from error
         raise Unreadable(f"it cannot be read: {error.strerror}") from error
@@ -84,15 +84,15 @@ def _read_file(path: bytes, bundle: Bundle, room: int) -> Read | None:
         os.close(handle)
 
 
-def _read_link(path: bytes) -> Read | None:
-    before = os.lstat(path)
+def _read_link(directory: int, name: bytes) -> Read | None:
+    before = os.stat(name, dir_fd=directory, follow_symlinks=False)
     try:
-        target = os.readlink(path)
+        target = os.readlink(name, dir_fd=directory)
     except OSError as error:
         if error.errno == errno.EINVAL:
             return None  # no symlink any more; look again
         raise
-    after = os.lstat(path)
+    after = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if signature(before) != signature(after):
         return None
     return Read(Link(after.st_mtime_ns, target), after)
@@ -138,19 +138,17 @@ def _put(bundle: Bundle, data: bytes) -> Digest:
         raise StoreUnwritable(f"The store cannot be written: {error.strerror}.") from error
 
 
-def read_xattrs(place: int | bytes) -> dict[str, bytes] | None:
-    """Return the extended attributes that people set, of an open file or of a directory."""
+def read_xattrs(handle: int) -> dict[str, bytes] | None:
+    """Return the extended attributes that people set, of an open file or directory."""
     if not hasattr(os, "listxattr"):
         return None
-    follow = isinstance(place, int)
     try:
-        names = os.listxattr(place, follow_symlinks=follow)
+        names = os.listxattr(handle)
         if not names:
             return None  # as almost always
         kept = [name for name in names if name.startswith(_KEPT_XATTRS)]
         return {
-            to_name(os.fsencode(name)): os.getxattr(place, name, follow_symlinks=follow)
-            for name in sorted(kept)
+            to_name(os.fsencode(name)): os.getxattr(handle, name) for name in sorted(kept)
         } or None
     except OSError:
         return None  # the filesystem has none

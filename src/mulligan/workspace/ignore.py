@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -74,7 +75,7 @@ def is_of_store(name: bytes) -> bool:
 
 def _read(file: Path) -> bytes:
     """Return the content of a regular file; a FIFO of that name must not make anyone wait."""
-    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    handle = _opened(file)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return b""
@@ -82,6 +83,23 @@ def _read(file: Path) -> bytes:
             return stream.read()
     finally:
         os.close(handle)
+
+
+def _opened(file: Path) -> int:
+    """Open a file; if it is a symlink, only when it leads to something in the same directory."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    try:
+        return os.open(file, flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    from mulligan.workspace.syscalls import open_beneath  # hardly any rules are symlinks
+
+    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return open_beneath(directory, os.fsencode(file.name), flags)
+    finally:
+        os.close(directory)
 
 
 def _is_pattern(line: str) -> bool:

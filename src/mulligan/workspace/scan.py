@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from mulligan.workspace.beneath import Beneath
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import STAT, Index, Seen, SeenDirectory, packed_stat
 from mulligan.workspace.lookout import Lookout, Unchanged, start_lookouts
@@ -24,6 +25,9 @@ _SPECIAL = {
 
 MAX_DEPTH = 200
 """How many directories may lie inside each other; trees and plans follow them by recursion."""
+
+MAX_PATH = 4095
+"""The longest path in bytes that Linux resolves in one call."""
 
 _CTIME = struct.Struct(">q")
 """How a packed stat begins."""
@@ -57,6 +61,7 @@ class Scan:
 
     def __init__(self, root: bytes, index: Index | None, rules: Rules) -> None:
         self._prefix = root + b"/"
+        self._beneath = Beneath(root)
         self._known = index.directories if index else {}
         self._entries = index.files + len(index.directories) if index else 0
         self._fresh_from = max(index.fresh_from, 0) if index else 0
@@ -68,6 +73,12 @@ class Scan:
 
     def everything(self) -> Changes:
         """Look at the whole workspace, with the help of others when it is large."""
+        with self._beneath:
+            self._go_on(*self._together())
+        return self.changes
+
+    def _together(self) -> tuple[list[bytes], Unchanged]:
+        """Look at what is not left to lookouts; return where they look and what they found."""
         lookouts = self._lookouts()
         try:
             elsewhere = {path for lookout in lookouts for path in lookout.paths}
@@ -78,8 +89,7 @@ class Scan:
         finally:
             for lookout in lookouts:
                 lookout.close()
-        self._go_on(met, unchanged)
-        return self.changes
+        return met, unchanged
 
     def paths(self, paths: set[bytes], renewed: set[bytes] | frozenset[bytes] = _NONE) -> Changes:
         """Look at the given paths, and below those in ``renewed`` or that the index knows not."""
@@ -87,11 +97,12 @@ class Scan:
             return self.everything()
         settled = None
         self.changes.looked_in = {path.rpartition(b"/")[0] for path in paths | renewed}
-        for path in sorted(paths | renewed, key=_parts):
-            if settled is not None and path.startswith(settled):
-                continue
-            if not self._look(path, whole=path in renewed):
-                settled = path + b"/" if path else b""
+        with self._beneath:
+            for path in sorted(paths | renewed, key=_parts):
+                if settled is not None and path.startswith(settled):
+                    continue
+                if not self._look(path, whole=path in renewed):
+                    settled = path + b"/" if path else b""
         if self._newly_linked:
             self._other_names(self._newly_linked)
         return self.changes
@@ -124,14 +135,12 @@ class Scan:
         """Look at a directory and return the directories in it."""
         known = self._known.get(path)
         try:
-            status = os.lstat(self._prefix + path)
-            if not stat.S_ISDIR(status.st_mode):
-                raise NotADirectoryError
-            if known is not None and self._is_same(status, known):
+            # A symlink may have led to this stat; then it is not the one that is known.
+            if known is not None and self._is_same(os.lstat(self._prefix + path), known):
                 self._leaves(path, known)
                 return _children(path, known)
-            _check_depth(path)
-            now = self._listed(path, status, known)
+            self._check_depth(path)
+            now = self._listed(path, known)
         except (FileNotFoundError, NotADirectoryError):
             self._without(path)  # it went away while we looked
             return ()
@@ -144,6 +153,11 @@ class Scan:
             return ()
         self.changes.directories[path] = now
         return _children(path, now)
+
+    def _check_depth(self, path: bytes) -> None:
+        if path.count(b"/") >= MAX_DEPTH:
+            raise OSError(errno.ENAMETOOLONG, f"it lies more than {MAX_DEPTH} directories deep")
+        check_length(self._prefix + path)
 
     def _without(self, path: bytes) -> SeenDirectory | None:
         """Note that a directory is not there, or not to be read; return the one that held it."""
@@ -187,30 +201,31 @@ class Scan:
             if not same or seen.stat >= fresh:
                 changes.leaves.append(base + name)
 
-    def _listed(
-        self, path: bytes, status: os.stat_result, known: SeenDirectory | None
-    ) -> SeenDirectory:
+    def _listed(self, path: bytes, known: SeenDirectory | None) -> SeenDirectory:
         """Read a directory anew and compare it with what was known of it."""
-        now = seen_directory(status)
+        handle = self._beneath.renewed(path)
+        now = seen_directory(os.fstat(handle))
         base = path + b"/" if path else b""
         leaves: list[bytes] = []
-        with os.scandir(self._prefix + path) as listing:
+        encoded = os.fsencode  # of a handle, Python lists the names as text
+        with os.scandir(handle) as listing:
             for entry in listing:
+                name = encoded(entry.name)
                 try:
-                    if not self._kept(base, entry, now):
+                    if not self._kept(base, name, entry, now):
                         continue
                     # Where nothing is known, one says whether they may be looked at.
                     if self._known or not leaves:
-                        self._leaf(base, entry.name, entry.stat(follow_symlinks=False), now, known)
+                        self._leaf(base, name, entry.stat(follow_symlinks=False), now, known)
                     else:
-                        self.changes.leaves.append(base + entry.name)
-                    leaves.append(entry.name)
+                        self.changes.leaves.append(base + name)
+                    leaves.append(name)
                 except FileNotFoundError:
                     now.doubt()  # it went away while we looked
                 except PermissionError:
                     raise  # so it is with all that is in the directory
                 except OSError as error:
-                    now.left_out[entry.name] = _unreadable(error)
+                    now.left_out[name] = _unreadable(error)
         if known is not None:
             self.changes.gone += [base + name for name in known.leaves.keys() - set(leaves)]
             self.changes.gone += [
@@ -218,9 +233,8 @@ class Scan:
             ]
         return now
 
-    def _kept(self, base: bytes, entry: os.DirEntry[bytes], now: SeenDirectory) -> bool:
+    def _kept(self, base: bytes, name: bytes, entry: os.DirEntry[str], now: SeenDirectory) -> bool:
         """Whether a directory's entry is a leaf to look at; anything else is noted right away."""
-        name = entry.name
         is_directory = entry.is_dir(follow_symlinks=False)
         rule = self._rules.rule(base + name, name, is_directory=is_directory)
         if rule is not None:
@@ -263,7 +277,7 @@ class Scan:
         if holder is None:
             return False  # its parent is left out
         try:
-            status = os.lstat(self._prefix + path)
+            status = self._beneath.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             holder.left_out.pop(name, None)
             if known is not None or name in holder.leaves:
@@ -356,9 +370,10 @@ def _differ_in_access(status: os.stat_result, known: SeenDirectory) -> bool:
     return (status.st_mode ^ known.mode) & 0o555 != 0
 
 
-def _check_depth(path: bytes) -> None:
-    if path.count(b"/") >= MAX_DEPTH:
-        raise OSError(errno.ENAMETOOLONG, f"it lies more than {MAX_DEPTH} directories deep")
+def check_length(path: bytes) -> None:
+    """Refuse a path that other programs, and a later look, could not reach."""
+    if len(path) > MAX_PATH:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
 
 def _unreadable(error: OSError) -> str:

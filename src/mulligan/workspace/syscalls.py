@@ -1,10 +1,12 @@
-"""System calls that Python has no name for: renames that lose nothing, one filesystem's sync."""
+"""System calls that Python has no name for: safe renames and opens, one filesystem's sync."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import struct
+import sys
 from functools import cache
 from typing import Any
 
@@ -13,6 +15,14 @@ NO_REPLACE, EXCHANGE = 1, 2
 
 _WRITE = 2
 """Of ``sync_file_range``: begin to write, and do not wait."""
+
+_OPENAT2 = 437
+"""The number of ``openat2``, the same on all architectures."""
+
+_RESOLVE_BENEATH, _RESOLVE_NO_MAGICLINKS = 0x08, 0x02
+
+_OPEN_HOW = struct.Struct("=QQQ")
+"""Flags, mode, and how to resolve the path."""
 
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -58,6 +68,22 @@ def rename(old: bytes, new: bytes, parent: int, how: int) -> bool:
     if code in _UNSUPPORTED:
         return False
     raise OSError(code, os.strerror(code))
+
+
+def open_beneath(directory: int, path: bytes, flags: int) -> int:
+    """Open a path in a directory, by symlinks too, as long as none leads out of the directory.
+
+    Raises an ``OSError``: with ``EXDEV`` when one does, with ``ENOSYS`` where that is not known.
+    """
+    how = _OPEN_HOW.pack(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    handle: int = -1
+    if sys.platform == "linux":
+        numbers = map(_long, (_OPENAT2, directory))
+        handle = _libc().syscall(*numbers, path, how, _long(len(how)))
+    if handle < 0:
+        code = _errno() if sys.platform == "linux" else errno.ENOSYS
+        raise OSError(code, os.strerror(code))
+    return handle
 
 
 def start_sync(handle: int) -> None:

@@ -641,11 +641,11 @@ def test_a_file_replaced_between_scan_and_read_leads_nowhere_else(
     (work / "other").write_bytes(b"other")
     real = content.read_leaf
 
-    def swapped(path: bytes, *rest: object) -> object:
-        if path.endswith(b"/file") and file.is_file() and not file.is_symlink():
+    def swapped(directory: int, name: bytes, *rest: object) -> object:
+        if name == b"file" and file.is_file() and not file.is_symlink():
             file.unlink()
             SWAPS[what](file)
-        return real(path, *rest)
+        return real(directory, name, *rest)
 
     monkeypatch.setattr("mulligan.workspace.capture.read_leaf", swapped)
     session.checkpoint()
@@ -704,9 +704,9 @@ class Counted:
         self._real = content.read_leaf
         monkeypatch.setattr("mulligan.workspace.capture.read_leaf", self)
 
-    def __call__(self, path: bytes, *rest: object) -> object:
-        self.names.append(os.path.basename(path))
-        return self._real(path, *rest)
+    def __call__(self, directory: int, name: bytes, *rest: object) -> object:
+        self.names.append(name)
+        return self._real(directory, name, *rest)
 
     def drain(self) -> list[bytes]:
         names, self.names = self.names, []

@@ -564,12 +564,12 @@ def test_a_directory_that_is_away_only_while_its_files_are_listed(
     listed = os.scandir
 
     class Away:
-        def __init__(self, path: bytes) -> None:
-            self.entries = list(listed(path))
-            if path.endswith(b"/new/deep"):
+        def __init__(self, handle: int) -> None:
+            self.entries = list(listed(handle))
+            if "file" in [entry.name for entry in self.entries]:
                 (root / "new").rename(outside / "new")
 
-        def __enter__(self) -> list[os.DirEntry[bytes]]:
+        def __enter__(self) -> list[os.DirEntry[str]]:
             return self.entries
 
         def __exit__(self, *error: object) -> None:
