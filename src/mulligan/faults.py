@@ -28,6 +28,7 @@ class CrashPoint(StrEnum):
     RESTORE_SWAPPED = "restore-swapped"
     RESTORE_RENAMED = "restore-renamed"
     RESTORE_WRITTEN = "restore-written"
+    RESTORE_CACHES_REMOVED = "restore-caches-removed"
     RESTORE_DELETED = "restore-deleted"
     JOURNAL_BEGUN = "journal-begun"
     JOURNAL_INDEXED = "journal-indexed"

@@ -255,13 +255,15 @@ class Plan(msgspec.Struct, frozen=True):
     """What a restore would do, worked out without doing it.
 
     ``left_alone`` is what no checkpoint covers and a restore does not touch; ``conflicts`` are
-    other sessions' later checkpoints of the same directory, whose changes would go.
+    other sessions' later checkpoints of the same directory, whose changes would go. ``caches`` are
+    removed, because their tools made them of files that change or go.
     """
 
     point: Point
     files: tuple[FileChange, ...]
     left_alone: tuple[LeftOut, ...]
     conflicts: tuple[str, ...]
+    caches: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is anything to do to files."""

@@ -170,6 +170,7 @@ class TestPlan:
         }
         assert plan["left_alone"] == [{"path": ".mulligan", "rule": "ignored by .mulligan"}]
         assert plan["conflicts"] == []
+        assert plan["caches"] == []
 
     def test_is_shortened_unless_it_is_all_there_is(self, project, place: Path):
         for number in range(50):
@@ -197,6 +198,17 @@ class TestPlan:
         assert "left alone, because no checkpoint holds it:" in said
         assert "ignored by *.log  1  debug.log" in said
         assert (place / "debug.log").read_text() == "precious"
+
+    def test_names_the_caches_that_go(self, wrecked, place: Path):
+        (place / "src/__pycache__").mkdir(parents=True)
+        (place / "src/__pycache__/app.cpython-311.pyc").write_text("stale")
+        cache = "src/__pycache__/app.cpython-311.pyc"
+        assert wrecked("restore", "one", "--dry-run", "--json").json["caches"] == [cache]
+        said = f"1 path of caches to remove, which their tools make again: {cache}"
+        assert said in wrecked("restore", "one").out
+        assert not (place / "src/__pycache__").exists()
+        assert wrecked("undo", "--dry-run", "--json").json["caches"] == []
+        assert wrecked("undo", "--json").json["caches"] is None
 
     def test_says_when_the_point_has_no_files(self, store, place: Path):
         store("state", "set", "a", "1")

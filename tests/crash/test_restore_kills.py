@@ -222,6 +222,37 @@ def test_no_draft_is_left_where_rules_hide_it_nor_kept_in_a_checkpoint(
         assert drafts(tmp_path / "copy") == []
 
 
+@pytest.mark.parametrize("point", RESTORE_POINTS)
+def test_killed_at_any_point_no_stale_cache_is_left(tmp_path: Path, point: CrashPoint) -> None:
+    work = tmp_path / "work"
+    with mulligan.open(tmp_path / "store") as store:
+        for name in ("a.py", "b.py", "src/a.py"):
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_text("x = 1\n")
+        session = store.session("run", workspace=work)
+        session.checkpoint(label="first")
+        then = picture(work)
+        for name in ("a.py", "src/a.py", "new/deep/a.py"):
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_text("x = 2\n")
+            cache = (work / name).parent / "__pycache__"
+            cache.mkdir()
+            (cache / "a.cpython-311.pyc").write_text("of x = 2")
+        (work / "__pycache__/b.cpython-311.pyc").write_text("of x = 1")
+
+    def body(_: Tell) -> None:
+        with mulligan.open(tmp_path / "store", reach=kill_at(point)) as store:
+            store.session("run", workspace=work).restore("first")
+
+    assert run_child(body).by_sigkill
+    with mulligan.open(tmp_path / "store") as store:
+        session = opened(store, work)
+        assert session.recovered is not None
+        assert session.recovered.problems == ()
+    assert picture(work, skip=(b"__pycache__",)) == then
+    assert [path.name for path in work.rglob("*.pyc")] == ["b.cpython-311.pyc"]
+
+
 def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
     work, _ = prepare(tmp_path, random.Random(8), 3)
     assert run_child(lambda _: walk(tmp_path, work, kill_at(CrashPoint.RESTORE_WRITTEN))).by_sigkill

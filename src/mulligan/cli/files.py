@@ -151,13 +151,14 @@ def left_out_lines(found: Iterable[LeftOut]) -> list[str]:
     for left in without_store(found):
         by_rule.setdefault(left.rule, []).append(left.path)
     rows = [
-        [Cell(clean(rule)), Cell(f"{len(paths):,}"), Cell(_some(paths), dim=True)]
+        [Cell(clean(rule)), Cell(f"{len(paths):,}"), Cell(some_paths(paths), dim=True)]
         for rule, paths in by_rule.items()
     ]
     return list(columns(rows))
 
 
-def _some(paths: list[str]) -> str:
+def some_paths(paths: Sequence[str]) -> str:
+    """Return the first of some paths."""
     more = ", …" if len(paths) > SHOWN_PATHS else ""
     return ", ".join(shorten(clean(path), WIDEST_PATH) for path in paths[:SHOWN_PATHS]) + more
 

@@ -18,6 +18,7 @@ from mulligan.cli.files import (
     left_out_fields,
     left_out_lines,
     outline,
+    some_paths,
 )
 from mulligan.cli.render import Cell, clean, place, plural, print_json
 from mulligan.cli.restored import parts_fields, unapplied_fields
@@ -50,6 +51,7 @@ class Preview:
             "files": [change_fields(change) for change in self.files.files],
             "left_alone": left_out_fields(self.files.left_alone),
             "conflicts": list(self.files.conflicts),
+            "caches": list(self.files.caches),
         }
 
 
@@ -58,6 +60,7 @@ NOT_FORESEEN: dict[str, Any] = {
     "files": None,
     "left_alone": None,
     "conflicts": None,
+    "caches": None,
 }
 """The same fields where nobody looked before it was done."""
 
@@ -102,6 +105,10 @@ def _print_files(preview: Preview, limit: int | None) -> None:
         click.echo(line)
     for aside in changes.asides:
         click.echo(Cell(f"and {aside}", dim=True).styled())
+    if preview.files.caches:
+        count = plural(len(preview.files.caches), "path")
+        said = f"{count} of caches to remove, which their tools make again: "
+        click.echo(Cell(said + some_paths(preview.files.caches), dim=True).styled())
     if left := left_out_lines(preview.files.left_alone) if changes else []:
         click.echo(Cell("left alone, because no checkpoint holds it:", dim=True).styled())
         for line in left:

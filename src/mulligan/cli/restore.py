@@ -73,8 +73,9 @@ def command(
     a component of that name) or from here (./app.py).
 
     The present is kept in a safety checkpoint first, and `mulligan undo` brings it back; so it
-    asks only on a terminal. What no checkpoint covers is left alone. The exit code is 83 when
-    not all files could be brought back.
+    asks only on a terminal. What no checkpoint covers is left alone, apart from caches of tools
+    (__pycache__) that were made of files which change. The exit code is 83 when not all files
+    could be brought back.
     """
     _check(call, only, copy_to)
     if copy_to is not None:
@@ -180,7 +181,7 @@ def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: 
         if not dry_run:
             fields["restored_files"] = max(0, len(plan.files) - len(problems))
         files = [change_fields(change) for change in plan.files]
-        more = {"changes": [], "files": files, "left_alone": [], "conflicts": []}
+        more = {"changes": [], "files": files, "left_alone": [], "conflicts": [], "caches": []}
         print_json({**fields, "applied": not dry_run, "mode": "copy", **more})
     elif not call.quiet:
         written = plural(sum(change.kind != "directory" for change in plan.files), "file")

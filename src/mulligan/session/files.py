@@ -33,7 +33,6 @@ from mulligan.workspace.entries import File, Link, decode_entry, shown
 from mulligan.workspace.fresh import Fresh
 from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import TreePath, tree_path, tree_steps
-from mulligan.workspace.spare import spare
 from mulligan.workspace.workspace import Workspace
 from mulligan.workspace.writing import is_disk_full
 
@@ -109,7 +108,7 @@ class Files:
         ``held`` is the seq of the checkpoint that holds the tree.
         """
         present = self.present()
-        if present is None or tree is None:
+        if self._workspace is None or present is None or tree is None:
             return Plan(point, (), (), ())
         now = present.captured
         holder = self.checkpoint_at(point if held is None else Point(point.session, held))
@@ -117,9 +116,16 @@ class Files:
             holder.coverage.left_out if holder and holder.coverage else []
         )
         steps = tree_steps(Document({}, present.load), now.tree, tree, paths)
-        changes = file_changes(spare(steps, {left.path for left in uncovered})[0])
-        conflicts = self._conflicts(point, now.coverage.root, tree)
-        return Plan(point, tuple(changes), tuple(now.coverage.left_out), tuple(conflicts))
+        found = self._workspace.divide(steps, {left.path for left in uncovered})
+        caches = found.caches.paths(os.fsencode(self._workspace.root))
+        gone = {shown(path) for path in found.caches.going}
+        return Plan(
+            point=point,
+            files=tuple(file_changes(found.todo)),
+            left_alone=tuple(left for left in now.coverage.left_out if left.path not in gone),
+            conflicts=tuple(self._conflicts(point, now.coverage.root, tree)),
+            caches=tuple(map(shown, caches)),
+        )
 
     def changes_until_now(self, before: Digest, paths: list[TreePath] | None) -> list[FileChange]:
         """Return what differs between a tree and the workspace now; nothing if there is none."""

@@ -268,10 +268,14 @@ class Restorer:
         present = Digest(safety.workspace or b"")
         token = _token(safety) if origin is None else self._token(origin)
         origin = origin or Origin(present, safety.seq)
-        uncovered = left_out(safety) | self._left_out(target)
-        steps, spared = spare(planned, uncovered)
+        found = workspace.divide(planned, left_out(safety) | self._left_out(target))
+        steps, uncovered = found.todo, found.uncovered
+        caches = found.caches
+        if origin.tree != present:  # what was changed before it was interrupted is no step now
+            earlier = workspace.steps(origin.tree, _tree(target), target.paths)
+            caches = msgspec.structs.replace(caches, changed=[*steps, *earlier])
         parts_of = None if target.paths is None else target.tree
-        failures = workspace.apply(steps, token, parts_of)
+        failures = workspace.apply(steps, token, parts_of, caches)
         bundle = self._engine.bundle()
         after = workspace.capture(bundle)
         way = steps if origin.tree == present else workspace.steps(origin.tree, _tree(target))
@@ -292,7 +296,7 @@ class Restorer:
         uncovered |= {left.path for left in after.coverage.left_out}
         wrong, _ = spare(workspace.steps(after.tree, _tree(target), target.paths), uncovered)
         problems = _problems(failures, [step.path for step in wrong if step.action != "attributes"])
-        problems += _left_alone(spared, safety)
+        problems += _left_alone(found.left, safety)
         done = self._restored(target, mode, safety, events[-1].seq)
         return msgspec.structs.replace(done, files=len(steps), problems=problems)
 

@@ -12,11 +12,13 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 from mulligan.errors import MulliganError
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
+from mulligan.workspace.caches import Caches, directory_of, remove_cache
 from mulligan.workspace.durable import Syncer, few, many
 from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.handles import Handles
@@ -40,7 +42,7 @@ class Apply:
 
     With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it.
     ``token`` tells the drafts of this restore from those of any other. ``mtime`` returns the time
-    that a directory has to have that is no step itself, or None.
+    that a directory has to have that is no step itself, or None. ``caches`` go as well.
     """
 
     def __init__(
@@ -52,12 +54,16 @@ class Apply:
         known: Known | None = None,
         reach: Reach = pass_by,
         token: str = "",
+        caches: Caches | None = None,
     ) -> None:
         self._objects = objects
         self._mtime = mtime
         self._known = known
         self._reach = reach
         self._token = token
+        self._caches = caches
+        self._cleared: dict[TreePath, int] = {}
+        self._emptied: set[TreePath] = set()
         self._swap = Swap(reach)
         self._handles = Handles(root)
         self._opened: dict[TreePath, int] = {}
@@ -80,6 +86,8 @@ class Apply:
         deleted = sorted((s for s in steps if s.after is None), key=lambda s: -len(s.path))
         taken = {s.path for s in made if not (s.before and _alike(s.before, s.after))}
         in_the_way = [s for s in deleted if _is_in_the_way(s.path, taken)]
+        if self._caches is not None:
+            self._clear(self._caches.going)  # or their directories could not go
         self._each(in_the_way, self._delete)
         directories = [s for s in made if isinstance(s.after, Directory)]
         # In the order of paths parents come first, and neighbours share their open handles.
@@ -87,6 +95,9 @@ class Apply:
         leaves = [s for s in made if not isinstance(s.after, Directory)]
         self._write_leaves(leaves)
         self._reach(CrashPoint.RESTORE_WRITTEN)
+        if self._caches is not None:
+            # Not before the sources are there: a program may import the old ones until then.
+            self._clear(self._caches.stale(self._handles))
         done = set(map(id, in_the_way))
         self._each([s for s in deleted if id(s) not in done], self._delete)
         self._reach(CrashPoint.RESTORE_DELETED)
@@ -101,6 +112,7 @@ class Apply:
         """
         touched = {s.path[:-1] for s in steps if s.path}
         touched |= {s.path for s in steps if isinstance(s.after, Directory)}
+        touched |= self._cleared.keys() | self._emptied
         for path in sorted(touched):
             with suppress(FileNotFoundError, NotADirectoryError):
                 self._syncer.add(path, self._handles.directory(path))
@@ -112,18 +124,33 @@ class Apply:
     def _each(self, steps: Iterable[Step], act: Callable[[Step], None]) -> None:
         for step in steps:
             try:
-                self._do(step, act)
+                self._do(step.path, partial(act, step))
             except (OSError, MulliganError) as error:
                 self.failures.append(failure(step.path, error))
 
-    def _do(self, step: Step, act: Callable[[Step], None]) -> None:
-        """Do a step; a directory that nobody may write to is opened up for it."""
+    def _clear(self, caches: Iterable[TreePath]) -> None:
+        """Remove caches; the directories that they were in are to show no trace of it."""
+        for path in caches:
+            try:
+                holder = directory_of(path)
+                status = os.fstat(self._handles.directory(holder))
+                self._cleared.setdefault(holder, status.st_mtime_ns)
+                self._emptied.add(path[:-1])
+                self._do(path, partial(remove_cache, self._handles, path))
+            except FileNotFoundError:
+                continue  # it went by itself
+            except OSError as error:
+                self.failures.append(failure(path, error))
+        self._reach(CrashPoint.RESTORE_CACHES_REMOVED)
+
+    def _do(self, path: TreePath, act: Callable[[], None]) -> None:
+        """Do something to a path; a directory that nobody may write to is opened up for it."""
         try:
-            act(step)
+            act()
         except PermissionError:
-            if not self._open_up(step.path[:-1]):
+            if not self._open_up(path[:-1]):
                 raise
-            act(step)
+            act()
 
     def _open_up(self, path: TreePath) -> bool:
         """Let the owner write to a directory until all is done; return whether that is new."""
@@ -264,19 +291,23 @@ class Apply:
         known = {s.path: s.after for s in steps if isinstance(s.after, Directory)}
         gone = {s.path for s in steps if s.after is None} - known.keys()
         touched = {s.path[:-1] for s in steps if s.path} | known.keys()
-        for path in sorted(touched - (gone - self._opened.keys()), reverse=True):
+        for path in sorted(
+            (touched | self._cleared.keys()) - (gone - self._opened.keys()), reverse=True
+        ):
             entry = known.get(path)
             try:
                 if entry is not None:
                     self._one_directory(path, entry)
+                elif path in touched:
+                    self._as_it_was(path, self._mtime(path))
                 else:
-                    self._as_it_was(path)
+                    self._as_it_was(path, self._cleared[path])
             except OSError as error:
                 self.failures.append(failure(path, error))
 
-    def _as_it_was(self, path: TreePath) -> None:
+    def _as_it_was(self, path: TreePath, mtime: int | None) -> None:
         """Let a directory that is no step itself show no trace of what was done in it."""
-        mtime, mode = self._mtime(path), self._opened.get(path)
+        mode = self._opened.get(path)
         if mode is not None:
             os.fchmod(self._handles.directory(path), mode)
         if mtime is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
+from mulligan.workspace.caches import Caches, caches_in
 from mulligan.workspace.entries import Directory, from_name, shown
-from mulligan.workspace.ignore import is_of_store
+from mulligan.workspace.ignore import Rules, is_of_store
 from mulligan.workspace.plan import Step, TreePath
 
 _OBJECTS = re.compile(
@@ -15,16 +17,42 @@ _OBJECTS = re.compile(
 """Where git keeps its objects: in repositories, bare ones, and those of submodules."""
 
 
+class Division(NamedTuple):
+    """Steps to take, steps that would touch what is left alone, and the caches that go.
+
+    ``uncovered`` is what stays uncovered then.
+    """
+
+    todo: list[Step]
+    left: list[Step]
+    caches: Caches
+    uncovered: set[str]
+
+
+def divide(root: bytes, rules: Rules, steps: list[Step], uncovered: Collection[str]) -> Division:
+    """Divide steps as :func:`spare` does; caches do not keep a directory that goes."""
+    caches = caches_in(root, rules, steps, uncovered)
+    kept = set(uncovered).difference(map(shown, caches))
+    todo, left = spare(steps, kept)
+    gone = {step.path for step in todo if _removes_directory(step)}
+    going = [path for path in caches if path[:-1] in gone]
+    stay = set(uncovered).difference(map(shown, going))
+    return Division(todo, left, Caches(rules, going, todo), stay)
+
+
 def spare(steps: list[Step], uncovered: Collection[str]) -> tuple[list[Step], list[Step]]:
     """Divide steps into those to take and those that would touch what is to be left alone.
 
     ``uncovered`` is what the present or the point's checkpoint left out, in text: what is or was
-    there nobody knows. Git objects are never deleted, so that commits stay reachable by undo.
-    Stores and pointers to stores are never touched. A directory stays when something in it does.
+    there nobody knows. Git objects are not deleted while their repository stays, so that commits
+    stay reachable; they go with a repository that goes as a whole, of which the present's
+    checkpoint holds everything. Stores and pointers to stores are never touched. A directory stays
+    when something in it does.
     """
     covered = set(uncovered)
     kept = {place for path in covered for place in _above(path.split("/"))}
-    alone = {step.path for step in steps if _is_spared(step, covered)}
+    gone = {s.path for s in steps if _removes_directory(s) and s.place not in kept}
+    alone = {step.path for step in steps if _is_spared(step, covered, gone)}
     kept |= {place for path in alone for place in _above(_shown_parts(path))}
     todo: list[Step] = []
     left: list[Step] = []
@@ -43,16 +71,22 @@ def left_out_above(path: TreePath, uncovered: Collection[str]) -> str | None:
     return next((place for place in places if place in uncovered), None)
 
 
-def _is_spared(step: Step, uncovered: Collection[str]) -> bool:
-    if step.after is None and _is_git_object(step.path):
-        return True
+def _is_spared(step: Step, uncovered: Collection[str], gone: Collection[TreePath]) -> bool:
+    if step.after is None:
+        repository = _repository(step.path)
+        if repository is not None and repository not in gone:
+            return True
     if any(is_of_store(from_name(name)) for name in step.path):
         return True  # a checkpoint of an earlier version may hold a file of that name
     return left_out_above(step.path, uncovered) is not None
 
 
-def _is_git_object(path: TreePath) -> bool:
-    return _OBJECTS.search(b"/".join(map(from_name, path))) is not None
+def _repository(path: TreePath) -> TreePath | None:
+    """Return the directory of the git repository that a path is an object of, if it is one."""
+    found = _OBJECTS.search(b"/".join(map(from_name, path)))
+    if found is None:
+        return None
+    return path[: found.string[: found.end(2)].count(b"/") + 1]
 
 
 def _removes_directory(step: Step) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.state.document import MISSING, Document
 from mulligan.workspace.apply import Apply, remove_drafts
+from mulligan.workspace.caches import Caches
 from mulligan.workspace.capture import Capture, Captured, Limits, Progress
 from mulligan.workspace.entries import SELF, Directory, decode_entry, from_name
 from mulligan.workspace.ignore import Rules
@@ -25,6 +27,7 @@ from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.scan import Changes, Scan
 from mulligan.workspace.share import Source
+from mulligan.workspace.spare import Division, divide
 from mulligan.workspace.writing import Failure
 
 if TYPE_CHECKING:
@@ -135,19 +138,32 @@ class Workspace:
             return True
         return os.path.lexists(os.fsencode(self.root) + b"/" + b"/".join(map(from_name, path)))
 
-    def apply(self, steps: list[Step], token: str, tree: Digest | None = None) -> list[Failure]:
+    def divide(self, steps: list[Step], uncovered: Collection[str]) -> Division:
+        """Divide steps into those to take and those that would touch what is left alone."""
+        return divide(os.fsencode(self.root), Rules.read(self.root), steps, uncovered)
+
+    def apply(
+        self,
+        steps: list[Step],
+        token: str,
+        tree: Digest | None = None,
+        caches: Caches | None = None,
+    ) -> list[Failure]:
         """Take the steps from the captured tree to another one; return what could not be done.
 
         What is not as it was when it was last captured is not touched. ``token`` is in the names
         of all drafts, so that :meth:`sweep` knows them. ``tree`` is the other one when only parts
-        of it are brought back: the directories that they are in get its times.
+        of it are brought back: the directories that they are in get its times. ``caches`` are
+        removed on the way.
         """
         mtime = self._mtime
         if tree is not None:
             mtime = partial(_mtime_in, open_tree(self._document(), tree))
         known = self._seen if self._index is not None else None
         root, objects = os.fsencode(self.root), self._engine.objects
-        apply = Apply(root, objects, mtime, known=known, reach=self._reach, token=token)
+        apply = Apply(
+            root, objects, mtime, known=known, reach=self._reach, token=token, caches=caches
+        )
         return apply.run(steps)
 
     def sweep(self, steps: list[Step], token: str) -> None:

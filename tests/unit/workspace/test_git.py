@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,7 +188,52 @@ def test_a_repository_that_was_packed_since_comes_back(session: Session, work: P
     assert git(work, "fsck", "--strict", "--no-dangling") == ""
 
 
-def test_a_repository_made_after_the_checkpoint_keeps_only_its_objects(
+def test_a_repository_made_after_the_checkpoint_goes_as_a_whole_and_comes_back(
+    session: Session, work: Path
+) -> None:
+    before, made = picture(work), session.checkpoint()
+    nested = work / "nested"
+    nested.mkdir()
+    git(nested, "init", "-q")
+    commit(nested, "file", "text")
+    now = picture(work)
+    assert session.restore(made).problems == ()
+    assert picture(work) == before
+    assert session.undo().problems == ()
+    assert picture(work) == now
+    assert_clean(nested)
+
+
+def test_a_nested_repository_that_came_back_goes_again_by_undo(
+    session: Session, work: Path
+) -> None:
+    nested = work / "nested"
+    git(work, "clone", "-q", str(work / "vendor/lib"), str(nested))
+    git(work, "clone", "-q", "--bare", str(nested), str(work / "bare.git"))
+    commit(nested, "file", "text")
+    git(nested, "gc", "-q")
+    commit(nested, "file", "loose objects, too")
+    then, made = picture(work), session.checkpoint()
+    shutil.rmtree(nested)
+    shutil.rmtree(work / "bare.git")
+    (work / "bare.git").write_text("something else")
+    commit(work, "README", "second")
+    now = picture(work)
+    for _ in range(2):
+        assert session.restore(made).problems == ()
+        without_new = {path: seen for path, seen in picture(work).items() if path in then}
+        assert without_new.keys() == then.keys()
+        assert_clean(nested)
+        back = picture(work)
+        for _ in range(2):
+            assert session.undo().problems == ()
+            assert picture(work) == now
+            assert session.redo().problems == ()
+            assert picture(work) == back
+        assert session.undo().problems == ()
+
+
+def test_objects_stay_when_a_part_of_their_repository_is_in_no_checkpoint(
     session: Session, work: Path
 ) -> None:
     made = session.checkpoint()
@@ -195,15 +241,11 @@ def test_a_repository_made_after_the_checkpoint_keeps_only_its_objects(
     nested.mkdir()
     git(nested, "init", "-q")
     head = commit(nested, "file", "text")
-    now = picture(work)
+    (work / ".mulliganignore").write_text("nested/.git/packed-refs\n")
+    git(nested, "pack-refs", "--all")
     assert session.restore(made).problems == ()
-    left = {path for path in picture(work) if path.startswith(b"nested")}
-    assert not (nested / "file").exists()
-    assert not (nested / ".git" / "HEAD").exists()
-    assert f"nested/.git/objects/{head[:2]}/{head[2:]}".encode() in left
-    assert session.undo().problems == ()
-    assert picture(work) == now
-    assert_clean(nested)
+    assert (nested / ".git/packed-refs").exists()
+    assert (nested / f".git/objects/{head[:2]}/{head[2:]}").exists()
 
 
 def test_a_deleted_repository_comes_back_whole(session: Session, work: Path) -> None:
@@ -248,12 +290,28 @@ FILE, DIRECTORY = File(0o444, 0, 0, ()), Directory(0o755, 0)
     ],
 )
 def test_which_files_are_objects_of_git(path: str, stays: bool) -> None:
-    parts = tuple(path.split("/"))
-    steps = [Step(parts[:n], DIRECTORY, None) for n in range(1, len(parts))]
-    steps.append(Step(parts, FILE, None))
-    todo, alone = spare(steps, ())
-    assert [step.path for step in (alone if stays else todo)] == [step.path for step in steps]
-    assert not (todo if stays else alone)
+    step = Step(tuple(path.split("/")), FILE, None)
+    assert spare([step], ()) == (([], [step]) if stays else ([step], []))
+
+
+@pytest.mark.parametrize(
+    ("repository", "path"),
+    [
+        (".git", ".git/objects/ab/cdef"),
+        ("deep/.git", "deep/.git/objects/pack/pack-1.pack"),
+        ("bare.git", "bare.git/objects/ab/cdef"),
+        (".git/modules/lib", ".git/modules/lib/objects/ab/cdef"),
+        (".git/modules/a/modules/b", ".git/modules/a/modules/b/objects/ab/cdef"),
+    ],
+)
+def test_objects_go_with_a_repository_of_which_all_is_held(repository: str, path: str) -> None:
+    parts, length = tuple(path.split("/")), repository.count("/") + 1
+    inner = [Step(parts[:n], DIRECTORY, None) for n in range(length + 1, len(parts))]
+    inner.append(Step(parts, FILE, None))
+    steps = [Step(parts[:length], DIRECTORY, None), *inner]
+    assert spare(steps, ()) == (steps, [])
+    assert spare(inner, ()) == ([], inner)
+    assert spare(steps, {f"{repository}/secret"}) == ([], steps)
 
 
 def test_objects_of_git_are_made_and_changed_like_other_files() -> None:
