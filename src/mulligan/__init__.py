@@ -119,8 +119,8 @@ def open(
     ``"memory:"`` gives a store that lives and dies with the handle. A store in a directory that
     cannot be written is opened for reading, as with ``read_only``, which waits for no writer.
     ``keep_env`` names further environment variables that checkpoints record; whatever looks like a
-    secret is never stored. ``waiting`` is told when a write has to wait for another process for
-    seconds, and which one that is. ``clock`` and ``reach`` are for tests.
+    secret is never stored. ``waiting`` is told when a write, a capture or a restore has to wait for
+    another process for seconds, and which one that is. ``clock`` and ``reach`` are for tests.
     """
     from mulligan.opening import open_store
 

@@ -23,6 +23,7 @@ from mulligan.clock import Clock
 from mulligan.errors import StoreClosed
 from mulligan.faults import Reach, pass_by
 from mulligan.journal.protocol import Journal, Txn, View
+from mulligan.journal.waiting import Holder, Tell
 from mulligan.layout import FEATURES
 from mulligan.model import Digest, Environment, ObjectKind
 from mulligan.objects.protocol import Bundle, Flushed, Objects
@@ -117,12 +118,18 @@ class Engine:
         *,
         read_only: bool = False,
         features: Collection[str] = FEATURES,
+        waiting: Tell | None = None,
     ) -> None:
         self.reach = reach
         self.features = features
         """What may be used here that not all stores have; see ``mulligan.layout``."""
         self.read_only = read_only
         """Whether nothing can be written here, so that nobody is waited for."""
+        self.held: set[tuple[str, int, int]] = set()
+        """The locks of directories that this process holds: lock, process, thread."""
+        self.directory_lock = threading.RLock()
+        """Stands for the locks of all directories where there is no file to lock."""
+        self._waiting = waiting
         self._lock = threading.Lock()
         self._writes = 0
         self._closed = False
@@ -133,6 +140,16 @@ class Engine:
         self.directory = directory
         self.environment = lru_cache(maxsize=64)(self._environment)
         """Returns the environment that an object holds; many checkpoints share one."""
+
+    @property
+    def is_own_process(self) -> bool:
+        """Whether this is the process that opened it, and none that was forked off."""
+        return self._pid == os.getpid()
+
+    def tell_of_wait(self, holder: Holder | None) -> None:
+        """Say for whom this process waits; None where that cannot be found out."""
+        if self._waiting is not None:
+            self._waiting(holder)
 
     def read(self) -> AbstractContextManager[View]:
         """Open a snapshot of the journal; keep it short."""

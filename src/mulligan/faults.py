@@ -24,6 +24,7 @@ class CrashPoint(StrEnum):
     PACK_FRAME_WRITTEN = "pack-frame-written"
     PACK_SYNCED = "pack-synced"
     PACK_TAIL_CUT = "pack-tail-cut"
+    RESTORE_MARKED = "restore-marked"
     RESTORE_DRAFT_WRITTEN = "restore-draft-written"
     RESTORE_SWAPPED = "restore-swapped"
     RESTORE_RENAMED = "restore-renamed"

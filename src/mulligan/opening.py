@@ -205,4 +205,13 @@ def _engine(
         read_only=read_only,
     )
     features = format_.features
-    return Engine(journal, objects, clock, directory, reach, read_only=read_only, features=features)
+    return Engine(
+        journal,
+        objects,
+        clock,
+        directory,
+        reach,
+        read_only=read_only,
+        features=features,
+        waiting=waiting,
+    )

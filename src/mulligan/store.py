@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import Self
 
 from mulligan.engine import Engine
-from mulligan.errors import DamageError, DiskFull, UnknownSession
+from mulligan.errors import UnknownSession
 from mulligan.journal.protocol import Txn
 from mulligan.model import Report, SessionRecord
 from mulligan.session import Session
+from mulligan.session.captures import HINDRANCES
 from mulligan.session.names import check_name
 from mulligan.session.surroundings import Surroundings
 from mulligan.state.events import CREATED, small_draft
@@ -147,7 +148,7 @@ def _recover(session: Session) -> None:
     While another process is at it, nobody else should work on the files: ``RestoreBusy``.
     """
     try:
-        with suppress(DiskFull, DamageError, OSError):
+        with suppress(*HINDRANCES):
             session.recover()
     except BaseException:
         session.release()

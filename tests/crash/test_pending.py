@@ -227,7 +227,10 @@ def test_a_session_opens_though_its_restore_cannot_be_finished(full: Full, store
         assert session.pending.directory == str(full.work)
         assert session.state.get("a") == 3
         session.state.set("b", 1)
-        session.checkpoint()
+        half, taken = picture(full.work), session.checkpoint()
+        assert picture(full.work) == half
+        assert taken.workspace is None, "it holds a tree that is half restored"
+        assert "without files: a restore to #" in str(taken.note)
         session.close()
     assert not store.session("run").is_held("coder")
 

@@ -368,9 +368,9 @@ def _tell_of_wait(holder: Holder | None) -> None:
     said = "Waiting for another process, which is writing to the store."
     if holder is not None:
         who = f"Waiting for process {holder.pid} ({clean(holder.command)[:200]}), which is"
-        said = f"{who} writing to the store."
+        said = f"{who} {holder.doing}."
         if holder.is_stopped:
-            said = f"{who} stopped inside a write.\n`kill -CONT {holder.pid}` lets it go on; "
+            said = f"{who} stopped while {holder.doing}.\n`kill -CONT {holder.pid}` lets it go on; "
             said += f"`kill -9 {holder.pid}` is safe: nothing acknowledged is lost."
     with suppress(OSError):  # a terminal that was closed is no reason to stop
         click.echo(said, err=True)

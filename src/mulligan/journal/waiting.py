@@ -11,10 +11,12 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from mulligan import procfs
 from mulligan.journal import lockfile
 
 AFTER = 3.0
@@ -26,6 +28,8 @@ LOOK = 0.5
 NAP = 0.05
 """Seconds between two looks at whether a process that was stopped goes on."""
 
+WRITING = "writing to the store"
+
 _PROC = Path("/proc")
 _MAGIC = 0xBEEFC0DE
 _MUTEX = 64
@@ -36,11 +40,13 @@ _STOPPED = "Tt"
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The process that is writing: its number, its command, and whether it is stopped."""
+    """The process that has a lock: its number, its command, and whether it is stopped."""
 
     pid: int
     command: str
     is_stopped: bool
+    doing: str = WRITING
+    """What it is waited for, as part of a sentence."""
 
 
 Tell = Callable[[Holder | None], None]
@@ -66,6 +72,34 @@ def find_holder(directory: Path) -> Holder | None:
         )
     except (OSError, ValueError):
         return None  # gone meanwhile, or another user's
+
+
+def find_locker(handle: int, doing: str) -> Holder | None:
+    """Return who has the ``flock`` of an open file, which this process waits for.
+
+    None if no process is seen to have it: it may run in another container.
+    """
+    inode = str(os.fstat(handle).st_ino)
+    try:
+        # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131073 0 EOF; a lock that is waited for has an arrow
+        lines = [line.split() for line in (_PROC / "locks").read_text().splitlines()]
+    except OSError:
+        return None
+    locks = [words for words in lines if words[1:2] == ["FLOCK"] and len(words) > 5]
+    pids = [int(words[4]) for words in locks if words[5].rpartition(":")[2] == inode]
+    for pid in pids:
+        if pid > 0 and _has_open(pid, handle):
+            return Holder(pid, procfs.command(pid), procfs.is_stopped(pid), doing)
+    return None
+
+
+def _has_open(pid: int, handle: int) -> bool:
+    """Whether a process has a file open: the same number of an inode may be another device's."""
+    with suppress(OSError):
+        own = os.fstat(handle)
+        entries = (_PROC / str(pid) / "fd").iterdir()
+        return any(os.path.samestat(entry.stat(), own) for entry in entries)
+    return False
 
 
 def _owner(directory: Path) -> int:

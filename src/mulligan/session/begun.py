@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path as OsPath
 from typing import Any
 
 import msgspec
-from blake3 import blake3
 
 from mulligan.engine import Engine
-from mulligan.errors import RestoreBusy
-from mulligan.layout import LOCKS
 from mulligan.model import Digest, Path, Pending, Point
 from mulligan.state.document import MISSING, Document
 from mulligan.state.events import PENDING, RESTORE_BEGUN, Change
@@ -53,8 +49,10 @@ class Begun(msgspec.Struct, frozen=True):
     present: Digest
 
     def is_in(self, directory: OsPath) -> bool:
-        """Whether it goes on in a directory: its own, or one that its own was moved to."""
-        return self.root == directory or not self.root.exists()
+        """Whether it goes on in a directory: its own by any path, or where that was moved to."""
+        with suppress(OSError):
+            return self.root == directory or self.root.samefile(directory)
+        return not self.root.exists()
 
     def shown(self) -> Pending:
         """Return what people need to know of it."""
@@ -105,37 +103,3 @@ def plain_paths(paths: Sequence[Sequence[Any]] | None) -> list[list[Any]] | None
 
 def _paths(said: Any) -> list[Any] | None:
     return None if said is None else [tuple(path) for path in said]
-
-
-@contextmanager
-def lock_directory(engine: Engine, root: OsPath) -> Iterator[None]:
-    """Be the only one who restores files in a directory; a dead process holds no lock.
-
-    All sessions of a store share the lock of a directory, since their restores would mix.
-    """
-    if engine.directory is None:
-        yield
-        return
-    handle = _open_lock(engine.directory / LOCKS, root)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RestoreBusy(f"Another process is restoring files in {root}.") from error
-        try:
-            yield
-        finally:
-            # A process forked off meanwhile shares the lock; closing alone would leave it.
-            fcntl.flock(handle, fcntl.LOCK_UN)
-    finally:
-        os.close(handle)
-
-
-def lock_name(root: OsPath) -> str:
-    """Return the name of a directory's lock: the same however one gets there."""
-    return "restore-" + blake3(os.fsencode(os.path.realpath(root))).hexdigest(length=16)
-
-
-def _open_lock(locks: OsPath, root: OsPath) -> int:
-    locks.mkdir(mode=0o700, exist_ok=True)  # a store of an earlier version has none
-    return os.open(locks / lock_name(root), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

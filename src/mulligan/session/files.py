@@ -31,6 +31,7 @@ from mulligan.workspace.contents import Contents
 from mulligan.workspace.durable import make_directories, sync_names
 from mulligan.workspace.entries import File, Link, decode_entry, shown
 from mulligan.workspace.fresh import Fresh
+from mulligan.workspace.locks import share_directory
 from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import TreePath, tree_path, tree_steps
 from mulligan.workspace.workspace import Workspace
@@ -76,21 +77,27 @@ class Files:
         """Return the workspace as it is now; None if there is none.
 
         Its new objects are stored, so that the next look is cheap; nothing else is. Where nothing
-        can be written it is looked at all the same, and forgotten.
+        can be written it is looked at all the same, and forgotten. It waits while another
+        process restores files; one that was interrupted is left as it is.
         """
-        if self._workspace is None:
+        workspace = self._workspace
+        if workspace is None:
             return None
-        if self._engine.read_only:
-            return self._looked_at(self._workspace)
+        with share_directory(self._engine, workspace.root):
+            if self._engine.read_only:
+                return self._looked_at(workspace)
+            return self._stored(workspace)
+
+    def _stored(self, workspace: Workspace) -> Present:
         bundle = self._engine.bundle()
-        captured = self._workspace.capture(bundle)
+        captured = workspace.capture(bundle)
         try:
             with self._engine.write(bundle):
                 pass
         except BaseException:
-            self._workspace.reset()
+            workspace.reset()
             raise
-        self._workspace.accept(captured)
+        workspace.accept(captured)
         return Present(captured, self._engine.load)
 
     def _looked_at(self, workspace: Workspace) -> Present:

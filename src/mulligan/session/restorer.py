@@ -18,14 +18,9 @@ import msgspec
 
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, WorkspaceNeeded
+from mulligan.faults import CrashPoint
 from mulligan.model import Checkpoint, Digest, Path, Point, Problem, Restored, SessionRecord
-from mulligan.session.begun import (
-    Begun,
-    Origin,
-    begun_change,
-    lock_directory,
-    read_begun,
-)
+from mulligan.session.begun import Begun, Origin, begun_change, read_begun
 from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.names import a
 from mulligan.session.writer import Work, Writer
@@ -36,6 +31,7 @@ from mulligan.timeline.later import changed_after, keep_later
 from mulligan.timeline.restore import last_walk, restore_change
 from mulligan.workspace.apply import remove_drafts
 from mulligan.workspace.entries import Directory, shown
+from mulligan.workspace.locks import Marks, lock_directory
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.spare import left_out_above, spare
 from mulligan.workspace.workspace import Workspace
@@ -99,8 +95,8 @@ class Restorer:
             self.abandon()
         if self._workspace is None or choose(self._writer.document()).tree is None:
             return self._restore_state(choose, mode)
-        with self._writer.alone(), lock_directory(self._engine, self._workspace.root):
-            return self._restore_files(self._workspace, choose, mode)
+        with self._writer.alone(), lock_directory(self._engine, self._workspace.root) as marks:
+            return self._restore_files(self._workspace, marks, choose, mode)
 
     def check(self, target: Target, *, strict: bool = True) -> None:
         """Raise ``PathNotFound`` for a part of the state that is nowhere, as a restore would."""
@@ -113,7 +109,7 @@ class Restorer:
 
     def walk_target(self, mode: str) -> Target:
         """Return where undo or redo would go."""
-        begun = None if self._workspace is None else self._begun_in(self._workspace)
+        begun = None if self._workspace is None else self.begun_in(self._workspace)
         if begun is None:
             return self._walk_target(self._writer.document(), mode)
         if mode != "undo" or begun.mode == mode:
@@ -144,16 +140,16 @@ class Restorer:
         To undo it leads back to what was there when it was begun.
         """
         workspace = self._workspace
-        if workspace is None or self._begun_in(workspace) is None:
+        if workspace is None or self.begun_in(workspace) is None:
             return None
-        with self._writer.alone(), lock_directory(self._engine, workspace.root):
-            begun = self._begun_in(workspace)  # another process may have finished it by now
+        with self._writer.alone(), lock_directory(self._engine, workspace.root) as marks:
+            begun = self.begun_in(workspace)  # another process may have finished it by now
             if begun is None:
                 return None
             files = {"before": begun.tree, "only": begun.paths, "safety": begun.held}
             target = self._target(begun.point, begun.only, files)
             self._sweep(begun, os.fsencode(workspace.root))
-            return self._restore_files(workspace, lambda _: target, begun.mode, begun.origin)
+            return self._restore_files(workspace, marks, lambda _: target, begun.mode, begun.origin)
 
     def abandon(self) -> Begun | None:
         """End a restore that was begun and not ended; None if there is none.
@@ -164,7 +160,7 @@ class Restorer:
         begun = self.begun()
         if begun is None:
             return None
-        with self._writer.alone(), lock_directory(self._engine, begun.root):
+        with self._writer.alone(), lock_directory(self._engine, begun.root) as marks:
             if self.begun() != begun:
                 return None  # another process has ended it by now
             if begun.root.is_dir():
@@ -175,6 +171,7 @@ class Restorer:
                 work.add(change)
 
             self._writer.commit(plan)
+            marks.remove(self._record.number)
         return begun
 
     def _is_again(self, begun: Begun, choose: Choose, mode: str) -> bool:
@@ -185,7 +182,8 @@ class Restorer:
         parts = (asked.point.session, asked.point.seq, asked.only, asked.tree, asked.paths)
         return parts == (point.session, point.seq, begun.only, begun.tree, begun.paths)
 
-    def _begun_in(self, workspace: Workspace) -> Begun | None:
+    def begun_in(self, workspace: Workspace) -> Begun | None:
+        """Return the restore of files that was begun in a directory and not ended."""
         begun = self.begun()
         return begun if begun is not None and begun.is_in(workspace.root) else None
 
@@ -258,7 +256,12 @@ class Restorer:
         return self._restored(chosen[0], mode, safety, events[-1].seq)
 
     def _restore_files(
-        self, workspace: Workspace, choose: Choose, mode: str, origin: Origin | None = None
+        self,
+        workspace: Workspace,
+        marks: Marks,
+        choose: Choose,
+        mode: str,
+        origin: Origin | None = None,
     ) -> Restored:
         """Keep the present, bring the files back, then the state, and look at what came of it.
 
@@ -275,6 +278,9 @@ class Restorer:
             earlier = workspace.steps(origin.tree, _tree(target), target.paths)
             caches = msgspec.structs.replace(caches, changed=[*steps, *earlier])
         parts_of = None if target.paths is None else target.tree
+        # Before the first file is touched: captures of other sessions go by it.
+        marks.add(self._record.number)
+        self._engine.reach(CrashPoint.RESTORE_MARKED)
         failures = workspace.apply(steps, token, parts_of, caches)
         bundle = self._engine.bundle()
         after = workspace.capture(bundle)
@@ -292,6 +298,7 @@ class Restorer:
             work.add(restore_change(work.document, then, place, only, mode, files))
 
         events = self._checkpointer.commit(self._writer, plan, bundle, after)
+        marks.remove(self._record.number)
         # The tree of what came of it can be read from the store only now.
         uncovered |= {left.path for left in after.coverage.left_out}
         wrong, _ = spare(workspace.steps(after.tree, _tree(target), target.paths), uncovered)
@@ -309,6 +316,7 @@ class Restorer:
         bundle = self._engine.bundle()
         self._refuse_second(workspace, self._writer.document(), origin)
         captured = workspace.capture(bundle)
+        workspace.remove_left_drafts()
         try:
             foreseen = choose(self._writer.document())
             # Whatever comes up does so before files are touched; what was begun is checked.
@@ -321,7 +329,8 @@ class Restorer:
         def plan(work: Work) -> None:
             target = choose(work.document)
             self._refuse_second(workspace, work.document, origin)
-            self._checkpointer.add(work, _safety(target, mode), captured, started)
+            safety = _safety(target, mode, is_halfway=origin is not None)
+            self._checkpointer.add(work, safety, captured, started)
             before = origin or Origin(captured.tree, work.seq)
             work.add(begun_change(_begun(target, mode, before, workspace, captured.tree)))
             chosen[:] = [target]
@@ -363,8 +372,9 @@ def _tree(target: Target) -> Digest:
     return target.tree
 
 
-def _safety(target: Target, mode: str) -> Request:
-    note = f"before {mode} to #{target.point.seq} of {target.point.session}"
+def _safety(target: Target, mode: str, *, is_halfway: bool = False) -> Request:
+    when = "halfway through" if is_halfway else "before"
+    note = f"{when} {mode} to #{target.point.seq} of {target.point.session}"
     return Request("pre_operation", note, safety=True)
 
 

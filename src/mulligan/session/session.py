@@ -36,6 +36,7 @@ from mulligan.model import (
 )
 from mulligan.session import leases
 from mulligan.session.agents import Agent
+from mulligan.session.captures import Captures, note_without_files
 from mulligan.session.changes import Ask
 from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.files import Files
@@ -95,6 +96,7 @@ class Session:
         self._files = Files(engine, record, workspace)
         self._targets = Targets(self._writer, self._files, workspace, self._document_at)
         self._restorer = Restorer(engine, record, self._writer, self._checkpointer, workspace)
+        self._captures = Captures(engine, record, self._restorer, workspace)
         self.state = State(self._writer)
         self.tasks = Tasks(self._writer)
         self.mailbox = Mailbox(self._writer, leases.this_process())
@@ -103,10 +105,6 @@ class Session:
         """Whether a supervisor started this process for its agent; see ``mulligan.attach``."""
         self.every = ROUTINE
         """Seconds between the routine checkpoints of ``loop``, unless it is told otherwise."""
-        self.recovered: Restored | None = None
-        """The interrupted restore that was completed when this handle was opened, if one was."""
-        self.hindrance: Exception | None = None
-        """Why an interrupted restore could not be completed then; see ``pending``."""
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}>"
@@ -296,17 +294,21 @@ class Session:
         """Take a checkpoint of the newest state; it is durable when this returns.
 
         ``kind`` is ``routine``, ``pre_operation``, ``recovery``, ``manual`` or one of your own.
+        It waits while another process restores files in the workspace, and finishes a restore
+        that was interrupted; while that cannot be done it holds no files, and its note says so.
         """
         check_name(kind, "checkpoint kind")
         if label is not None:
             check_name(label, "label")
         if note is not None:
             note = freeze(note, ("note",))
-        request = Request(kind, note, label)
         started = self._engine.clock.monotonic()
         bundle = self._engine.bundle()
-        with self._writer.alone():
-            captured = self._checkpointer.capture(bundle)
+        # The lock is kept until the commit: files from before a restore must not come after it.
+        with self._writer.alone(), self._captures.settled() as pending:
+            captured = self._checkpointer.capture(bundle) if pending is None else None
+            noted = note if pending is None else note_without_files(note, pending)
+            request = Request(kind, noted, label)
 
             def plan(work: Work) -> None:
                 self._checkpointer.add(work, request, captured, started)
@@ -508,13 +510,17 @@ class Session:
 
     def recover(self) -> Restored | None:
         """Complete a restore of files that another process began and did not live to finish."""
-        self.recovered = self.hindrance = None
-        try:
-            self.recovered = self._restorer.finish()
-        except Exception as error:
-            self.hindrance = error
-            raise
-        return self.recovered
+        return self._captures.recover()
+
+    @property
+    def recovered(self) -> Restored | None:
+        """The interrupted restore that this handle completed last, if it did."""
+        return self._captures.recovered
+
+    @property
+    def hindrance(self) -> Exception | None:
+        """Why an interrupted restore could not be completed; see ``pending``."""
+        return self._captures.hindrance
 
     @property
     def pending(self) -> Pending | None:

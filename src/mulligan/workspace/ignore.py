@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ STORE = NAME
 
 _STORE, _STAGING = os.fsencode(NAME), os.fsencode(STAGING)
 
+DRAFT = ".mulligan-draft-*"
+"""The rule by which what a restore of this store was writing is left out."""
+
 BUILT_IN = (
     "__pycache__/",
     ".mypy_cache/",
@@ -32,13 +36,20 @@ BUILT_IN = (
 )
 """Caches that their tools make anew; nothing else is left out unless a person says so."""
 
+_DRAFT_START = DRAFT.removesuffix("*").encode()
 _NAMES = {pattern.removesuffix("/"): pattern for pattern in BUILT_IN}
 
 
 class Rules:
-    """Decides what is left out of the workspace, and by which rule."""
+    """Decides what is left out of the workspace, and by which rule.
 
-    def __init__(self, lines: list[str]) -> None:
+    ``is_draft`` says of a name that begins like one whether it is that of a restore's draft.
+    """
+
+    def __init__(
+        self, lines: list[str], is_draft: Callable[[bytes], bool] = lambda _: False
+    ) -> None:
+        self._is_draft = is_draft
         own = [line for line in lines if _is_pattern(line)]
         self._lines = [*BUILT_IN, *own]
         # Without rules of one's own a name decides, which is far cheaper than patterns.
@@ -46,17 +57,19 @@ class Rules:
         self.identity = "\n".join(self._lines)
 
     @classmethod
-    def read(cls, root: Path) -> Rules:
+    def read(cls, root: Path, is_draft: Callable[[bytes], bool] = lambda _: False) -> Rules:
         """Return the rules of a workspace; a file that cannot be read has none."""
         try:
-            return cls(_read(root / FILE_NAME).decode(errors="replace").split("\n"))
+            return cls(_read(root / FILE_NAME).decode(errors="replace").split("\n"), is_draft)
         except OSError:
-            return cls([])
+            return cls([], is_draft)
 
     def rule(self, path: bytes, name: bytes, *, is_directory: bool) -> str | None:
         """Return the rule that leaves a path out, or None if it is captured."""
         if is_of_store(name):
             return STORE
+        if name.startswith(_DRAFT_START) and not is_directory and self._is_draft(name):
+            return DRAFT
         text = name.decode("utf-8", "replace")
         if self._spec is None:
             pattern = _NAMES.get(text)

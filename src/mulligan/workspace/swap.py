@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from contextlib import suppress
 from typing import NamedTuple
@@ -26,6 +27,9 @@ DRAFT = b".mulligan-draft-"
 """How the names begin of what a restore has beside a leaf while it takes its place."""
 
 
+_OURS = re.compile(re.escape(DRAFT) + rb"([0-9a-f]{16})-[0-9a-f]{20}")
+
+
 class Beside(NamedTuple):
     """The names that one restore uses beside a leaf: always the same, and no other restore's."""
 
@@ -37,6 +41,15 @@ def beside(name: bytes, token: str) -> Beside:
     """Return the names beside a leaf; the token is that of the restore."""
     draft = DRAFT + token.encode() + b"-" + blake3(name).hexdigest(length=10).encode()
     return Beside(draft, draft + b".swap")
+
+
+def token_of(name: bytes) -> str | None:
+    """Return the token of the restore that a draft is of; None if a name is not that of a draft.
+
+    A swap is no draft: it may be the only copy of somebody's work.
+    """
+    found = _OURS.fullmatch(name)
+    return found[1].decode() if found else None
 
 
 class Swap:

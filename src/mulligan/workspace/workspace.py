@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ from mulligan.state.document import MISSING, Document
 from mulligan.workspace.apply import Apply, remove_drafts
 from mulligan.workspace.caches import Caches
 from mulligan.workspace.capture import Capture, Captured, Limits, Progress
-from mulligan.workspace.entries import SELF, Directory, decode_entry, from_name
+from mulligan.workspace.entries import SELF, Directory, decode_entry, from_name, to_name
+from mulligan.workspace.handles import Handles
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import Index, Seen, load_index, save_index
 from mulligan.workspace.patch import open_tree
@@ -28,6 +30,7 @@ from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.scan import Changes, Scan
 from mulligan.workspace.share import Source
 from mulligan.workspace.spare import Division, divide
+from mulligan.workspace.swap import token_of
 from mulligan.workspace.writing import Failure
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ class Workspace:
         self._loaded = False
         self._watching = False
         self._watcher: Watcher | None = None
+        self._tokens: set[str] = set()
 
     def watch(self) -> None:
         """Learn of changes as they happen, so that captures after the next one need no scan."""
@@ -79,7 +83,7 @@ class Workspace:
         What was seen only counts once the bundle is part of the store: call :meth:`accept` then,
         or :meth:`reset` when it does not become so.
         """
-        rules = Rules.read(self.root)
+        rules = Rules.read(self.root, self._is_draft)
         taken = self._engine.clock.wall_ns()
         try:
             changes = self._changes(rules)
@@ -169,6 +173,36 @@ class Workspace:
     def sweep(self, steps: list[Step], token: str) -> None:
         """Remove the drafts that a process left behind that was killed while it took the steps."""
         remove_drafts(os.fsencode(self.root), steps, token)
+
+    def remove_left_drafts(self) -> None:
+        """Remove the drafts that the last capture left out.
+
+        Only for a restore, which is alone in the directory: they are of restores that have ended.
+        """
+        index = self._index or self._captured
+        handles = Handles(os.fsencode(self.root))
+        try:
+            for path in index.left_out if index else ():
+                parts = tuple(map(to_name, path.split(b"/"))) if path else ()
+                names = index.directories[path].left_out if index else {}
+                for name in filter(self._is_draft, names):
+                    with suppress(OSError):  # it stays, and stays left out
+                        os.unlink(name, dir_fd=handles.directory(parts))
+        finally:
+            handles.close()
+
+    def _is_draft(self, name: bytes) -> bool:
+        """Whether a name is that of a draft of this store: some checkpoint has its token."""
+        token = token_of(name)
+        if token is None:
+            return False
+        if token in self._tokens:
+            return True
+        with self._engine.read() as view:
+            if not view.checkpoints_by_id(token):
+                return False  # nor is it remembered: it may become one
+        self._tokens.add(token)
+        return True
 
     def _seen(self, path: TreePath) -> Seen | None:
         *above, name = map(from_name, path)

@@ -25,8 +25,8 @@ from mulligan.errors import (
 )
 from mulligan.faults import CrashPoint
 from mulligan.model import Checkpoint, Digest, ObjectKind, Restored
-from mulligan.session.begun import lock_name
 from mulligan.store import Store
+from mulligan.workspace.locks import lock_name
 from mulligan.workspace.swap import DRAFT
 from tests.nobody import as_nobody, place_of_nobody
 from tests.pictures import Picture, picture, without_times

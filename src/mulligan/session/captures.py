@@ -1,0 +1,123 @@
+"""Captures beside restores: no checkpoint ever holds a tree that is half restored.
+
+A capture and the commit of its checkpoint share the directory's lock, which a restore has to
+itself. When the process of a restore died, the next capture finishes it first, as opening the
+session does. Where that cannot be done, the checkpoint holds the state and no files: those that
+count for it are the ones from before the restore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mulligan.engine import Engine
+from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending
+from mulligan.model import Restored, SessionRecord
+from mulligan.session.begun import Begun, read_begun
+from mulligan.session.names import a
+from mulligan.session.restorer import Restorer
+from mulligan.state.history import document_at
+from mulligan.workspace.locks import Marks, share_directory
+from mulligan.workspace.workspace import Workspace
+
+HINDRANCES = (DiskFull, DamageError, OSError)
+"""What keeps a restore from being finished, and yet no session from being used."""
+
+
+class Captures:
+    """Keeps the captures of one session's workspace apart from restores."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        record: SessionRecord,
+        restorer: Restorer,
+        workspace: Workspace | None,
+    ) -> None:
+        self._engine = engine
+        self._record = record
+        self._restorer = restorer
+        self._workspace = workspace
+        self.recovered: Restored | None = None
+        self.hindrance: Exception | None = None
+
+    def recover(self) -> Restored | None:
+        """Complete a restore that another process began and did not live to finish."""
+        self.recovered = self.hindrance = None
+        try:
+            self.recovered = self._restorer.finish()
+        except Exception as error:
+            self.hindrance = error
+            raise
+        return self.recovered
+
+    @contextmanager
+    def settled(self) -> Iterator[RestorePending | None]:
+        """Keep restores out; waits while there is one, and finishes one that was interrupted.
+
+        Yields None, or which restore is half done all the same: then nothing is to be captured.
+        """
+        if self._workspace is None:
+            yield None
+            return
+        while True:
+            with share_directory(self._engine, self._workspace.root) as marks:
+                pending = self._pending(self._workspace, marks)
+                if pending is None or not self._is_ours_to_finish(self._workspace):
+                    yield pending
+                    return
+            self._try_to_finish()
+
+    def _is_ours_to_finish(self, workspace: Workspace) -> bool:
+        """Whether this handle can finish what is pending, and has not failed to do so before.
+
+        Each try takes a checkpoint: one for every routine checkpoint would be too many.
+        """
+        return self.hindrance is None and self._restorer.begun_in(workspace) is not None
+
+    def _try_to_finish(self) -> None:
+        try:
+            self.recover()
+        except RestoreBusy:
+            self.hindrance = None  # another process is at it, which is waited for
+        except HINDRANCES:
+            pass  # kept as the hindrance
+
+    def _pending(self, workspace: Workspace, marks: Marks) -> RestorePending | None:
+        """Return the restore that was begun in the directory and not ended, of any session."""
+        own = self._restorer.begun_in(workspace)
+        if own is not None:
+            return _error(own, self._record)
+        marked = marks.read()
+        for number in sorted(marked):
+            found = self._begun_by(number, workspace)
+            if found is not None:
+                return _error(*found)
+        if marked and not self._engine.read_only:
+            # Of a process that died after its commit. No restore is under way here, or this
+            # capture would wait for it, so nobody adds a mark meanwhile.
+            marks.remove(*marked)
+        return None
+
+    def _begun_by(self, number: int, workspace: Workspace) -> tuple[Begun, SessionRecord] | None:
+        with self._engine.read() as view:
+            record = next((made for made in view.sessions() if made.number == number), None)
+            if record is None:
+                return None
+            document = document_at(view, number, view.head(number).seq, self._engine.load)
+        begun = read_begun(self._engine, document)
+        return (begun, record) if begun is not None and begun.is_in(workspace.root) else None
+
+
+def note_without_files(note: str | None, pending: RestorePending) -> str:
+    """Return the note of a checkpoint that holds no files because of a pending restore."""
+    said = f"without files: {pending}"
+    return said if note is None else f"{note} ({said})"
+
+
+def _error(begun: Begun, record: SessionRecord) -> RestorePending:
+    where = f"#{begun.point.seq} of {begun.point.session}"
+    return RestorePending(
+        f"{a(begun.mode)} to {where} is half done in {begun.root}, session {record.name}"
+    )

@@ -1,0 +1,215 @@
+"""Locks of a directory: one restore at a time, and no capture while files are being restored.
+
+Three files of the store stand for a directory, each locked by ``flock``, so that a process that
+died holds none of them:
+
+- ``restore-D`` is held by a restore. A second restore is refused at once.
+- ``gate-D`` is held by a restore as well; a capture passes through it. Captures that follow each
+  other without a break would otherwise keep a restore waiting for ever.
+- ``files-D`` is shared by captures and exclusive for a restore. It names the sessions whose restore
+  was begun and not ended, for the captures of other sessions.
+
+D is the device and the inode of the directory, so that every path to it leads to the same locks.
+The locks belong to one store: restores and captures of another store over the same directory do not
+meet them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+
+from blake3 import blake3
+
+from mulligan.engine import Engine
+from mulligan.errors import DiskFull, RestoreBusy, StoreUnwritable
+from mulligan.journal.waiting import AFTER, NAP, find_locker
+from mulligan.layout import LOCKS
+from mulligan.workspace.writing import is_disk_full
+
+RESTORE, GATE, FILES = "restore", "gate", "files"
+
+_LONGEST = 1 << 16
+"""How many bytes of the names of sessions are read."""
+
+_FIRST_NAP = 0.001
+
+
+class Marks:
+    """The sessions whose restore in a directory was begun and not ended, by their numbers.
+
+    The journal has the last word on each: a process may die before it takes its mark away.
+    """
+
+    def __init__(self, handle: int | None) -> None:
+        self._handle = handle
+
+    def read(self) -> set[int]:
+        """Return the numbers of the sessions."""
+        if self._handle is None:
+            return set()
+        words = os.pread(self._handle, _LONGEST, 0).split()
+        return {int(word) for word in words if word.isdigit()}
+
+    def add(self, number: int) -> None:
+        """Name a session; durable on return, since what follows may be lost only with it."""
+        self._write(self.read() | {number})
+
+    def remove(self, *numbers: int) -> None:
+        """Name sessions no longer."""
+        marked = self.read()
+        if marked & set(numbers):
+            self._write(marked - set(numbers))
+
+    def _write(self, numbers: set[int]) -> None:
+        if self._handle is None:
+            return
+        data = "".join(f"{number}\n" for number in sorted(numbers)).encode()
+        os.pwrite(self._handle, data, 0)
+        os.ftruncate(self._handle, len(data))
+        os.fsync(self._handle)
+
+
+@contextmanager
+def lock_directory(engine: Engine, root: Path) -> Iterator[Marks]:
+    """Be the only one who restores files in a directory, after the captures that are under way.
+
+    All sessions of a store share the locks of a directory, since their restores would mix.
+    """
+    with _Held(engine, root) as held:
+        held.take(RESTORE, fcntl.LOCK_EX, wait_for=None)
+        held.take(GATE, fcntl.LOCK_EX, wait_for="capturing files")
+        yield Marks(held.take(FILES, fcntl.LOCK_EX, wait_for="capturing files"))
+
+
+@contextmanager
+def share_directory(engine: Engine, root: Path) -> Iterator[Marks]:
+    """Keep restores out of a directory while it is captured; waits while one is under way."""
+    with _Held(engine, root) as held:
+        held.take(GATE, fcntl.LOCK_SH, wait_for="restoring files")
+        handle = held.take(FILES, fcntl.LOCK_SH, wait_for="restoring files")
+        held.let_go(GATE)
+        yield Marks(handle)
+
+
+def lock_name(root: Path, which: str = RESTORE) -> str:
+    """Return the name of a directory's lock: the same however one gets there."""
+    return f"{which}-{_identity(root, None)}"
+
+
+def _identity(root: Path, handle: int | None) -> str:
+    """Return the device and the inode of a directory; of one that is gone, the digest of its path.
+
+    Whoever still has to do with a directory that is gone knows it by its path.
+    """
+    try:
+        status = os.stat(root if handle is None else handle)
+    except OSError:
+        return blake3(os.fsencode(os.path.realpath(root))).hexdigest(length=16)
+    return f"{status.st_dev:x}-{status.st_ino:x}"
+
+
+class _Held:
+    """The locks that one thread holds for a directory; all are let go at the end."""
+
+    def __init__(self, engine: Engine, root: Path) -> None:
+        self._engine = engine
+        self._root = root
+        self._handles: dict[str, int] = {}
+        self._directory: int | None = None
+        self._name = ""
+        self._key = ("", 0, 0)
+        # A store in memory is one process's own, and so are its locks; a copy of it in a process
+        # that was forked off may have them held for good.
+        is_in_memory = engine.directory is None and engine.is_own_process
+        self._in_memory = engine.directory_lock if is_in_memory else nullcontext()
+
+    def __enter__(self) -> _Held:
+        # Held open, the directory keeps its inode, which some filesystems number anew otherwise.
+        with suppress(OSError):
+            self._directory = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._name = _identity(self._root, self._directory)
+        self._key = (self._name, os.getpid(), threading.get_ident())
+        if self._engine.directory is not None and self._key in self._engine.held:
+            self._close()
+            raise RestoreBusy(
+                f"This thread is capturing or restoring files in {self._root} already.",
+                hint="Nothing was touched. Do it after that has returned.",
+            )
+        self._in_memory.__enter__()
+        self._engine.held.add(self._key)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.held.discard(self._key)
+        for which in list(self._handles):
+            self.let_go(which)
+        self._in_memory.__exit__(None, None, None)
+        self._close()
+
+    def _close(self) -> None:
+        if self._directory is not None:
+            os.close(self._directory)
+
+    def take(self, which: str, how: int, *, wait_for: str | None) -> int | None:
+        """Take a lock; waits for whoever holds it, or raises ``RestoreBusy`` if that is None."""
+        handle = self._open(which)
+        if handle is None:
+            return None
+        self._handles[which] = handle
+        if _is_taken(handle, how):
+            return handle
+        if wait_for is None:
+            raise RestoreBusy(f"Another process is restoring files in {self._root}.")
+        self._wait(handle, how, wait_for)
+        return handle
+
+    def let_go(self, which: str) -> None:
+        """Let go of a lock."""
+        handle = self._handles.pop(which, None)
+        if handle is not None:
+            # A process forked off meanwhile shares the lock; closing alone would leave it.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+            os.close(handle)
+
+    def _open(self, which: str) -> int | None:
+        """Open a lock's file; None where there is none and nothing can be written."""
+        if self._engine.directory is None:
+            return None
+        locks = self._engine.directory / LOCKS
+        file = locks / f"{which}-{self._name}"
+        try:
+            if self._engine.read_only:
+                return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            locks.mkdir(mode=0o700, exist_ok=True)  # a store of an earlier version has none
+            return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if self._engine.read_only:
+                return None
+            if is_disk_full(error):
+                raise DiskFull(f"There is no space left for {file}.") from error
+            raise StoreUnwritable(f"{file} cannot be opened: {error.strerror}.") from error
+
+    def _wait(self, handle: int, how: int, doing: str) -> None:
+        """Try again until the lock is free; a signal, and what is told, can end the wait."""
+        began, is_told, nap = time.monotonic(), False, _FIRST_NAP
+        while not _is_taken(handle, how):
+            if not is_told and time.monotonic() - began >= AFTER:
+                self._engine.tell_of_wait(find_locker(handle, doing))
+                is_told = True
+            time.sleep(nap)
+            nap = min(2 * nap, NAP)
+
+
+def _is_taken(handle: int, how: int) -> bool:
+    """Try to take a lock; return whether it is this one's now."""
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
