@@ -15,6 +15,8 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     engine.py   joins journal and objects, and owns the order of writes
     journal/    events, checkpoints, leases and the object index, in LMDB or in memory
     objects/    content-addressed packs, or memory
+    finding.py  the store of a directory: by its pointer, inside it, or by what the stores know
+    stores.py   the stores outside of their projects   project.py  the directories a store knows
     pointer.py  the file that names a directory's store    gitdir.py  git passes over stores
     codec.py    canonical encoding        model.py   the nouns
     faults.py   the named crash points    errors.py  every error, in one tree
@@ -114,7 +116,11 @@ def open(
     reach: Reach = pass_by,
     waiting: Tell | None = None,
 ) -> Store:
-    """Open the store in a directory (``DIR/.mulligan``), made if missing unless told otherwise.
+    """Open the store of a directory, made inside it (``DIR/.mulligan``) if there is none.
+
+    A pointer in the directory is followed, and so is what the stores that ``mulligan init`` made
+    know of it; a directory with the pointer of another one is refused with ``UnsafeWorkspace``.
+    None is made unless ``create``.
 
     ``"memory:"`` gives a store that lives and dies with the handle. A store in a directory that
     cannot be written is opened for reading, as with ``read_only``, which waits for no writer.

@@ -17,6 +17,8 @@ class CrashPoint(StrEnum):
     STORE_DIRECTORY_MADE = "store-directory-made"
     STORE_JOURNAL_MADE = "store-journal-made"
     STORE_FORMAT_WRITTEN = "store-format-written"
+    PROJECT_WRITTEN = "project-written"
+    OUTSIDE_STORE_RENAMED = "outside-store-renamed"
     POINTER_WRITTEN = "pointer-written"
     POINTER_IN_PLACE = "pointer-in-place"
     PACK_CREATED = "pack-created"

@@ -127,7 +127,7 @@ def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach =
         _link_format(directory, Format(FORMAT_VERSION, identity.hex(), list(FEATURES)))
         reach(CrashPoint.STORE_FORMAT_WRITTEN)
     except OSError as error:
-        raise _translation(error, directory) from error
+        raise translation(error, directory) from error
     return read_format(directory)
 
 
@@ -137,6 +137,23 @@ def _refuse_strangers(directory: Path) -> None:
     known = {FORMAT, CONFIG, PROJECT, ".gitignore", ".git", *PARTS}
     if not directory.is_dir() or any(entry.name not in known for entry in directory.iterdir()):
         raise NotAStore(f"{directory} exists and is not a Mulligan store.")
+    _refuse_orphans(directory)
+
+
+def _refuse_orphans(directory: Path) -> None:
+    """Refuse a directory with packs whose journal is gone: they belong to a store that was here.
+
+    One whose making was interrupted has none, because packs come after FORMAT.
+    """
+    packs = directory / "packs"
+    if (directory / "journal" / "data.mdb").exists() or not packs.is_dir():
+        return
+    if any(packs.iterdir()):
+        raise NotAStore(
+            f"{directory} holds the packs of a store whose FORMAT and journal are gone.",
+            hint="Nothing was touched. Put FORMAT and journal/ back from a copy of the store, or "
+            "move the directory away and make a new store.",
+        )
 
 
 def _link_format(directory: Path, content: Format) -> None:
@@ -172,7 +189,8 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def _translation(error: OSError, directory: Path) -> Exception:
+def translation(error: OSError, directory: Path) -> Exception:
+    """Return what an error in making a store means."""
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return ReadOnlyStore(f"It is not permitted to make a store at {directory}.")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

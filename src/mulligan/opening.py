@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from mulligan import layout
+from mulligan import layout, stores
 from mulligan.clock import Clock, SystemClock
 from mulligan.engine import Engine
-from mulligan.errors import MulliganError, NotAttached
+from mulligan.errors import MulliganError, NotAttached, ReadOnlyStore
 from mulligan.faults import Reach, pass_by
+from mulligan.finding import agree, copied, find_in
 from mulligan.gitdir import guard
 from mulligan.journal.keyed import KeyedJournal, check_identity, claim
 from mulligan.journal.lmdb import LmdbTables
@@ -23,14 +24,21 @@ from mulligan.model import (
 )
 from mulligan.objects.memory import MemoryObjects
 from mulligan.objects.packs import PackObjects
+from mulligan.pointer import write_pointer
+from mulligan.project import project_of
 from mulligan.session import Session
 from mulligan.session.heart import Heart
 from mulligan.session.leases import this_process
 from mulligan.session.surroundings import Surroundings
 from mulligan.store import LEASE_TTL, Store
+from mulligan.stores import state_directory
 from mulligan.workspace.capture import Limits
 
 MEMORY = "memory:"
+NO_STATE = (
+    "Nothing was made. `mulligan init --inside` keeps the store in the project itself; "
+    "XDG_STATE_HOME names another place for stores."
+)
 
 STORE = "MULLIGAN_STORE"
 SESSION = "MULLIGAN_SESSION"
@@ -62,14 +70,41 @@ def open_store(
         journal = KeyedJournal(MemoryTables(reach=reach), reach=reach)
         engine = Engine(journal, MemoryObjects(), clock, reach=reach)
         return Store(engine, Surroundings(Path.cwd(), variables, keep_env), home, Limits())
-    directory = layout.locate(Path(path).absolute())
+    place = Path(path).absolute()
+    found = find_in(place, state_directory(variables), write=create and not read_only)
+    if found and found.pointer and not agree(found.store, found.pointer):
+        raise copied(found.pointer, found.store)
+    directory = found.store if found else place / layout.NAME
     format_ = _format(directory, create and not read_only, reach)
     engine = _engine(directory, format_, clock, reach, waiting, read_only=read_only)
     if directory.name == layout.NAME and not engine.read_only:
         with suppress(OSError):  # a store without its guard is as good as any other
             guard(directory)
-    surroundings = Surroundings(directory.parent, variables, keep_env)
+    surroundings = Surroundings(_project(directory), variables, keep_env)
     return Store(engine, surroundings, home, layout.read_config(directory, Limits))
+
+
+def make_outside(directory: Path, state: Path, reach: Reach = pass_by) -> Path:
+    """Make the store of a project below the state directory and return its path.
+
+    A process that is killed meanwhile leaves nothing that anything refers to, or a store that
+    knows its project, so that only the pointer is missing.
+    """
+    try:
+        store = stores.make(state, directory, _new_journal, reach)
+    except (OSError, ReadOnlyStore) as error:
+        found = layout.translation(error, state) if isinstance(error, OSError) else error
+        if isinstance(found, ReadOnlyStore):
+            found = ReadOnlyStore(str(found), hint=NO_STATE)
+        raise found from error
+    write_pointer(directory, str(store), None, reach)
+    return store
+
+
+def _project(directory: Path) -> Path:
+    """Return the directory of a store's project, as far as the store itself knows."""
+    place = project_of(directory)
+    return Path(place.path) if place else directory.parent
 
 
 def attach(variables: Mapping[str, str]) -> Session:

@@ -7,6 +7,7 @@ directories of forks; those are still read.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import stat
@@ -74,8 +75,8 @@ def read_pointer(directory: Path) -> Pointer | None:
     if data is None:
         data = _read(directory / NAME / FORK)
     try:
-        said = msgspec.json.decode(data or b"", type=_Content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = msgspec.convert(json.loads(data or b""), _Content)
+    except (ValueError, RecursionError):
         return None
     if said.version != VERSION:
         raise UnknownFormat(f"The pointer {directory / NAME} has version {said.version}.")
@@ -105,7 +106,8 @@ def write_pointer(
     )
     draft = directory / f"{STAGING}-{secrets.token_hex(8)}"
     try:
-        write_file(draft, msgspec.json.encode(content) + b"\n")
+        # The json of the standard library takes paths that are no text; msgspec's does not.
+        write_file(draft, json.dumps(msgspec.structs.asdict(content)).encode() + b"\n")
         reach(CrashPoint.POINTER_WRITTEN)
         draft.replace(directory / NAME)
     except BaseException:

@@ -9,6 +9,7 @@ import pytest
 import mulligan
 from mulligan.cli import errors as cli_errors
 from mulligan.objects.frames import PACK_HEADER_SIZE
+from tests.stores import store_of
 
 
 def test_an_error_is_a_sentence_and_a_hint(store):
@@ -144,7 +145,7 @@ def test_verify_quick_says_that_it_was(store):
 
 def _damage(place: Path) -> None:
     """Wipe the largest pack behind its header, as a lost sector does."""
-    pack = max((place / ".mulligan/packs").iterdir(), key=lambda file: file.stat().st_size)
+    pack = max((store_of(place) / "packs").iterdir(), key=lambda file: file.stat().st_size)
     data = pack.read_bytes()
     pack.write_bytes(data[:PACK_HEADER_SIZE] + bytes(len(data) - PACK_HEADER_SIZE))
 

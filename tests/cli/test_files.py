@@ -10,6 +10,7 @@ import pytest
 
 import mulligan
 from mulligan.faults import CrashPoint
+from tests.stores import store_of
 
 Look = dict[str, tuple[int, int, bytes]]
 
@@ -75,7 +76,7 @@ class TestCheckpoint:
         assert (taken["files"], taken["workspace"], taken["left_out"]) == (None, None, None)
 
     def test_saves_what_it_saw_for_the_next_process(self, project, place: Path):
-        assert list((place / ".mulligan/tmp").glob("index-*"))
+        assert list((store_of(place) / "tmp").glob("index-*"))
 
     def test_log_and_status_mark_those_that_hold_files(self, project):
         project("checkpoint", "--no-files", "-m", "state alone")
@@ -122,7 +123,7 @@ class TestCheckpoint:
         assert "4 files" in shown
         assert "1 left out" in shown
 
-    def test_a_store_of_another_name_is_beside_no_work(self, cli, place: Path):
+    def test_a_store_that_knows_no_project_holds_the_state_alone(self, cli, place: Path):
         with mulligan.open(place / "first") as made:
             made.session("main")
         (place / "first/.mulligan").rename(place / "elsewhere")
@@ -130,7 +131,7 @@ class TestCheckpoint:
         assert taken.json["files"] is None
         copied = cli("--store", str(place / "elsewhere"), "fork", "@latest", "--to", "x")
         assert copied.code == 80
-        assert "beside the work" in copied.err
+        assert "knows no project" in copied.err
 
 
 class TestPlan:

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import store_of
+
 
 def test_init_makes_a_store_with_a_session(cli, place: Path):
     made = cli("init", "--json")
     assert made.code == 0
     assert made.json == {
-        "store": str(place / ".mulligan"),
+        "store": str(store_of(place)),
+        "directory": str(place),
         "created": True,
         "sessions": ["main"],
     }
@@ -29,7 +32,7 @@ def test_init_again_changes_nothing_and_says_so(store):
 
 def test_init_makes_the_directory_it_is_given(cli, place: Path):
     assert cli("init", "deep/er").code == 0
-    assert (place / "deep/er/.mulligan/FORMAT").is_file()
+    assert (store_of(place / "deep/er") / "FORMAT").is_file()
 
 
 def test_init_with_a_session_makes_that_one(cli):
@@ -74,7 +77,7 @@ def test_only_init_makes_a_store(cli, place: Path, command: list[str]):
 def test_the_store_is_found_from_below(store, place: Path, monkeypatch):
     (place / "a/b").mkdir(parents=True)
     monkeypatch.chdir(place / "a/b")
-    assert store("status", "--json").json["store"] == str(place / ".mulligan")
+    assert store("status", "--json").json["store"] == str(store_of(place))
 
 
 def test_the_option_wins_over_the_environment_and_that_over_the_directory(
@@ -84,8 +87,8 @@ def test_the_option_wins_over_the_environment_and_that_over_the_directory(
         cli("init", name)
     monkeypatch.chdir(place / "here")
     monkeypatch.setenv("MULLIGAN_STORE", str(place / "there"))
-    assert cli("status", "--json").json["store"] == str(place / "there/.mulligan")
+    assert cli("status", "--json").json["store"] == str(store_of(place / "there"))
     chosen = cli("--store", str(place / "elsewhere"), "status", "--json")
-    assert chosen.json["store"] == str(place / "elsewhere/.mulligan")
+    assert chosen.json["store"] == str(store_of(place / "elsewhere"))
     after = cli("status", "--json", "--store", str(place / "elsewhere"))
-    assert after.json["store"] == str(place / "elsewhere/.mulligan")
+    assert after.json["store"] == str(store_of(place / "elsewhere"))

@@ -10,6 +10,7 @@ import pytest
 
 import mulligan
 from mulligan.state.events import happened
+from tests.stores import store_of
 from tests.unit.recovery.dead import control, dead
 
 
@@ -115,10 +116,10 @@ def test_a_dry_run_says_what_would_be(lost, place: Path):
 def test_a_dry_run_leaves_the_store_as_it_is(lost, place: Path):
     assert lost("checkpoint").code == 0
     (place / "new.txt").write_text("in no checkpoint\n")
-    before = {file: file.read_bytes() for file in (place / ".mulligan" / "packs").iterdir()}
+    before = {file: file.read_bytes() for file in (store_of(place) / "packs").iterdir()}
     plan = lost("resume", "--rollback", "--dry-run", "--json").json
     assert plan["files"] == 1
-    after = {file: file.read_bytes() for file in (place / ".mulligan" / "packs").iterdir()}
+    after = {file: file.read_bytes() for file in (store_of(place) / "packs").iterdir()}
     assert after == before
 
 

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from tests.stores import store_of
+
 
 def test_checkpoint_prints_the_id_alone(store):
     taken = store("checkpoint", "-m", "a note", "--label", "one")
@@ -170,7 +172,7 @@ def test_status_for_people_and_programs(history, place):
     assert branch["parent"] == {"session": "main", "seq": 3}
     assert branch["checkpoint"]["label"] == "one"
     said = history("status").out
-    assert str(place / ".mulligan") in said
+    assert str(store_of(place)) in said
     assert "main #3" in said
 
 

@@ -24,8 +24,10 @@ RARE_POINTS = [CrashPoint.PACK_CREATED, CrashPoint.PACK_TAIL_CUT]
 WORKSPACE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
 """Reached while files are written, which the tests of the workspace see to."""
 
-POINTER_POINTS = [point for point in CrashPoint if point.name.startswith("POINTER_")]
-"""Reached while a pointer is written: ``tests/unit/test_pointer.py``."""
+POINTER_POINTS = [
+    point for point in CrashPoint if point.name.startswith(("POINTER_", "PROJECT_", "OUTSIDE_"))
+]
+"""Reached while a store outside of its project is made: ``tests/unit/test_stores.py``."""
 
 OTHER_POINTS = STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS + POINTER_POINTS
 COMMON_POINTS = [point for point in CrashPoint if point not in OTHER_POINTS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -138,6 +139,36 @@ def test_a_store_whose_journal_is_gone_is_damaged_and_its_packs_stay(tmp_path: P
         with pytest.raises(DamagedJournal):
             mulligan.open(tmp_path)
     assert {file: file.read_bytes() for file in packs} == packs
+
+
+@pytest.mark.parametrize("gone", [["data.mdb"], ["data.mdb", "lock.mdb"], ["."]])
+def test_packs_whose_format_and_journal_are_gone_are_not_taken_over(
+    tmp_path: Path, gone: list[str]
+) -> None:
+    with mulligan.open(tmp_path) as store:
+        store.session("s").state.set("a", "x" * 10_000)
+    place = tmp_path / ".mulligan"
+    (place / "FORMAT").unlink()
+    for name in gone:
+        victim = place / "journal" / name
+        shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    for _ in range(2):
+        with pytest.raises(NotAStore, match="packs") as refused:
+            mulligan.open(tmp_path)
+        assert "Nothing was touched" in refused.value.hint
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+
+
+def test_a_store_that_lost_its_format_alone_is_completed(tmp_path: Path) -> None:
+    with mulligan.open(tmp_path) as store:
+        store.session("s").state.set("a", "x" * 10_000)
+    format_ = (tmp_path / ".mulligan/FORMAT").read_bytes()
+    (tmp_path / ".mulligan/FORMAT").unlink()
+    with mulligan.open(tmp_path) as store:
+        assert store.session("s").state.get("a") == "x" * 10_000
+        assert store.verify().ok
+    assert (tmp_path / ".mulligan/FORMAT").read_bytes() == format_
 
 
 def test_the_journal_of_another_store_is_refused(tmp_path: Path) -> None:

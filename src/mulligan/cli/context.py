@@ -15,9 +15,9 @@ import click
 
 if TYPE_CHECKING:
     from mulligan import Restored, Session, Store
+    from mulligan.cli.directory import Standing
     from mulligan.cli.progress import ProgressLine
     from mulligan.journal.waiting import Holder, Tell
-    from mulligan.pointer import Pointer
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"
@@ -46,7 +46,10 @@ class Call:
     directory: Path | None = None
     """Where the files of the session are, once it is opened with them."""
 
-    _here: Pointer | None = None
+    project: Path | None = None
+    """The directory that the store was found by, once it is opened."""
+
+    _standing: Standing | None = None
     _line: ProgressLine | None = None
 
     def open_store(
@@ -63,11 +66,16 @@ class Call:
         ``waiting`` is told, or else the user.
         """
         import mulligan
-        from mulligan.pointer import read_pointer
+        from mulligan.cli.directory import Standing
+        from mulligan.cli.discovery import nearest, state_home, tell_of_finding
+        from mulligan.finding import find_in
 
-        place = Path(self.store) if self.store else _nearest(Path.cwd())
-        self._here = read_pointer(place)
-        there = Path(self._here.store) if self._here else place
+        state = state_home()
+        found = find_in(_path(self.store), state, write=True) if self.store else nearest(state)
+        there = found.store if found else _path(self.store or "")
+        self._standing = Standing(state, found.pointer if found else None, bool(self.store))
+        if found is not None:
+            tell_of_finding(found)
         if for_agents:
             _end_frozen(there)
         store = mulligan.open(
@@ -75,6 +83,7 @@ class Call:
         )
         click.get_current_context().call_on_close(store.close)
         self.store_path = str(store.path)
+        self.project = found.directory if found else Path(self.store_path).parent
         return store
 
     def open_to_look(self) -> Session:
@@ -155,9 +164,9 @@ class Call:
         """Return where the files of a session are; None if they are to be left out."""
         from mulligan.cli.directory import workspace_of
 
-        if self.no_files:
+        if self.no_files or self._standing is None:
             return None
-        return workspace_of(store, session, self._here, force=self.force)
+        return workspace_of(store, session, self._standing, force=self.force)
 
     def known_session(self, store: Store, name: str) -> Session:
         """Open a session that has to be there."""
@@ -178,14 +187,14 @@ class Call:
                 self._line.clear()
 
     def _pointed_to(self) -> str | None:
-        return self._here.session if self._here else None
+        pointer = self._standing and self._standing.pointer
+        return pointer.session if pointer else None
 
     def _with_files(self, store: Store, session: Session) -> Session:
         """Open a session again together with its workspace."""
-        from mulligan.cli.directory import workspace_of
         from mulligan.errors import UnsafeWorkspace
 
-        root = workspace_of(store, session, self._here, force=self.force)
+        root = self.files_of(store, session)
         if root is None:
             return session
         name, force, progress = session.name, self.force, self._progress()
@@ -377,23 +386,15 @@ def _tell_of_wait(holder: Holder | None) -> None:
 
 
 def _end_frozen(place: Path) -> None:
-    from mulligan.layout import locate
     from mulligan.supervisor.frozen import end_frozen
 
-    for one in end_frozen(str(locate(place.absolute()))):
+    for one in end_frozen(str(place)):
         said = f"Ended the stopped process {one.pid} of {one.agent} in {one.session};"
         click.echo(f"{said} its supervisor is dead.", err=True)
 
 
-def _nearest(start: Path) -> Path:
-    """Return the nearest directory upward that holds a store."""
-    from mulligan.errors import StoreNotFound
-    from mulligan.layout import NAME
-
-    for directory in (start, *start.parents):
-        if (directory / NAME).exists():
-            return directory
-    raise StoreNotFound(f"There is no store in {start} or any directory above it.")
+def _path(store: str) -> Path:
+    return Path(store).absolute()
 
 
 def _undoubted(store: Store, create: bool) -> str:

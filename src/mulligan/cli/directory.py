@@ -1,45 +1,64 @@
 """Which directory holds the files of a session.
 
-It is the one beside the store. A fork with a directory of its own is found from both ends: the
-store names the directory, and the pointer in the directory names the store. Files are
-touched only where both agree, so that neither a store nor a pointer that came from elsewhere can
-lead a restore to a place its owner never chose.
+Store and directory must agree (``mulligan.finding``): the store names the directory, by its path
+or its identity, and the pointer in the directory names the store. A store inside its project, as
+``PROJECT/.mulligan``, has the files of that directory.
 
-A fork's directory that was moved is followed: the pointer in it has the directory's identity, which
-a rename keeps, and no copy, archive or clone has.
+A directory that was moved is followed: the pointer in it has the directory's identity, which a
+rename keeps, and no copy, archive or clone has.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mulligan.cli.discovery import tell_of_finding
+from mulligan.finding import agree, copied, find_in
+from mulligan.layout import NAME
 from mulligan.pointer import Pointer, read_pointer
+from mulligan.project import project_of
 
 if TYPE_CHECKING:
     from mulligan import Session, Store
 
+HINT = "Nothing was touched. --no-files leaves the files out; "
+FORCE = "--force takes the directory all the same, if you are sure that it is the right one."
 
-def workspace_of(
-    store: Store, session: Session, here: Pointer | None, *, force: bool
-) -> Path | None:
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a command was called: the pointer it went by, and whether the store was named."""
+
+    state: Path
+    pointer: Pointer | None = None
+    is_named: bool = False
+
+
+def workspace_of(store: Store, session: Session, standing: Standing, *, force: bool) -> Path | None:
     """Return the directory of a session's files; None if the store is not beside any work.
 
-    A fork's directory that was moved to ``here``, and is not where it was, is followed. With
-    ``force`` it needs no pointer, and ``here`` may be a copy.
+    A directory that was moved to where the command was called is followed. With ``force`` it
+    needs no pointer, and may be a copy.
     """
-    from mulligan.layout import NAME
+    path, own = Path(store.path or os.devnull), session.directory
+    if own is not None:
+        return _of_fork(path, session.name, own, standing, force=force)
+    if path.name == NAME:
+        return path.parent if force else _beside(path, session, standing)
+    return _of_project(path, session, standing, force=force)
 
-    beside, own = Path(store.path or os.devnull), session.directory
-    if own is None:
-        return beside.parent if beside.name == NAME else None
-    claimed = here.directory if here and here.session == session.name else own
-    if (force and claimed.is_dir()) or (here and claimed != own and _was_moved(here, own, beside)):
+
+def _of_fork(store: Path, session: str, own: Path, standing: Standing, *, force: bool) -> Path:
+    here = standing.pointer
+    claimed = here.directory if here and here.session == session else own
+    if (force and claimed.is_dir()) or (here and claimed != own and _was_moved(here, own, store)):
         return claimed
-    pointer = read_pointer(own)
-    if claimed != own or pointer is None or not pointer.names(beside):
-        raise _unconfirmed(session.name, own, claimed)
+    pointer = read_pointer(own) or _put_back(store, own, standing.state)
+    if claimed != own or pointer is None or not pointer.names(store):
+        raise _unconfirmed(session, own, claimed)
     return own
 
 
@@ -48,11 +67,82 @@ def _was_moved(here: Pointer, own: Path, store: Path) -> bool:
     return not os.path.lexists(own) and here.is_in_place and here.names(store)
 
 
+def _beside(store: Path, session: Session, standing: Standing) -> Path:
+    """Return the directory that a store is inside of, unless its files are those of another.
+
+    A program may open a store in one directory for the files of another. Nothing there points
+    back, so only a person who stands in that directory and names the store confirms it.
+    """
+    beside = store.parent.resolve()
+    if not standing.is_named or Path.cwd().is_relative_to(beside):
+        return store.parent
+    return _captured_elsewhere(session, beside) or store.parent
+
+
+def _of_project(store: Path, session: Session, standing: Standing, *, force: bool) -> Path | None:
+    """Return the directory of the project of a store outside of it."""
+    here, place = standing.pointer, project_of(store)
+    if here is not None and here.session is None:
+        if not force and not agree(store, here):
+            raise copied(here, store)
+        return here.directory
+    if place is None:
+        return _captured_elsewhere(session, None)
+    claimed = Path(place.path)
+    pointer = read_pointer(claimed) or _put_back(store, claimed, standing.state)
+    confirmed = pointer is not None and agree(store, pointer)
+    if not confirmed and not (force and claimed.is_dir()):
+        raise _lost(store, claimed)
+    return claimed
+
+
+def _put_back(store: Path, directory: Path, state: Path) -> Pointer | None:
+    """Put the pointer back that is gone from a directory which this known store knows."""
+    if not directory.is_dir() or os.path.lexists(directory / NAME):
+        return None
+    found = find_in(directory, state, write=True)
+    if found is None or found.pointer is None or not found.pointer.names(store):
+        return None
+    tell_of_finding(found)
+    return found.pointer
+
+
+def _captured_elsewhere(session: Session, beside: Path | None) -> Path | None:
+    """Return where the session's files were captured, if that is not beside the store.
+
+    None if they were captured there, or that directory is gone or has a store of its own: then
+    the project was moved, or copied together with its store. Raises ``UnsafeWorkspace`` unless
+    the command is called from there.
+    """
+    held = session.files_at(session.head)
+    root = Path(held.coverage.root) if held and held.coverage else None
+    if root is None or root == beside or not root.is_dir() or os.path.lexists(root / NAME):
+        return None
+    if Path.cwd().is_relative_to(root):
+        return root
+    from mulligan.errors import UnsafeWorkspace
+
+    raise UnsafeWorkspace(
+        f"The files of the session {session.name!r} are those of {root}, not beside its store.",
+        hint=HINT + "Run the command in that directory.",
+    )
+
+
+def _lost(store: Path, directory: Path) -> Exception:
+    from mulligan.errors import UnsafeWorkspace
+
+    problem, take = "does not point back to it", FORCE
+    if not directory.is_dir():
+        problem, take = "is not there", "if it was moved, run the command in it."
+    return UnsafeWorkspace(
+        f"The store {store} holds the files of {directory}, which {problem}.", hint=HINT + take
+    )
+
+
 def _unconfirmed(session: str, own: Path, claimed: Path) -> Exception:
     from mulligan.errors import UnsafeWorkspace
 
-    hint = "Nothing was touched. --no-files leaves the files out; "
-    take = "--force takes the directory all the same, if you are sure that it is the right one."
+    take = FORCE
     if claimed != own:
         problem = f"was forked into {own}, and this is {claimed}"
     elif own.is_dir():
@@ -60,7 +150,4 @@ def _unconfirmed(session: str, own: Path, claimed: Path) -> Exception:
     else:
         problem = f"was forked into {own}, which is not there any more"
         take = "if it was moved, run the command in it."
-    return UnsafeWorkspace(
-        f"The session {session!r} {problem}.",
-        hint=hint + take,
-    )
+    return UnsafeWorkspace(f"The session {session!r} {problem}.", hint=HINT + take)

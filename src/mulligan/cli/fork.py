@@ -53,6 +53,7 @@ def command(call: Call, point: str, name: str | None, directory: Path | None) ->
 
 
 def _fork(call: Call, point: str, name: str | None, directory: Path | None) -> Session:
+    from mulligan.cli.discovery import remember_fork
     from mulligan.pointer import write_pointer
 
     if directory is None:
@@ -63,6 +64,7 @@ def _fork(call: Call, point: str, name: str | None, directory: Path | None) -> S
     with call.working():
         made = session.fork(point, name, directory)
     write_pointer(directory.resolve(), call.store_path, made.name)
+    remember_fork(Path(call.store_path), directory.resolve(), made.name)
     return made
 
 
@@ -70,8 +72,7 @@ def _no_workspace(session: Session) -> Exception:
     from mulligan.errors import UnsafeWorkspace
 
     return UnsafeWorkspace(
-        f"The session {session.name!r} has no files to fork: its store is not a `.mulligan` "
-        "beside the work.",
+        f"The session {session.name!r} has no files to fork: its store knows no project.",
         hint="Fork the state alone, without --to.",
     )
 

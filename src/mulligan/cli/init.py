@@ -8,36 +8,110 @@ from pathlib import Path
 import click
 
 from mulligan.cli.context import ACTOR, DEFAULT_SESSION, Call, Command, example, force_option
-from mulligan.cli.render import print_json
+from mulligan.cli.discovery import state_home, tell_of_finding
+from mulligan.cli.render import clean, print_json
+
+EXAMPLE = example(
+    "mulligan init",
+    "mulligan init ~/work/agent",
+    "mulligan init --adopt ~/backup/agent-0a1b2c3d4e5f",
+)
 
 
-@click.command("init", cls=Command, epilog=example("mulligan init", "mulligan init ~/work/agent"))
+@click.command("init", cls=Command, epilog=EXAMPLE)
 @click.argument("directory", metavar="[DIR]", required=False)
+@click.option(
+    "--inside", is_flag=True, help="Keep the store in DIR/.mulligan, not outside of the project."
+)
+@click.option(
+    "--adopt",
+    type=click.Path(path_type=Path),
+    metavar="STORE",
+    help="Use this store for DIR from now on, whatever its project was.",
+)
 @force_option
 @click.pass_obj
-def command(call: Call, directory: str | None) -> None:
-    """Make a store in DIR (here, if none is given) with a first session.
+def command(call: Call, directory: str | None, inside: bool, adopt: Path | None) -> None:
+    """Make a store for DIR (here, if none is given) with a first session.
+
+    It is made below $XDG_STATE_HOME/mulligan (~/.local/state/mulligan), where nothing that is done
+    to DIR can delete it, and DIR gets a small file .mulligan that points to it. With --inside the
+    store is DIR/.mulligan, for sandboxes that see nothing else.
 
     Checkpoints will hold the files of DIR, so it is the directory of one project; the home
     directory and / are refused unless forced. Running it again is fine: what is there stays as
     it is.
     """
     import mulligan
-    from mulligan.layout import FORMAT, locate
 
+    if inside and adopt:
+        raise click.UsageError("--inside and --adopt exclude each other.")
     root = Path(directory or call.store or ".").absolute()
-    is_new = not (locate(root) / FORMAT).is_file()
-    if is_new and not call.force:
-        _refuse_large(locate(root).parent)
-    with mulligan.open(root) as store:
+    path = _existing(root) if adopt is None else None
+    is_new = path is None and adopt is None
+    if path is None:
+        if not call.force:
+            _refuse_large(root)
+        path = _made(root, inside) if adopt is None else _adopted(root, adopt.absolute())
+    with mulligan.open(path) as store:
         known = [session.name for session in store.sessions()]
         name = call.session or (DEFAULT_SESSION if not known else None)
         if name is not None and name not in known:
             store.session(name, actor=ACTOR)
         sessions = [session.name for session in store.sessions()]
-        _print(call, str(store.path), is_new, sessions)
+    _print(call, str(path), root, is_new, sessions)
     if is_new and not call.json and not call.quiet:
-        _tell_of_others(locate(root).parent)
+        _tell_of_others(root)
+
+
+def _existing(root: Path) -> Path | None:
+    """Return the store that a directory has already, finished or not."""
+    from mulligan.finding import agree, copied, find_in
+    from mulligan.layout import FORMAT
+
+    found = find_in(root, state_home(), write=True)
+    if found is None:
+        return None
+    if found.pointer and not agree(found.store, found.pointer):
+        raise copied(found.pointer, found.store)
+    tell_of_finding(found)
+    return found.store if found.pointer or (found.store / FORMAT).is_file() else None
+
+
+def _made(root: Path, inside: bool) -> Path:
+    import mulligan
+    from mulligan.layout import NAME
+    from mulligan.opening import make_outside
+    from mulligan.stores import note_inside
+
+    state = state_home()
+    # One that was begun inside is completed there.
+    if not inside and root.name != NAME and not os.path.lexists(root / NAME):
+        root.mkdir(parents=True, exist_ok=True)
+        return make_outside(root, state)
+    with mulligan.open(root) as store:
+        path = Path(str(store.path))
+    if inside:
+        note_inside(state, path)
+    return path
+
+
+def _adopted(root: Path, store: Path) -> Path:
+    """Make a directory the project of a store, and the store that of the directory."""
+    from mulligan.errors import UnsafeWorkspace
+    from mulligan.layout import NAME, read_format
+    from mulligan.pointer import write_pointer
+    from mulligan.project import remember
+
+    read_format(store)
+    if store.name == NAME or (root / NAME).is_dir():
+        raise UnsafeWorkspace(
+            f"{root} cannot adopt {store}: a store inside of a project belongs to that directory.",
+            hint="Nothing was changed. `mulligan move-store --outside` moves it out first.",
+        )
+    remember(store, root)
+    write_pointer(root, str(store))
+    return store
 
 
 def _tell_of_others(directory: Path) -> None:
@@ -47,18 +121,20 @@ def _tell_of_others(directory: Path) -> None:
     above = next((d for d in directory.parents if (d / NAME).exists()), None)
     if above is not None:
         said = f"There is a store above, in {above}; from here on down this one is used."
-        click.echo(said, err=True)
+        click.echo(clean(said), err=True)
 
 
 def _refuse_large(directory: Path) -> None:
     """Refuse a directory that would be refused as a workspace by every command after."""
     from mulligan.errors import UnsafeWorkspace
+    from mulligan.layout import NAME
     from mulligan.workspace.workspace import check_root
 
     home = Path(os.environ.get("HOME", os.devnull))
+    place = directory.parent if directory.name == NAME else directory
     try:
-        if directory.is_dir():
-            check_root(directory, None, home, force=False)
+        if place.is_dir():
+            check_root(place, None, home, force=False)
     except UnsafeWorkspace as error:
         raise UnsafeWorkspace(
             str(error),
@@ -67,10 +143,11 @@ def _refuse_large(directory: Path) -> None:
         ) from error
 
 
-def _print(call: Call, path: str, is_new: bool, sessions: list[str]) -> None:
+def _print(call: Call, path: str, root: Path, is_new: bool, sessions: list[str]) -> None:
     if call.json:
-        print_json({"store": path, "created": is_new, "sessions": sessions})
+        fields = {"store": path, "directory": str(root), "created": is_new, "sessions": sessions}
+        print_json(fields)
     elif not call.quiet:
         made = "Made a store at" if is_new else "There is a store already, left as it is:"
-        click.echo(f"{made} {path}")
+        click.echo(clean(f"{made} {path}"))
         click.echo("Take a checkpoint with `mulligan checkpoint`, look with `mulligan log`.")

@@ -12,7 +12,7 @@ import click
 from mulligan.cli.context import Call, colour, example, shared_options
 
 COMMANDS = {
-    "init": "Make a store beside the work.",
+    "init": "Make a store for a project.",
     "run": "Run an agent and keep it alive and recoverable.",
     "up": "Run a team of agents from a workflow file.",
     "resume": "Bring back what was interrupted or paused.",

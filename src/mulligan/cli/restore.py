@@ -173,7 +173,7 @@ def _explain_source(session: Session, preview: Preview) -> None:
 def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: bool) -> None:
     """Write the files of a point elsewhere."""
     session = call.open_to_look()
-    only = _parts(named, Path(call.store_path).parent)
+    only = _parts(named, call.project)
     plan = session.plan_copy(point, only)
     problems = [] if dry_run else session.copy_files(plan.point, to, only)
     if call.json:

@@ -14,7 +14,7 @@ from blake3 import blake3
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, UnsafeWorkspace
 from mulligan.faults import Reach, pass_by
-from mulligan.layout import PATCHES
+from mulligan.layout import NAME, PATCHES
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.state.document import MISSING, Document
@@ -278,6 +278,11 @@ def _mtime_in(document: Document, path: TreePath) -> int | None:
     return entry.mtime if isinstance(entry, Directory) else None
 
 
+def _holds_more(root: Path, store: Path) -> bool:
+    """Whether a store is somewhere below a directory, and not the one of this directory."""
+    return root in store.parents and (root != store.parent or store.name != NAME)
+
+
 def check_root(root: Path, store: Path | None, home: Path, *, force: bool) -> Path:
     """Return the real path of a workspace, or refuse one that holds far more than a project."""
     real = root.resolve(strict=True)
@@ -288,7 +293,7 @@ def check_root(root: Path, store: Path | None, home: Path, *, force: bool) -> Pa
         reason = "it is the root of the filesystem"
     elif real == home.resolve():
         reason = "it is the home directory"
-    elif store is not None and real in store.resolve().parent.parents:
+    elif store is not None and _holds_more(real, store.resolve()):
         reason = f"it holds more than the directory of the store at {store}"
     elif store is not None and real.is_relative_to(store.resolve()):
         raise UnsafeWorkspace(f"{real} belongs to the store at {store} itself.")

@@ -1,0 +1,62 @@
+"""Finding the store from where a command is called, and saying what was remarkable about it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from mulligan.finding import Found
+
+
+def state_home() -> Path:
+    """Return where the stores outside of their projects are."""
+    from mulligan.stores import state_directory
+
+    return state_directory(os.environ)
+
+
+def remember_fork(store: Path, directory: Path, session: str) -> None:
+    """Have a store know the directory of a fork, so that it is found without its pointer."""
+    from mulligan.layout import NAME
+    from mulligan.project import remember
+    from mulligan.stores import note_inside
+
+    remember(store, directory, session)
+    if store.name == NAME:
+        note_inside(state_home(), store)
+
+
+def nearest(state: Path) -> Found:
+    """Return the store of this directory, or of the nearest one upward that has one."""
+    from mulligan.errors import StoreNotFound
+    from mulligan.finding import find_in
+
+    start = Path.cwd()
+    for directory in (start, *start.parents):
+        if (found := find_in(directory, state, write=True)) is not None:
+            return found
+    raise StoreNotFound(f"There is no store in {start} or any directory above it.")
+
+
+def tell_of_finding(found: Found) -> None:
+    """Say that a pointer was gone, or that a directory or a store was moved."""
+    from mulligan.cli.render import clean
+    from mulligan.finding import Note
+
+    here, store = found.directory, found.store
+    said = {
+        Note.PUT_BACK: f"The pointer {here}/.mulligan was gone and was put back; "
+        f"the store is {store}.",
+        Note.RENEWED: f"{here} is a new directory where the project of the store {store} was; "
+        "that store is used, and the pointer was put back.",
+        Note.STASHED: f"The pointer {here}/.mulligan is gone, perhaps into a git stash, and was "
+        f"not put back, so that `git stash pop` works; the store is {store}.",
+        Note.MOVED: f"This project was moved to {here}; its store {store} knows that now.",
+        Note.STORE_MOVED: f"The store was moved to {store}; the pointer in {here} was updated.",
+    }
+    if found.note is not None:
+        click.echo(clean(said[found.note]), err=True)

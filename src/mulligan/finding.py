@@ -1,0 +1,181 @@
+"""Finding the store of a directory: by its pointer, inside it, or by what the stores know.
+
+A pointer and a store must agree before files are touched: the store names the directory by its path
+or knows it by its identity, and the directory's pointer names the store. So neither a store nor a
+pointer that came from elsewhere (a copied tree, a clone, an archive) leads a restore to a place
+that its owner never chose.
+
+==================  ==========================  ===========================================
+the directory has   the store knows it by       then
+==================  ==========================  ===========================================
+a pointer           its path                    they agree, also after a new clone
+a pointer           its identity alone          they agree: it was moved; the path is updated
+a pointer           neither                     it is a copy, and refused for files
+no pointer          its path                    they agree, and the pointer is put back
+no pointer          its identity alone          the same, if its time of creation is known
+==================  ==========================  ===========================================
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from mulligan import layout
+from mulligan.errors import NotAStore, StoreNotFound, UnsafeWorkspace
+from mulligan.gitdir import has_stash
+from mulligan.identity import identity_of
+from mulligan.pointer import Pointer, read_pointer, write_pointer
+from mulligan.project import Place, read_places, remember
+from mulligan.stores import Match, find_by_id, find_match
+
+
+class Note(StrEnum):
+    """What was remarkable about finding a store."""
+
+    PUT_BACK = "put back"
+    """The pointer was gone and is there again."""
+
+    STASHED = "stashed"
+    """The pointer is gone, and stays so: ``git stash pop`` would refuse to write over it."""
+
+    RENEWED = "renewed"
+    """The pointer was gone, and the directory is a new one at the same path."""
+
+    MOVED = "moved"
+    """The directory has another path than before."""
+
+    STORE_MOVED = "store moved"
+    """The store has another path than the pointer said."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The store of a directory; ``pointer`` is None for a store inside it, or the store itself."""
+
+    store: Path
+    directory: Path
+    pointer: Pointer | None = None
+    note: Note | None = None
+
+
+def find_in(directory: Path, state: Path, *, write: bool) -> Found | None:
+    """Return the store of exactly this directory, or of the pointer or store at this path.
+
+    With ``write`` pointers are put back, and the store learns of a directory that was moved.
+    Raises ``StoreNotFound`` when a pointer leads nowhere.
+    """
+    if directory.name == layout.NAME and directory.is_file():
+        directory = directory.parent
+    if directory.name == layout.NAME or (directory / layout.FORMAT).is_file():
+        return Found(directory, directory.parent)
+    pointer = read_pointer(directory)
+    if pointer is not None:
+        return _followed(pointer, state, write=write)
+    if os.path.lexists(directory / layout.NAME):
+        return Found(directory / layout.NAME, directory)
+    if not directory.is_dir():
+        return None
+    match = find_match(state, directory)
+    return None if match is None else _put_back(match, directory, write=write)
+
+
+def agree(store: Path, pointer: Pointer) -> bool:
+    """Whether a store and the pointer in a directory mean each other."""
+    place = _place(store, pointer)
+    if place is None or not pointer.names(store):
+        return False
+    if place.path == str(pointer.directory):
+        return True
+    identity = identity_of(pointer.directory)
+    return pointer.is_in_place and place.identity.matches(identity)
+
+
+def copied(pointer: Pointer, store: Path) -> UnsafeWorkspace:
+    """Return the error for a directory with the pointer of another."""
+    place = _place(store, pointer)
+    owner = f"holds the files of {place.path}" if place else "does not know this directory"
+    return UnsafeWorkspace(
+        f"{pointer.directory} has a pointer to the store {store}, which {owner}.",
+        hint="Nothing was touched. If this is a copy, delete its .mulligan and run `mulligan init` "
+        f"for a store of its own. If the project is here now: `mulligan init --adopt {store}`.",
+    )
+
+
+def _place(store: Path, pointer: Pointer) -> Place | None:
+    places = read_places(store)
+    return next((place for place in places if place.session == pointer.session), None)
+
+
+def _followed(pointer: Pointer, state: Path, *, write: bool) -> Found:
+    store, note = _store_of(pointer, state)
+    place, here = _place(store, pointer), pointer.directory
+    if place is None or not agree(store, pointer):
+        return Found(store, here, pointer, note)
+    # The same directory may have two names at once, by a bind mount.
+    was_moved = place.path != str(here) and not _is_at(place)
+    if write and (was_moved or not place.identity.matches(identity_of(here))):
+        _learn(store, here, pointer.session)
+    if write and (note is Note.STORE_MOVED or not pointer.is_in_place):
+        _rewrite(here, store, pointer.session)
+    return Found(store, here, pointer, Note.MOVED if was_moved else note)
+
+
+def _store_of(pointer: Pointer, state: Path) -> tuple[Path, Note | None]:
+    """Return the store that a pointer names, by its path or else by its id."""
+    store = Path(pointer.store)
+    is_there = (store / layout.FORMAT).is_file()
+    if is_there and (pointer.id is None or layout.read_format(store).id == pointer.id):
+        return store, None
+    elsewhere = pointer.id and find_by_id(state, pointer.id)
+    if elsewhere:
+        return elsewhere, Note.STORE_MOVED
+    if is_there:
+        raise NotAStore(
+            f"{pointer.directory / layout.NAME} points to {store}, where there is another store.",
+            hint="Nothing was changed. `mulligan stores` lists all stores; `mulligan init --adopt "
+            "STORE` chooses the one of this directory.",
+        )
+    raise StoreNotFound(
+        f"{pointer.directory / layout.NAME} points to the store {store}, which is not there.",
+        hint="`mulligan stores` lists all stores. If it was moved: `mulligan init --adopt STORE`. "
+        "If it is lost: delete .mulligan and run `mulligan init`.",
+    )
+
+
+def _put_back(match: Match, directory: Path, *, write: bool) -> Found:
+    store, session = match.store, match.place.session
+    note = Note.PUT_BACK if match.same_directory else Note.RENEWED
+    if not match.same_path:
+        note = Note.MOVED
+    is_known = match.same_path and match.same_directory
+    if write and not is_known:
+        _learn(store, directory, session)
+    if has_stash(directory):
+        note = Note.STASHED
+    elif write:
+        _rewrite(directory, store, session)
+    real, identity = directory.resolve(), layout.read_format(store).id
+    pointer = Pointer(real, str(store), session, identity_of(directory), identity)
+    return Found(store, directory, pointer, note)
+
+
+def _is_at(place: Place) -> bool:
+    """Whether a directory is where the store knows it to be."""
+    try:
+        return place.identity.matches(identity_of(Path(place.path)))
+    except OSError:
+        return False
+
+
+def _learn(store: Path, directory: Path, session: str | None) -> None:
+    with suppress(OSError):  # a store that cannot be written is found the same way next time
+        remember(store, directory, session)
+
+
+def _rewrite(directory: Path, store: Path, session: str | None) -> None:
+    with suppress(OSError):  # so is one whose directory cannot be written
+        write_pointer(directory, str(store), session)

@@ -1,0 +1,198 @@
+"""The stores outside of their projects, below one directory of the user's.
+
+::
+
+    $XDG_STATE_HOME/mulligan/
+      stores/NAME-ID/     a store; NAME is that of its project, ID the beginning of its id
+      inside/ID           the path of a store inside its project, so that it can be listed
+
+The stores are their own registry: each knows its project (``mulligan.project``), and looking for
+the store of a directory asks them all, so nothing can be out of date. Only ``inside/`` is a cache;
+what it names and is not there any more is passed over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from mulligan import layout
+from mulligan.errors import MulliganError
+from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.identity import identity_of
+from mulligan.project import Place, read_places, remember
+
+STORES = "stores"
+INSIDE = "inside"
+ID_LENGTH = 12
+UNFINISHED = ".new-"
+"""How the names of stores begin that are being made or deleted."""
+
+_MAX_NAME = 48
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A store that is there, and the directories it knows; ``inside`` its project or not."""
+
+    path: Path
+    id: str
+    places: list[Place]
+    inside: bool = False
+
+    @property
+    def project(self) -> Path | None:
+        """The directory of the project, if the store knows one."""
+        if self.inside:
+            return self.path.parent
+        return next((Path(place.path) for place in self.places if place.session is None), None)
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A store that knows a directory: by its path, by its identity, or by both."""
+
+    store: Path
+    place: Place
+    same_path: bool
+    same_directory: bool
+
+
+def state_directory(variables: Mapping[str, str]) -> Path:
+    """Return where the stores outside of their projects are, by the rules of XDG."""
+    chosen = variables.get("XDG_STATE_HOME", "")
+    if os.path.isabs(chosen):
+        return Path(chosen) / "mulligan"
+    home = variables.get("HOME") or os.path.expanduser("~")
+    return Path(home) / ".local" / "state" / "mulligan"
+
+
+def known_stores(state: Path) -> Iterator[Known]:
+    """Yield the stores below a state directory, and the known ones inside their projects."""
+    for directory in _entries(state / STORES):
+        if not directory.name.startswith(".") and (known := _known(directory)):
+            yield known
+    for note in _entries(state / INSIDE):
+        if (path := _noted(note)) and (known := _known(path, note.name)):
+            yield known
+
+
+def find_match(state: Path, directory: Path) -> Match | None:
+    """Return the store that knows a directory; None if none does.
+
+    The path decides, then the identity. By its identity alone a directory is known only where the
+    filesystem tells when it was created, because the number of an inode is given away again.
+    """
+    real, identity = directory.resolve(), identity_of(directory)
+    found = []
+    for known in known_stores(state):
+        for place in known.places:
+            same_path = place.path == str(real)
+            certain = identity.matches if same_path else identity.proves
+            match = Match(known.path, place, same_path, certain(place.identity))
+            if (same_path and place.session is None) or match.same_directory:
+                found.append(match)
+    return max(found, key=lambda match: (match.same_path, match.same_directory), default=None)
+
+
+def find_by_id(state: Path, identity: str) -> Path | None:
+    """Return where the store with an id is."""
+    return next((known.path for known in known_stores(state) if known.id == identity), None)
+
+
+def make(
+    state: Path, project: Path, new_journal: Callable[[Path], bytes], reach: Reach = pass_by
+) -> Path:
+    """Make the store of a project, which becomes findable in one step, by a rename.
+
+    Of several makers at once one makes it, and the others return the same.
+    """
+    with staged(state) as draft:
+        match = find_match(state, project)
+        if match is not None and match.same_path and match.place.session is None:
+            return match.store
+        format_ = layout.create(draft, new_journal, reach)
+        remember(draft, project, None, reach)
+        return publish(draft, place_for(state, project, format_.id), reach)
+
+
+def place_for(state: Path, project: Path, identity: str) -> Path:
+    """Return where the store of a project belongs."""
+    clean = re.sub(r"[^A-Za-z0-9._-]+", "-", project.resolve().name).strip(".-")[:_MAX_NAME]
+    return state / STORES / f"{clean or 'store'}-{identity[:ID_LENGTH]}"
+
+
+def publish(draft: Path, target: Path, reach: Reach = pass_by) -> Path:
+    """Give a finished store its name."""
+    draft.rename(target)
+    layout.sync_directory(target.parent)
+    reach(CrashPoint.OUTSIDE_STORE_RENAMED)
+    return target
+
+
+@contextmanager
+def staged(state: Path) -> Iterator[Path]:
+    """Lend a name for a store that is not finished; what is left under it is deleted.
+
+    Nobody else makes or moves a store meanwhile. What a killed process left behind goes first.
+    """
+    stores = state / STORES
+    stores.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(stores / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        for left in _entries(stores):
+            if left.name.startswith(UNFINISHED):
+                shutil.rmtree(left)
+        draft = stores / f"{UNFINISHED}{secrets.token_hex(8)}"
+        try:
+            yield draft
+        finally:
+            if draft.exists():
+                shutil.rmtree(draft)
+    finally:
+        os.close(handle)
+
+
+def note_inside(state: Path, store: Path) -> None:
+    """Remember where a store inside its project is, as far as that can be written down.
+
+    In a sandbox that sees nothing but the project it cannot, and the store is the same without.
+    """
+    notes = state / INSIDE
+    with suppress(OSError):
+        notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = notes / f".{secrets.token_hex(8)}"
+        layout.write_file(draft, os.fsencode(store) + b"\n")
+        draft.replace(notes / layout.read_format(store).id)
+
+
+def _known(directory: Path, identity: str | None = None) -> Known | None:
+    """Return the store in a directory, if there is one and it is the one that is meant."""
+    try:
+        found = layout.read_format(directory)
+    except (MulliganError, OSError):
+        return None  # what is damaged is told of when it is opened
+    if identity not in (None, found.id):
+        return None
+    return Known(directory, found.id, read_places(directory), identity is not None)
+
+
+def _noted(note: Path) -> Path | None:
+    try:
+        return Path(os.fsdecode(note.read_bytes()).rstrip("\n"))
+    except OSError:
+        return None
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
