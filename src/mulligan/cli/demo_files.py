@@ -42,14 +42,15 @@ def make_project(directory: Path) -> None:
 
 
 def picture(directory: Path) -> Picture:
-    """Return what is in a directory, seen with nothing but the operating system."""
+    """Return what is in a directory apart from stores and pointers, seen without Mulligan."""
     found: Picture = {}
     for root, directories, files in os.walk(directory):
         if _STORE in directories:
             directories.remove(_STORE)
         for name in (*directories, *files):
             path = Path(root, name)
-            found[str(path.relative_to(directory))] = _look(path)
+            if name != _STORE:
+                found[str(path.relative_to(directory))] = _look(path)
     return found
 
 
