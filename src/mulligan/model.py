@@ -238,7 +238,9 @@ class FileChange(msgspec.Struct, frozen=True):
     """One path that differs between two trees.
 
     ``change`` is added, removed, changed, attributes (mode, times) or renamed (``old_path`` says
-    from where). Modes and sizes are None where there is nothing; a directory has no size.
+    from where). Modes and sizes are None where there is nothing; a directory has no size. Bytes
+    that are not UTF-8 are escaped in ``path``; ``os_path`` is the path to open, as ``os.fsdecode``
+    makes it.
     """
 
     path: str
@@ -249,6 +251,7 @@ class FileChange(msgspec.Struct, frozen=True):
     mode: int | None = None
     old_size: int | None = None
     size: int | None = None
+    os_path: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True):

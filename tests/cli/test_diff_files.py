@@ -45,6 +45,48 @@ def changed(project, place: Path):
     return project
 
 
+NAMES = [b"caf\xe9", b"dir\xff/caf\xe9.txt", rb"literal\xe9", "é\n".encode()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_of_any_bytes_is_compared_now_and_then(store, place: Path, name: bytes):
+    file = place / os.fsdecode(name)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("one\n")
+    store("checkpoint", "--label", "one")
+    file.write_text("two\n")
+    store("checkpoint", "--label", "two")
+    for points in (["one"], ["one", "two"]):
+        said = store("diff", *points).out
+        assert "-one\n+two\n" in said
+        assert "not readable" not in said
+        [change] = store("diff", *points, "--json", "--patch").json["files"]
+        assert change["patch"].endswith("@@ -1 +1 @@\n-one\n+two\n")
+        # What is printed can be given back, and so can the name itself.
+        for part in (change["path"], os.fsdecode(name)):
+            [again] = store("diff", *points, "--only", part, "--json").json["files"]
+            assert again == {key: change[key] for key in again}
+    part = change["path"]
+    assert store("restore", "one", "--only", part).code == 0
+    assert file.read_text() == "one\n"
+    assert store("restore", "two", "--to", "copy", "--only", f"workspace/{part}").code == 0
+    assert (place / "copy" / os.fsdecode(name)).read_text() == "two\n"
+
+
+def test_a_name_that_looks_escaped_is_taken_as_it_is_first(store, place: Path):
+    for name in (b"caf\xe9", rb"caf\xe9"):
+        (place / os.fsdecode(name)).write_text(f"{name!r}\n")
+    store("checkpoint", "--label", "one")
+    for name in (b"caf\xe9", rb"caf\xe9"):
+        (place / os.fsdecode(name)).write_text("changed\n")
+    said = store("diff", "one").out
+    for name in (b"caf\xe9", rb"caf\xe9"):
+        assert f"-{name!r}\n+changed\n" in said
+    store("restore", "one", "--only", r"caf\xe9")
+    assert (place / r"caf\xe9").read_text() != "changed\n"
+    assert (place / os.fsdecode(b"caf\xe9")).read_text() == "changed\n"
+
+
 def test_for_people(changed):
     assert changed("diff", "one").out.splitlines() == [
         "main #2 → the present, main #2",

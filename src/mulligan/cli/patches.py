@@ -67,8 +67,8 @@ class Contents:
         if largest > (HUGE if full else LARGE):
             return Patch(why_not=f"too large to compare ({size(largest)})")
         try:
-            old = b"" if change.change == "added" else self._old(change.path)
-            new = b"" if change.change == "removed" else self._new(change.path)
+            old = b"" if change.change == "added" else self._old(change.os_path)
+            new = b"" if change.change == "removed" else self._new(change.os_path)
         except (PathNotFound, OSError) as error:
             return Patch(why_not=f"not readable now ({clean(str(error))})")
         if _is_binary(old) or _is_binary(new):

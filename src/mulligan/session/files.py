@@ -33,7 +33,7 @@ from mulligan.workspace.entries import File, Link, decode_entry, shown
 from mulligan.workspace.fresh import Fresh
 from mulligan.workspace.locks import share_directory
 from mulligan.workspace.patch import open_tree
-from mulligan.workspace.plan import TreePath, tree_path, tree_steps
+from mulligan.workspace.plan import TreePath, tree_path, tree_steps, unescaped
 from mulligan.workspace.workspace import Workspace
 from mulligan.workspace.writing import is_disk_full
 
@@ -151,7 +151,7 @@ class Files:
     def read(self, tree: Digest, path: str) -> bytes:
         """Return the content of a file in a tree, or where a symlink points."""
         document = open_tree(self._document(), tree)
-        found = document.find(tree_path(path))
+        found = document.find(_path_in(document, tree_path(path)))
         entry = None if found is MISSING else document.plain(found)
         if not isinstance(entry, list):
             raise PathNotFound(f"There is no file {path!r} at that point.")
@@ -172,7 +172,8 @@ class Files:
         paths = [tree_path(part) for part in only]
         if (WORKSPACE,) in paths:
             return None
-        found = [path[1:] if path[:1] == (WORKSPACE,) else path for path in paths]
+        named = [path[1:] if path[:1] == (WORKSPACE,) else path for path in paths]
+        found = [_path_in(document, path) for path in named]
         for path in found:
             if document.find(path) is MISSING:
                 raise PathNotFound(
@@ -284,6 +285,14 @@ class Files:
                 found.append((newer, len(self.changes(before, newer.workspace))))
             newer = older
         return [_conflict(checkpoint, count) for checkpoint, count in reversed(found) if count]
+
+
+def _path_in(document: Document, path: TreePath) -> TreePath:
+    """Return a path as the tree has it, if it was given as it is shown."""
+    other = unescaped(path)
+    if other != path and document.find(path) is MISSING and document.find(other) is not MISSING:
+        return other
+    return path
 
 
 def _root(checkpoint: Checkpoint) -> str | None:

@@ -16,7 +16,7 @@ from mulligan.state.events import STATE
 from mulligan.state.values import PathLike, parse_path
 from mulligan.timeline.diff import Diff
 from mulligan.workspace.entries import shown
-from mulligan.workspace.plan import TreePath, tree_path
+from mulligan.workspace.plan import TreePath, tree_path, unescaped
 from mulligan.workspace.workspace import Workspace
 
 
@@ -82,7 +82,7 @@ class Targets:
         for document in (target.document for target in known):
             components |= {*document.entries(document.resolved(document.find(STATE)))}
         for part in only:
-            path = tree_path(part) if self._workspace is not None else ()
+            path = self._file_path(known, part) if self._workspace is not None else ()
             if path == (WORKSPACE,):
                 whole = True
             elif path[:1] == (WORKSPACE,):
@@ -92,6 +92,15 @@ class Targets:
             else:
                 state.append(parse_path(part))
         return state, None if whole else files
+
+    def _file_path(self, known: Sequence[Target], part: PathLike) -> TreePath:
+        """Return the path in a tree that a part names, as it is or as it is shown."""
+        path = tree_path(part)
+        other = unescaped(path)
+        start = 1 if path[:1] == (WORKSPACE,) else 0
+        if other != path and not self._has_file(known, path[start:]):
+            return other if self._has_file(known, other[start:]) else path
+        return path
 
     def _named_file(self, known: Sequence[Target], path: TreePath) -> TreePath:
         if not self._has_file(known, path):

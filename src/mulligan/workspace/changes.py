@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from mulligan.model import FileChange
-from mulligan.workspace.entries import Directory, File, Link
+from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.plan import Entry, Step
 
 
@@ -72,6 +74,7 @@ def _change(step: Step, change: str, origin: Step | None) -> FileChange:
         mode=_mode(step.after),
         old_size=_size(before),
         size=_size(step.after),
+        os_path=os.fsdecode(b"/".join(map(from_name, step.path))),
     )
 
 

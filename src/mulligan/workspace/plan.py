@@ -50,6 +50,10 @@ _ORDINARY = re.compile(r"[\w-][\w.-]*", re.ASCII)
 """What almost all names are like; for others it takes more than a look to know them safe."""
 
 
+_ESCAPED = re.compile(rb"\\x([89a-f][0-9a-f])")
+"""How a byte that is not UTF-8 is shown."""
+
+
 class Step(msgspec.Struct, frozen=True):
     """One path that differs: its entry now and as it is to be; None where there is none."""
 
@@ -79,6 +83,12 @@ def tree_path(part: PathLike) -> TreePath:
     """
     names = part.split("/") if isinstance(part, str) else map(str, part)
     return tuple(to_name(os.fsencode(name)) for name in names if name not in ("", "."))
+
+
+def unescaped(path: TreePath) -> TreePath:
+    r"""Return the path that is meant by one as it is shown: ``\xe9`` for a byte that is no text."""
+    raw = (_ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), from_name(n)) for n in path)
+    return tuple(map(to_name, raw))
 
 
 def tree_steps(
