@@ -259,7 +259,9 @@ class Plan(msgspec.Struct, frozen=True):
 
     ``left_alone`` is what no checkpoint covers and a restore does not touch; ``conflicts`` are
     other sessions' later checkpoints of the same directory, whose changes would go. ``caches`` are
-    removed, because their tools made them of files that change or go.
+    removed, because their tools made them of files that change or go. ``builds`` are directories
+    that a rule of the user's leaves out: what was built in them of files that change may look up to
+    date, since files come back with their times.
     """
 
     point: Point
@@ -267,6 +269,7 @@ class Plan(msgspec.Struct, frozen=True):
     left_alone: tuple[LeftOut, ...]
     conflicts: tuple[str, ...]
     caches: tuple[str, ...] = ()
+    builds: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is anything to do to files."""

@@ -211,6 +211,26 @@ class TestPlan:
         assert wrecked("undo", "--dry-run", "--json").json["caches"] == []
         assert wrecked("undo", "--json").json["caches"] is None
 
+    def test_says_that_builds_may_look_up_to_date(self, project, place: Path):
+        (place / ".mulliganignore").write_text("build/\n")
+        project("checkpoint", "--label", "two")
+        (place / "build").mkdir()
+        then = (place / "run.sh").stat().st_mtime_ns
+        (place / "run.sh").write_text("changed")
+        hint = "left alone: build/ (ignored); builds may look up to date. --touch gives"
+        assert hint in project("restore", "two", "--dry-run").out
+        assert "--touch" not in project("restore", "two", "--dry-run", "--touch").out
+        assert project("restore", "two", "--dry-run", "--json").json["builds"] == ["build"]
+        assert project("restore", "two", "--touch").code == 0
+        assert (place / "run.sh").stat().st_mtime_ns > then
+        assert hint in project("undo", "--dry-run").out
+        for command in ("undo", "redo"):
+            before = (place / "run.sh").stat().st_mtime_ns
+            assert project(command, "--touch").code == 0
+            assert (place / "run.sh").stat().st_mtime_ns > before
+        for more in (["--to", "copy"], ["--no-files"]):
+            assert project("restore", "two", "--touch", *more).code == 2
+
     def test_says_when_the_point_has_no_files(self, store, place: Path):
         store("state", "set", "a", "1")
         store("checkpoint", "--no-files", "--label", "bare")

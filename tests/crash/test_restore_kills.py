@@ -16,7 +16,7 @@ from mulligan.store import Store
 from mulligan.testing.faults import kill_at
 from mulligan.workspace.swap import DRAFT
 from tests.children import Tell, run_child
-from tests.pictures import Picture, picture
+from tests.pictures import Picture, picture, without_times
 
 RESTORE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
 COMMIT_POINTS = [CrashPoint.JOURNAL_BEFORE_COMMIT, CrashPoint.JOURNAL_COMMITTED]
@@ -251,6 +251,37 @@ def test_killed_at_any_point_no_stale_cache_is_left(tmp_path: Path, point: Crash
         assert session.recovered.problems == ()
     assert picture(work, skip=(b"__pycache__",)) == then
     assert [path.name for path in work.rglob("*.pyc")] == ["b.cpython-311.pyc"]
+
+
+@pytest.mark.parametrize("point", RESTORE_POINTS)
+def test_killed_at_any_point_all_that_changes_is_touched(tmp_path: Path, point: CrashPoint) -> None:
+    work, pictures = prepare(tmp_path, random.Random(10), 4)
+    old = 10**9
+    for path in work.rglob("*.txt"):
+        os.utime(path, ns=(old, old))
+
+    def body(_: Tell) -> None:
+        with mulligan.open(tmp_path / "store", reach=kill_at(point)) as store:
+            store.session("run", workspace=work).restore("first", touch=True)
+
+    before = picture(work)
+    assert run_child(body).by_sigkill
+    with mulligan.open(tmp_path / "store") as store:
+        session = opened(store, work)
+        assert session.recovered is not None
+        assert session.recovered.problems == ()
+        after = picture(work)
+        assert without_times(after) == without_times(pictures["first"])
+        changed = {
+            path
+            for path, seen in after.items()
+            if seen.kind == "file" and before.get(path, seen._replace(size=-1))[3:5] != seen[3:5]
+        }
+        assert changed
+        for path in changed:
+            assert after[path].mtime != pictures["first"][path].mtime
+        session.undo()
+        assert picture(work) == before
 
 
 def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:

@@ -279,6 +279,12 @@ def dry_run_option(function: Callable[..., T]) -> Callable[..., T]:
     return click.option("--dry-run", is_flag=True, help=text)(function)
 
 
+def touch_option(function: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--touch`` to a command that brings files back."""
+    text = "Give files that change the present time, for builds that go by it."
+    return click.option("--touch", is_flag=True, help=text)(function)
+
+
 def files_options(function: Callable[..., T]) -> Callable[..., T]:
     """Add ``--no-files`` and ``--force`` to a command that works on files as well."""
     return _flag("--no-files", "Leave the files out; only the state counts.")(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mulligan import Diff, Session
     from mulligan.model import Plan
 
+BUILDS = "builds may look up to date. --touch gives restored files the present time."
 DRY_RUN = "Nothing was changed: this was a dry run."
 
 
@@ -52,6 +53,7 @@ class Preview:
             "left_alone": left_out_fields(self.files.left_alone),
             "conflicts": list(self.files.conflicts),
             "caches": list(self.files.caches),
+            "builds": list(self.files.builds),
         }
 
 
@@ -61,11 +63,12 @@ NOT_FORESEEN: dict[str, Any] = {
     "left_alone": None,
     "conflicts": None,
     "caches": None,
+    "builds": None,
 }
 """The same fields where nobody looked before it was done."""
 
 
-def print_preview(preview: Preview, limit: int | None) -> None:
+def print_preview(preview: Preview, limit: int | None, *, touch: bool = False) -> None:
     """Print what would change, up to so many lines of state and of files."""
     changes = all_differences(preview.state)
     way = clean(f"the present → {place(preview.state.after)}")
@@ -73,6 +76,9 @@ def print_preview(preview: Preview, limit: int | None) -> None:
     print_differences(changes, limit)
     if preview.directory is not None:
         _print_files(preview, limit)
+        if preview.files.builds and not touch:
+            named = some_paths([f"{path}/" for path in preview.files.builds])
+            click.echo(f"left alone: {named} (ignored); {BUILDS}")
 
 
 def print_unapplied(call: Call, preview: Preview, mode: str, said: str) -> None:
@@ -84,7 +90,7 @@ def print_unapplied(call: Call, preview: Preview, mode: str, said: str) -> None:
         click.echo(said)
 
 
-def print_walk(call: Call, session: Session, mode: str) -> None:
+def print_walk(call: Call, session: Session, mode: str, *, touch: bool) -> None:
     """Print what an undo or a redo would do."""
     with call.working():
         foreseen = session.foresee(mode)
@@ -92,7 +98,7 @@ def print_walk(call: Call, session: Session, mode: str) -> None:
     named = None if parts is None else tuple(parts)
     preview = Preview(foreseen.state, foreseen.files, call.directory, named)
     if not call.json and not call.quiet:
-        print_preview(preview, None)
+        print_preview(preview, None, touch=touch)
     print_unapplied(call, preview, mode, DRY_RUN)
 
 

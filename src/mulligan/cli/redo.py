@@ -10,6 +10,7 @@ from mulligan.cli.context import (
     dry_run_option,
     example,
     files_options,
+    touch_option,
     warn_of_agents,
 )
 from mulligan.cli.preview import NOT_FORESEEN, print_walk
@@ -18,9 +19,10 @@ from mulligan.cli.restored import print_restored
 
 @click.command("redo", cls=Command, epilog=example("mulligan redo", "mulligan redo --dry-run"))
 @dry_run_option
+@touch_option
 @files_options
 @click.pass_obj
-def command(call: Call, dry_run: bool) -> None:
+def command(call: Call, dry_run: bool, touch: bool) -> None:
     """Take the last undo back.
 
     Repeat it to go further forward.
@@ -29,8 +31,8 @@ def command(call: Call, dry_run: bool) -> None:
     if not call.json:
         warn_of_agents(session)
     if dry_run:
-        print_walk(call, session, "redo")
+        print_walk(call, session, "redo", touch=touch)
         return
     with call.working():
-        done = session.redo()
+        done = session.redo(touch=touch)
     print_restored(call, done, **NOT_FORESEEN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,11 +15,18 @@ from mulligan.cli.context import (
     dry_run_option,
     example,
     files_options,
+    touch_option,
     warn_of_agents,
 )
 from mulligan.cli.errors import INTERRUPTED
 from mulligan.cli.files import change_fields, outline
-from mulligan.cli.preview import DRY_RUN, Preview, print_preview, print_unapplied
+from mulligan.cli.preview import (
+    DRY_RUN,
+    NOT_FORESEEN,
+    Preview,
+    print_preview,
+    print_unapplied,
+)
 from mulligan.cli.render import SHORT_ID, Cell, clean, place, plural, print_json
 from mulligan.cli.restored import (
     exit_if_incomplete,
@@ -30,6 +37,9 @@ from mulligan.cli.restored import (
 
 if TYPE_CHECKING:
     from mulligan import Session
+
+NOTHING_FORESEEN: dict[str, list[str]] = {name: [] for name in NOT_FORESEEN}
+"""What a copy does to the directory."""
 
 DECLINED = 1
 PREVIEW = 20
@@ -56,6 +66,7 @@ EXAMPLE = example(
 )
 @dry_run_option
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@touch_option
 @files_options
 @click.pass_obj
 def command(
@@ -65,6 +76,7 @@ def command(
     copy_to: Path | None,
     dry_run: bool,
     yes: bool,
+    touch: bool,
 ) -> None:
     """Bring state and files of POINT back, or parts of them.
 
@@ -77,7 +89,7 @@ def command(
     (__pycache__) that were made of files which change. The exit code is 83 when not all files
     could be brought back.
     """
-    _check(call, only, copy_to)
+    _check(call, only, copy_to, touch=touch)
     if copy_to is not None:
         _copy(call, point, only, copy_to, dry_run=dry_run)
         return
@@ -87,7 +99,7 @@ def command(
         _warn_of_consumed(session, preview)
         warn_of_agents(session)
     if not call.json and not call.quiet:
-        print_preview(preview, None if dry_run else PREVIEW)
+        print_preview(preview, None if dry_run else PREVIEW, touch=touch)
         _explain_source(session, preview)
     if dry_run or not preview:
         print_unapplied(call, preview, "restore", DRY_RUN if preview else NOTHING_TO_DO)
@@ -96,15 +108,17 @@ def command(
         click.echo("Nothing was changed.", err=True)
         raise click.exceptions.Exit(DECLINED)
     with call.working():
-        done = session.restore(preview.state.after, preview.parts)
+        done = session.restore(preview.state.after, preview.parts, touch=touch)
     print_restored(call, done, **preview.fields)
 
 
-def _check(call: Call, only: tuple[str, ...], copy_to: Path | None) -> None:
+def _check(call: Call, only: tuple[str, ...], copy_to: Path | None, *, touch: bool) -> None:
     if "" in only:
         raise click.UsageError("--only wants the name of a part; leave it away for everything.")
     if call.no_files and copy_to is not None:
         raise click.UsageError("--to and --no-files exclude each other.")
+    if touch and (call.no_files or copy_to is not None):
+        raise click.UsageError("--touch is for files that are brought back in their place.")
     if call.no_files and any(_is_workspace(part) for part in only):
         raise click.UsageError("--only workspace and --no-files exclude each other.")
 
@@ -181,7 +195,7 @@ def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: 
         if not dry_run:
             fields["restored_files"] = max(0, len(plan.files) - len(problems))
         files = [change_fields(change) for change in plan.files]
-        more = {"changes": [], "files": files, "left_alone": [], "conflicts": [], "caches": []}
+        more: dict[str, Any] = {**NOTHING_FORESEEN, "files": files}
         print_json({**fields, "applied": not dry_run, "mode": "copy", **more})
     elif not call.quiet:
         written = plural(sum(change.kind != "directory" for change in plan.files), "file")

@@ -35,7 +35,8 @@ class Begun(msgspec.Struct, frozen=True):
 
     ``only`` and ``paths`` are the parts of state and files, None for everything; ``held`` is the
     seq of the checkpoint that holds the tree; ``present`` is the tree that it set out from: not
-    its origin's once it had to be taken up again.
+    its origin's once it had to be taken up again; ``touch`` if what it changes gets the present
+    time.
     """
 
     mode: str
@@ -47,6 +48,7 @@ class Begun(msgspec.Struct, frozen=True):
     origin: Origin
     root: OsPath
     present: Digest
+    touch: bool = False
 
     def is_in(self, directory: OsPath) -> bool:
         """Whether it goes on in a directory: its own by any path, or where that was moved to."""
@@ -73,6 +75,7 @@ def begun_change(begun: Begun) -> Change:
         "safety": begun.origin.safety,
         "present": begun.present,
         "root": to_name(os.fsencode(begun.root)),
+        **({"touch": True} if begun.touch else {}),
     }
 
 
@@ -93,6 +96,7 @@ def read_begun(engine: Engine, document: Document) -> Begun | None:
         origin=Origin(before, said["safety"]),
         root=OsPath(os.fsdecode(from_name(said["root"]))),
         present=Digest(said.get("present", before)),
+        touch=said.get("touch", False),
     )
 
 

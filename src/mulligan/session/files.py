@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path as OsPath
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from mulligan.model import (
     Checkpoint,
     Digest,
     FileChange,
+    LeftOut,
     ObjectKind,
     Plan,
     Point,
@@ -31,6 +32,7 @@ from mulligan.workspace.contents import Contents
 from mulligan.workspace.durable import make_directories, sync_names
 from mulligan.workspace.entries import File, Link, decode_entry, shown
 from mulligan.workspace.fresh import Fresh
+from mulligan.workspace.ignore import is_users
 from mulligan.workspace.locks import share_directory
 from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import TreePath, tree_path, tree_steps, unescaped
@@ -126,12 +128,15 @@ class Files:
         found = self._workspace.divide(steps, {left.path for left in uncovered})
         caches = found.caches.paths(os.fsencode(self._workspace.root))
         gone = {shown(path) for path in found.caches.going}
+        changes = file_changes(found.todo)
+        left = [left for left in now.coverage.left_out if left.path not in gone]
         return Plan(
             point=point,
-            files=tuple(file_changes(found.todo)),
-            left_alone=tuple(left for left in now.coverage.left_out if left.path not in gone),
+            files=tuple(changes),
+            left_alone=tuple(left),
             conflicts=tuple(self._conflicts(point, now.coverage.root, tree)),
             caches=tuple(map(shown, caches)),
+            builds=tuple(_builds(self._workspace.root, left, changes)),
         )
 
     def changes_until_now(self, before: Digest, paths: list[TreePath] | None) -> list[FileChange]:
@@ -285,6 +290,14 @@ class Files:
                 found.append((newer, len(self.changes(before, newer.workspace))))
             newer = older
         return [_conflict(checkpoint, count) for checkpoint, count in reversed(found) if count]
+
+
+def _builds(root: OsPath, left: list[LeftOut], changes: list[FileChange]) -> Iterator[str]:
+    """Yield the directories left out by the user's rules, if there are files that change."""
+    if any(c.change != "attributes" and c.kind != "directory" for c in changes):
+        for one in left:
+            if is_users(one.rule) and (root / one.path).is_dir():
+                yield one.path
 
 
 def _path_in(document: Document, path: TreePath) -> TreePath:

@@ -42,7 +42,8 @@ class Target(msgspec.Struct, frozen=True):
     """Where a restore goes: the point, its document, its tree, and which parts of both.
 
     ``only`` and ``paths`` are None for everything; ``tree`` is None when files are no part of it.
-    ``held`` is the seq of the checkpoint, on the point's timeline, that holds the tree.
+    ``held`` is the seq of the checkpoint, on the point's timeline, that holds the tree. With
+    ``touch`` the files that change get the present time.
     """
 
     point: Point
@@ -51,6 +52,7 @@ class Target(msgspec.Struct, frozen=True):
     tree: Digest | None = None
     paths: list[TreePath] | None = None
     held: int | None = None
+    touch: bool = False
 
     @property
     def workspace(self) -> tuple[str, ...] | None:
@@ -103,9 +105,13 @@ class Restorer:
         now, then = self._writer.document(), target.document
         restore_change(now, then, target.point, target.only, "restore", strict=strict)
 
-    def walk(self, mode: str) -> Restored:
+    def walk(self, mode: str, *, touch: bool = False) -> Restored:
         """Undo or redo: go back to just before the restore on top of the stack."""
-        return self.restore(lambda document: self._walk_target(document, mode), mode)
+
+        def choose(document: Document) -> Target:
+            return msgspec.structs.replace(self._walk_target(document, mode), touch=touch)
+
+        return self.restore(choose, mode)
 
     def walk_target(self, mode: str) -> Target:
         """Return where undo or redo would go."""
@@ -148,6 +154,7 @@ class Restorer:
                 return None
             files = {"before": begun.tree, "only": begun.paths, "safety": begun.held}
             target = self._target(begun.point, begun.only, files)
+            target = msgspec.structs.replace(target, touch=begun.touch)
             self._sweep(begun, os.fsencode(workspace.root))
             return self._restore_files(workspace, marks, lambda _: target, begun.mode, begun.origin)
 
@@ -278,10 +285,11 @@ class Restorer:
             earlier = workspace.steps(origin.tree, _tree(target), target.paths)
             caches = msgspec.structs.replace(caches, changed=[*steps, *earlier])
         parts_of = None if target.paths is None else target.tree
+        touch = caches.changed if target.touch else ()
         # Before the first file is touched: captures of other sessions go by it.
         marks.add(self._record.number)
         self._engine.reach(CrashPoint.RESTORE_MARKED)
-        failures = workspace.apply(steps, token, parts_of, caches)
+        failures = workspace.apply(steps, token, parts_of, caches, touch)
         bundle = self._engine.bundle()
         after = workspace.capture(bundle)
         way = steps if origin.tree == present else workspace.steps(origin.tree, _tree(target))
@@ -407,6 +415,7 @@ def _begun(
         origin=before,
         root=workspace.root,
         present=present,
+        touch=target.touch,
     )
 
 

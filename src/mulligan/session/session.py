@@ -438,13 +438,20 @@ class Session:
             mark=self.marks().get(checkpoint.id),
         )
 
-    def restore(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Restored:
+    def restore(
+        self,
+        point: PointLike,
+        only: Sequence[PathLike] | None = None,
+        *,
+        touch: bool = False,
+    ) -> Restored:
         """Bring the state of a point back, or the named parts of it.
 
         The present is kept in a safety checkpoint first, and history is never rewritten:
-        the restore is a new event, which :meth:`undo` takes back.
+        the restore is a new event, which :meth:`undo` takes back. With ``touch`` the files that
+        change get the present time, not that of the point, for builds that go by it.
         """
-        target = self._restore_target(point, only)
+        target = msgspec.structs.replace(self._restore_target(point, only), touch=touch)
         return self._restorer.restore(lambda _: target, "restore")
 
     def plan(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
@@ -500,13 +507,13 @@ class Session:
         tree = self._files.tree_at(self.point(point))
         return self._files.copy(tree, OsPath(to), self._files.paths_in(tree, only))
 
-    def undo(self) -> Restored:
-        """Take the last restore back; repeat to go further."""
-        return self._restorer.walk("undo")
+    def undo(self, *, touch: bool = False) -> Restored:
+        """Take the last restore back; repeat to go further. ``touch`` is as in :meth:`restore`."""
+        return self._restorer.walk("undo", touch=touch)
 
-    def redo(self) -> Restored:
-        """Take the last undo back; repeat to go further."""
-        return self._restorer.walk("redo")
+    def redo(self, *, touch: bool = False) -> Restored:
+        """Take the last undo back; repeat to go further. ``touch`` is as in :meth:`restore`."""
+        return self._restorer.walk("redo", touch=touch)
 
     def recover(self) -> Restored | None:
         """Complete a restore of files that another process began and did not live to finish."""

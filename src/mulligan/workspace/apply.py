@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -71,16 +71,19 @@ class Apply:
         self._syncer: Syncer[TreePath] = Syncer(self._failed, few)
         self.failures: list[Failure] = []
 
-    def run(self, steps: list[Step]) -> list[Failure]:
-        """Apply the steps; what could not be done is returned and the rest is done."""
+    def run(self, steps: list[Step], touch: Sequence[Step] = ()) -> list[Failure]:
+        """Apply the steps; what could not be done is returned and the rest is done.
+
+        What the steps of ``touch`` have changed gets the present time.
+        """
         try:
-            self._run(steps)
+            self._run(steps, touch)
         finally:
             self._syncer.close()
             self._handles.close()
         return self.failures
 
-    def _run(self, steps: list[Step]) -> None:
+    def _run(self, steps: list[Step], touch: Sequence[Step]) -> None:
         self._syncer = Syncer(self._failed, few if len(steps) <= SYNC_ONE_BY_ONE else many)
         made = [s for s in steps if s.after is not None]
         deleted = sorted((s for s in steps if s.after is None), key=lambda s: -len(s.path))
@@ -101,6 +104,8 @@ class Apply:
         done = set(map(id, in_the_way))
         self._each([s for s in deleted if id(s) not in done], self._delete)
         self._reach(CrashPoint.RESTORE_DELETED)
+        failed = {path for path, _ in self.failures}
+        self._each([s for s in touch if _is_new(s) and s.path not in failed], self._touch)
         self._directory_attributes(steps)
         self._make_durable(steps)
 
@@ -257,6 +262,22 @@ class Apply:
             finally:
                 os.close(handle)
 
+    def _touch(self, step: Step) -> None:
+        """Give a leaf the present time.
+
+        Only now: drafts have the time of their entry, by which they are known after a crash.
+        """
+        parent, name = self._handles.directory(step.path[:-1]), from_name(step.path[-1])
+        with suppress(FileNotFoundError):
+            os.utime(name, dir_fd=parent, follow_symlinks=False)
+            if isinstance(step.after, File):
+                with suppress(PermissionError):  # one that is not readable; its time may be lost
+                    handle = os.open(name, _PRESENT, dir_fd=parent)
+                    try:
+                        self._syncer.add(step.path, handle)
+                    finally:
+                        os.close(handle)
+
     def _make_directory(self, step: Step) -> None:
         if not step.path:
             return
@@ -334,6 +355,11 @@ def remove_drafts(root: bytes, steps: Iterable[Step], token: str) -> None:
                 sweep(parent, beside(from_name(step.path[-1]), token), step.before, step.after)
     finally:
         handles.close()
+
+
+def _is_new(step: Step) -> bool:
+    """Whether a step brings other content to a leaf."""
+    return isinstance(step.after, File | Link) and step.action != "attributes"
 
 
 def _alike(before: object, after: object) -> bool:

@@ -36,6 +36,9 @@ BUILT_IN = (
 )
 """Caches that their tools make anew; nothing else is left out unless a person says so."""
 
+IGNORED = "ignored by "
+"""How the reason begins why a rule leaves something out."""
+
 _DRAFT_START = DRAFT.removesuffix("*").encode()
 _NAMES = {pattern.removesuffix("/"): pattern for pattern in BUILT_IN}
 
@@ -79,6 +82,12 @@ class Rules:
         if not found.include or found.index is None:
             return None
         return self._lines[found.index]
+
+
+def is_users(reason: str) -> bool:
+    """Whether something is left out by a rule of the user's own."""
+    ours = (STORE, DRAFT, *BUILT_IN)
+    return reason.startswith(IGNORED) and reason.removeprefix(IGNORED) not in ours
 
 
 def is_of_store(name: bytes) -> bool:

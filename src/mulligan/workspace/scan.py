@@ -11,7 +11,7 @@ from collections.abc import Collection
 import msgspec
 
 from mulligan.workspace.beneath import Beneath
-from mulligan.workspace.ignore import Rules
+from mulligan.workspace.ignore import IGNORED, Rules
 from mulligan.workspace.index import STAT, Index, Seen, SeenDirectory, packed_stat
 from mulligan.workspace.lookout import Lookout, Unchanged, start_lookouts
 
@@ -33,8 +33,6 @@ _CTIME = struct.Struct(">q")
 """How a packed stat begins."""
 
 _NONE: frozenset[bytes] = frozenset()
-
-_IGNORED = "ignored by "
 
 
 class Changes(msgspec.Struct):
@@ -238,7 +236,7 @@ class Scan:
         is_directory = entry.is_dir(follow_symlinks=False)
         rule = self._rules.rule(base + name, name, is_directory=is_directory)
         if rule is not None:
-            now.left_out[name] = _IGNORED + rule
+            now.left_out[name] = IGNORED + rule
         elif is_directory:
             now.directories[name] = None
         elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
@@ -317,7 +315,7 @@ class Scan:
         if rule is None:
             self._below([path])
         else:
-            holder.left_out[name] = _IGNORED + rule
+            holder.left_out[name] = IGNORED + rule
 
     def _new_leaf(
         self,
@@ -330,7 +328,7 @@ class Scan:
     ) -> None:
         """Look at a path that is no directory."""
         rule = self._rules.rule(path, name, is_directory=False)
-        reason = _IGNORED + rule if rule is not None else _special(status)
+        reason = IGNORED + rule if rule is not None else _special(status)
         if was_directory or (reason is not None and name in holder.leaves):
             self.changes.gone.append(path)
         if reason is not None:
@@ -396,7 +394,7 @@ def seen_directory(status: os.stat_result) -> SeenDirectory:
 
 def _may_be_readable(directory: SeenDirectory) -> bool:
     """Whether something that could not be read may be so now, which its directory does not show."""
-    return not all(reason.startswith(_IGNORED) for reason in directory.left_out.values())
+    return not all(reason.startswith(IGNORED) for reason in directory.left_out.values())
 
 
 def _children(path: bytes, directory: SeenDirectory) -> Collection[bytes]:

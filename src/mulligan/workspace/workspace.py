@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -152,13 +152,14 @@ class Workspace:
         token: str,
         tree: Digest | None = None,
         caches: Caches | None = None,
+        touch: Sequence[Step] = (),
     ) -> list[Failure]:
         """Take the steps from the captured tree to another one; return what could not be done.
 
         What is not as it was when it was last captured is not touched. ``token`` is in the names
         of all drafts, so that :meth:`sweep` knows them. ``tree`` is the other one when only parts
         of it are brought back: the directories that they are in get its times. ``caches`` are
-        removed on the way.
+        removed on the way. What the steps of ``touch`` have changed gets the present time.
         """
         mtime = self._mtime
         if tree is not None:
@@ -168,7 +169,7 @@ class Workspace:
         apply = Apply(
             root, objects, mtime, known=known, reach=self._reach, token=token, caches=caches
         )
-        return apply.run(steps)
+        return apply.run(steps, touch)
 
     def sweep(self, steps: list[Step], token: str) -> None:
         """Remove the drafts that a process left behind that was killed while it took the steps."""
