@@ -254,6 +254,15 @@ class FileChange(msgspec.Struct, frozen=True):
     os_path: str = ""
 
 
+class OpenFile(msgspec.Struct, frozen=True, order=True):
+    """A path that a program uses: ``mode`` is write, mapped (to be written), or cwd."""
+
+    pid: int
+    command: str
+    path: str
+    mode: str
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What a restore would do, worked out without doing it.
 
@@ -261,7 +270,8 @@ class Plan(msgspec.Struct, frozen=True):
     other sessions' later checkpoints of the same directory, whose changes would go. ``caches`` are
     removed, because their tools made them of files that change or go. ``builds`` are directories
     that a rule of the user's leaves out: what was built in them of files that change may look up to
-    date, since files come back with their times.
+    date, since files come back with their times. ``open_files`` are used by programs that would go
+    on with files which have no name any more.
     """
 
     point: Point
@@ -270,6 +280,7 @@ class Plan(msgspec.Struct, frozen=True):
     conflicts: tuple[str, ...]
     caches: tuple[str, ...] = ()
     builds: tuple[str, ...] = ()
+    open_files: tuple[OpenFile, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is anything to do to files."""

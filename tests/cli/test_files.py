@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,41 @@ class TestPlan:
             assert (place / "run.sh").stat().st_mtime_ns > before
         for more in (["--to", "copy"], ["--no-files"]):
             assert project("restore", "two", "--touch", *more).code == 2
+
+    def test_names_programs_that_write_to_what_is_replaced(self, wrecked, place: Path):
+        with subprocess.Popen(["cat"], stdin=-1, stdout=(place / "junk.txt").open("a")) as cat:
+            [found] = wrecked("restore", "one", "--dry-run", "--json").json["open_files"]
+            assert found == {"pid": cat.pid, "command": "cat", "path": "junk.txt", "mode": "write"}
+            said = wrecked("restore", "one", "--dry-run").err
+            assert f"Warning: process {cat.pid} (cat) writes to junk.txt: what it writes" in said
+            done = wrecked("restore", "one")  # in a script it goes on
+            assert done.code == 0
+            assert f"process {cat.pid} (cat)" in done.err
+        assert not (place / "junk.txt").exists()
+        assert wrecked("undo", "--json").json["open_files"] == []
+
+    @pytest.mark.parametrize("command", [["restore", "one"], ["undo"], ["redo"]], ids=" ".join)
+    def test_asks_on_a_terminal_whether_programs_may_lose_what_they_write(
+        self, wrecked, place: Path, on_terminal, command: list[str]
+    ):
+        (place / "run.sh").write_text("in use")
+        if command != ["restore", "one"]:
+            wrecked("restore", "one")
+        if command == ["redo"]:
+            wrecked("undo")
+        before = (place / "run.sh").read_bytes()
+        with subprocess.Popen(["cat"], stdin=-1, stdout=(place / "run.sh").open("a")):
+            code, shown = on_terminal(*command, answer="\n")
+            assert code == 1
+            assert "(cat) writes to run.sh" in shown
+            assert "? [y/N]" in shown
+            assert "Nothing was changed." in shown
+            assert (place / "run.sh").read_bytes() == before
+            code, shown = on_terminal(*command, "--yes")
+            assert code == 0
+            assert "(cat) writes to run.sh" in shown
+            assert "? [" not in shown
+        assert (place / "run.sh").read_bytes() != before
 
     def test_says_when_the_point_has_no_files(self, store, place: Path):
         store("state", "set", "a", "1")

@@ -279,6 +279,11 @@ def dry_run_option(function: Callable[..., T]) -> Callable[..., T]:
     return click.option("--dry-run", is_flag=True, help=text)(function)
 
 
+def yes_option(function: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--yes`` to a command that asks on a terminal."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+
+
 def touch_option(function: Callable[..., T]) -> Callable[..., T]:
     """Add ``--touch`` to a command that brings files back."""
     text = "Give files that change the present time, for builds that go by it."

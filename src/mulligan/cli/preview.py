@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mulligan.cli.asking import confirm, warn_of_open_files
 from mulligan.cli.context import Call
 from mulligan.cli.differences import all_differences, difference_fields, print_differences
 from mulligan.cli.files import (
@@ -25,7 +27,7 @@ from mulligan.cli.restored import parts_fields, unapplied_fields
 
 if TYPE_CHECKING:
     from mulligan import Diff, Session
-    from mulligan.model import Plan
+    from mulligan.model import OpenFile, Plan
 
 BUILDS = "builds may look up to date. --touch gives restored files the present time."
 DRY_RUN = "Nothing was changed: this was a dry run."
@@ -54,6 +56,7 @@ class Preview:
             "conflicts": list(self.files.conflicts),
             "caches": list(self.files.caches),
             "builds": list(self.files.builds),
+            "open_files": open_file_fields(self.files.open_files),
         }
 
 
@@ -64,6 +67,7 @@ NOT_FORESEEN: dict[str, Any] = {
     "conflicts": None,
     "caches": None,
     "builds": None,
+    "open_files": None,
 }
 """The same fields where nobody looked before it was done."""
 
@@ -97,9 +101,34 @@ def print_walk(call: Call, session: Session, mode: str, *, touch: bool) -> None:
     parts = parts_fields(foreseen.only, foreseen.workspace)
     named = None if parts is None else tuple(parts)
     preview = Preview(foreseen.state, foreseen.files, call.directory, named)
+    if not call.json:
+        warn_of_open_files(preview.files.open_files)
     if not call.json and not call.quiet:
         print_preview(preview, None, touch=touch)
     print_unapplied(call, preview, mode, DRY_RUN)
+
+
+def check_open_files(
+    call: Call, session: Session, mode: str, *, yes: bool
+) -> list[dict[str, Any]] | None:
+    """Name the programs that use what an undo or a redo replaces, and ask; return them as JSON.
+
+    A restore that was begun and not ended is none of that: it is ended first.
+    """
+    if call.directory is None or session.pending is not None:
+        return None
+    with call.working():
+        found = session.foresee(mode).files.open_files
+    if found:
+        if not call.json:
+            warn_of_open_files(found)
+        confirm(call, f"{mode.capitalize()}?", yes=yes, default=False)
+    return open_file_fields(found)
+
+
+def open_file_fields(found: Sequence[OpenFile]) -> list[dict[str, Any]]:
+    """Return what programs use as the JSON contract has it."""
+    return [{"pid": f.pid, "command": f.command, "path": f.path, "mode": f.mode} for f in found]
 
 
 def _print_files(preview: Preview, limit: int | None) -> None:

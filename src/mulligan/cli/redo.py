@@ -12,20 +12,23 @@ from mulligan.cli.context import (
     files_options,
     touch_option,
     warn_of_agents,
+    yes_option,
 )
-from mulligan.cli.preview import NOT_FORESEEN, print_walk
+from mulligan.cli.preview import NOT_FORESEEN, check_open_files, print_walk
 from mulligan.cli.restored import print_restored
 
 
 @click.command("redo", cls=Command, epilog=example("mulligan redo", "mulligan redo --dry-run"))
 @dry_run_option
+@yes_option
 @touch_option
 @files_options
 @click.pass_obj
-def command(call: Call, dry_run: bool, touch: bool) -> None:
+def command(call: Call, dry_run: bool, yes: bool, touch: bool) -> None:
     """Take the last undo back.
 
-    Repeat it to go further forward.
+    Repeat it to go further forward. It asks, on a terminal, only when programs write to files that
+    change.
     """
     session = call.open_session(files=True)
     if not call.json:
@@ -33,6 +36,7 @@ def command(call: Call, dry_run: bool, touch: bool) -> None:
     if dry_run:
         print_walk(call, session, "redo", touch=touch)
         return
+    open_files = check_open_files(call, session, "redo", yes=yes)
     with call.working():
         done = session.redo(touch=touch)
-    print_restored(call, done, **NOT_FORESEEN)
+    print_restored(call, done, **{**NOT_FORESEEN, "open_files": open_files})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mulligan.cli.asking import confirm, warn_of_open_files
 from mulligan.cli.context import (
     Call,
     Command,
@@ -17,8 +17,8 @@ from mulligan.cli.context import (
     files_options,
     touch_option,
     warn_of_agents,
+    yes_option,
 )
-from mulligan.cli.errors import INTERRUPTED
 from mulligan.cli.files import change_fields, outline
 from mulligan.cli.preview import (
     DRY_RUN,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 NOTHING_FORESEEN: dict[str, list[str]] = {name: [] for name in NOT_FORESEEN}
 """What a copy does to the directory."""
 
-DECLINED = 1
 PREVIEW = 20
 WORKSPACE = "workspace"
 NOTHING_TO_DO = "Nothing to restore: everything is as it was at the point already."
@@ -65,7 +64,7 @@ EXAMPLE = example(
     help="Write the files into this new or empty directory, and touch nothing else.",
 )
 @dry_run_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @touch_option
 @files_options
 @click.pass_obj
@@ -98,15 +97,14 @@ def command(
     if not call.json:
         _warn_of_consumed(session, preview)
         warn_of_agents(session)
+        warn_of_open_files(preview.files.open_files)
     if not call.json and not call.quiet:
         print_preview(preview, None if dry_run else PREVIEW, touch=touch)
         _explain_source(session, preview)
     if dry_run or not preview:
         print_unapplied(call, preview, "restore", DRY_RUN if preview else NOTHING_TO_DO)
         return
-    if not yes and not call.json and _on_terminal() and not _agreed():
-        click.echo("Nothing was changed.", err=True)
-        raise click.exceptions.Exit(DECLINED)
+    confirm(call, "Restore?", yes=yes, default=not preview.files.open_files)
     with call.working():
         done = session.restore(preview.state.after, preview.parts, touch=touch)
     print_restored(call, done, **preview.fields)
@@ -204,15 +202,3 @@ def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: 
         click.echo("Nothing else was touched." if not dry_run else "Nothing was: a dry run.")
     print_problems(call, problems)
     exit_if_incomplete(problems)
-
-
-def _on_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-def _agreed() -> bool:
-    try:
-        return click.confirm("Restore?", default=True, err=True)
-    except click.Abort:
-        click.echo("\nNothing was changed.", err=True)
-        raise click.exceptions.Exit(INTERRUPTED) from None

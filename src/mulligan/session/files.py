@@ -23,6 +23,8 @@ from mulligan.model import (
     SessionRecord,
 )
 from mulligan.objects.scratch import Scratch
+from mulligan.session.leases import process_of
+from mulligan.session.loop import SUPERVISOR
 from mulligan.state.document import MISSING, Document, LoadBytes, uncollected
 from mulligan.state.values import PathLike
 from mulligan.timeline.checkpoints import checkpoint_with_files, event_at
@@ -33,6 +35,7 @@ from mulligan.workspace.durable import make_directories, sync_names
 from mulligan.workspace.entries import File, Link, decode_entry, shown
 from mulligan.workspace.fresh import Fresh
 from mulligan.workspace.ignore import is_users
+from mulligan.workspace.inuse import in_use
 from mulligan.workspace.locks import share_directory
 from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import TreePath, tree_path, tree_steps, unescaped
@@ -126,7 +129,8 @@ class Files:
         )
         steps = tree_steps(Document({}, present.load), now.tree, tree, paths)
         found = self._workspace.divide(steps, {left.path for left in uncovered})
-        caches = found.caches.paths(os.fsencode(self._workspace.root))
+        root = os.fsencode(self._workspace.root)
+        caches = found.caches.paths(root)
         gone = {shown(path) for path in found.caches.going}
         changes = file_changes(found.todo)
         left = [left for left in now.coverage.left_out if left.path not in gone]
@@ -137,7 +141,15 @@ class Files:
             conflicts=tuple(self._conflicts(point, now.coverage.root, tree)),
             caches=tuple(map(shown, caches)),
             builds=tuple(_builds(self._workspace.root, left, changes)),
+            open_files=tuple(in_use(root, found.todo, self._supervisor())),
         )
+
+    def _supervisor(self) -> set[int]:
+        """Return the process that runs the session, if there is one on this machine."""
+        with self._engine.read() as view:
+            lease = view.lease(self._record.number, SUPERVISOR)
+        process = None if lease is None else process_of(lease.holder)
+        return set() if process is None else {process}
 
     def changes_until_now(self, before: Digest, paths: list[TreePath] | None) -> list[FileChange]:
         """Return what differs between a tree and the workspace now; nothing if there is none."""

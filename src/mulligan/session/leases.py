@@ -69,6 +69,12 @@ def is_dead(holder: str) -> bool:
     return _started(int(named[2])) != (int(named[3]) or None)
 
 
+def process_of(holder: str) -> int | None:
+    """Return the process that is named; None if it is on another host, or has no name."""
+    named = _HOLDER.fullmatch(holder)
+    return int(named[2]) if named is not None and named[1] == os.uname().nodename else None
+
+
 def _started(pid: int) -> int | None:
     """Return when a process began, in ticks since boot, or None if it runs no longer."""
     try:

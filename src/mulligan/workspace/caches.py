@@ -100,6 +100,7 @@ def remove_cache(handles: Handles, path: TreePath) -> None:
     if path[-2:-1] == (PYTHON,):
         with suppress(OSError):  # it holds other modules still
             os.rmdir(from_name(PYTHON), dir_fd=handles.directory(directory_of(path)))
+            handles.forget(path[:-1])
 
 
 def _disposable(handles: Handles, rules: Rules, directory: TreePath) -> Iterator[TreePath]:
