@@ -230,6 +230,25 @@ def test_what_the_user_takes_in_is_a_file_like_any_other(session: Session, work:
     assert picture(work) == before
 
 
+def test_a_watcher_learns_that_caches_are_gone(store: Store, work: Path) -> None:
+    session = store.session("run", workspace=work)
+    session.watch()
+    source(work, "a.py", "x = 1\n")
+    source(work, "b/a.py", "x = 1\n")
+    made = session.checkpoint()
+    source(work, "a.py", "x = 2\n")
+    fill(work, "__pycache__/a.x.pyc", ".mypy_cache/db", "b/__pycache__/b.pyc", "new/.DS_Store")
+    before = held(work)
+    for _ in range(2):
+        assert session.restore(made).problems == ()
+        taken = session.checkpoint()
+        assert taken.coverage is not None
+        assert {left.path for left in taken.coverage.left_out} == {"b/__pycache__"}
+        session.undo()
+        assert held(work) == before
+    session.close()
+
+
 # --- ways to fail ------------------------------------------------------------------------------
 
 
