@@ -26,7 +26,7 @@ def imported_by(*args: str) -> set[str]:
 def test_help_imports_no_command_and_nothing_to_draw_with():
     modules = imported_by("--help")
     ours = {name for name in modules if name.startswith("mulligan.cli.")}
-    assert ours == {"mulligan.cli.context", "mulligan.cli.main"}
+    assert ours == {"mulligan.cli.context", "mulligan.cli.main", "mulligan.cli.output"}
     assert "rich" not in modules
 
 
@@ -37,7 +37,8 @@ def test_help_and_version_import_nothing_of_the_library(option: str):
         "mulligan.errors",
         "mulligan.faults",
     }
-    assert library == {"mulligan.cli", "mulligan.cli.context", "mulligan.cli.main"}
+    own = {"context", "main", "output"}
+    assert library == {"mulligan.cli", *(f"mulligan.cli.{name}" for name in own)}
     heavy = HEAVY - {"importlib.metadata"} if option == "--version" else HEAVY
     assert not modules & heavy
 

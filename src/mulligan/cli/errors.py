@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import click
 
 from mulligan.cli.context import colour, debugging
+from mulligan.cli.output import OutputFailed
 from mulligan.errors import MulliganError
 
 USAGE = 2
@@ -56,6 +57,9 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, KeyboardInterrupt | click.Abort):
         hint = "What was acknowledged before is kept."
         return Failure("Interrupted", "Interrupted.", hint, INTERRUPTED)
+    if isinstance(error, OutputFailed):
+        message = f"The output could not be written: {error.strerror}."
+        return Failure(name, message, "Nothing was changed.", SYSTEM)
     if isinstance(error, OSError):
         return Failure(name, f"The system refused: {error}.", "", SYSTEM)
     return Failure(

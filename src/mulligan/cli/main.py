@@ -10,6 +10,7 @@ from importlib import import_module
 import click
 
 from mulligan.cli.context import Call, colour, example, shared_options
+from mulligan.cli.output import lost_output, lost_reason, open_streams, stop_when_closed
 
 COMMANDS = {
     "init": "Make a store for a project.",
@@ -36,6 +37,9 @@ COMMANDS = {
     "demo": "See the whole story, with real processes and a real kill -9.",
 }
 """Every command with its short help, so that the help needs none of their modules."""
+
+ONLY_PRINT = {"log", "show", "events", "status", "diff", "demo"}
+"""Commands that end when nothing reads their output any more; others do their work first."""
 
 POINTS = """\b
 A POINT is a checkpoint's id or the beginning of one, a label, @latest,
@@ -70,6 +74,8 @@ class LazyGroup(click.Group):
         """Find the command, or say which one may have been meant."""
         if args[0] not in COMMANDS:
             raise click.UsageError(_no_command(args[0]), ctx)
+        if args[0] in ONLY_PRINT:
+            stop_when_closed()
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -97,18 +103,10 @@ def group(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
-    _open_streams()
+    open_streams()
     if "_MULLIGAN_COMPLETE" in os.environ:
         group.main(prog_name="mulligan")
     sys.exit(run(sys.argv[1:]))
-
-
-def _open_streams() -> None:
-    """Give a program that was started with a stream closed somewhere to write to all the same."""
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:
-            mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 -- open as long as we run
 
 
 def run(args: Sequence[str]) -> int:
@@ -116,13 +114,16 @@ def run(args: Sequence[str]) -> int:
     try:
         code = _invoke(list(args))
         sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        return _closed_pipe()
     except (Exception, KeyboardInterrupt) as error:
-        from mulligan.cli.errors import report
+        from mulligan.cli.errors import CLOSED_PIPE, report
 
+        if isinstance(error, BrokenPipeError) and lost_output() is not None:
+            return CLOSED_PIPE
         return report(error, "--json" in args)
+    if (reason := lost_reason()) is not None:
+        said = f"Warning: it is done, but the output could not be written: {reason}."
+        click.echo(said, err=True)
+    return code
 
 
 def _invoke(args: list[str]) -> int:
@@ -132,14 +133,6 @@ def _invoke(args: list[str]) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     return 0
-
-
-def _closed_pipe() -> int:
-    """Send the rest of the output nowhere, or the interpreter complains when it ends."""
-    from mulligan.cli.errors import CLOSED_PIPE
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return CLOSED_PIPE
 
 
 def _no_command(name: str) -> str:
