@@ -16,7 +16,8 @@ Each class carries an exit code for the command line; each instance is one sente
     │   ├── DiskFull (15)           no space left; nothing acknowledged was lost
     │   ├── StoreClosed (16)        the handle was closed
     │   ├── InvalidConfig (17)      config.toml cannot be used
-    │   └── StoreUnwritable (18)    the operating system refused a write of the store's own
+    │   ├── StoreUnwritable (18)    the operating system refused a write of the store's own
+    │   └── StoreInUse (24)         other processes have it open; retryable
     ├── SessionError
     │   ├── UnknownSession (20)
     │   ├── SessionExists (21)
@@ -144,6 +145,14 @@ class StoreUnwritable(StoreError):
     default_hint = (
         "Everything acknowledged before is safe. Mend what the message names, then retry."
     )
+
+
+class StoreInUse(StoreError):
+    """Other processes have the store open."""
+
+    exit_code = 24
+    retryable = True
+    default_hint = "Nothing was changed. End the agents and programs that use it, then try again."
 
 
 class SessionError(MulliganError):

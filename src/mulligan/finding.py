@@ -18,7 +18,10 @@ no pointer          its identity alone          the same, if its time of creatio
 
 from __future__ import annotations
 
+import fcntl
 import os
+import secrets
+import shutil
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -31,7 +34,7 @@ from mulligan.gitdir import has_stash
 from mulligan.identity import identity_of
 from mulligan.pointer import Pointer, read_pointer, write_pointer
 from mulligan.project import Place, read_places, remember
-from mulligan.stores import Match, find_by_id, find_match
+from mulligan.stores import Match, current, find_by_id, find_match
 
 
 class Note(StrEnum):
@@ -71,16 +74,46 @@ def find_in(directory: Path, state: Path, *, write: bool) -> Found | None:
     if directory.name == layout.NAME and directory.is_file():
         directory = directory.parent
     if directory.name == layout.NAME or (directory / layout.FORMAT).is_file():
-        return Found(directory, directory.parent)
+        if directory.name == layout.NAME and current(directory) != directory:
+            return find_in(directory.parent, state, write=write)
+        return Found(current(directory), directory.parent)
     pointer = read_pointer(directory)
     if pointer is not None:
         return _followed(pointer, state, write=write)
-    if os.path.lexists(directory / layout.NAME):
-        return Found(directory / layout.NAME, directory)
+    inside = directory / layout.NAME
+    if os.path.lexists(inside):
+        if current(inside) == inside:
+            return Found(inside, directory)
+        if write:
+            _delete_old(inside)
     if not directory.is_dir():
         return None
     match = find_match(state, directory)
     return None if match is None else _put_back(match, directory, write=write)
+
+
+def leave(store: Path) -> None:
+    """Delete a store inside a project that was moved out of it; half a store is never found."""
+    if store.is_dir():
+        gone = store.with_name(f"{layout.STAGING}-{secrets.token_hex(8)}")
+        store.rename(gone)
+        layout.sync_directory(gone.parent)
+        shutil.rmtree(gone)
+
+
+def sweep(directory: Path) -> None:
+    """Delete the unfinished pointers and copies of stores that killed processes left behind."""
+    for left in directory.glob(f"{layout.STAGING}*"):
+        with suppress(OSError):  # a process is at work on it, or it cannot be deleted
+            handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if left.is_dir():
+                    shutil.rmtree(left)
+                elif left.stat().st_size:  # an empty one may be locked in a moment
+                    left.unlink()
+            finally:
+                os.close(handle)
 
 
 def agree(store: Path, pointer: Pointer) -> bool:
@@ -126,7 +159,7 @@ def _followed(pointer: Pointer, state: Path, *, write: bool) -> Found:
 
 def _store_of(pointer: Pointer, state: Path) -> tuple[Path, Note | None]:
     """Return the store that a pointer names, by its path or else by its id."""
-    store = Path(pointer.store)
+    store = current(Path(pointer.store))
     is_there = (store / layout.FORMAT).is_file()
     if is_there and (pointer.id is None or layout.read_format(store).id == pointer.id):
         return store, None
@@ -152,6 +185,8 @@ def _put_back(match: Match, directory: Path, *, write: bool) -> Found:
     if not match.same_path:
         note = Note.MOVED
     is_known = match.same_path and match.same_directory
+    if write:
+        sweep(directory)
     if write and not is_known:
         _learn(store, directory, session)
     if has_stash(directory):
@@ -161,6 +196,11 @@ def _put_back(match: Match, directory: Path, *, write: bool) -> Found:
     real, identity = directory.resolve(), layout.read_format(store).id
     pointer = Pointer(real, str(store), session, identity_of(directory), identity)
     return Found(store, directory, pointer, note)
+
+
+def _delete_old(store: Path) -> None:
+    with suppress(OSError):  # then the new one is found by what it knows, this time and the next
+        leave(store)
 
 
 def _is_at(place: Place) -> bool:

@@ -32,6 +32,7 @@ STAGING = ".mulligan.new"
 FORMAT = "FORMAT"
 CONFIG = "config.toml"
 PROJECT = "PROJECT"
+MOVED = "MOVED"
 LOCKS = "locks"
 PARTS = ("journal", "packs", LOCKS, "tmp")
 
@@ -134,7 +135,7 @@ def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach =
 def _refuse_strangers(directory: Path) -> None:
     if not directory.exists():
         return
-    known = {FORMAT, CONFIG, PROJECT, ".gitignore", ".git", *PARTS}
+    known = {FORMAT, CONFIG, PROJECT, MOVED, ".gitignore", ".git", *PARTS}
     if not directory.is_dir() or any(entry.name not in known for entry in directory.iterdir()):
         raise NotAStore(f"{directory} exists and is not a Mulligan store.")
     _refuse_orphans(directory)

@@ -7,6 +7,7 @@ directories of forks; those are still read.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -19,7 +20,7 @@ from mulligan.errors import UnknownFormat
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.gitdir import exclude
 from mulligan.identity import Identity, identity_of
-from mulligan.layout import NAME, STAGING, read_format, sync_directory, write_file
+from mulligan.layout import NAME, STAGING, read_format, sync_directory
 
 VERSION = 1
 FORK = "FORK"
@@ -105,14 +106,21 @@ def write_pointer(
         born=made_for.born,
     )
     draft = directory / f"{STAGING}-{secrets.token_hex(8)}"
+    # The json of the standard library takes paths that are no text; msgspec's does not.
+    data = json.dumps(msgspec.structs.asdict(content)).encode() + b"\n"
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        # The json of the standard library takes paths that are no text; msgspec's does not.
-        write_file(draft, json.dumps(msgspec.structs.asdict(content)).encode() + b"\n")
+        # While it is locked no other process takes it for something that was left behind.
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        os.write(handle, data)
+        os.fsync(handle)
         reach(CrashPoint.POINTER_WRITTEN)
         draft.replace(directory / NAME)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
     sync_directory(directory)
     reach(CrashPoint.POINTER_IN_PLACE)
 

@@ -150,6 +150,8 @@ def staged(state: Path) -> Iterator[Path]:
         for left in _entries(stores):
             if left.name.startswith(UNFINISHED):
                 shutil.rmtree(left)
+            elif current(left) != left:
+                discard(left)
         draft = stores / f"{UNFINISHED}{secrets.token_hex(8)}"
         try:
             yield draft
@@ -173,13 +175,37 @@ def note_inside(state: Path, store: Path) -> None:
         draft.replace(notes / layout.read_format(store).id)
 
 
-def _known(directory: Path, identity: str | None = None) -> Known | None:
-    """Return the store in a directory, if there is one and it is the one that is meant."""
+def current(store: Path) -> Path:
+    """Return where a store is now that may have been moved: it is moved once its target is there.
+
+    A target that is not there, or is another store, belongs to a move that did not happen.
+    """
+    target = _noted(store / layout.MOVED)
+    if target is None:
+        return store
+    known, here = _format(target), _format(store)
+    return target if known and here and known.id == here.id and target != store else store
+
+
+def discard(store: Path) -> None:
+    """Delete a store below a state directory; half a store is never found."""
+    if store.exists():
+        gone = store.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
+        store.rename(gone)
+        shutil.rmtree(gone)
+
+
+def _format(directory: Path) -> layout.Format | None:
     try:
-        found = layout.read_format(directory)
+        return layout.read_format(directory)
     except (MulliganError, OSError):
         return None  # what is damaged is told of when it is opened
-    if identity not in (None, found.id):
+
+
+def _known(directory: Path, identity: str | None = None) -> Known | None:
+    """Return the store in a directory, if there is one and it is the one that is meant."""
+    found = _format(directory)
+    if found is None or identity not in (None, found.id) or current(directory) != directory:
         return None
     return Known(directory, found.id, read_places(directory), identity is not None)
 

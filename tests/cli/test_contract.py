@@ -19,7 +19,7 @@ CONTRACT = (ROOT / "docs/cli-json.md").read_text()
 
 def leaves(name: str) -> list[str]:
     """Return a command, or the commands of a command."""
-    command = importlib.import_module(f"mulligan.cli.{name}").command
+    command = importlib.import_module(f"mulligan.cli.{name.replace('-', '_')}").command
     is_group = isinstance(command, click.Group)
     return [f"{name} {leaf}" for leaf in command.commands] if is_group else [name]
 
@@ -46,7 +46,9 @@ def test_every_command_is_in_the_contract(name: str):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_its_module_help_and_example(name: str):
-    command: click.Command = importlib.import_module(f"mulligan.cli.{name}").command
+    command: click.Command = importlib.import_module(
+        f"mulligan.cli.{name.replace('-', '_')}"
+    ).command
     leaves = command.commands.values() if isinstance(command, click.Group) else [command]
     for leaf in leaves:
         assert leaf.help
@@ -61,7 +63,11 @@ def test_the_help_lists_every_command(cli):
 
 def test_every_module_of_a_command_is_in_the_table():
     modules = (ROOT / "src/mulligan/cli").glob("*.py")
-    commands = [m.stem for m in modules if re.search(r"^def command\(", m.read_text(), re.M)]
+    commands = [
+        m.stem.replace("_", "-")
+        for m in modules
+        if re.search(r"^def command\(", m.read_text(), re.M)
+    ]
     assert sorted(commands) == sorted(COMMANDS)
 
 
@@ -111,6 +117,8 @@ def used(store, place: Path):
         ("restore", ["restore", "one", "--to", "copy"]),
         ("fork", ["fork", "one"]),
         ("verify", ["verify"]),
+        ("stores", ["stores"]),
+        ("move-store", ["move-store"]),
         ("state set", ["state", "set", "a", "1"]),
         ("state append", ["state", "append", "a", "1"]),
         ("state delete", ["state", "delete", "memory"]),
@@ -174,7 +182,7 @@ def test_the_fields_of_a_failure(used):
 
 @pytest.mark.parametrize("name", LEAVES)
 def test_json_and_session_are_taken_on_either_side(name: str):
-    module = importlib.import_module(f"mulligan.cli.{name.split()[0]}")
+    module = importlib.import_module(f"mulligan.cli.{name.split()[0].replace('-', '_')}")
     command = module.command
     if isinstance(command, click.Group):
         command = command.commands[name.split()[1]]

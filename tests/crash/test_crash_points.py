@@ -29,7 +29,10 @@ POINTER_POINTS = [
 ]
 """Reached while a store outside of its project is made: ``tests/unit/test_stores.py``."""
 
-OTHER_POINTS = STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS + POINTER_POINTS
+MOVE_POINTS = [point for point in CrashPoint if point.name.startswith("MOVE_")]
+"""Reached while a store is moved: ``tests/crash/test_move_kills.py``."""
+
+OTHER_POINTS = STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS + POINTER_POINTS + MOVE_POINTS
 COMMON_POINTS = [point for point in CrashPoint if point not in OTHER_POINTS]
 
 

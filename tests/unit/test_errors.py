@@ -57,4 +57,11 @@ def test_the_docstring_draws_the_whole_tree() -> None:
 
 def test_a_retry_helps_exactly_where_nothing_has_to_be_changed() -> None:
     retryable = {thing.__name__ for thing in CLASSES if thing.retryable}
-    assert retryable == {"DiskFull", "Conflict", "BatchOpen", "LeaseHeld", "RestoreBusy"}
+    assert retryable == {
+        "DiskFull",
+        "Conflict",
+        "BatchOpen",
+        "LeaseHeld",
+        "RestoreBusy",
+        "StoreInUse",
+    }

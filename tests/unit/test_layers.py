@@ -27,7 +27,7 @@ LAYERS = [
     {"upkeep"},
     {"session"},
     {"store"},
-    {"opening"},
+    {"opening", "moving"},
     {"__init__"},
     {"recovery"},
     {"supervisor"},

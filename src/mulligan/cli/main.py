@@ -34,6 +34,8 @@ COMMANDS = {
     "mail": "List messages between agents, send and receive.",
     "state": "Read and write the state from scripts.",
     "verify": "Check everything that is stored.",
+    "stores": "List all stores with their projects.",
+    "move-store": "Move the store out of its project, or into it.",
     "demo": "See the whole story, with real processes and a real kill -9.",
 }
 """Every command with its short help, so that the help needs none of their modules."""
@@ -65,7 +67,8 @@ class LazyGroup(click.Group):
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"mulligan.cli.{cmd_name}").command
+        module = import_module(f"mulligan.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
         return command
 
     def resolve_command(

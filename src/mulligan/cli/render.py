@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -127,6 +129,12 @@ def size(count: int) -> str:
             break
         value /= 1000
     return f"{value:.0f} {unit}" if value >= 10 or unit == "bytes" else f"{value:.1f} {unit}"
+
+
+def size_on_disk(directory: Path) -> int:
+    """Return the bytes that files occupy; the journal's file is mostly a hole."""
+    files = (Path(root, name) for root, _, names in os.walk(directory) for name in names)
+    return sum(file.lstat().st_blocks * 512 for file in files)
 
 
 def plural(count: int, noun: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from contextlib import suppress
@@ -24,6 +23,7 @@ from mulligan.cli.render import (
     plural,
     print_json,
     size,
+    size_on_disk,
 )
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _fields(store: Store) -> dict[str, Any]:
     return {
         "store": str(directory),
         "format": read_format(directory).format,
-        "size_bytes": _size_on_disk(directory),
+        "size_bytes": size_on_disk(directory),
     }
 
 
@@ -246,9 +246,3 @@ def _latest(session: Session) -> Checkpoint | None:
 def _verdict(session: Session, checkpoint: Checkpoint) -> str | None:
     mark = session.marks().get(checkpoint.id)
     return mark.verdict if mark else None
-
-
-def _size_on_disk(directory: Path) -> int:
-    """Return the bytes that files occupy; the journal's file is mostly a hole."""
-    files = (Path(root, name) for root, _, names in os.walk(directory) for name in names)
-    return sum(file.lstat().st_blocks * 512 for file in files)

@@ -1,0 +1,177 @@
+"""Moving a store into its project, or out of it, safe to kill at any instruction.
+
+A copy is made under a temporary name beside the target, synced and compared. Then the old store
+says where the new one will be (its file MOVED), and one rename puts the new one there. That rename
+is the moment of the move: before it MOVED names nothing and the old store counts, after it every
+reader follows MOVED to the new one (``mulligan.stores.current``). The old one is deleted last.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from blake3 import blake3
+
+from mulligan import layout
+from mulligan.errors import DamageError, NotAStore, StoreInUse
+from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.finding import leave, sweep
+from mulligan.gitdir import exclude, guard
+from mulligan.pointer import write_pointer
+from mulligan.project import forget_project, remember
+from mulligan.stores import discard, note_inside, place_for, publish, staged
+
+_BLOCK = 1 << 20
+_LEFT = {"tmp", layout.LOCKS, ".git", layout.MOVED}
+"""What a copy does without: it is made anew, or belongs to the place and not to the store."""
+
+
+def move_outside(store: Path, state: Path, reach: Reach = pass_by) -> Path:
+    """Move the store inside a project below the state directory; return where it is now."""
+    project = store.parent
+    with _translated(state), staged(state) as draft, alone(store):
+        sweep(project)
+        _copy(store, draft)
+        remember(draft, project)
+        reach(CrashPoint.MOVE_COPIED)
+        target = place_for(state, project, layout.read_format(store).id)
+        discard(target)  # of an earlier move that did not come to its end
+        _announce(store, target, reach)
+        publish(draft, target)
+        reach(CrashPoint.MOVE_DONE)
+        leave(store)
+        reach(CrashPoint.MOVE_OLD_REMOVED)
+        write_pointer(project, str(target), None, reach)
+    return target
+
+
+def move_inside(store: Path, project: Path, state: Path, reach: Reach = pass_by) -> Path:
+    """Move a store into the directory of its project; return where it is now."""
+    target = project / layout.NAME
+    with _translated(project), staged(state), alone(store):
+        sweep(project)
+        exclude(project)
+        draft = project / f"{layout.STAGING}-{secrets.token_hex(8)}"
+        draft.mkdir(mode=0o700)
+        # While it is locked no other process takes it for something that was left behind.
+        handle = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            _copy(store, draft)
+            forget_project(draft)
+            reach(CrashPoint.MOVE_COPIED)
+            _announce(store, target, reach)
+            # Where it is killed now, the store knows its project and the pointer is put back.
+            target.unlink(missing_ok=True)
+            publish(draft, target)
+        finally:
+            if draft.exists():
+                shutil.rmtree(draft)
+            os.close(handle)
+        reach(CrashPoint.MOVE_DONE)
+        guard(target)
+        note_inside(state, target)
+        discard(store)
+        reach(CrashPoint.MOVE_OLD_REMOVED)
+    return target
+
+
+@contextmanager
+def alone(store: Path) -> Iterator[None]:
+    """Be the only one who has a store open; raises ``StoreInUse`` if another process has it.
+
+    Every process that opens the journal holds a shared lock on the first byte of LMDB's lock file,
+    and waits for one who holds it exclusively. This process must not have it open either: closing
+    any descriptor of the file would release the lock.
+    """
+    handle = os.open(store / "journal" / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except (BlockingIOError, PermissionError) as error:
+            raise StoreInUse(f"Another process has the store {store} open.") from error
+        yield
+    finally:
+        os.close(handle)
+
+
+def _announce(store: Path, target: Path, reach: Reach) -> None:
+    """Have a store say where it will be, durably, before it is there."""
+    draft = store / "tmp" / f"{layout.MOVED}.{secrets.token_hex(8)}"
+    layout.write_file(draft, os.fsencode(target) + b"\n")
+    draft.replace(store / layout.MOVED)
+    layout.sync_directory(store)
+    reach(CrashPoint.MOVE_ANNOUNCED)
+
+
+def _copy(store: Path, draft: Path) -> None:
+    """Copy a store and compare; all of it is durable on return."""
+    draft.mkdir(mode=0o700, exist_ok=True)
+    directories = [draft]
+    for source in sorted(_contents(store)):
+        copy = draft / source.relative_to(store)
+        if source.is_dir():
+            copy.mkdir(mode=0o700)
+            directories.append(copy)
+        elif _copy_file(source, copy) != _digest(copy):
+            raise DamageError(f"The copy of {source} is not what was written; nothing was moved.")
+    for name in ("tmp", layout.LOCKS):
+        (draft / name).mkdir(mode=0o700)
+    for directory in directories:
+        layout.sync_directory(directory)
+
+
+def _contents(store: Path) -> Iterator[Path]:
+    for directory, names, files in os.walk(store):
+        here = Path(directory)
+        if here == store:
+            names[:] = [name for name in names if name not in _LEFT]
+            files = [name for name in files if name not in _LEFT]
+        for name in (*names, *files):
+            path = here / name
+            if path.is_symlink() or not (path.is_dir() or path.is_file()):
+                raise NotAStore(
+                    f"{path} is neither a file nor a directory.",
+                    hint="Nothing was moved. Only a store that is whole in its directory can be.",
+                )
+            if name != "lock.mdb":  # closing it would release the lock that is held on it
+                yield path
+
+
+def _copy_file(source: Path, copy: Path) -> bytes:
+    """Copy a file, holes included, and return the digest of what was read."""
+    digest = blake3()
+    handle = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with source.open("rb") as reading, open(handle, "wb") as writing:
+        while block := reading.read(_BLOCK):
+            digest.update(block)
+            if block.strip(b"\0"):
+                writing.write(block)
+            else:
+                writing.seek(len(block), os.SEEK_CUR)
+        writing.truncate()
+        writing.flush()
+        os.fsync(handle)
+    return digest.digest()
+
+
+def _digest(file: Path) -> bytes:
+    digest = blake3()
+    with file.open("rb") as reading:
+        while block := reading.read(_BLOCK):
+            digest.update(block)
+    return digest.digest()
+
+
+@contextmanager
+def _translated(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise layout.translation(error, where) from error

@@ -1,0 +1,184 @@
+"""A store that is moved is killed on the way: it is whole at one of the two places, and found."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan.errors import NotAStore, StoreInUse
+from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.finding import find_in
+from mulligan.layout import read_format
+from mulligan.moving import move_inside, move_outside
+from mulligan.opening import make_outside
+from mulligan.pointer import read_pointer, write_pointer
+from mulligan.project import remember
+from mulligan.stores import known_stores, staged
+from mulligan.testing.faults import kill_at
+
+POINTS = [p for p in CrashPoint if p.name.startswith(("MOVE_", "POINTER_"))]
+INSIDE_POINTS = [p for p in POINTS if not p.name.startswith("POINTER_")]
+
+
+class Setting:
+    """A project whose store is to be moved one way, and a fork of it elsewhere."""
+
+    def __init__(self, root: Path, *, outward: bool) -> None:
+        self.outward = outward
+        self.state = root / "state"
+        self.work, self.fork = root / "work", root / "fork"
+        for made in (self.work, self.fork):
+            made.mkdir()
+        self.old = self.work / ".mulligan" if outward else make_outside(self.work, self.state)
+        with mulligan.open(self.old) as store:
+            for number in range(20):
+                store.session("main").state.set(f"k{number}", os.urandom(30_000))
+            self.head = store.session("main").head
+            self.value = store.session("main").state.get("")
+        write_pointer(self.fork, str(self.old), "bold")
+        remember(self.old, self.fork, "bold")
+
+    def move(self, reach: Reach = pass_by) -> Path:
+        if self.outward:
+            return move_outside(self.old, self.state, reach)
+        return move_inside(self.old, self.work, self.state, reach)
+
+    def check(self) -> Path:
+        """Find the store as the next command does, from the project and the fork."""
+        found = find_in(self.work, self.state, write=True)
+        assert found is not None
+        with mulligan.open(found.store, create=False) as store:
+            assert store.verify().ok
+            session = store.session("main", create=False)
+            assert session.head == self.head
+            assert session.state.get("") == self.value
+        fork = find_in(self.fork, self.state, write=True)
+        assert fork is not None
+        assert fork.store == found.store
+        assert [known.path for known in known_stores(self.state)] in ([found.store], [])
+        return found.store
+
+    def check_done(self) -> None:
+        """Check that the move came to its end and left nothing behind."""
+        new = self.check()
+        assert (new.name == ".mulligan") != self.outward
+        with staged(self.state):
+            pass  # the next one who makes or moves a store deletes what a killed one left there
+        assert not self.old.is_dir()
+        names = [entry.name for entry in self.work.iterdir()]
+        assert names == [".mulligan"]
+        assert (read_pointer(self.work) is not None) == self.outward
+        left = [e.name for e in (self.state / "stores").iterdir() if e.name.startswith(".new")]
+        assert left == []
+
+
+@pytest.fixture(params=[True, False], ids=["outside", "inside"])
+def setting(request: pytest.FixtureRequest, tmp_path: Path) -> Setting:
+    return Setting(tmp_path, outward=request.param)
+
+
+def in_child(body: Callable[[], object]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            body()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1]
+
+
+def test_a_store_is_moved(setting: Setting) -> None:
+    identity = read_format(setting.old).id
+    new = setting.move()
+    assert read_format(new).id == identity
+    setting.check_done()
+
+
+def test_there_and_back_again(setting: Setting) -> None:
+    setting.old, setting.outward = setting.move(), not setting.outward
+    setting.move()
+    setting.check_done()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_on_the_way(setting: Setting, point: CrashPoint) -> None:
+    if not setting.outward and point not in INSIDE_POINTS:
+        pytest.skip("no pointer is written on this way")
+    status = in_child(lambda: setting.move(kill_at(point)))
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    store = setting.check()
+    is_moved = point.name not in ("MOVE_COPIED", "MOVE_ANNOUNCED")
+    assert (store != setting.old) == is_moved
+    if not is_moved:
+        setting.move()
+    setting.check_done()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_killed_at_any_moment(setting: Setting, seed: int) -> None:
+    """A process is killed at a random moment of the move, again and again, until it succeeds."""
+    rng = random.Random(seed)
+    for attempt in range(40):
+        if setting.check() != setting.old:
+            break
+        with subprocess.Popen(
+            [sys.executable, "-c", _MOVE, str(setting.old), str(setting.work), str(setting.state)],
+            stdout=subprocess.PIPE,
+        ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            time.sleep(rng.uniform(0, 0.004) * (attempt + 1))
+            child.kill()
+    else:
+        setting.move()
+    setting.check_done()
+
+
+_MOVE = """
+import sys
+from pathlib import Path
+from mulligan.moving import move_inside, move_outside
+store, work, state = map(Path, sys.argv[1:])
+print("ready", flush=True)
+move_outside(store, state) if store.parent == work else move_inside(store, work, state)
+"""
+
+
+def test_a_store_that_is_open_elsewhere_stays(setting: Setting) -> None:
+    ready, go = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        store = mulligan.open(setting.old)
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        store.close()
+        os._exit(0)
+    os.read(ready[0], 1)
+    with pytest.raises(StoreInUse):
+        setting.move()
+    os.write(go[1], b"x")
+    os.waitpid(pid, 0)
+    assert setting.check() == setting.old
+    setting.move()
+    setting.check_done()
+
+
+def test_a_store_with_a_symlink_in_it_stays(setting: Setting) -> None:
+    (setting.old / "packs").rename(setting.old.parent / ".mulligan.new-packs")
+    (setting.old / "packs").symlink_to(setting.old.parent / ".mulligan.new-packs")
+    kept = shutil.copytree(setting.old.parent / ".mulligan.new-packs", setting.state / "kept")
+    with pytest.raises(NotAStore, match="packs"):
+        setting.move()
+    assert list(kept.iterdir())
+    assert (setting.old / "FORMAT").is_file()
