@@ -149,6 +149,25 @@ class Checkpoint(msgspec.Struct, frozen=True):
     coverage: Coverage | None = None
 
 
+class HeldFiles(msgspec.Struct, frozen=True):
+    """The files of a point: their tree, what it covers, and the event that holds them.
+
+    ``checkpoint`` is the id of the checkpoint that this event is; None for a restore.
+    """
+
+    session: str
+    seq: int
+    time: datetime
+    tree: Digest
+    coverage: Coverage | None
+    checkpoint: str | None = None
+
+    @property
+    def left_out(self) -> set[str]:
+        """The paths that it does not cover."""
+        return {left.path for left in self.coverage.left_out} if self.coverage else set()
+
+
 class Point(msgspec.Struct, frozen=True):
     """Any place on a timeline: the session, the seq, and the checkpoint there if one was named."""
 

@@ -221,3 +221,26 @@ def test_a_restore_names_the_agents_that_are_at_work(store, place: Path):
             assert "coder is at work here" in store(*command).err
         agent.close()
     assert "at work" not in store("undo").err
+
+
+# --- points after a restore ------------------------------------------------------------------
+
+
+def test_a_point_after_a_restore_has_the_files_that_came_back(store, place: Path):
+    (place / "f").write_text("good")
+    store("checkpoint", "--label", "A")
+    (place / "f").write_text("bad")
+    assert store("restore", "A").code == 0
+    after = f"#{store('status', '--json').json['sessions'][0]['seq']}"
+    for point in (after, "0s ago"):
+        out = place.parent / f"out{point}"
+        assert store("restore", point, "--to", str(out)).code == 0
+        assert (out / "f").read_text() == "good"
+    assert store("diff", "A", after, "--json").json["files"] == []
+    assert store("fork", after, "--to", str(place.parent / "fork")).code == 0
+    assert (place.parent / "fork/f").read_text() == "good"
+    (place / "f").write_text("worse")
+    done = store("restore", after)
+    assert "the restore #" in done.err
+    assert (place / "f").read_text() == "good"
+    assert store("verify").code == 0

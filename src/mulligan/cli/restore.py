@@ -176,8 +176,10 @@ def _explain_source(session: Session, preview: Preview) -> None:
     root = held.coverage.root if held.coverage else ""
     if root and session.directory is None and Path(root) != preview.directory:
         click.echo(f"These files were captured in {clean(root)}.", err=True)
-    if held.seq != (named := session.find_checkpoint(point)).seq:
-        source = f"#{held.seq} ({held.id[:SHORT_ID]})"
+    if held.checkpoint is None:
+        click.echo(f"These files are those that the restore #{held.seq} brought back.", err=True)
+    elif held.seq != (named := session.find_checkpoint(point)).seq:
+        source = f"#{held.seq} ({held.checkpoint[:SHORT_ID]})"
         said = f"#{named.seq} of {named.session} holds no files; those of {source} count."
         click.echo(clean(said), err=True)
 

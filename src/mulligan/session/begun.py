@@ -34,9 +34,9 @@ class Begun(msgspec.Struct, frozen=True):
     """A restore of files under way.
 
     ``only`` and ``paths`` are the parts of state and files, None for everything; ``held`` is the
-    seq of the checkpoint that holds the tree; ``present`` is the tree that it set out from: not
-    its origin's once it had to be taken up again; ``touch`` if what it changes gets the present
-    time.
+    seq of the checkpoint that holds the tree, ``restored`` that of a restore which does;
+    ``present`` is the tree that it set out from: not its origin's once it had to be taken up
+    again; ``touch`` if what it changes gets the present time.
     """
 
     mode: str
@@ -49,6 +49,7 @@ class Begun(msgspec.Struct, frozen=True):
     root: OsPath
     present: Digest
     touch: bool = False
+    restored: int | None = None
 
     def is_in(self, directory: OsPath) -> bool:
         """Whether it goes on in a directory: its own by any path, or where that was moved to."""
@@ -63,7 +64,7 @@ class Begun(msgspec.Struct, frozen=True):
 
 def begun_change(begun: Begun) -> Change:
     """Return the event that says that a restore was begun."""
-    return RESTORE_BEGUN, {
+    payload: dict[str, Any] = {
         "mode": begun.mode,
         "session": begun.point.session,
         "seq": begun.point.seq,
@@ -77,6 +78,9 @@ def begun_change(begun: Begun) -> Change:
         "root": to_name(os.fsencode(begun.root)),
         **({"touch": True} if begun.touch else {}),
     }
+    if begun.restored is not None:
+        payload["restored"] = begun.restored
+    return RESTORE_BEGUN, payload
 
 
 def read_begun(engine: Engine, document: Document) -> Begun | None:
@@ -97,6 +101,7 @@ def read_begun(engine: Engine, document: Document) -> Begun | None:
         root=OsPath(os.fsdecode(from_name(said["root"]))),
         present=Digest(said.get("present", before)),
         touch=said.get("touch", False),
+        restored=said.get("restored"),
     )
 
 

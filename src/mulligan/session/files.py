@@ -12,9 +12,9 @@ from mulligan.engine import Engine
 from mulligan.errors import DiskFull, PathNotFound, RestoreIncomplete, UnknownPoint, UnsafeWorkspace
 from mulligan.journal.protocol import View
 from mulligan.model import (
-    Checkpoint,
     Digest,
     FileChange,
+    HeldFiles,
     LeftOut,
     ObjectKind,
     Plan,
@@ -27,7 +27,8 @@ from mulligan.session.leases import process_of
 from mulligan.session.loop import SUPERVISOR
 from mulligan.state.document import MISSING, Document, LoadBytes, uncollected
 from mulligan.state.values import PathLike
-from mulligan.timeline.checkpoints import checkpoint_with_files, event_at
+from mulligan.timeline.checkpoints import event_at
+from mulligan.timeline.files import files_at
 from mulligan.workspace.capture import Captured
 from mulligan.workspace.changes import file_changes
 from mulligan.workspace.contents import Contents
@@ -61,22 +62,22 @@ class Files:
         self._record = record
         self._workspace = workspace
 
-    def checkpoint_at(self, point: Point) -> Checkpoint | None:
-        """Return the newest checkpoint at or before a point that holds files."""
+    def held_at(self, point: Point) -> HeldFiles | None:
+        """Return the files of a point; None when no checkpoint at or before it holds any."""
         with self._engine.read() as view:
             session = view.find(point.session) or self._record
-            return checkpoint_with_files(self._engine, view, session.number, point.seq)
+            return files_at(self._engine, view, session.number, point.seq)
 
     def tree_at(self, point: Point) -> Digest:
         """Return the tree of a point; raises ``UnknownPoint`` when no checkpoint holds files."""
-        held = self.checkpoint_at(point)
-        if held is None or held.workspace is None:
+        held = self.held_at(point)
+        if held is None:
             raise UnknownPoint(
                 f"No checkpoint at or before #{point.seq} of {point.session!r} holds files.",
                 hint="Checkpoints hold files when the session is opened with workspace=DIR; "
                 "those of `mulligan checkpoint` do, unless --no-files is given.",
             )
-        return held.workspace
+        return held.tree
 
     def present(self) -> Present | None:
         """Return the workspace as it is now; None if there is none.
@@ -113,22 +114,22 @@ class Files:
             workspace.reset()  # it refers to objects that no store has
 
     def plan(
-        self, point: Point, tree: Digest | None, paths: list[TreePath] | None, held: int | None
+        self,
+        point: Point,
+        tree: Digest | None,
+        paths: list[TreePath] | None,
+        held: HeldFiles | None,
     ) -> Plan:
-        """Return what bringing a tree back would do to the workspace.
-
-        ``held`` is the seq of the checkpoint that holds the tree.
-        """
+        """Return what bringing a tree back would do to the workspace; ``held`` is what holds it."""
         present = self.present()
         if self._workspace is None or present is None or tree is None:
             return Plan(point, (), (), ())
         now = present.captured
-        holder = self.checkpoint_at(point if held is None else Point(point.session, held))
-        uncovered = now.coverage.left_out + (
-            holder.coverage.left_out if holder and holder.coverage else []
-        )
+        holder = held or self.held_at(point)
+        uncovered = {left.path for left in now.coverage.left_out}
+        uncovered |= holder.left_out if holder else set()
         steps = tree_steps(Document({}, present.load), now.tree, tree, paths)
-        found = self._workspace.divide(steps, {left.path for left in uncovered})
+        found = self._workspace.divide(steps, uncovered)
         root = os.fsencode(self._workspace.root)
         caches = found.caches.paths(root)
         gone = {shown(path) for path in found.caches.going}
@@ -291,17 +292,17 @@ class Files:
     def _later(
         self, view: View, other: SessionRecord, since: datetime, root: str, tree: Digest
     ) -> list[str]:
-        """Return a session's own checkpoints of a directory after a time, oldest first."""
+        """Return what a session captured or restored in a directory after a time, oldest first."""
         first = other.origin.seq if other.origin else 0
         found = []
-        newer = checkpoint_with_files(self._engine, view, other.number, view.head(other.number).seq)
+        newer = files_at(self._engine, view, other.number, view.head(other.number).seq)
         while newer is not None and newer.seq > first and newer.time > since:
-            older = checkpoint_with_files(self._engine, view, other.number, newer.seq - 1)
+            older = files_at(self._engine, view, other.number, newer.seq - 1)
             if _root(newer) == root:
-                before = older.workspace if older and _root(older) == root else tree
-                found.append((newer, len(self.changes(before, newer.workspace))))
+                before = older.tree if older and _root(older) == root else tree
+                found.append((newer, len(self.changes(before, newer.tree))))
             newer = older
-        return [_conflict(checkpoint, count) for checkpoint, count in reversed(found) if count]
+        return [_conflict(held, count) for held, count in reversed(found) if count]
 
 
 def _builds(root: OsPath, left: list[LeftOut], changes: list[FileChange]) -> Iterator[str]:
@@ -320,14 +321,16 @@ def _path_in(document: Document, path: TreePath) -> TreePath:
     return path
 
 
-def _root(checkpoint: Checkpoint) -> str | None:
-    return checkpoint.coverage.root if checkpoint.coverage else None
+def _root(held: HeldFiles) -> str | None:
+    return held.coverage.root if held.coverage else None
 
 
-def _conflict(checkpoint: Checkpoint, count: int) -> str:
+def _conflict(held: HeldFiles, count: int) -> str:
     paths = "1 path" if count == 1 else f"{count} paths"
-    moment = f"{checkpoint.time:%Y-%m-%d %H:%M:%S} UTC"
+    moment = f"{held.time:%Y-%m-%d %H:%M:%S} UTC"
+    if held.checkpoint is None:
+        return f"session {held.session!r} restored {paths}, #{held.seq} of {moment}"
     return (
-        f"session {checkpoint.session!r} changed {paths} up to its checkpoint "
-        f"{checkpoint.id[:12]} of {moment}"
+        f"session {held.session!r} changed {paths} up to its checkpoint "
+        f"{held.checkpoint[:12]} of {moment}"
     )

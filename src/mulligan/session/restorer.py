@@ -19,14 +19,24 @@ import msgspec
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, WorkspaceNeeded
 from mulligan.faults import CrashPoint
-from mulligan.model import Checkpoint, Digest, Path, Point, Problem, Restored, SessionRecord
+from mulligan.model import (
+    Checkpoint,
+    Digest,
+    HeldFiles,
+    Path,
+    Point,
+    Problem,
+    Restored,
+    SessionRecord,
+)
 from mulligan.session.begun import Begun, Origin, begun_change, read_begun
 from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.names import a
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import Document
 from mulligan.state.events import RESTORED, Change
-from mulligan.timeline.checkpoints import event_at, read_checkpoint
+from mulligan.timeline.checkpoints import coverage_value, event_at, read_checkpoint
+from mulligan.timeline.files import read_files
 from mulligan.timeline.later import changed_after, keep_later
 from mulligan.timeline.restore import last_walk, restore_change
 from mulligan.workspace.apply import remove_drafts
@@ -42,7 +52,7 @@ class Target(msgspec.Struct, frozen=True):
     """Where a restore goes: the point, its document, its tree, and which parts of both.
 
     ``only`` and ``paths`` are None for everything; ``tree`` is None when files are no part of it.
-    ``held`` is the seq of the checkpoint, on the point's timeline, that holds the tree. With
+    ``held`` is what holds the tree on the point's timeline, and says what it covers. With
     ``touch`` the files that change get the present time.
     """
 
@@ -51,8 +61,13 @@ class Target(msgspec.Struct, frozen=True):
     only: list[Path] | None
     tree: Digest | None = None
     paths: list[TreePath] | None = None
-    held: int | None = None
+    held: HeldFiles | None = None
     touch: bool = False
+
+    @property
+    def left_out(self) -> set[str]:
+        """What the target's files do not cover."""
+        return self.held.left_out if self.held else set()
 
     @property
     def workspace(self) -> tuple[str, ...] | None:
@@ -152,7 +167,8 @@ class Restorer:
             begun = self.begun_in(workspace)  # another process may have finished it by now
             if begun is None:
                 return None
-            files = {"before": begun.tree, "only": begun.paths, "safety": begun.held}
+            held = begun.held if begun.restored is None else begun.restored
+            files = {"before": begun.tree, "only": begun.paths, "safety": held}
             target = self._target(begun.point, begun.only, files)
             target = msgspec.structs.replace(target, touch=begun.touch)
             self._sweep(begun, os.fsencode(workspace.root))
@@ -234,8 +250,16 @@ class Restorer:
         if files is None or self._workspace is None:
             return Target(point, document, parts)
         paths = None if files["only"] is None else [tuple(path) for path in files["only"]]
-        tree, held = Digest(files["before"]), files.get("safety")
-        return Target(point, document, parts, tree, paths, held)
+        held = self._held(point, files.get("safety"))
+        return Target(point, document, parts, Digest(files["before"]), paths, held)
+
+    def _held(self, point: Point, seq: int | None) -> HeldFiles | None:
+        """Return the files that an event on the timeline of a point holds."""
+        if seq is None:
+            return None
+        with self._engine.read() as view:
+            number = (view.find(point.session) or self._record).number
+            return read_files(self._engine, view, number, seq)
 
     def _document_at(self, point: Point) -> Document:
         with self._engine.read() as view:
@@ -278,7 +302,7 @@ class Restorer:
         present = Digest(safety.workspace or b"")
         token = _token(safety) if origin is None else self._token(origin)
         origin = origin or Origin(present, safety.seq)
-        found = workspace.divide(planned, left_out(safety) | self._left_out(target))
+        found = workspace.divide(planned, left_out(safety) | target.left_out)
         steps, uncovered = found.todo, found.uncovered
         caches = found.caches
         if origin.tree != present:  # what was changed before it was interrupted is no step now
@@ -298,6 +322,7 @@ class Restorer:
             "after": after.tree,
             "only": _touched(target.paths, way),
             "safety": origin.safety,
+            "coverage": coverage_value(after.coverage),
         }
 
         def plan(work: Work) -> None:
@@ -358,14 +383,6 @@ class Restorer:
             paths = changed_after(view, number, seq, until, work.document)
         return keep_later(target, work.document, paths)
 
-    def _left_out(self, target: Target) -> set[str]:
-        """Return what the checkpoint of a target's files does not cover."""
-        if target.held is None:
-            return set()
-        with self._engine.read() as view:
-            number = (view.find(target.point.session) or self._record).number
-            return left_out(read_checkpoint(self._engine, event_at(view, number, target.held)))
-
     def _restored(self, target: Target, mode: str, safety: Checkpoint, seq: int) -> Restored:
         only = None if target.only is None else tuple(target.only)
         return Restored(mode, target.point, only, safety, seq, workspace=target.workspace)
@@ -405,13 +422,15 @@ def _left_alone(spared: list[Step], safety: Checkpoint) -> tuple[Problem, ...]:
 def _begun(
     target: Target, mode: str, before: Origin, workspace: Workspace, present: Digest
 ) -> Begun:
+    held, is_checkpoint = target.held, target.held is not None and target.held.checkpoint
     return Begun(
         mode=mode,
         point=Point(target.point.session, target.point.seq),
         only=target.only,
         tree=_tree(target),
         paths=target.paths,
-        held=target.held,
+        held=held.seq if held and is_checkpoint else None,
+        restored=held.seq if held and not is_checkpoint else None,
         origin=before,
         root=workspace.root,
         present=present,

@@ -17,6 +17,7 @@ from mulligan.clock import Clock
 from mulligan.engine import Engine
 from mulligan.errors import (
     DamagedJournal,
+    InvalidMark,
     SessionExists,
     UnknownPoint,
     UnknownSession,
@@ -25,6 +26,7 @@ from mulligan.journal.protocol import View
 from mulligan.model import (
     Checkpoint,
     Event,
+    HeldFiles,
     Lease,
     Origin,
     Pending,
@@ -62,6 +64,7 @@ from mulligan.timeline.diff import Diff, diff, known_parts
 from mulligan.timeline.marks import Mark, mark_change, read_marks
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.record import changed_paths, checkpoint_record
+from mulligan.timeline.restore import first_restore
 from mulligan.workspace.entries import from_name, to_name
 from mulligan.workspace.workspace import Workspace
 
@@ -350,6 +353,12 @@ class Session:
                 hint=f"Mark it in the session {place.session!r}.",
             )
         checkpoint = self.find_checkpoint(place)
+        if restored := first_restore(self.events(checkpoint, place)):
+            raise InvalidMark(
+                f"No checkpoint holds what was at #{place.seq}: the restore #{restored.seq} came "
+                f"after the checkpoint #{checkpoint.seq}.",
+                hint="Nothing was marked. Name a checkpoint, or take one and mark that.",
+            )
         self.tell(lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))])
         return checkpoint
 
@@ -483,12 +492,13 @@ class Session:
         """Return the content of a file as it was at a point."""
         return self._files.read(self._files.tree_at(self.point(point)), path)
 
-    def files_at(self, point: PointLike) -> Checkpoint | None:
-        """Return the checkpoint whose files are those of a point; None if none holds any.
+    def files_at(self, point: PointLike) -> HeldFiles | None:
+        """Return the files of a point and what holds them; None if nothing holds any.
 
-        It is the one at the point, or the newest before it that holds files.
+        That is the checkpoint at the point, or the newest one before it that holds files; or a
+        restore after that one, whose files are those that it brought back.
         """
-        return self._files.checkpoint_at(self.point(point))
+        return self._files.held_at(self.point(point))
 
     def plan_copy(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
         """Return what :meth:`copy_files` would write, without writing it."""

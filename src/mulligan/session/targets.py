@@ -58,14 +58,13 @@ class Targets:
         What a part names is looked up ``beside``, too.
         """
         document = self._document_at(place)
-        held = self._files.checkpoint_at(place) if self._workspace is not None else None
-        tree = held.workspace if held else None
-        seq = held.seq if held else None
+        held = self._files.held_at(place) if self._workspace is not None else None
+        tree = held.tree if held else None
         if only is None:
-            return Target(place, document, None, tree, held=seq)
+            return Target(place, document, None, tree, held=held)
         known = [Target(place, document, None, tree), *([beside] if beside else [])]
         state, files = self._parts(only, known)
-        return Target(place, document, state, tree if files != [] else None, files, seq)
+        return Target(place, document, state, tree if files != [] else None, files, held)
 
     def _parts(
         self, only: Sequence[PathLike], known: Sequence[Target]

@@ -54,8 +54,18 @@ def checkpoint_change(
         payload["safety"] = True
     if tree is not None:
         payload["workspace"] = tree
-        payload["coverage"] = freeze(msgspec.to_builtins(coverage))
+        payload["coverage"] = coverage_value(coverage)
     return CHECKPOINT, payload
+
+
+def coverage_value(coverage: Coverage | None) -> Any:
+    """Return a coverage as a frozen value."""
+    return freeze(msgspec.to_builtins(coverage))
+
+
+def read_coverage(engine: Engine, value: Any) -> Coverage | None:
+    """Return the coverage that a value is; None where there is none."""
+    return None if value is None else msgspec.convert(engine.plain(value), Coverage)
 
 
 def is_safety(event: Event) -> bool:
@@ -85,19 +95,8 @@ def read_checkpoint(engine: Engine, event: Event) -> Checkpoint:
         cost=Cost(payload["ms"], payload["bytes"]),
         safety=is_safety(event),
         workspace=payload.get("workspace") and Digest(payload["workspace"]),
-        coverage=_coverage(engine, payload.get("coverage")),
+        coverage=read_coverage(engine, payload.get("coverage")),
     )
-
-
-def checkpoint_with_files(engine: Engine, view: View, number: int, seq: int) -> Checkpoint | None:
-    """Return the newest checkpoint at or before ``seq`` that holds a workspace."""
-    found = view.checkpoint_before(number, seq)
-    while found is not None:
-        checkpoint = read_checkpoint(engine, event_at(view, number, found[0]))
-        if checkpoint.workspace is not None:
-            return checkpoint
-        found = view.checkpoint_before(number, found[0] - 1)
-    return None
 
 
 def read_checkpoints(
@@ -117,7 +116,3 @@ def read_checkpoints(
 def event_at(view: View, number: int, seq: int) -> Event:
     """Return one event."""
     return next(iter(view.events(number, seq, seq)))
-
-
-def _coverage(engine: Engine, value: Any) -> Coverage | None:
-    return None if value is None else msgspec.convert(engine.plain(value), Coverage)

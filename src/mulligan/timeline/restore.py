@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mulligan.errors import NothingToUndo, PathNotFound
-from mulligan.model import Path, Point
+from mulligan.model import Event, Path, Point
 from mulligan.state import nodes
 from mulligan.state.document import MISSING, Document
 from mulligan.state.events import RESTORED, STATE, Change
@@ -69,6 +69,11 @@ def last_walk(document: Document, mode: str) -> int:
     if seq is MISSING:
         raise NothingToUndo(f"There is no restore to {mode}.")
     return int(seq)
+
+
+def first_restore(events: Iterable[Event]) -> Event | None:
+    """Return the first restore among events; a checkpoint before it is of what it took away."""
+    return next((event for event in events if event.kind == RESTORED), None)
 
 
 def outermost(paths: Sequence[Path]) -> list[Path]:

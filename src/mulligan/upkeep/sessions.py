@@ -13,9 +13,10 @@ from mulligan.errors import MulliganError
 from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Digest, Event, SessionRecord
 from mulligan.state.document import Document, settle_root
-from mulligan.state.events import CHECKPOINT, EMPTY, fold
+from mulligan.state.events import CHECKPOINT, EMPTY, RESTORED, fold
 from mulligan.state.history import document_at, from_keyframe
 from mulligan.timeline.checkpoints import read_checkpoint
+from mulligan.timeline.files import restored_files
 from mulligan.upkeep.findings import Findings
 from mulligan.workspace.entries import FILE, split_chunks
 from mulligan.workspace.patch import PATCH, leaf_in, read_patch
@@ -227,6 +228,8 @@ class SessionCheck:
         self._graph.follow(event.payload, where)
         if event.kind == CHECKPOINT:
             self._checkpoint(event)
+        elif event.kind == RESTORED:
+            self._restore(event)
 
     def _checkpoint(self, event: Event) -> None:
         place = f"checkpoint #{event.seq}"
@@ -247,6 +250,18 @@ class SessionCheck:
             self._graph.follow_tree(found.workspace, f"{place} of session {self._record.name!r}")
         if found.keyframe != self._keyframes.get(event.seq):
             self._blame("index", place, "its keyframe is not the one in the index")
+
+    def _restore(self, event: Event) -> None:
+        """Check the tree of what a restore left: the files of every point after it."""
+        place = f"restore #{event.seq}"
+        try:
+            files = restored_files(self._engine, event)
+            tree = None if files is None else files.get("after")
+        except (MulliganError, AttributeError, TypeError) as error:
+            self._blame("journal", place, f"its record cannot be read: {error}")
+            return
+        if tree is not None:
+            self._graph.follow_tree(Digest(tree), f"{place} of session {self._record.name!r}")
 
     def _document_before(self) -> Document | None:
         if self._record.origin is None:

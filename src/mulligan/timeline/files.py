@@ -1,0 +1,133 @@
+"""The files of a point: which tree was in the workspace at any place on a timeline.
+
+They are those of the newest event at or before the point that knows them: a checkpoint with files,
+or a restore of files, which looks at what came of it when it is done. A restore that was begun and
+is not done, or that was abandoned, has left nobody knows what; its files, as its state, are those
+of before it, which its safety checkpoint holds, until the next checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mulligan.engine import Engine
+from mulligan.errors import DamagedJournal
+from mulligan.journal.protocol import View
+from mulligan.model import ID_SIZE, Coverage, Digest, Event, HeldFiles, LeftOut
+from mulligan.state.document import MISSING
+from mulligan.state.events import CHECKPOINT, PENDING, RESTORE_BEGUN, RESTORED
+from mulligan.state.history import document_at
+from mulligan.timeline.checkpoints import event_at, is_safety, read_coverage
+
+
+def files_at(engine: Engine, view: View, number: int, seq: int) -> HeldFiles | None:
+    """Return the files at a place on a timeline; None when nothing at or before it holds any."""
+    checkpoint = _checkpoint_with_files(view, number, seq)
+    if checkpoint is None:
+        return None
+    restored = _restored_after(engine, view, number, checkpoint, seq)
+    return restored or _of_checkpoint(engine, checkpoint)
+
+
+def read_files(engine: Engine, view: View, number: int, seq: int) -> HeldFiles:
+    """Return the files that the event at ``seq`` holds: a checkpoint, or a restore of files."""
+    event = event_at(view, number, seq)
+    if event.kind == CHECKPOINT:
+        held = _of_checkpoint(engine, event)
+    else:
+        held = _of_restore(engine, view, number, event)
+    if held is None:
+        raise DamagedJournal(f"Event #{seq} of {event.session!r} holds no files.")
+    return held
+
+
+def restored_files(engine: Engine, event: Event) -> dict[str, Any] | None:
+    """Return what a restore says of files; None for one without, and for any other event."""
+    if event.kind != RESTORED or "files" not in event.payload:
+        return None
+    files: dict[str, Any] = engine.plain(event.payload["files"])
+    return files
+
+
+def _checkpoint_with_files(view: View, number: int, seq: int) -> Event | None:
+    """Return the newest checkpoint at or before ``seq`` that holds files."""
+    found = view.checkpoint_before(number, seq)
+    while found is not None:
+        event = event_at(view, number, found[0])
+        if event.payload.get("workspace"):
+            return event
+        found = view.checkpoint_before(number, found[0] - 1)
+    return None
+
+
+def _restored_after(
+    engine: Engine, view: View, number: int, checkpoint: Event, seq: int
+) -> HeldFiles | None:
+    """Return what a restore left in the workspace between a checkpoint with files and ``seq``."""
+    if checkpoint.seq == seq or not _is_restoring(engine, view, number, checkpoint):
+        return None
+    for event in view.events(number, checkpoint.seq + 1, seq):
+        if event.kind == RESTORED and "files" in event.payload:
+            return _of_restore(engine, view, number, event)
+    return None
+
+
+def _is_restoring(engine: Engine, view: View, number: int, checkpoint: Event) -> bool:
+    """Whether a restore of files is under way right after a checkpoint.
+
+    Each begins with a safety checkpoint of its own, so there is no other way to find one.
+    """
+    if is_safety(checkpoint):
+        return True
+    document = document_at(view, number, checkpoint.seq, engine.load)
+    return document.find(PENDING) is not MISSING
+
+
+def _of_checkpoint(engine: Engine, event: Event) -> HeldFiles | None:
+    """Return the files of a checkpoint; what else it holds is not read, and may be damaged."""
+    tree = event.payload.get("workspace")
+    if not tree:
+        return None
+    coverage = _coverage(engine, event)
+    identity = event.hash[:ID_SIZE].hex()
+    return HeldFiles(event.session, event.seq, event.time, Digest(tree), coverage, identity)
+
+
+def _of_restore(engine: Engine, view: View, number: int, event: Event) -> HeldFiles | None:
+    """Return the files that a restore found when it was done; None if it was abandoned."""
+    files = restored_files(engine, event)
+    if files is None or "after" not in files:
+        return None
+    coverage = read_coverage(engine, files.get("coverage"))
+    if coverage is None:
+        coverage = _likely_coverage(engine, view, number, files["safety"])
+    tree = Digest(files["after"])
+    return HeldFiles(event.session, event.seq, event.time, tree, coverage)
+
+
+def _likely_coverage(engine: Engine, view: View, number: int, safety: int) -> Coverage | None:
+    """Return the coverage of a restore by a version that did not record it.
+
+    What was left out before it, or of what it brought back, may be there and is not held.
+    """
+    before = _coverage(engine, event_at(view, number, safety))
+    begun = event_at(view, number, safety + 1)
+    left = {*(before.left_out if before else ())} | _left_out_of_target(engine, view, begun)
+    return before and msgspec.structs.replace(before, left_out=sorted(left))
+
+
+def _left_out_of_target(engine: Engine, view: View, begun: Event) -> set[LeftOut]:
+    if begun.kind != RESTORE_BEGUN or begun.payload["held"] is None:
+        return set()
+    session = view.find(begun.payload["session"])
+    if session is None:
+        return set()
+    event = event_at(view, session.number, begun.payload["held"])
+    coverage = _coverage(engine, event)
+    return {*coverage.left_out} if coverage else set()
+
+
+def _coverage(engine: Engine, checkpoint: Event) -> Coverage | None:
+    return read_coverage(engine, checkpoint.payload.get("coverage"))
