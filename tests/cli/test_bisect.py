@@ -28,7 +28,9 @@ def test_it_finds_the_first_bad_one(broken, place: Path):
     found = done.json
     assert found["first_bad"]["label"] == "c8"
     assert found["last_good"]["label"] == "c7"
-    assert len(found["runs"]) <= 4
+    ends = [broken("show", label, "-q").out.strip() for label in ("c0", "c11")]
+    assert [run["checkpoint_id"] for run in found["runs"][:2]] == ends
+    assert len(found["runs"]) <= 2 + 4
     assert {change["path"] for change in found["files"]} >= {"app.txt", "notes.txt"}
     assert found["first_bad"]["verdict"] is None
     assert (place / "app.txt").read_text() == "broken\n"
@@ -106,4 +108,46 @@ def test_another_session_is_another_timeline(broken):
 def test_a_command_that_always_says_the_same_finds_nothing(broken, command: str):
     for good in ("c0", "c10"):
         refused = broken("bisect", "--good", good, "--bad", "c11", "--", "sh", "-c", command)
-        assert (refused.code, "as well" in refused.err) == (34, True), refused
+        assert (refused.code, "said to be" in refused.err) == (34, True), refused
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "false",
+        "true",
+        "exit 125",
+        # It is gone, or stopped, when some checkpoints have been judged already.
+        "test $(wc -l < $LOG) -lt 4 || kill -9 $PPID; echo >> $LOG; grep -q works app.txt",
+    ],
+)
+def test_a_search_that_fails_leaves_no_verdict(
+    broken, process, place: Path, command: str, monkeypatch: pytest.MonkeyPatch
+):
+    (place / "log").touch()
+    monkeypatch.setenv("LOG", str(place / "log"))
+    started = process("bisect", "--good", "c0", "--bad", "c11", "--mark", "--", "sh", "-c", command)
+    started.communicate(timeout=120)
+    assert started.returncode in (34, -9)
+    assert [entry["verdict"] for entry in broken("log", "--json").json["entries"]] == [None] * 12
+
+
+def test_the_ends_are_tried_before_anything_else(broken, place: Path):
+    log = place / "log"
+    code = f"cat notes.txt >> {log}; grep -q works app.txt"
+    broken("bisect", "--good", "c9", "--bad", "c11", "--", "sh", "-c", code)
+    assert log.read_text() == "step 9\n"
+    broken("bisect", "--good", "c0", "--bad", "c7", "--", "sh", "-c", code)
+    assert log.read_text() == "step 9\nstep 0\nstep 7\n"
+
+
+def test_a_good_point_after_a_restore_is_no_checkpoint(broken, place: Path):
+    """The checkpoint before it is that of what the restore took away."""
+    broken("restore", "c2", "-y")
+    broken("state", "set", "step", "2")
+    (place / "app.txt").write_text("broken\n")
+    broken("checkpoint", "--label", "bad")
+    seq = broken("show", "bad", "--json").json["seq"]
+    refused = broken("--json", "bisect", "--good", f"#{seq - 1}", "--bad", "bad", *CHECK)
+    assert refused.code == 34
+    assert "the restore" in refused.error["message"]

@@ -39,7 +39,7 @@ EXAMPLE = example(
 @click.command("bisect", cls=Command, epilog=EXAMPLE)
 @click.option("--good", required=True, metavar="POINT", help="Where all was well.")
 @click.option("--bad", required=True, metavar="POINT", help="A later point where it is not.")
-@click.option("--mark", is_flag=True, help="Mark the checkpoints that were tried good or bad.")
+@click.option("--mark", is_flag=True, help="Mark those tried in between, if it is found.")
 @click.argument("command_line", metavar="-- CMD", nargs=-1, required=True)
 @click.pass_obj
 def command(call: Call, good: str, bad: str, mark: bool, command_line: tuple[str, ...]) -> None:
@@ -47,7 +47,8 @@ def command(call: Call, good: str, bad: str, mark: bool, command_line: tuple[str
 
     The files of a checkpoint are written into a scratch directory, where CMD is run; its state is
     in the JSON file that the variable MULLIGAN_STATE names. Exit status 0 is good, 125 skips the
-    checkpoint, every other one is bad. Of n checkpoints, about log2(n) are tried.
+    checkpoint, every other one is bad. The two ends are tried first, then about log2(n) of the n
+    checkpoints in between.
     """
     from mulligan.recovery.bisect import Bench, bisect
 

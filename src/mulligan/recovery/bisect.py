@@ -17,6 +17,7 @@ from mulligan.session import Session
 from mulligan.timeline.bisect import SKIP, first_bad
 from mulligan.timeline.marks import BAD, GOOD
 from mulligan.timeline.points import PointLike
+from mulligan.timeline.restore import first_restore
 
 STATE = "MULLIGAN_STATE"
 """The variable that says where the state of the checkpoint is, as JSON."""
@@ -118,46 +119,57 @@ def bisect(
 ) -> Bisected:
     """Find the first bad checkpoint after a good point, up to a bad one.
 
-    Only checkpoints that hold files are tried; an end is believed, unless nothing in between was
-    judged as it is. ``mark`` gives the tried ones their verdicts; ``say`` hears of every run.
-    Raises ``CannotBisect``.
+    Only checkpoints that hold files are tried, the two ends first: a command that does not judge
+    them as they were said to be finds nothing. ``mark`` gives those tried in between their
+    verdicts, all of them once the search has succeeded, and otherwise none. ``say`` hears of
+    every run. Raises ``CannotBisect``.
     """
     row = candidates(session, good, bad)
     trials: list[Trial] = []
 
-    def judge(index: int) -> str:
-        trial = bench.try_on(row[index])
+    def judge(checkpoint: Checkpoint) -> Trial:
+        trial = bench.try_on(checkpoint)
         trials.append(trial)
-        if mark and trial.verdict != SKIP:
-            session.mark(trial.checkpoint, trial.verdict, f"bisect: exit {trial.exit_status}")
         say(trial)
-        return trial.verdict
+        return trial
 
-    found = first_bad(len(row), judge)
-    if trials and all(trial.verdict == SKIP for trial in trials):
+    _check_ends(row, judge)
+    ends = len(trials)
+    found = first_bad(len(row), lambda index: judge(row[index]).verdict)
+    between = trials[ends:]
+    if between and all(trial.verdict == SKIP for trial in between):
         raise CannotBisect(
-            f"The command judged none of the {len(trials)} checkpoints in between.",
+            f"The command judged none of the {len(between)} checkpoints in between.",
             hint=f"Exit 0 is good, {SKIPPED} skips, every other one is bad.",
         )
-    _check_ends(row, bench, trials)
+    if mark:
+        _mark(session, between)
     return Bisected(
         row[found.last_good], tuple(row[index] for index in found.suspects), tuple(trials)
     )
 
 
-def _check_ends(row: list[Checkpoint], bench: Bench, trials: list[Trial]) -> None:
-    """See that the command tells good from bad; one that always says the same finds nothing."""
-    seen = {trial.verdict for trial in trials}
+def _check_ends(row: list[Checkpoint], judge: Callable[[Checkpoint], Trial]) -> None:
+    """See that the command tells good from bad, where the ends have files to try it on."""
     for end, expected in ((row[0], GOOD), (row[-1], BAD)):
-        if expected in seen or end.workspace is None:
+        if end.workspace is None:
             continue
-        trial = bench.try_on(end)
+        trial = judge(end)
         if trial.verdict not in (expected, SKIP):
             raise CannotBisect(
-                f"The command ended with {trial.exit_status} at #{end.seq} as well, "
-                f"which was said to be {expected}.",
-                hint="It does not tell good from bad; does it find its programs there?",
+                f"The command ended with {trial.exit_status} at #{end.seq}, which was said to be "
+                f"{expected}.",
+                hint="Nothing was marked. It does not tell good from bad; does it find its "
+                "programs there?",
             )
+
+
+def _mark(session: Session, trials: Sequence[Trial]) -> None:
+    """Write all verdicts in one transaction."""
+    with session.batch():
+        for trial in trials:
+            if trial.verdict != SKIP:
+                session.mark(trial.checkpoint, trial.verdict, f"bisect: exit {trial.exit_status}")
 
 
 def candidates(session: Session, good: PointLike, bad: PointLike) -> list[Checkpoint]:
@@ -178,6 +190,12 @@ def candidates(session: Session, good: PointLike, bad: PointLike) -> list[Checkp
             hint="`mulligan checkpoint` takes one of the present.",
         )
     one, other = before[-1], after[0]
+    if restored := first_restore(session.events(one, first)):
+        raise CannotBisect(
+            f"No checkpoint holds what was at the good point: the restore #{restored.seq} came "
+            f"after the checkpoint #{one.seq}.",
+            hint="Give a checkpoint as the good point.",
+        )
     if one.seq >= other.seq:
         how = "are the same checkpoint" if one.seq == other.seq else "are in the wrong order"
         raise CannotBisect(
