@@ -383,8 +383,8 @@ class RestorePending(WorkspaceError):
 
     exit_code = 84
     default_hint = (
-        "Nothing was touched. Open the session with that directory as its workspace to finish "
-        "the restore, or call session.abandon()."
+        "Nothing was touched. In that directory, `mulligan restore --continue` finishes it and "
+        "`mulligan restore --abandon` ends it where it stands; session.abandon() in a program."
     )
 
 

@@ -196,13 +196,15 @@ class Restored(msgspec.Struct, frozen=True):
 class Pending(msgspec.Struct, frozen=True):
     """A restore of files that was begun and not ended: its mode, its point, and where.
 
-    ``seq`` is that of the safety checkpoint that holds what was there before.
+    ``seq`` is that of the safety checkpoint that holds what was there before; ``is_running`` says
+    whether a process is at it right now.
     """
 
     mode: str
     point: Point
     directory: str
     seq: int
+    is_running: bool = False
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -71,6 +71,7 @@ class Store:
         workspace: str | os.PathLike[str] | None = None,
         force: bool = False,
         progress: CaptureProgress | None = None,
+        recover: bool = True,
     ) -> Session:
         """Return the session of that name, made if missing unless ``create`` is false.
 
@@ -79,7 +80,8 @@ class Store:
         store's directory are refused unless ``force``. A restore of files that another process
         did not live to finish is finished here; ``Session.recovered`` says so. When that cannot
         be done, for want of space, ``Session.pending`` is that restore and ``Session.hindrance``
-        the reason. ``progress`` is told now and then how many files a capture has read.
+        the reason; ``recover=False`` leaves it as it is, for programs that only look. ``progress``
+        is told now and then how many files a capture has read.
 
         With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
         every write renews in passing, and raises ``LeaseHeld`` while another live process has
@@ -95,7 +97,7 @@ class Store:
             session.take(ttl, steal=steal)
         elif epoch is not None:
             session.adopt(epoch, ttl)
-        if files is not None:
+        if files is not None and recover:
             _recover(session)
         return session
 

@@ -346,8 +346,9 @@ def assert_restorable(session: Session, work: Path) -> None:
 
 
 def test_the_command_line_says_that_a_restore_cannot_be_finished(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_bytes(random.Random(7).randbytes(100_000))
     with mulligan.open(tmp_path) as store:
         session = store.session("main", workspace=tmp_path)

@@ -52,7 +52,7 @@ def command(call: Call, good: str, bad: str, mark: bool, command_line: tuple[str
     """
     from mulligan.recovery.bisect import Bench, bisect
 
-    session = call.open_session(files=True)
+    session = call.open_session(files=True, recover=False)
     silent = call.json or call.quiet
     output = subprocess.DEVNULL if silent else STDERR
     bench = Bench(session, command_line, os.environ, to_json, output)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from mulligan import Restored, Session, Store
+    from mulligan import Session, Store
     from mulligan.cli.directory import Standing
     from mulligan.cli.progress import ProgressLine
     from mulligan.journal.waiting import Holder, Tell
@@ -95,6 +95,7 @@ class Call:
         create: bool | None = None,
         *,
         files: bool = False,
+        recover: bool = True,
         actor: str = ACTOR,
         store: Store | None = None,
     ) -> Session:
@@ -102,7 +103,7 @@ class Call:
 
         ``create`` is None for commands that only read, and for those that write whether
         ``--create`` was given. With ``files`` its workspace is opened, too, unless they are to
-        be left out.
+        be left out. A restore of files that was interrupted is finished then, with ``recover``.
         """
         from mulligan.errors import UnknownSession
 
@@ -112,7 +113,12 @@ class Call:
             session = store.session(name, create=bool(create), actor=actor)
         except UnknownSession as error:
             raise _unknown(store, name, error.hint, may_create=create is not None) from error
-        return self._with_files(store, session) if files and not self.no_files else session
+        if not files or self.no_files:
+            return session
+        opened = self._with_files(store, session)
+        if recover and self.directory is not None:
+            self.recover(opened)
+        return opened
 
     def open_running(self) -> Session:
         """Open the session that was named, or else the one that a supervisor runs.
@@ -190,6 +196,20 @@ class Call:
         pointer = self._standing and self._standing.pointer
         return pointer.session if pointer else None
 
+    def recover(self, session: Session) -> None:
+        """Finish a restore of files that was interrupted, and say so, or why that cannot be."""
+        from mulligan.session.captures import HINDRANCES
+
+        with self.working(), suppress(*HINDRANCES):
+            session.recover()
+        if session.recovered or session.hindrance:
+            from mulligan.cli.pending import tell_of_hindrance, tell_of_recovery
+
+            if session.recovered:
+                tell_of_recovery(session.recovered)
+            if session.hindrance:
+                tell_of_hindrance(session)
+
     def _with_files(self, store: Store, session: Session) -> Session:
         """Open a session again together with its workspace."""
         from mulligan.errors import UnsafeWorkspace
@@ -201,16 +221,18 @@ class Call:
         try:
             with self.working():
                 opened = store.session(
-                    name, False, actor=ACTOR, workspace=root, force=force, progress=progress
+                    name,
+                    create=False,
+                    actor=ACTOR,
+                    workspace=root,
+                    force=force,
+                    progress=progress,
+                    recover=False,
                 )
         except UnsafeWorkspace as error:
             raise UnsafeWorkspace(str(error), hint=UNSAFE_HINT) from error
         click.get_current_context().call_on_close(opened.close)
         self.directory = root
-        if opened.recovered:
-            _tell_of_recovery(opened.recovered)
-        if opened.hindrance:
-            _tell_of_hindrance(opened)
         return opened
 
     def _progress(self) -> ProgressLine | None:
@@ -325,31 +347,6 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> An
     if value and option.name:
         setattr(context.ensure_object(Call), option.name, value)
     return value
-
-
-def _tell_of_recovery(done: Restored) -> None:
-    from mulligan.cli.render import SHORT_ID, clean, place
-    from mulligan.session.names import a
-
-    what = a(done.mode).capitalize()
-    said = f"{what} to {place(done.point)} had been interrupted and was finished first;"
-    click.echo(clean(said), err=True)
-    click.echo(f"the files of before are in the checkpoint {done.safety.id[:SHORT_ID]}.", err=True)
-
-
-def _tell_of_hindrance(session: Session) -> None:
-    """Say that the files are not what any checkpoint says, and what can be done about it."""
-    from mulligan.cli.render import clean, place
-    from mulligan.session.names import a
-
-    begun = session.pending
-    what = f"{a(begun.mode)} to {place(begun.point)}" if begun else "a restore"
-    click.echo(clean(f"Warning: {what} of the files was interrupted halfway."), err=True)
-    click.echo(clean(f"It cannot be finished: {session.hindrance}"), err=True)
-    click.echo(
-        "Mend that and run any command again to finish it, or take it back with `mulligan undo`.",
-        err=True,
-    )
 
 
 def warn_of_agents(session: Session) -> None:

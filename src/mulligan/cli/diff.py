@@ -19,6 +19,7 @@ from mulligan.cli.files import (
     details,
     outline,
 )
+from mulligan.cli.pending import pending_fields, warn_of_pending
 from mulligan.cli.render import (
     Cell,
     clean,
@@ -77,12 +78,13 @@ def command(
     files, and the present. Text is shown as a unified diff, anything else by its size.
     """
     shown = _checked(Style(**style), call.json)
-    session = call.open_session(files=True)
+    session = call.open_session(files=True, recover=False)
+    warn_of_pending(session)
     with call.working():
         found = session.diff(before, after, only or None)
     contents = _contents(call, session, found, after)
     if call.json:
-        print_json(_fields(found, contents, shown))
+        print_json({**_fields(found, contents, shown), "pending": pending_fields(session)})
     elif call.quiet or shown.name_only:
         _print_names(found, files_only=shown.name_only, full=shown.full)
     else:

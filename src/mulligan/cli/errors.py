@@ -31,6 +31,14 @@ class Failure:
     retryable: bool = False
 
 
+class HalfDone(KeyboardInterrupt):
+    """Ctrl-C came in the middle of a restore."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 def report(error: BaseException, as_json: bool) -> int:
     """Print a failure to stderr and return its exit code."""
     failure = describe(error)
@@ -54,6 +62,8 @@ def describe(error: BaseException) -> Failure:
         return Failure("UsageError", error.format_message(), _usage_hint(error), USAGE)
     if isinstance(error, click.ClickException):
         return Failure(name, error.format_message(), "", error.exit_code)
+    if isinstance(error, HalfDone):
+        return Failure("Interrupted", str(error), error.hint, INTERRUPTED)
     if isinstance(error, KeyboardInterrupt | click.Abort):
         hint = "What was acknowledged before is kept."
         return Failure("Interrupted", "Interrupted.", hint, INTERRUPTED)

@@ -10,6 +10,7 @@ import click
 
 from mulligan.cli.context import Call, Command, example
 from mulligan.cli.files import coverage_text
+from mulligan.cli.pending import pending_fields, warn_of_pending
 from mulligan.cli.render import (
     SHORT_ID,
     Cell,
@@ -46,6 +47,7 @@ DEFAULT_COUNT = 20
 def command(call: Call, count: int) -> None:
     """List the checkpoints of a session, newest first, with its restores and forks between."""
     session = call.open_to_look()
+    warn_of_pending(session)
     if call.quiet and not call.json:
         _print_ids(session, count)
         return
@@ -53,7 +55,9 @@ def command(call: Call, count: int) -> None:
     verdicts = _verdicts(session)
     if call.json:
         listed = [_fields(entry, verdicts) for entry in entries]
-        print_json({"session": session.name, "entries": listed, "more": earlier})
+        pending = pending_fields(session)
+        fields = {"session": session.name, "entries": listed, "more": earlier}
+        print_json({**fields, "pending": pending})
     else:
         _print(session, entries, earlier, verdicts)
 

@@ -41,6 +41,8 @@ class Preview:
     files: Plan
     directory: Path | None
     parts: tuple[str, ...] | None
+    pending: dict[str, Any] | None = None
+    """The restore that was interrupted here, as the JSON contract has it."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
@@ -57,6 +59,7 @@ class Preview:
             "caches": list(self.files.caches),
             "builds": list(self.files.builds),
             "open_files": open_file_fields(self.files.open_files),
+            "pending": self.pending,
         }
 
 
@@ -68,6 +71,7 @@ NOT_FORESEEN: dict[str, Any] = {
     "caches": None,
     "builds": None,
     "open_files": None,
+    "pending": None,
 }
 """The same fields where nobody looked before it was done."""
 
@@ -94,13 +98,20 @@ def print_unapplied(call: Call, preview: Preview, mode: str, said: str) -> None:
         click.echo(said)
 
 
-def print_walk(call: Call, session: Session, mode: str, *, touch: bool) -> None:
-    """Print what an undo or a redo would do."""
+def print_walk(
+    call: Call,
+    session: Session,
+    mode: str,
+    *,
+    touch: bool,
+    pending: dict[str, Any] | None,
+) -> None:
+    """Print what an undo or a redo would do; see ``Preview.pending``."""
     with call.working():
         foreseen = session.foresee(mode)
     parts = parts_fields(foreseen.only, foreseen.workspace)
     named = None if parts is None else tuple(parts)
-    preview = Preview(foreseen.state, foreseen.files, call.directory, named)
+    preview = Preview(foreseen.state, foreseen.files, call.directory, named, pending)
     if not call.json:
         warn_of_open_files(preview.files.open_files)
     if not call.json and not call.quiet:

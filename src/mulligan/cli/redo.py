@@ -14,8 +14,8 @@ from mulligan.cli.context import (
     warn_of_agents,
     yes_option,
 )
-from mulligan.cli.preview import NOT_FORESEEN, check_open_files, print_walk
-from mulligan.cli.restored import print_restored
+from mulligan.cli.pending import pending_fields, walk, warn_of_pending
+from mulligan.cli.preview import print_walk
 
 
 @click.command("redo", cls=Command, epilog=example("mulligan redo", "mulligan redo --dry-run"))
@@ -28,15 +28,14 @@ def command(call: Call, dry_run: bool, yes: bool, touch: bool) -> None:
     """Take the last undo back.
 
     Repeat it to go further forward. It asks, on a terminal, only when programs write to files that
-    change.
+    change. An undo that was interrupted is taken back where it stands; a redo that was, is
+    finished.
     """
-    session = call.open_session(files=True)
+    session = call.open_session(files=True, recover=False)
     if not call.json:
         warn_of_agents(session)
     if dry_run:
-        print_walk(call, session, "redo", touch=touch)
+        warn_of_pending(session)
+        print_walk(call, session, "redo", touch=touch, pending=pending_fields(session))
         return
-    open_files = check_open_files(call, session, "redo", yes=yes)
-    with call.working():
-        done = session.redo(touch=touch)
-    print_restored(call, done, **{**NOT_FORESEEN, "open_files": open_files})
+    walk(call, session, "redo", yes=yes, touch=touch)

@@ -20,6 +20,13 @@ from mulligan.cli.context import (
     yes_option,
 )
 from mulligan.cli.files import change_fields, outline
+from mulligan.cli.pending import (
+    abandon_pending,
+    go_on,
+    interruptible,
+    pending_fields,
+    warn_of_pending,
+)
 from mulligan.cli.preview import (
     DRY_RUN,
     NOT_FORESEEN,
@@ -48,11 +55,12 @@ EXAMPLE = example(
     "mulligan restore @latest --dry-run",
     "mulligan restore tests-green --only src/app.py --only memory",
     "mulligan restore tests-green --to /tmp/look",
+    "mulligan restore --continue",
 )
 
 
 @click.command("restore", cls=Command, epilog=EXAMPLE)
-@click.argument("point")
+@click.argument("point", required=False)
 @click.option(
     "--only", multiple=True, metavar="PART", help="Only this: memory, workspace, src/app.py."
 )
@@ -64,16 +72,20 @@ EXAMPLE = example(
     help="Write the files into this new or empty directory, and touch nothing else.",
 )
 @dry_run_option
+@click.option("--continue", "goes_on", is_flag=True, help="Finish a restore that was interrupted.")
+@click.option("--abandon", is_flag=True, help="End one that was where it stands; no file changes.")
 @yes_option
 @touch_option
 @files_options
 @click.pass_obj
 def command(
     call: Call,
-    point: str,
+    point: str | None,
     only: tuple[str, ...],
     copy_to: Path | None,
     dry_run: bool,
+    goes_on: bool,
+    abandon: bool,
     yes: bool,
     touch: bool,
 ) -> None:
@@ -87,12 +99,22 @@ def command(
     asks only on a terminal. What no checkpoint covers is left alone, apart from caches of tools
     (__pycache__) that were made of files which change. The exit code is 83 when not all files
     could be brought back.
+
+    One that was interrupted (Ctrl-C, a crash) is finished first. --continue does that alone,
+    `mulligan undo` takes it back, and --abandon leaves files and state as they are now.
     """
+    if goes_on or abandon:
+        others = bool(only or copy_to or dry_run or touch)
+        _end(call, point, goes_on=goes_on, abandon=abandon, others=others)
+        return
+    if point is None:
+        raise click.UsageError("Missing argument 'POINT': which one is to be restored?")
     _check(call, only, copy_to, touch=touch)
     if copy_to is not None:
         _copy(call, point, only, copy_to, dry_run=dry_run)
         return
-    session = call.open_session(files=True)
+    session = call.open_session(files=True, recover=False)
+    warn_of_pending(session)
     preview = _preview(call, session, point, _parts(only, call.directory))
     if not call.json:
         _warn_of_consumed(session, preview)
@@ -101,13 +123,26 @@ def command(
     if not call.json and not call.quiet:
         print_preview(preview, None if dry_run else PREVIEW, touch=touch)
         _explain_source(session, preview)
-    if dry_run or not preview:
+    if dry_run or not (preview or preview.pending):
         print_unapplied(call, preview, "restore", DRY_RUN if preview else NOTHING_TO_DO)
         return
     confirm(call, "Restore?", yes=yes, default=not preview.files.open_files)
-    with call.working():
-        done = session.restore(preview.state.after, preview.parts, touch=touch)
-    print_restored(call, done, **preview.fields)
+    with interruptible(session):
+        call.recover(session)
+        with call.working():
+            done = session.restore(preview.state.after, preview.parts, touch=touch)
+    print_restored(call, done, **{**preview.fields, "pending": None})
+
+
+def _end(call: Call, point: str | None, *, goes_on: bool, abandon: bool, others: bool) -> None:
+    """Finish a restore that was interrupted, or end it where it stands."""
+    if point is not None or others or goes_on == abandon:
+        raise click.UsageError("--continue and --abandon stand alone: no POINT, no other choices.")
+    session = call.open_session(files=goes_on, recover=False)
+    if goes_on:
+        go_on(call, session)
+    else:
+        abandon_pending(call, session)
 
 
 def _check(call: Call, only: tuple[str, ...], copy_to: Path | None, *, touch: bool) -> None:
@@ -146,7 +181,7 @@ def _preview(call: Call, session: Session, point: str, only: tuple[str, ...] | N
     with call.working():
         state = session.diff(session.head, found, only)
         files = session.plan(found, only)
-    return Preview(state, files, call.directory, only)
+    return Preview(state, files, call.directory, only, pending_fields(session))
 
 
 def _warn_of_consumed(session: Session, preview: Preview) -> None:
@@ -195,7 +230,7 @@ def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: 
         if not dry_run:
             fields["restored_files"] = max(0, len(plan.files) - len(problems))
         files = [change_fields(change) for change in plan.files]
-        more: dict[str, Any] = {**NOTHING_FORESEEN, "files": files}
+        more: dict[str, Any] = {**NOTHING_FORESEEN, "files": files, "pending": None}
         print_json({**fields, "applied": not dry_run, "mode": "copy", **more})
     elif not call.quiet:
         written = plural(sum(change.kind != "directory" for change in plan.files), "file")

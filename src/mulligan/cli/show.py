@@ -9,6 +9,7 @@ import click
 
 from mulligan.cli.context import Call, Command, example
 from mulligan.cli.files import left_out_lines
+from mulligan.cli.pending import warn_of_pending
 from mulligan.cli.render import (
     Cell,
     ago,
@@ -33,7 +34,9 @@ def command(call: Call, point: str) -> None:
 
     It says how many files it holds, and what was left out by which rule; --json has all paths.
     """
-    record = call.open_to_look().record(point)
+    session = call.open_to_look()
+    warn_of_pending(session)
+    record = session.record(point)
     if call.json:
         print_json(record)
     elif call.quiet:

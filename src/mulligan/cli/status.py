@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mulligan.cli.context import Call, Command, example
+from mulligan.cli.pending import pending_fields, pending_lines
 from mulligan.cli.render import (
     SHORT_ID,
     Cell,
@@ -79,6 +80,8 @@ def _print(store: Store, sessions: list[Session]) -> None:
         echo_columns([[Cell(h, dim=True) for h in HEADERS], *map(_row, sessions)])
     for session in sessions:
         _print_team(session)
+        for line in pending_lines(session):
+            click.echo(Cell(line, "red").styled())
 
 
 def _row(session: Session) -> list[Cell]:
@@ -222,6 +225,7 @@ def _session_fields(session: Session) -> dict[str, Any]:
         "status": status_of(session),
         "interrupted": interrupted_by(session),
         "gave_up": gave_up_fields(session),
+        "pending": pending_fields(session),
         "health": session_health(session),
         "tasks": task_counts(session),
         "agents": agent_fields(session),

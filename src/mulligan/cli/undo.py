@@ -14,8 +14,8 @@ from mulligan.cli.context import (
     warn_of_agents,
     yes_option,
 )
-from mulligan.cli.preview import NOT_FORESEEN, check_open_files, print_walk
-from mulligan.cli.restored import print_restored
+from mulligan.cli.pending import pending_fields, walk, warn_of_pending
+from mulligan.cli.preview import print_walk
 
 
 @click.command("undo", cls=Command, epilog=example("mulligan undo", "mulligan undo --dry-run"))
@@ -28,15 +28,14 @@ def command(call: Call, dry_run: bool, yes: bool, touch: bool) -> None:
     """Take the last restore back.
 
     Repeat it to go further back; there is no limit. It asks, on a terminal, only when programs
-    write to files that change.
+    write to files that change. A restore that was interrupted is taken back where it stands; an
+    undo that was, is finished.
     """
-    session = call.open_session(files=True)
+    session = call.open_session(files=True, recover=False)
     if not call.json:
         warn_of_agents(session)
     if dry_run:
-        print_walk(call, session, "undo", touch=touch)
+        warn_of_pending(session)
+        print_walk(call, session, "undo", touch=touch, pending=pending_fields(session))
         return
-    open_files = check_open_files(call, session, "undo", yes=yes)
-    with call.working():
-        done = session.undo(touch=touch)
-    print_restored(call, done, **{**NOT_FORESEEN, "open_files": open_files})
+    walk(call, session, "undo", yes=yes, touch=touch)

@@ -57,9 +57,9 @@ class Begun(msgspec.Struct, frozen=True):
             return self.root == directory or self.root.samefile(directory)
         return not self.root.exists()
 
-    def shown(self) -> Pending:
+    def shown(self, *, is_running: bool = False) -> Pending:
         """Return what people need to know of it."""
-        return Pending(self.mode, self.point, str(self.root), self.origin.safety)
+        return Pending(self.mode, self.point, str(self.root), self.origin.safety, is_running)
 
 
 def begun_change(begun: Begun) -> Change:

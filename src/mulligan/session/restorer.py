@@ -121,7 +121,13 @@ class Restorer:
         restore_change(now, then, target.point, target.only, "restore", strict=strict)
 
     def walk(self, mode: str, *, touch: bool = False) -> Restored:
-        """Undo or redo: go back to just before the restore on top of the stack."""
+        """Undo or redo: go back to just before the restore on top of the stack.
+
+        What was interrupted and would be taken back is not finished for it.
+        """
+        begun = None if self._workspace is None else self.begun_in(self._workspace)
+        if begun is not None and _takes_back(mode, begun):
+            self.abandon()
 
         def choose(document: Document) -> Target:
             return msgspec.structs.replace(self._walk_target(document, mode), touch=touch)
@@ -133,9 +139,8 @@ class Restorer:
         begun = None if self._workspace is None else self.begun_in(self._workspace)
         if begun is None:
             return self._walk_target(self._writer.document(), mode)
-        if mode != "undo" or begun.mode == mode:
+        if not _takes_back(mode, begun):
             raise RestorePending(f"A {begun.mode} of files in {begun.root} is not finished.")
-        # It can not be finished, or it would be: undo takes back what was done of it.
         with self._engine.read() as view:
             here = Point(self._record.name, view.head(self._record.number).seq)
         change = _abandoned(begun, self._steps(begun.origin.tree, begun))
@@ -386,6 +391,11 @@ class Restorer:
     def _restored(self, target: Target, mode: str, safety: Checkpoint, seq: int) -> Restored:
         only = None if target.only is None else tuple(target.only)
         return Restored(mode, target.point, only, safety, seq, workspace=target.workspace)
+
+
+def _takes_back(mode: str, begun: Begun) -> bool:
+    """Whether undo, or redo, takes back what was done of a restore that is not finished."""
+    return (mode == "redo") == (begun.mode == "undo")
 
 
 def _token(safety: Checkpoint) -> str:

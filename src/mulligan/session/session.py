@@ -66,6 +66,7 @@ from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.record import changed_paths, checkpoint_record
 from mulligan.timeline.restore import first_restore
 from mulligan.workspace.entries import from_name, to_name
+from mulligan.workspace.locks import is_restoring
 from mulligan.workspace.workspace import Workspace
 
 PAGE = 256
@@ -543,10 +544,13 @@ class Session:
     def pending(self) -> Pending | None:
         """The restore of files that was begun and not ended, in whatever directory.
 
-        Opening the session with that directory finishes it, unless there is a ``hindrance``.
+        Opening the session with that directory finishes it, unless there is a ``hindrance`` or
+        it was opened with ``recover=False``.
         """
         begun = self._restorer.begun()
-        return None if begun is None else begun.shown()
+        if begun is None:
+            return None
+        return begun.shown(is_running=is_restoring(self._engine, begun.root))
 
     def abandon(self) -> Pending | None:
         """End the pending restore where it stands and return it; :meth:`undo` takes it back."""

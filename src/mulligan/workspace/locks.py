@@ -97,6 +97,21 @@ def share_directory(engine: Engine, root: Path) -> Iterator[Marks]:
         yield Marks(handle)
 
 
+def is_restoring(engine: Engine, root: Path) -> bool:
+    """Whether a process restores files in a directory right now."""
+    if engine.directory is None:
+        return False
+    try:
+        handle = os.open(engine.directory / LOCKS / lock_name(root, GATE), os.O_RDONLY)
+    except OSError:
+        return False  # there has never been a restore here
+    try:
+        # At the gate a restore waits a moment; at its own lock it would be refused.
+        return not _is_taken(handle, fcntl.LOCK_SH)
+    finally:
+        os.close(handle)
+
+
 def lock_name(root: Path, which: str = RESTORE) -> str:
     """Return the name of a directory's lock: the same however one gets there."""
     return f"{which}-{_identity(root, None)}"
