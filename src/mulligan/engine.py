@@ -20,7 +20,7 @@ import msgspec
 
 from mulligan import codec
 from mulligan.clock import Clock
-from mulligan.errors import StoreClosed
+from mulligan.errors import StoreClosed, StoreGone
 from mulligan.faults import Reach, pass_by
 from mulligan.journal.protocol import Journal, Txn, View
 from mulligan.journal.waiting import Holder, Tell
@@ -138,6 +138,8 @@ class Engine:
         self.objects = objects
         self.clock = clock
         self.directory = directory
+        self._journal_file = None if directory is None else directory / "journal" / "data.mdb"
+        self._opened = self._seen()
         self.environment = lru_cache(maxsize=64)(self._environment)
         """Returns the environment that an object holds; many checkpoints share one."""
 
@@ -166,8 +168,28 @@ class Engine:
         """
         return Write(self, bundle or self.bundle())
 
+    def check_present(self) -> None:
+        """Raise ``StoreGone`` unless the store is where it was, and the one that was opened.
+
+        The journal is open, so its inode cannot become that of another file. Without this, writes
+        would go on into a deleted file, and be acknowledged.
+        """
+        if (now := self._seen()) != self._opened:
+            what = "was removed or moved" if now is None else "was replaced by another one"
+            raise StoreGone(f"The store at {self.directory} {what} while it was open.")
+
+    def _seen(self) -> tuple[int, int] | None:
+        if self._journal_file is None:
+            return None
+        try:
+            status = self._journal_file.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status.st_dev, status.st_ino
+
     def begin_write(self) -> None:
         """Count a write, so that nobody releases its pack before it is committed."""
+        self.check_present()
         with self._lock:
             if self._closed:
                 raise StoreClosed("This store was closed.")

@@ -17,6 +17,7 @@ Each class carries an exit code for the command line; each instance is one sente
     │   ├── StoreClosed (16)        the handle was closed
     │   ├── InvalidConfig (17)      config.toml cannot be used
     │   ├── StoreUnwritable (18)    the operating system refused a write of the store's own
+    │   ├── StoreGone (19)          it was removed or replaced while it was open
     │   └── StoreInUse (24)         other processes have it open; retryable
     ├── SessionError
     │   ├── UnknownSession (20)
@@ -144,6 +145,16 @@ class StoreUnwritable(StoreError):
     exit_code = 18
     default_hint = (
         "Everything acknowledged before is safe. Mend what the message names, then retry."
+    )
+
+
+class StoreGone(StoreError):
+    """The store was removed, moved or replaced while it was open."""
+
+    exit_code = 19
+    default_hint = (
+        "What was written before went with it; nothing more is written. Put the store back from a "
+        "copy, or begin a new one with `mulligan init`, then start again."
     )
 
 

@@ -58,6 +58,13 @@ class Store:
         """The store's directory; None for one in memory."""
         return None if self._engine.directory is None else str(self._engine.directory)
 
+    def check_present(self) -> None:
+        """Raise ``StoreGone`` if the store was removed or replaced since it was opened.
+
+        Every write does so, too. For processes that stay and only read.
+        """
+        self._engine.check_present()
+
     def session(
         self,
         name: str,

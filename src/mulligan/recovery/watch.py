@@ -75,7 +75,11 @@ class Watcher:
         self._told: dict[str, tuple[str, str]] = {}
 
     def look(self) -> list[Notice]:
-        """Bring back what was interrupted, and return what is new."""
+        """Bring back what was interrupted, and return what is new.
+
+        Raises ``StoreGone`` once the store was removed or replaced.
+        """
+        self._store.check_present()
         for session in self._store.sessions():
             self._sessions.setdefault(session.name, session)
         found = [self._look_at(session) for session in self._sessions.values()]

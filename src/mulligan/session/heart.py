@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -67,8 +68,10 @@ class Heart:
         """
         draft = self._file.with_name(self._file.name + ".draft")
         self._steps += 1
-        draft.write_bytes(msgspec.json.encode(Step(deadline, doing, self._steps)))
-        os.replace(draft, self._file)
+        # The directory goes with the store, of which the next safe point or write tells.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            draft.write_bytes(msgspec.json.encode(Step(deadline, doing, self._steps)))
+            os.replace(draft, self._file)
 
     def _run(self) -> None:
         while not self._stop.wait(self._every):

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from mulligan.errors import StoreGone
 from mulligan.session.commands import without_secrets
 from mulligan.session.leases import this_process
 from mulligan.session.usage import usage
@@ -71,7 +73,9 @@ class Cycle:
 
     def fail(self, reason: str) -> None:
         """Write down that it did not, and keep everything as it is now in a checkpoint."""
-        if not self.has_ended:
+        if self.has_ended:
+            return
+        with suppress(StoreGone):  # what made the cycle fail says more
             self._record(reason[:500])
             note = f"cycle {self.number} failed: {reason}"[:500]
             self._session.checkpoint("recovery", note=note)
@@ -122,7 +126,11 @@ class Loop:
             cycle.end()
 
     def _goes_on(self) -> bool:
-        """Do what is due at a safe point; False when the loop is to end."""
+        """Do what is due at a safe point; False when the loop is to end.
+
+        Raises ``StoreGone`` once the store was removed or replaced: nothing can be kept any more.
+        """
+        self._session.check_present()
         self._session.agent.expect(None)
         now = self._clock.monotonic()
         if not self._answer() or not self._is_supervised(now):

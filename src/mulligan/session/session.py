@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path as OsPath
@@ -19,6 +19,7 @@ from mulligan.errors import (
     DamagedJournal,
     InvalidMark,
     SessionExists,
+    StoreGone,
     UnknownPoint,
     UnknownSession,
 )
@@ -191,7 +192,12 @@ class Session:
 
     def release(self) -> None:
         """Give the lease up, so that another writer need not wait for it to expire."""
-        self._writer.release_lease()
+        with suppress(StoreGone):  # it went with its store
+            self._writer.release_lease()
+
+    def check_present(self) -> None:
+        """Raise ``StoreGone`` if the store was removed or replaced since it was opened."""
+        self._engine.check_present()
 
     def adopt(self, epoch: int, ttl: float) -> Lease:
         """Become the holder of a lease that was taken for this process, by its epoch."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StaleLease
+from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StaleLease, StoreGone
 from mulligan.model import Checkpoint
 from mulligan.session.loop import SUPERVISOR
 from mulligan.store import LEASE_TTL, Store
@@ -64,6 +64,9 @@ PATIENCE = 0.1
 
 PAUSE_TIMEOUT = 30.0
 """Seconds that agents have to reach a safe point when the supervisor is told to end."""
+
+TERMINATION = 2.0
+"""Seconds between SIGTERM and SIGKILL for agents whose store is gone."""
 
 Say = Callable[[str], None]
 """Is told in a sentence what happens, for people."""
@@ -121,6 +124,7 @@ class Shell:
         self._looked = self._renewed = self._routine = 0.0
         self._heard: str | None = None
         self._head = 0
+        self._is_ending = False
 
     async def run(
         self, *, resumed: bool, show: Show | None, output: int | None, force: bool
@@ -135,6 +139,9 @@ class Shell:
             try:
                 await self._begin(resumed)
                 await self._go_on()
+            except StoreGone as gone:
+                await self._leave(gone)
+                raise
             finally:
                 await self._close()
         finally:
@@ -209,6 +216,23 @@ class Shell:
         self._keeper.close()
         self._session.close()
 
+    async def _leave(self, gone: StoreGone) -> None:
+        """Let the agents come to their next safe point, where they find the store gone, too.
+
+        They cannot be asked through the journal, but what was written can still be read. Those
+        that never attached know of no safe points, and are told to end at once.
+        """
+        self._say(f"{gone} Stopping the agents at their next safe point")
+        self._team.terminate(attached=False)
+        until = self._now() + PAUSE_TIMEOUT
+        while self._team.groups() and self._now() < until and not self._is_ending:
+            await asyncio.sleep(ASKING)
+            self._guard.turn()
+        self._team.terminate(attached=True)
+        until = self._now() + TERMINATION
+        while self._team.groups() and self._now() < until:
+            await asyncio.sleep(ASKING)
+
     def _listen(self) -> None:
         """Turn signals into stimuli; only the main thread of a process gets any."""
         if threading.current_thread() is not threading.main_thread():
@@ -235,6 +259,7 @@ class Shell:
         name = signal.Signals(number).name
         if number == signal.SIGINT and self._reason:
             self._say("ending all agents at once")
+            self._is_ending = True
             self._later(EndAsked)
         elif not self._reason:
             self._reason = name
@@ -276,6 +301,7 @@ class Shell:
         while self._status is None:
             await self._wait()
             self._guard.turn()
+            self._store.check_present()
             while self._pending:
                 await self._look_for_answers()
                 stimulus = self._pending.popleft()()
@@ -417,7 +443,7 @@ class Shell:
         try:
             self._records.used(self._team.usage())
             taken = await self._keeper.take(action.kind, note or None, action.label)
-        except StaleLease:
+        except (StaleLease, StoreGone):
             raise
         except (MulliganError, OSError) as error:
             self._say(f"no checkpoint was taken: {error}")

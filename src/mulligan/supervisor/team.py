@@ -13,6 +13,7 @@ from mulligan import opening
 from mulligan.errors import InvalidWorkflow
 from mulligan.session import Session
 from mulligan.session.commands import without_secrets
+from mulligan.session.leases import this_process
 from mulligan.session.surroundings import ALLOWED, safe_variables
 from mulligan.session.usage import usage
 from mulligan.store import LEASE_TTL, Store
@@ -156,6 +157,17 @@ class Team:
         """Send a signal to all processes of an agent."""
         if name in self._members:
             self._members[name].process.kill(number)
+
+    def terminate(self, *, attached: bool) -> None:
+        """Tell agents to end: those that have attached to their session, or those that have not."""
+        for name, member in self._members.items():
+            if self._is_attached(name) == attached and not member.process.is_gone:
+                member.process.kill(signal.SIGTERM)
+
+    def _is_attached(self, name: str) -> bool:
+        """Whether an agent took over the lease that was taken for it."""
+        lease = self._leases[name].lease_of(name) if name in self._leases else None
+        return lease is not None and lease.holder != this_process()
 
     def ended(self, name: str) -> Member:
         """Take an agent off the list; its process is gone."""
