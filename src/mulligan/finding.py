@@ -22,6 +22,7 @@ import fcntl
 import os
 import secrets
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -34,7 +35,7 @@ from mulligan.gitdir import has_stash
 from mulligan.identity import identity_of
 from mulligan.pointer import Pointer, read_pointer, write_pointer
 from mulligan.project import Place, read_places, remember
-from mulligan.stores import Match, current, find_by_id, find_match
+from mulligan.stores import Known, Match, current, find_by_id, find_match
 
 
 class Note(StrEnum):
@@ -65,9 +66,12 @@ class Found(msgspec.Struct, frozen=True):
     note: Note | None = None
 
 
-def find_in(directory: Path, state: Path, *, write: bool) -> Found | None:
+def find_in(
+    directory: Path, state: Path, *, write: bool, known: Sequence[Known] | None = None
+) -> Found | None:
     """Return the store of exactly this directory, or of the pointer or store at this path.
 
+    ``known`` are all stores, for callers that look at several directories.
     With ``write`` pointers are put back, and the store learns of a directory that was moved.
     Raises ``StoreNotFound`` when a pointer leads nowhere.
     """
@@ -88,7 +92,7 @@ def find_in(directory: Path, state: Path, *, write: bool) -> Found | None:
             _delete_old(inside)
     if not directory.is_dir():
         return None
-    match = find_match(state, directory)
+    match = find_match(state, directory, known)
     return None if match is None else _put_back(match, directory, write=write)
 
 

@@ -18,7 +18,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -83,19 +83,21 @@ def known_stores(state: Path) -> Iterator[Known]:
             yield known
 
 
-def find_match(state: Path, directory: Path) -> Match | None:
+def find_match(state: Path, directory: Path, known: Sequence[Known] | None = None) -> Match | None:
     """Return the store that knows a directory; None if none does.
+
+    ``known`` are all stores, for callers that ask about several directories.
 
     The path decides, then the identity. By its identity alone a directory is known only where the
     filesystem tells when it was created, because the number of an inode is given away again.
     """
     real, identity = directory.resolve(), identity_of(directory)
     found = []
-    for known in known_stores(state):
-        for place in known.places:
+    for one in known_stores(state) if known is None else known:
+        for place in one.places:
             same_path = place.path == str(real)
             certain = identity.matches if same_path else identity.proves
-            match = Match(known.path, place, same_path, certain(place.identity))
+            match = Match(one.path, place, same_path, certain(place.identity))
             if (same_path and place.session is None) or match.same_directory:
                 found.append(match)
     return max(found, key=lambda match: (match.same_path, match.same_directory), default=None)

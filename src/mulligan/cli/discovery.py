@@ -34,10 +34,15 @@ def nearest(state: Path) -> Found:
     """Return the store of this directory, or of the nearest one upward that has one."""
     from mulligan.errors import StoreNotFound
     from mulligan.finding import find_in
+    from mulligan.layout import NAME
+    from mulligan.stores import known_stores
 
-    start = Path.cwd()
+    start, known = Path.cwd(), None
     for directory in (start, *start.parents):
-        if (found := find_in(directory, state, write=True)) is not None:
+        if known is None and not (directory / NAME).exists():
+            known = list(known_stores(state))  # once for all directories on the way up
+        found = find_in(directory, state, write=True, known=known)
+        if found is not None:
             return found
     raise StoreNotFound(f"There is no store in {start} or any directory above it.")
 
