@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,3 +27,22 @@ def disk_of(megabytes: int, place: Path) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@contextmanager
+def cloning_disk(kind: str, place: Path) -> Iterator[Path]:
+    """A filesystem of its own that can clone files: ``btrfs`` or ``xfs``."""
+    image, disk = place / f"{kind}.image", place / kind
+    disk.mkdir()
+    with image.open("wb") as file:
+        file.truncate(400 << 20)
+    if shutil.which(f"mkfs.{kind}") is None:
+        pytest.skip("there is no program here that makes such a filesystem")
+    for command in ([f"mkfs.{kind}", "-q", image], ["mount", "-o", "loop", image, disk]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"it cannot be made here: {done.stderr.strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -113,11 +113,22 @@ class LeftOut(msgspec.Struct, frozen=True, order=True):
     rule: str
 
 
+class Changing(msgspec.Struct, frozen=True, order=True):
+    """A path that other programs changed while it was captured, and what that means for it.
+
+    ``torn`` says that what the checkpoint holds of it may be from several moments.
+    """
+
+    path: str
+    reason: str
+    torn: bool
+
+
 class Coverage(msgspec.Struct, frozen=True):
     """What of a workspace a checkpoint holds, and everything it does not.
 
     ``files`` counts symlinks, too; ``bytes`` is the size of all regular files; ``root`` is the
-    directory it was captured from.
+    directory it was captured from; ``changing`` is what is held and may not be trusted.
     """
 
     files: int
@@ -125,6 +136,7 @@ class Coverage(msgspec.Struct, frozen=True):
     bytes: int
     left_out: list[LeftOut]
     root: str = ""
+    changing: list[Changing] = []
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

@@ -117,8 +117,10 @@ def _answer_fields(answer: Answer | None) -> dict[str, list[str]]:
 
 
 def _summary(taken: Checkpoint) -> str:
-    held, left_out = coverage_text(taken.coverage), 0
+    held, left_out, torn = coverage_text(taken.coverage), 0, 0
     if taken.coverage is not None:
         left_out = len(without_store(taken.coverage.left_out))
+        torn = sum(found.torn for found in taken.coverage.changing)
     parts = [taken.kind, held, f"{left_out:,} left out" if left_out else ""]
+    parts += [f"{torn:,} torn" if torn else ""]
     return ", ".join([*filter(None, parts), f"{taken.cost.ms:.1f} ms"])

@@ -69,6 +69,7 @@ def _print(record: dict[str, Any]) -> None:
         ]
     )
     _print_left_out(record["coverage"])
+    _print_changing(record["coverage"])
     _print_agents(record["system_state"]["agents"])
 
 
@@ -94,6 +95,14 @@ def _print_left_out(coverage: dict[str, Any] | None) -> None:
         click.echo("left out")
         for line in lines:
             click.echo(f"  {line}")
+
+
+def _print_changing(coverage: dict[str, Any] | None) -> None:
+    found = (coverage or {}).get("changing", ())
+    if found:
+        click.echo("changing")
+        for path in found:
+            click.echo(f"  {clean(path['path'])}  {clean(path['reason'])}")
 
 
 def _some(paths: list[str]) -> str:

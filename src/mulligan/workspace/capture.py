@@ -11,13 +11,15 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan.clock import SystemClock
 from mulligan.errors import WorkspaceNeeded
-from mulligan.model import Coverage, Digest, LeftOut, ObjectKind
+from mulligan.model import Changing, Coverage, Digest, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle
+from mulligan.workspace.aside import Aside
 from mulligan.workspace.beneath import Beneath
-from mulligan.workspace.content import TooLarge, Unreadable, read_leaf, read_xattrs
+from mulligan.workspace.content import Read, TooLarge, Unreadable, read_leaf, read_xattrs
 from mulligan.workspace.edits import foresee, patched, touch
-from mulligan.workspace.entries import Directory
+from mulligan.workspace.entries import Directory, File
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import (
     VERSION,
@@ -25,6 +27,7 @@ from mulligan.workspace.index import (
     Index,
     Seen,
     SeenDirectory,
+    doubtful_stat,
     packed_stat,
     root_text,
 )
@@ -33,6 +36,8 @@ from mulligan.workspace.tree import Changed, stored_entry, stored_tree
 
 TELL_EVERY = 256
 """After how many files read a capture tells how far it is."""
+
+_NEVER_STILL = "it kept changing while it was read"
 
 Progress = Callable[[int], None]
 """Is told how many files a capture has read so far."""
@@ -64,6 +69,7 @@ class Capture:
         limits: Limits,
         progress: Progress = lambda _: None,
         *,
+        aside: Aside | None = None,
         patches: bool = True,
     ) -> None:
         self._root = root
@@ -72,6 +78,8 @@ class Capture:
         self._bundle = bundle
         self._limits = limits
         self._progress = progress
+        self._aside = aside or Aside(None, SystemClock())
+        self._changing: dict[bytes, Changing] = {}
         self._directories = index.directories if index else {}
         self._files, self._bytes = (index.files, index.size) if index else (0, 0)
         self._left_out = index.left_out if index else {}
@@ -197,11 +205,12 @@ class Capture:
     def _read(self, path: bytes, name: bytes, directory: SeenDirectory) -> None:
         """Read one leaf into the index, or note why it is left out."""
         directory.left_out.pop(name, None)
+        self._changing.pop(path, None)
         room = self._room(directory.leaves.get(name))
         try:
             check_length(self._prefix + path)
             parent = self._beneath.directory(path.rpartition(b"/")[0])
-            read = read_leaf(parent, name, self._bundle, room)
+            read = read_leaf(parent, name, self._bundle, room, self._aside)
         except (FileNotFoundError, NotADirectoryError):
             self._keep_leaf(directory, name, None)
             directory.doubt()
@@ -212,8 +221,10 @@ class Capture:
                 self._note_linked(path, self._beneath.lstat(path))
         else:
             entry = stored_entry(read.leaf, self._put)
-            self._keep_leaf(directory, name, _seen(read.stat, entry))
+            self._keep_leaf(directory, name, _seen(read, entry))
             self._note_linked(path, read.stat)
+            if read.torn:
+                self._changing[path] = Changing(_shown(path), _NEVER_STILL, torn=True)
 
     def _note_linked(self, path: bytes, status: os.stat_result) -> None:
         if status.st_nlink > 1:
@@ -262,20 +273,25 @@ class Capture:
             bytes=self._bytes,
             left_out=sorted(chain.from_iterable(self._left_out.values())),
             root=root_text(self._root),
+            changing=sorted(self._changing.values()),
         )
 
 
 def _left_out(path: bytes, directory: SeenDirectory) -> list[LeftOut]:
     base = path + b"/" if path else b""
-    return [
-        LeftOut((base + name).decode("utf-8", "backslashreplace"), rule)
-        for name, rule in directory.left_out.items()
-    ]
+    return [LeftOut(_shown(base + name), rule) for name, rule in directory.left_out.items()]
 
 
-def _seen(status: os.stat_result, entry: bytes) -> Seen:
-    room = status.st_size if stat.S_ISREG(status.st_mode) else 0
-    return Seen(packed_stat(status), room, entry)
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")
+
+
+def _seen(read: Read, entry: bytes) -> Seen:
+    room = read.leaf.size if isinstance(read.leaf, File) else 0
+    # What has changed since it was read is read again at the next look, and no restore may take
+    # it for what the checkpoint holds.
+    stat_of = packed_stat if read.holds else doubtful_stat
+    return Seen(stat_of(read.stat), room, entry)
 
 
 def _changed_names(changes: Changes) -> Changed:

@@ -1,25 +1,28 @@
-"""Reading files into objects: whole when small, in content-defined chunks when large."""
+"""Reading files into objects: whole when small, in content-defined chunks when large.
+
+Files are read while other programs write to them; see ``readings`` and ``aside``.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from functools import partial
 
 import msgspec
 
 from mulligan.errors import StoreUnwritable
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
+from mulligan.workspace.aside import Aside
 from mulligan.workspace.entries import File, Leaf, Link, to_name
+from mulligan.workspace.readings import ATTEMPTS, Reading, read_steadily, signature
 
 WHOLE = 1 << 20
 """A file of up to this many bytes is one object."""
 
 CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX = 256 << 10, 1 << 20, 4 << 20
-
-ATTEMPTS = 5
-"""How often a file that changes while it is read is read again."""
 
 _SWAPPED = (errno.ENXIO, errno.ENODEV)
 """How opening what was a file ends when it is a socket or a device by now."""
@@ -44,44 +47,50 @@ class TooLarge(Exception):
         self.size = size
 
 
+class _Outgrown(Exception):
+    """A small file that has become a large one while it was read."""
+
+
 class Read(msgspec.Struct, frozen=True, gc=False):
-    """A leaf as it was read, and the stat that belongs to exactly those bytes."""
+    """A leaf as it was read, with the stat that was looked at before.
+
+    ``holds`` and ``torn`` are those of ``Reading``.
+    """
 
     leaf: Leaf
     stat: os.stat_result
+    holds: bool = True
+    torn: bool = False
 
 
-def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int) -> Read:
+Chunked = Reading[tuple[Digest, ...]]
+"""A file's content as the objects that hold it."""
+
+
+def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int, aside: Aside) -> Read:
     """Read a file of up to ``room`` bytes, or a symlink, in an open directory.
 
-    Raises ``TooLarge``, ``Unreadable``, or an ``OSError`` when it is not there; what goes wrong in
-    the store is a ``StoreError``, for it says nothing about the file.
+    A file that changes all the time is read nevertheless; see ``Read``. Raises ``TooLarge``,
+    ``Unreadable``, or an ``OSError`` when it is not there; what goes wrong in the store is a
+    ``StoreError``, for it says nothing about the file.
     """
     for _ in range(ATTEMPTS):
-        read = _read_file(directory, name, bundle, room)
-        if read is not None:
-            return read
-    raise Unreadable("it keeps changing while it is read")
-
-
-def _read_file(directory: int, name: bytes, bundle: Bundle, room: int) -> Read | None:
-    # Opened without a look before: the scan has looked, and the open file tells all we need.
-    try:
-        handle = os.open(name, _OPEN, dir_fd=directory)
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return _read_link(directory, name)
-        if error.errno in _SWAPPED:
-            raise Unreadable(_SOMETHING_ELSE) from error
-        raise Unreadable(f"it cannot be read: {error.strerror}") from error
-    try:
-        return _read_open(handle, bundle, room)
-    except OSError as error:
-        raise Unreadable(f"it cannot be read: {error.strerror}") from error
-    finally:
-        os.close(handle)
+        # Opened without a look before: the scan has looked, and the open file tells all we need.
+        try:
+            handle = os.open(name, _OPEN, dir_fd=directory)
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError as error:
+            if error.errno in _SWAPPED:
+                raise Unreadable(_SOMETHING_ELSE) from error
+            if error.errno != errno.ELOOP:
+                raise Unreadable(f"it cannot be read: {error.strerror}") from error
+            link = _read_link(directory, name)
+            if link is not None:
+                return link
+        else:
+            return _read_file(handle, directory, bundle, room, aside)
+    raise Unreadable(_SOMETHING_ELSE)
 
 
 def _read_link(directory: int, name: bytes) -> Read | None:
@@ -98,36 +107,92 @@ def _read_link(directory: int, name: bytes) -> Read | None:
     return Read(Link(after.st_mtime_ns, target), after)
 
 
-def _read_open(handle: int, bundle: Bundle, room: int) -> Read | None:
-    before = os.fstat(handle)
-    if not stat.S_ISREG(before.st_mode):
-        raise Unreadable(_SOMETHING_ELSE)
-    if before.st_size > room:
-        raise TooLarge(before.st_size)
-    size, chunks = _read_chunks(handle, before.st_size, bundle)
-    after = os.fstat(handle)
-    if signature(before) != signature(after) or size != after.st_size:
+def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: Aside) -> Read:
+    """Read an open file, and close it."""
+    try:
+        before = os.fstat(handle)
+        if not stat.S_ISREG(before.st_mode):
+            raise Unreadable(_SOMETHING_ELSE)
+        if before.st_size > room:
+            raise TooLarge(before.st_size)
+        reading = None
+        if before.st_size <= WHOLE:
+            reading = _read_whole(handle, directory, bundle, aside)
+        if reading is None:
+            reading = _read_large(handle, directory, before, bundle, aside)
+        mode, mtime = stat.S_IMODE(reading.stat.st_mode), reading.stat.st_mtime_ns
+        file = File(mode, mtime, reading.size, reading.content, read_xattrs(handle))
+        return Read(file, reading.stat, reading.holds, reading.torn)
+    except OSError as error:
+        raise Unreadable(f"it cannot be read: {error.strerror}") from error
+    finally:
+        os.close(handle)
+
+
+def _read_whole(handle: int, directory: int, bundle: Bundle, aside: Aside) -> Chunked | None:
+    """Read a small file into one object, or none if it is empty; None if it has become large."""
+    try:
+        reading = read_steadily(handle, partial(_bytes, handle), ATTEMPTS, bool)
+    except _Outgrown:
         return None
-    mode = stat.S_IMODE(after.st_mode)
-    return Read(File(mode, after.st_mtime_ns, size, chunks, read_xattrs(handle)), after)
+    if reading.torn and (clone := aside.clone(handle, directory)):
+        with clone.content as file:
+            data, size = _bytes(file.fileno(), min(clone.size, WHOLE))
+        reading = Reading(data, size, clone.stat, clone.holds)
+    chunks = (_put(bundle, reading.content),) if reading.content else ()
+    return Reading(chunks, reading.size, reading.stat, reading.holds, reading.torn)
 
 
-def _read_chunks(handle: int, size: int, bundle: Bundle) -> tuple[int, tuple[Digest, ...]]:
-    if size <= WHOLE:
-        data = os.read(handle, size + 1) if size else os.read(handle, 1)
-        while len(data) < size and (more := os.read(handle, size + 1 - len(data))):
-            data += more
-        return len(data), (_put(bundle, data),) if data else ()
-    chunks = []
-    total = 0
+def _bytes(handle: int, size: int) -> tuple[bytes, int]:
+    if size > WHOLE:
+        raise _Outgrown
+    data = os.pread(handle, size, 0)
+    while len(data) < size and (more := os.pread(handle, size - len(data), len(data))):
+        data += more
+    return data, len(data)
+
+
+def _read_large(
+    handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: Aside
+) -> Chunked:
+    """Read a large file in chunks: from a copy if it is being written to."""
+    if not aside.is_hot(before):
+        chunks, size = _chunks(handle, bundle, before.st_size)
+        if size == before.st_size and signature(before) == signature(os.fstat(handle)):
+            return Reading(chunks, size, before, holds=True)
+    copy = aside.copy(handle, directory)
+    if copy is None:
+        # Each reading leaves its chunks in the store, so there are only as many as tell whether
+        # the file has just grown.
+        return read_steadily(handle, partial(_chunks, handle, bundle), 2, bool)
+    with copy.content as file:
+        chunks, size = _chunks(file.fileno(), bundle, copy.size)
+    return Reading(chunks, size, copy.stat, copy.holds, copy.torn)
+
+
+def _chunks(handle: int, bundle: Bundle, size: int) -> tuple[tuple[Digest, ...], int]:
+    """Store the first bytes of a file; return their chunks, and how many bytes there were."""
     from pyfastcdc import FastCDC  # only large files need it
 
     cutter = FastCDC(avg_size=CHUNK_AVERAGE, min_size=CHUNK_MIN, max_size=CHUNK_MAX)
-    with os.fdopen(os.dup(handle), "rb", buffering=0) as stream:
-        for chunk in cutter.cut_stream(stream):
-            chunks.append(_put(bundle, bytes(chunk.data)))
-            total += chunk.length
-    return total, tuple(chunks)
+    part = _Part(handle, size)
+    chunks = tuple(_put(bundle, bytes(chunk.data)) for chunk in cutter.cut_stream(part))
+    return chunks, part.at
+
+
+class _Part:
+    """The first bytes of an open file, to be read in order."""
+
+    def __init__(self, handle: int, size: int) -> None:
+        self._handle = handle
+        self._size = size
+        self.at = 0
+
+    def readinto(self, buffer: memoryview) -> int:
+        room = min(len(buffer), self._size - self.at)
+        read = os.preadv(self._handle, [buffer[:room]], self.at) if room else 0
+        self.at += read
+        return read
 
 
 def _put(bundle: Bundle, data: bytes) -> Digest:
@@ -152,14 +217,3 @@ def read_xattrs(handle: int) -> dict[str, bytes] | None:
         } or None
     except OSError:
         return None  # the filesystem has none
-
-
-def signature(status: os.stat_result) -> tuple[int, int, int, int, int]:
-    """Return what changes in a stat whenever the file does."""
-    return (
-        status.st_ino,
-        status.st_ctime_ns,
-        status.st_mtime_ns,
-        status.st_size,
-        status.st_mode,
-    )

@@ -46,8 +46,14 @@ def packed_stat(status: os.stat_result) -> bytes:
     fields = status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
     try:
         return STAT.pack(*fields)
-    except struct.error:  # a time beyond the year 2262; kept as text, later than all others
-        return b"\xff" + b" ".join(b"%d" % field for field in fields)
+    except struct.error:  # a time beyond the year 2262
+        return doubtful_stat(status)
+
+
+def doubtful_stat(status: os.stat_result) -> bytes:
+    """Return a stat as text, which is later than all others: the leaf is read at the next look."""
+    fields = status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
+    return b"\xff" + b" ".join(b"%d" % field for field in fields)
 
 
 class Seen(msgspec.Struct, gc=False, array_like=True):

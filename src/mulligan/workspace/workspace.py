@@ -19,6 +19,7 @@ from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.state.document import MISSING, Document
 from mulligan.workspace.apply import Apply, remove_drafts
+from mulligan.workspace.aside import Aside
 from mulligan.workspace.caches import Caches
 from mulligan.workspace.capture import Capture, Captured, Limits, Progress
 from mulligan.workspace.entries import SELF, Directory, decode_entry, from_name, to_name
@@ -53,6 +54,7 @@ class Workspace:
         self._limits = limits
         self._reach = reach
         self._progress = progress
+        self._aside = Aside(engine.directory and engine.directory / "tmp", engine.clock)
         self._index: Index | None = None
         self._captured: Index | None = None
         self._loaded = False
@@ -91,7 +93,13 @@ class Workspace:
             index, self._index = self._index, None
             patches = PATCHES in self._engine.features
             capture = Capture(
-                self.root, bundle, index, self._limits, self._progress, patches=patches
+                self.root,
+                bundle,
+                index,
+                self._limits,
+                self._progress,
+                aside=self._aside,
+                patches=patches,
             )
             captured = capture.run(changes, rules, taken)
         except BaseException:

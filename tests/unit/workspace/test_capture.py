@@ -62,6 +62,11 @@ def left_out(checkpoint: Checkpoint) -> dict[str, str]:
     return {left.path: left.rule for left in checkpoint.coverage.left_out}
 
 
+def changing(checkpoint: Checkpoint) -> dict[str, str]:
+    assert checkpoint.coverage is not None
+    return {found.path: found.reason for found in checkpoint.coverage.changing}
+
+
 def has_xattrs(place: Path) -> bool:
     probe = place / "probe"
     probe.touch()
@@ -547,25 +552,26 @@ def test_unreadable_rules_are_as_none(session: Session, work: Path) -> None:
 
 
 class Meddler:
-    """Does something to a file right after each read of it."""
+    """Does something to a file right after each reading of it."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], times: int
+        self, monkeypatch: pytest.MonkeyPatch, file: Path, act: Callable[[], None], times: int
     ) -> None:
         self.left = times
+        self._inode = file.stat().st_ino
         self._act = act
-        self._read = os.read
-        monkeypatch.setattr(content.os, "read", self)
+        self._read = os.pread
+        monkeypatch.setattr(content.os, "pread", self)
 
-    def __call__(self, handle: int, size: int) -> bytes:
-        data = self._read(handle, size)
-        if self.left:
+    def __call__(self, handle: int, size: int, at: int) -> bytes:
+        data = self._read(handle, size, at)
+        if self.left and os.fstat(handle).st_ino == self._inode:
             self.left -= 1
             self._act()
         return data
 
 
-def test_a_file_that_grows_while_it_is_read_is_read_again(
+def test_a_file_that_grows_while_it_is_read_is_captured_as_it_was_at_first(
     session: Session, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = work / "log"
@@ -575,10 +581,36 @@ def test_a_file_that_grows_while_it_is_read_is_read_again(
         with file.open("ab") as stream:
             stream.write(b"more\n")
 
-    Meddler(monkeypatch, append, times=2)
+    meddler = Meddler(monkeypatch, file, append, times=1000)
+    for _ in range(3):
+        before = file.read_bytes()
+        made = session.checkpoint()
+        assert (left_out(made), changing(made)) == ({}, {})
+        assert session.read_file(made, "log") == before
+    meddler.left = 0
+    assert session.read_file(session.checkpoint(), "log") == file.read_bytes()
+
+
+def test_a_file_replaced_by_a_longer_one_while_it_is_read_is_not_cut(
+    session: Session, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = work / "document"
+    file.write_bytes(b"[1]")
+    Meddler(monkeypatch, file, lambda: file.write_bytes(b"[1, 2, 3]") and None, times=1)
     made = session.checkpoint()
-    assert left_out(made) == {}
-    assert session.read_file(made, "log") == b"first\nmore\nmore\n"
+    assert session.read_file(made, "document") == b"[1, 2, 3]"
+    assert changing(made) == {}
+
+
+def test_a_file_cut_short_while_it_is_read_is_read_again(
+    session: Session, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = work / "log"
+    file.write_bytes(b"to be rotated")
+    Meddler(monkeypatch, file, lambda: os.truncate(file, 2), times=1)
+    made = session.checkpoint()
+    assert session.read_file(made, "log") == b"to"
+    assert changing(made) == {}
 
 
 def test_a_file_rewritten_at_its_size_while_it_is_read_is_read_again(
@@ -587,29 +619,63 @@ def test_a_file_rewritten_at_its_size_while_it_is_read_is_read_again(
     file = work / "data"
     file.write_bytes(b"old!")
     os.utime(file, ns=(1, 1))
-    Meddler(monkeypatch, lambda: file.write_bytes(b"new!") and None, times=1)
+    Meddler(monkeypatch, file, lambda: file.write_bytes(b"new!") and None, times=1)
     made = session.checkpoint()
     assert session.read_file(made, "data") == b"new!"
 
 
-def test_a_file_that_never_rests_is_named(
+@pytest.mark.parametrize("size", [100, content.WHOLE + 1], ids=["small", "large"])
+def test_a_file_that_never_rests_is_captured_and_named_as_torn(
+    session: Session, work: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    file = work / "database"
+    file.write_bytes(b"0" * size)
+    (work / "quiet").write_bytes(b"y")
+    numbers = iter(range(1, 1000))
+
+    def rewrite() -> None:
+        with file.open("r+b") as stream:
+            stream.write(b"%03d" % next(numbers))
+
+    meddler = Meddler(monkeypatch, file, rewrite, times=900)
+    torn = made = session.checkpoint()
+    assert left_out(made) == {}
+    assert changing(made) == {"database": "it kept changing while it was read"}
+    assert made.coverage is not None
+    assert [found.torn for found in made.coverage.changing] == [True]
+    assert len(session.read_file(made, "database")) == size
+    meddler.left = 0
+    then = picture(work)
+    made = session.checkpoint()
+    assert (left_out(made), changing(made)) == ({}, {})
+    # It is like any other file in a restore, and so is the torn one.
+    file.write_bytes(b"lost")
+    session.restore(made)
+    assert picture(work) == then
+    session.restore(torn)
+    assert file.read_bytes() == session.read_file(torn, "database")
+
+
+def test_what_was_torn_is_read_again_even_if_nothing_shows(
     session: Session, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = work / "log"
-    file.write_bytes(b"x")
-    (work / "quiet").write_bytes(b"y")
+    file = work / "database"
+    file.write_bytes(b"0" * 100)
+    numbers = iter(range(1, 1000))
 
-    def append() -> None:
-        with file.open("ab") as stream:
-            stream.write(b"x")
+    def rewrite() -> None:
+        with file.open("r+b") as stream:
+            stream.write(b"%03d" % next(numbers))
+        os.utime(file, ns=(1, 1))
 
-    meddler = Meddler(monkeypatch, append, times=1000)
-    made = session.checkpoint()
-    assert left_out(made) == {"log": "it keeps changing while it is read"}
+    meddler = Meddler(monkeypatch, file, rewrite, times=900)
+    assert changing(session.checkpoint()) != {}
     meddler.left = 0
+    counted = Counted(monkeypatch)
     made = session.checkpoint()
-    assert left_out(made) == {}
-    assert session.read_file(made, "log") == file.read_bytes()
+    assert counted.drain() == [b"database"]
+    assert session.read_file(made, "database") == file.read_bytes()
+    session.close()
 
 
 def test_a_file_that_goes_while_it_is_read_is_captured_as_read_or_not_at_all(
@@ -617,7 +683,7 @@ def test_a_file_that_goes_while_it_is_read_is_captured_as_read_or_not_at_all(
 ) -> None:
     file = work / "short-lived"
     file.write_bytes(b"content")
-    Meddler(monkeypatch, file.unlink, times=1)
+    Meddler(monkeypatch, file, file.unlink, times=1)
     session.checkpoint()
     made = session.checkpoint()
     assert made.coverage is not None
