@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -37,6 +37,7 @@ from mulligan.workspace.tree import Changed, stored_entry, stored_tree
 TELL_EVERY = 256
 """After how many files read a capture tells how far it is."""
 
+_NAMES_MOVED = "files in it came, went or were renamed while it was captured"
 _NEVER_STILL = "it kept changing while it was read"
 
 Progress = Callable[[int], None]
@@ -86,12 +87,33 @@ class Capture:
         self._nodes = index.nodes if index else {}
         self._edits = index.edits if index and patches else None
         self._linked: dict[bytes, int] = {}
+        self._is_little = True
+        self._listed: dict[bytes, SeenDirectory] = {}
+        self._changed: Changed = {}
+        self._looked_in: set[bytes] | None = set()
+        self.vanished: set[bytes] = set()
 
     def run(self, changes: Changes, rules: Rules, taken: int) -> Captured:
         """Apply what a scan found and return the captured workspace; see ``Changes.linked``."""
-        self._linked = changes.linked
+        self.take(changes)
+        return self.finish(rules, taken)
+
+    @property
+    def directories(self) -> dict[bytes, SeenDirectory]:
+        """All directories as they have been captured so far."""
+        return self._directories
+
+    @property
+    def linked(self) -> dict[bytes, int]:
+        """Leaves that have other names too; see ``Changes.linked``."""
+        return self._linked
+
+    def take(self, changes: Changes) -> None:
+        """Apply what a scan found; further ones may follow. What went away is in ``vanished``."""
+        self._linked |= changes.linked
         changed = _changed_names(changes)
-        is_little = self._edits is not None and foresee(self._edits, changed, self._directories)
+        if self._is_little and self._edits is not None:
+            self._is_little = foresee(self._edits, changed, self._directories)
         for path in changes.gone:
             self._forget(path)
         new = [path for path in changes.directories if path not in self._directories]
@@ -106,10 +128,30 @@ class Capture:
             )
         with self._beneath:
             self._read_leaves(changes.leaves)
-            for path, directory in changes.directories.items():
-                directory.entry = self._attributes(path, directory)
-        tree, edits = self._stored(changed, is_little)
-        self._note_left_out(changes.looked_in, changed.keys())
+        self._listed.update(changes.directories)
+        for path, names in changed.items():
+            self._changed.setdefault(path, set()).update(names)
+        if changes.looked_in is None:
+            self._looked_in = None
+        elif self._looked_in is not None:
+            self._looked_in |= changes.looked_in
+
+    def doubt(self, directories: Iterable[bytes]) -> None:
+        """Name directories whose names did not settle, and have them listed at the next look."""
+        for path in directories:
+            if path in self._directories:
+                self._directories[path].doubt()
+                self._changing[path] = Changing(_shown(path) or ".", _NAMES_MOVED, torn=True)
+
+    def finish(self, rules: Rules, taken: int) -> Captured:
+        """Store the tree and return the captured workspace."""
+        with self._beneath:
+            for path in self._listed:
+                directory = self._directories.get(path)
+                if directory is not None:
+                    directory.entry = self._attributes(path, directory)
+        tree, edits = self._stored(self._changed, self._is_little and self._edits is not None)
+        self._note_left_out(self._looked_in, self._changed.keys())
         index = Index(
             version=VERSION,
             root=root_text(self._root),
@@ -214,6 +256,7 @@ class Capture:
         except (FileNotFoundError, NotADirectoryError):
             self._keep_leaf(directory, name, None)
             directory.doubt()
+            self.vanished.add(path)
         except (TooLarge, Unreadable, OSError) as error:
             self._keep_leaf(directory, name, None)
             directory.left_out[name] = self._reason(error)
@@ -266,6 +309,12 @@ class Capture:
             else:
                 self._left_out.pop(path, None)
 
+    def _has(self, path: bytes) -> bool:
+        """Whether a path is captured."""
+        parent, _, name = path.rpartition(b"/")
+        holder = self._directories.get(parent)
+        return path in self._directories or (holder is not None and name in holder.leaves)
+
     def _coverage(self) -> Coverage:
         return Coverage(
             files=self._files,
@@ -273,7 +322,7 @@ class Capture:
             bytes=self._bytes,
             left_out=sorted(chain.from_iterable(self._left_out.values())),
             root=root_text(self._root),
-            changing=sorted(self._changing.values()),
+            changing=sorted(found for path, found in self._changing.items() if self._has(path)),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,11 @@ BUILT_IN = (
 IGNORED = "ignored by "
 """How the reason begins why a rule leaves something out."""
 
+GIT = ".git/**/*.lock, .git/objects/**/tmp_*"
+"""The rule by which locks of running git commands, and objects that they have not finished, are
+left out: brought back, a lock would stop git for good."""
+
+_GIT = re.compile(rb"(^|/)[^/]*\.git/(.*\.lock|objects/(.*/)?tmp_[^/]*)$")
 _DRAFT_START = DRAFT.removesuffix("*").encode()
 _NAMES = {pattern.removesuffix("/"): pattern for pattern in BUILT_IN}
 
@@ -57,7 +63,7 @@ class Rules:
         self._lines = [*BUILT_IN, *own]
         # Without rules of one's own a name decides, which is far cheaper than patterns.
         self._spec = _compiled(self._lines) if own else None
-        self.identity = "\n".join(self._lines)
+        self.identity = "\n".join([*self._lines, GIT])
 
     @classmethod
     def read(cls, root: Path, is_draft: Callable[[bytes], bool] = lambda _: False) -> Rules:
@@ -73,6 +79,9 @@ class Rules:
             return STORE
         if name.startswith(_DRAFT_START) and not is_directory and self._is_draft(name):
             return DRAFT
+        may_be_of_git = not is_directory and (name.endswith(b".lock") or name.startswith(b"tmp_"))
+        if may_be_of_git and _GIT.search(path):
+            return GIT
         text = name.decode("utf-8", "replace")
         if self._spec is None:
             pattern = _NAMES.get(text)

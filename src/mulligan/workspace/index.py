@@ -53,7 +53,8 @@ def packed_stat(status: os.stat_result) -> bytes:
 def doubtful_stat(status: os.stat_result) -> bytes:
     """Return a stat as text, which is later than all others: the leaf is read at the next look."""
     fields = status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
-    return b"\xff" + b" ".join(b"%d" % field for field in fields)
+    text = b"\xff" + b" ".join(b"%d" % field for field in fields)
+    return text if len(text) != STAT.size else text + b" "
 
 
 class Seen(msgspec.Struct, gc=False, array_like=True):
@@ -66,6 +67,11 @@ class Seen(msgspec.Struct, gc=False, array_like=True):
     stat: bytes
     room: int
     entry: bytes
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the leaf is to be read at the next look, whatever its stat is."""
+        return len(self.stat) != STAT.size
 
     @property
     def ctime(self) -> int:

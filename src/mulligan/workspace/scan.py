@@ -6,7 +6,8 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 import msgspec
 
@@ -32,6 +33,9 @@ MAX_PATH = 4095
 _CTIME = struct.Struct(">q")
 """How a packed stat begins."""
 
+_LATEST = b"\xff\xff"
+"""Later than all packed stats."""
+
 _NONE: frozenset[bytes] = frozenset()
 
 
@@ -44,7 +48,7 @@ class Changes(msgspec.Struct):
     ``linked`` are leaves that have other names too, with their ctime: a watcher is to follow them,
     once those are captured that the scan did not look at because nothing was known of them.
     ``looked_in`` are the directories in which single paths were looked at; None after a look at
-    everything.
+    everything. ``moved`` says that names went away while they were looked at.
     """
 
     leaves: list[bytes]
@@ -52,6 +56,7 @@ class Changes(msgspec.Struct):
     gone: list[bytes]
     linked: dict[bytes, int]
     looked_in: set[bytes] | None = None
+    moved: bool = False
 
 
 class Scan:
@@ -68,6 +73,19 @@ class Scan:
         self._same_rules = index is not None and index.rules == rules.identity
         self._newly_linked: set[int] = set()
         self.changes = Changes([], {}, [], {})
+
+    @classmethod
+    def again(
+        cls, root: bytes, known: dict[bytes, SeenDirectory], rules: Rules, fresh_from: int
+    ) -> Scan:
+        """Return a further look during a capture, at directories listed from a time on.
+
+        Files that were captured are taken as they are: only names are looked at.
+        """
+        scan = cls(root, None, rules)
+        scan._known, scan._same_rules, scan._fresh_from = known, True, fresh_from
+        scan._fresh_stats = _LATEST
+        return scan
 
     def everything(self) -> Changes:
         """Look at the whole workspace, with the help of others when it is large."""
@@ -104,6 +122,39 @@ class Scan:
         if self._newly_linked:
             self._other_names(self._newly_linked)
         return self.changes
+
+    def names(self, paths: Iterable[bytes]) -> Changes:
+        """Look at the names in directories that are known, and below those that are new."""
+        self.changes.looked_in = set()
+        with self._beneath:
+            for path in paths:
+                if path in self._known:
+                    self.changes.looked_in.add(path)
+                    self._below(self._names_in(path))
+        return self.changes
+
+    def _names_in(self, path: bytes) -> list[bytes]:
+        """List a directory if it may have changed; return the new directories in it."""
+        known, changes = self._known[path], self.changes
+        with suppress(OSError):
+            is_old = known.ctime < self._fresh_from
+            is_same = _is_listed(os.lstat(self._prefix + path), known)
+            if is_old and is_same:
+                return []
+        found = len(changes.leaves) + len(changes.gone)
+        children = [child for child in self._directory(path) if child not in self._known]
+        now = changes.directories.get(path)
+        if now is not None and not children and len(changes.leaves) + len(changes.gone) == found:
+            names = now.directories.keys(), now.left_out, now.ctime, now.mtime, now.ino
+            if names == (
+                known.directories.keys(),
+                known.left_out,
+                known.ctime,
+                known.mtime,
+                known.ino,
+            ):
+                del changes.directories[path]
+        return children
 
     def _lookouts(self) -> list[Lookout]:
         if not self._same_rules:
@@ -159,6 +210,7 @@ class Scan:
 
     def _without(self, path: bytes) -> SeenDirectory | None:
         """Note that a directory is not there, or not to be read; return the one that held it."""
+        self.changes.moved = True
         if path in self._known:
             self.changes.gone.append(path)
         parent, _, name = path.rpartition(b"/")
@@ -170,9 +222,7 @@ class Scan:
 
     def _is_same(self, status: os.stat_result, known: SeenDirectory) -> bool:
         return (
-            status.st_mtime_ns == known.mtime
-            and status.st_ctime_ns == known.ctime
-            and status.st_ino == known.ino
+            _is_listed(status, known)
             and known.ctime < self._fresh_from
             and self._same_rules
             and not (known.left_out and _may_be_readable(known))
@@ -190,6 +240,7 @@ class Scan:
                 same = seen.stat == pack(now.st_ctime_ns, now.st_mtime_ns, now.st_size, now.st_ino)
             except (FileNotFoundError, NotADirectoryError):
                 changes.gone.append(base + name)
+                changes.moved = True
                 continue
             except (OSError, struct.error):
                 changes.leaves.append(base + name)  # whoever reads it says why it cannot be
@@ -220,6 +271,7 @@ class Scan:
                     leaves.append(name)
                 except FileNotFoundError:
                     now.doubt()  # it went away while we looked
+                    self.changes.moved = True
                 except PermissionError:
                     raise  # so it is with all that is in the directory
                 except OSError as error:
@@ -266,6 +318,8 @@ class Scan:
             self.changes.leaves.append(base + name)
 
     def _is_unchanged(self, status: os.stat_result, seen: Seen) -> bool:
+        if seen.is_doubtful and self._fresh_stats is _LATEST:
+            return seen.ino == status.st_ino  # it was read just now, and is so again next time
         return seen.stat == packed_stat(status) and seen.stat < self._fresh_stats
 
     def _look(self, path: bytes, *, whole: bool) -> bool:
@@ -395,6 +449,21 @@ def seen_directory(status: os.stat_result) -> SeenDirectory:
 def _may_be_readable(directory: SeenDirectory) -> bool:
     """Whether something that could not be read may be so now, which its directory does not show."""
     return not all(reason.startswith(IGNORED) for reason in directory.left_out.values())
+
+
+def _is_listed(status: os.stat_result, known: SeenDirectory) -> bool:
+    """Whether a directory is the one that was listed, and no name in it has changed since."""
+    return (
+        status.st_mtime_ns == known.mtime
+        and status.st_ctime_ns == known.ctime
+        and status.st_ino == known.ino
+    )
+
+
+def _own(directory: SeenDirectory) -> tuple[object, ...]:
+    """Return all of a directory but its leaves."""
+    times = directory.ino, directory.ctime, directory.mtime, directory.mode
+    return (*times, directory.directories, directory.left_out)
 
 
 def _children(path: bytes, directory: SeenDirectory) -> Collection[bytes]:

@@ -28,6 +28,7 @@ from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import Index, Seen, load_index, save_index
 from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import Step, TreePath, tree_steps
+from mulligan.workspace.rounds import Rounds
 from mulligan.workspace.scan import Changes, Scan
 from mulligan.workspace.share import Source
 from mulligan.workspace.spare import Division, divide
@@ -59,6 +60,8 @@ class Workspace:
         self._captured: Index | None = None
         self._loaded = False
         self._watching = False
+        self._owed: set[bytes] = set()
+        self._owed_whole: set[bytes] = set()
         self._watcher: Watcher | None = None
         self._tokens: set[str] = set()
 
@@ -101,13 +104,16 @@ class Workspace:
                 aside=self._aside,
                 patches=patches,
             )
-            captured = capture.run(changes, rules, taken)
+            told = self._told if self._watcher is not None else None
+            rounds = Rounds(os.fsencode(self.root), rules, capture, told)
+            rounds.run(changes, taken)
+            captured = capture.finish(rules, taken)
         except BaseException:
             self.reset()
             raise
         self._captured = captured.index
         if self._watcher is not None:
-            self._watcher.follow(changes.linked)
+            self._watcher.follow(capture.linked)
         return captured
 
     def accept(self, captured: Captured) -> None:
@@ -243,9 +249,27 @@ class Workspace:
         """Return what the watcher knows, or None when only a scan can tell."""
         if self._watcher is None or self._index is None or self._index.rules != rules.identity:
             return None
-        return self._watcher.drain()
+        drained = self._watcher.drain()
+        if drained is not None:
+            drained.paths.update(self._owed)
+            drained.renewed.update(self._owed_whole)
+            self._owed, self._owed_whole = set(), set()
+        return drained
+
+    def _told(self) -> set[bytes] | None:
+        """Return the paths that changed during a capture, or None if only a look can tell.
+
+        They are looked at in the next capture as well: in this one only names count.
+        """
+        drained = self._watcher.drain() if self._watcher is not None else None
+        if drained is None:
+            return None
+        self._owed |= drained.paths
+        self._owed_whole |= drained.renewed
+        return None if drained.renewed else drained.paths
 
     def _stop_watcher(self) -> None:
+        self._owed, self._owed_whole = set(), set()
         if self._watcher is not None:
             self._watcher.close()
             self._watcher = None
