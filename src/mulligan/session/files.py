@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import starmap
 from pathlib import Path as OsPath
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ from mulligan.workspace.inuse import in_use
 from mulligan.workspace.locks import share_directory
 from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import TreePath, tree_path, tree_steps, unescaped
+from mulligan.workspace.snapshot import databases_in_use
 from mulligan.workspace.workspace import Workspace
 from mulligan.workspace.writing import is_disk_full
 
@@ -125,8 +127,10 @@ class Files:
         if self._workspace is None or present is None or tree is None:
             return Plan(point, (), (), ())
         now = present.captured
+        busy = starmap(LeftOut, databases_in_use(now.coverage.left_out).items())
+        alone = [*now.coverage.left_out, *busy]
         holder = held or self.held_at(point)
-        uncovered = {left.path for left in now.coverage.left_out}
+        uncovered = {left.path for left in alone}
         uncovered |= holder.left_out if holder else set()
         steps = tree_steps(Document({}, present.load), now.tree, tree, paths)
         found = self._workspace.divide(steps, uncovered)
@@ -134,7 +138,7 @@ class Files:
         caches = found.caches.paths(root)
         gone = {shown(path) for path in found.caches.going}
         changes = file_changes(found.todo)
-        left = [left for left in now.coverage.left_out if left.path not in gone]
+        left = [left for left in alone if left.path not in gone]
         return Plan(
             point=point,
             files=tuple(changes),

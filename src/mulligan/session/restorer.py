@@ -43,6 +43,7 @@ from mulligan.workspace.apply import remove_drafts
 from mulligan.workspace.entries import Directory, shown
 from mulligan.workspace.locks import Marks, lock_directory
 from mulligan.workspace.plan import Step, TreePath, tree_steps
+from mulligan.workspace.snapshot import databases_in_use
 from mulligan.workspace.spare import left_out_above, spare
 from mulligan.workspace.workspace import Workspace
 from mulligan.workspace.writing import Failure
@@ -307,7 +308,8 @@ class Restorer:
         present = Digest(safety.workspace or b"")
         token = _token(safety) if origin is None else self._token(origin)
         origin = origin or Origin(present, safety.seq)
-        found = workspace.divide(planned, left_out(safety) | target.left_out)
+        alone = databases_in_use(safety.coverage.left_out) if safety.coverage else {}
+        found = workspace.divide(planned, left_out(safety) | target.left_out | alone.keys())
         steps, uncovered = found.todo, found.uncovered
         caches = found.caches
         if origin.tree != present:  # what was changed before it was interrupted is no step now
@@ -420,7 +422,8 @@ def left_out(checkpoint: Checkpoint) -> set[str]:
 
 def _left_alone(spared: list[Step], safety: Checkpoint) -> tuple[Problem, ...]:
     """Return what could not be brought back because something that no checkpoint holds is there."""
-    rules = {left.path: left.rule for left in safety.coverage.left_out} if safety.coverage else {}
+    found = safety.coverage.left_out if safety.coverage else []
+    rules = {left.path: left.rule for left in found} | databases_in_use(found)
     wanted = [step.path for step in spared if step.after is not None]
     places = {place for path in wanted if (place := left_out_above(path, rules)) is not None}
     return tuple(

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -17,7 +18,14 @@ from mulligan.model import Changing, Coverage, Digest, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.workspace.aside import Aside
 from mulligan.workspace.beneath import Beneath
-from mulligan.workspace.content import Read, TooLarge, Unreadable, read_leaf, read_xattrs
+from mulligan.workspace.content import (
+    Read,
+    TooLarge,
+    Unreadable,
+    read_leaf,
+    read_snapshot,
+    read_xattrs,
+)
 from mulligan.workspace.edits import foresee, patched, touch
 from mulligan.workspace.entries import Directory, File
 from mulligan.workspace.ignore import Rules
@@ -32,6 +40,7 @@ from mulligan.workspace.index import (
     root_text,
 )
 from mulligan.workspace.scan import Changes, check_length
+from mulligan.workspace.snapshot import IN_SNAPSHOT, Snapshot, SnapshotFailed, Snapshots
 from mulligan.workspace.tree import Changed, stored_entry, stored_tree
 
 TELL_EVERY = 256
@@ -45,10 +54,11 @@ Progress = Callable[[int], None]
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of a workspace is captured: per file, and in all."""
+    """How a workspace is captured: how much per file and in all, and what by its own means."""
 
     max_file_size: int = 4 << 30
     budget: int = 64 << 30
+    snapshot: Snapshot = Snapshot()
 
 
 class Captured(msgspec.Struct, frozen=True):
@@ -80,6 +90,9 @@ class Capture:
         self._limits = limits
         self._progress = progress
         self._aside = aside or Aside(None, SystemClock())
+        self._snapshots = Snapshots(root, limits.snapshot)
+        self._backed_up: set[bytes] = set()
+        self._problems: list[Changing] = []
         self._changing: dict[bytes, Changing] = {}
         self._directories = index.directories if index else {}
         self._files, self._bytes = (index.files, index.size) if index else (0, 0)
@@ -111,6 +124,8 @@ class Capture:
     def take(self, changes: Changes) -> None:
         """Apply what a scan found; further ones may follow. What went away is in ``vanished``."""
         self._linked |= changes.linked
+        if self._snapshots.is_used:
+            changes.leaves += self._databases(changes.leaves)
         changed = _changed_names(changes)
         if self._is_little and self._edits is not None:
             self._is_little = foresee(self._edits, changed, self._directories)
@@ -135,6 +150,10 @@ class Capture:
             self._looked_in = None
         elif self._looked_in is not None:
             self._looked_in |= changes.looked_in
+
+    def note(self, problems: Iterable[str]) -> None:
+        """Name what went wrong around the capture."""
+        self._problems += [Changing(".", problem, torn=False) for problem in problems]
 
     def doubt(self, directories: Iterable[bytes]) -> None:
         """Name directories whose names did not settle, and have them listed at the next look."""
@@ -252,7 +271,9 @@ class Capture:
         try:
             check_length(self._prefix + path)
             parent = self._beneath.directory(path.rpartition(b"/")[0])
-            read = read_leaf(parent, name, self._bundle, room, self._aside)
+            if self._is_in_snapshot(path, name, directory):
+                return
+            read = self._read_as_set(parent, path, name, room)
         except (FileNotFoundError, NotADirectoryError):
             self._keep_leaf(directory, name, None)
             directory.doubt()
@@ -266,8 +287,43 @@ class Capture:
             entry = stored_entry(read.leaf, self._put)
             self._keep_leaf(directory, name, _seen(read, entry))
             self._note_linked(path, read.stat)
-            if read.torn:
+            if read.torn and path not in self._changing:
                 self._changing[path] = Changing(_shown(path), _NEVER_STILL, torn=True)
+
+    def _read_as_set(self, directory: int, path: bytes, name: bytes, room: int) -> Read:
+        """Read a leaf, from a snapshot if the configuration asks for one."""
+        plain = partial(read_leaf, directory, name, self._bundle, room, self._aside)
+        if not self._snapshots.is_used or not self._snapshots.has(path):
+            return plain()
+        before = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISREG(before.st_mode):
+            return plain()
+        try:
+            with self._snapshots.take(path, directory) as snapshot:
+                if snapshot is None:
+                    return plain()
+                read = read_snapshot(directory, name, snapshot, before, self._bundle, room)
+        except SnapshotFailed as error:
+            read = plain()
+            reason = f"it was read as it is, no snapshot could be taken: {error}"
+            self._changing[path] = Changing(_shown(path), reason, read.torn)
+        else:
+            self._backed_up.add(path)
+        return read
+
+    def _is_in_snapshot(self, path: bytes, name: bytes, directory: SeenDirectory) -> bool:
+        """Leave out what SQLite keeps beside a database, if it is in a snapshot of that."""
+        database = self._snapshots.database_of(path) if self._snapshots.is_used else None
+        if database is None or database not in self._backed_up:
+            return False
+        self._keep_leaf(directory, name, None)
+        directory.left_out[name] = IN_SNAPSHOT + _shown(database)
+        return True
+
+    def _databases(self, leaves: list[bytes]) -> set[bytes]:
+        """Return databases whose side files have changed, and that have not themselves."""
+        found = {database for path in leaves if (database := self._snapshots.database_of(path))}
+        return {path for path in found - set(leaves) if self._has(path)}
 
     def _note_linked(self, path: bytes, status: os.stat_result) -> None:
         if status.st_nlink > 1:
@@ -316,13 +372,14 @@ class Capture:
         return path in self._directories or (holder is not None and name in holder.leaves)
 
     def _coverage(self) -> Coverage:
+        changing = [found for path, found in self._changing.items() if self._has(path)]
         return Coverage(
             files=self._files,
             directories=len(self._directories),
             bytes=self._bytes,
             left_out=sorted(chain.from_iterable(self._left_out.values())),
             root=root_text(self._root),
-            changing=sorted(found for path, found in self._changing.items() if self._has(path)),
+            changing=sorted(changing + self._problems),
         )
 
 

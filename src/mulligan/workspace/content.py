@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 from functools import partial
+from typing import IO
 
 import msgspec
 
@@ -91,6 +92,28 @@ def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int, aside: Asi
         else:
             return _read_file(handle, directory, bundle, room, aside)
     raise Unreadable(_SOMETHING_ELSE)
+
+
+def read_snapshot(
+    directory: int,
+    name: bytes,
+    snapshot: IO[bytes],
+    before: os.stat_result,
+    bundle: Bundle,
+    room: int,
+) -> Read:
+    """Read a file from a snapshot of it; ``before`` is its stat of before that was taken."""
+    size = os.fstat(snapshot.fileno()).st_size
+    if size > room:
+        raise TooLarge(size)
+    chunks, size = _chunks(snapshot.fileno(), bundle, size)
+    handle = os.open(name, _OPEN, dir_fd=directory)
+    try:
+        holds = signature(before) == signature(os.fstat(handle))
+        mode, mtime = stat.S_IMODE(before.st_mode), before.st_mtime_ns
+        return Read(File(mode, mtime, size, chunks, read_xattrs(handle)), before, holds)
+    finally:
+        os.close(handle)
 
 
 def _read_link(directory: int, name: bytes) -> Read | None:

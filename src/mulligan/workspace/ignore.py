@@ -62,7 +62,7 @@ class Rules:
         own = [line for line in lines if _is_pattern(line)]
         self._lines = [*BUILT_IN, *own]
         # Without rules of one's own a name decides, which is far cheaper than patterns.
-        self._spec = _compiled(self._lines) if own else None
+        self._spec = compiled(self._lines) if own else None
         self.identity = "\n".join([*self._lines, GIT])
 
     @classmethod
@@ -138,13 +138,14 @@ def _is_pattern(line: str) -> bool:
     if not line.strip() or line.startswith("#"):
         return False
     try:
-        _compiled([line])
+        compiled([line])
     except ValueError:
         return False
     return True
 
 
-def _compiled(lines: list[str]) -> GitIgnoreSpec:
+def compiled(lines: list[str]) -> GitIgnoreSpec:
+    """Return patterns in gitignore syntax, ready to be matched; ``ValueError`` if one is none."""
     from pathspec import GitIgnoreSpec  # slow to import, and most workspaces have no rules
 
     return GitIgnoreSpec.from_lines(lines)

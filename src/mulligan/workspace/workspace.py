@@ -31,6 +31,7 @@ from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.rounds import Rounds
 from mulligan.workspace.scan import Changes, Scan
 from mulligan.workspace.share import Source
+from mulligan.workspace.snapshot import quiesced
 from mulligan.workspace.spare import Division, divide
 from mulligan.workspace.swap import token_of
 from mulligan.workspace.writing import Failure
@@ -88,25 +89,10 @@ class Workspace:
         What was seen only counts once the bundle is part of the store: call :meth:`accept` then,
         or :meth:`reset` when it does not become so.
         """
-        rules = Rules.read(self.root, self._is_draft)
-        taken = self._engine.clock.wall_ns()
         try:
-            changes = self._changes(rules)
-            # It is changed in place, and from then on refers to what the store may never have.
-            index, self._index = self._index, None
-            patches = PATCHES in self._engine.features
-            capture = Capture(
-                self.root,
-                bundle,
-                index,
-                self._limits,
-                self._progress,
-                aside=self._aside,
-                patches=patches,
-            )
-            told = self._told if self._watcher is not None else None
-            rounds = Rounds(os.fsencode(self.root), rules, capture, told)
-            rounds.run(changes, taken)
+            with quiesced(self.root, self._limits.snapshot) as problems:
+                rules, taken, capture = self._taken(bundle)
+            capture.note(problems)
             captured = capture.finish(rules, taken)
         except BaseException:
             self.reset()
@@ -115,6 +101,26 @@ class Workspace:
         if self._watcher is not None:
             self._watcher.follow(capture.linked)
         return captured
+
+    def _taken(self, bundle: Bundle) -> tuple[Rules, int, Capture]:
+        """Read everything that has changed, by which rules and from which time on."""
+        rules = Rules.read(self.root, self._is_draft)
+        taken = self._engine.clock.wall_ns()
+        changes = self._changes(rules)
+        # It is changed in place, and from then on refers to what the store may never have.
+        index, self._index = self._index, None
+        capture = Capture(
+            self.root,
+            bundle,
+            index,
+            self._limits,
+            self._progress,
+            aside=self._aside,
+            patches=PATCHES in self._engine.features,
+        )
+        told = self._told if self._watcher is not None else None
+        Rounds(os.fsencode(self.root), rules, capture, told).run(changes, taken)
+        return rules, taken, capture
 
     def accept(self, captured: Captured) -> None:
         """Go on from a capture, unless another one followed: its objects are in the store now."""
