@@ -14,7 +14,7 @@ from mulligan.journal.protocol import Txn
 from mulligan.model import Report, SessionRecord
 from mulligan.session import Session
 from mulligan.session.captures import HINDRANCES
-from mulligan.session.names import check_name
+from mulligan.session.names import PLAIN, check_agent, check_name
 from mulligan.session.surroundings import Surroundings
 from mulligan.state.events import CREATED, small_draft
 from mulligan.upkeep.verify import Progress, verify
@@ -22,7 +22,6 @@ from mulligan.workspace.capture import Limits
 from mulligan.workspace.capture import Progress as CaptureProgress
 from mulligan.workspace.workspace import Workspace, check_root
 
-DEFAULT_ACTOR = "main"
 LEASE_TTL = 30.0
 """Seconds until a lease that nobody renews can be taken over."""
 
@@ -73,7 +72,7 @@ class Store:
         agent: str | None = None,
         ttl: float = LEASE_TTL,
         steal: bool = False,
-        actor: str = DEFAULT_ACTOR,
+        actor: str = PLAIN,
         epoch: int | None = None,
         workspace: str | os.PathLike[str] | None = None,
         force: bool = False,
@@ -93,13 +92,15 @@ class Store:
         With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
         every write renews in passing, and raises ``LeaseHeld`` while another live process has
         it, unless ``steal``. Without it, events are written under the name ``actor``; ``epoch`` is
-        that of a lease which was taken for this process: see ``Session.adopt``.
+        that of a lease which was taken for this process: see ``Session.adopt``. ``main`` and
+        ``cli``, under which handles without an agent and commands write, name no agent, and no
+        lease keeps them from writing.
         """
         check_name(name, "session name")
-        check_name(agent or actor, "actor")
-        record = self._record(name, create, agent or actor)
+        writer = check_name(actor, "actor") if agent is None else self._agent(name, agent)
+        record = self._record(name, create, writer)
         files = None if workspace is None else self._workspace(Path(workspace), force, progress)
-        session = Session(self._engine, record, agent or actor, self._surroundings, files)
+        session = Session(self._engine, record, writer, self._surroundings, files)
         if agent is not None:
             session.take(ttl, steal=steal)
         elif epoch is not None:
@@ -112,9 +113,7 @@ class Store:
         """Return all sessions, oldest first."""
         with self._engine.read() as view:
             records = view.sessions()
-        return [
-            Session(self._engine, record, DEFAULT_ACTOR, self._surroundings) for record in records
-        ]
+        return [Session(self._engine, record, PLAIN, self._surroundings) for record in records]
 
     def verify(self, full: bool = True, progress: Progress | None = None) -> Report:
         """Check everything that is stored and say exactly what is broken.
@@ -132,6 +131,14 @@ class Store:
         real = check_root(root, self._engine.directory, self._home, force=force)
         tell = progress or (lambda _: None)
         return Workspace(real, self._engine, self._limits, self._engine.reach, tell)
+
+    def _agent(self, session: str, agent: str) -> str:
+        """Return an agent's name if it may have it; one that had a lease before keeps it."""
+        name = check_name(agent, "agent name")
+        with self._engine.read() as view:
+            record = view.find(session)
+            known = record is not None and view.lease(record.number, name) is not None
+        return name if known else check_agent(name)
 
     def _record(self, name: str, create: bool, actor: str) -> SessionRecord:
         with self._engine.read() as view:

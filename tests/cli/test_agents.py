@@ -254,3 +254,12 @@ def test_a_prompt_file_that_is_not_there_is_a_usage_error(store):
     refused = store("run", "--prompt", "@nofile", "--", "true")
     assert refused.code == 2
     assert "nofile' cannot be read: No such file" in refused.err
+
+
+@pytest.mark.parametrize("name", ["cli", "main", ""])
+def test_an_agent_is_not_named_as_commands_and_plain_handles_are(store, place: Path, name: str):
+    refused = store("run", "--agent", name, "--", "true")
+    assert refused.code == 22
+    (place / "team.toml").write_text(f'[agents."{name}"]\ncommand = ["true"]\n')
+    assert store("up", "team.toml").code == 93
+    assert store("checkpoint").code == 0

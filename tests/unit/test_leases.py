@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,8 +16,11 @@ import pytest
 
 import mulligan
 from mulligan import Store
-from mulligan.errors import LeaseHeld, StaleLease
+from mulligan.cli.context import ACTOR
+from mulligan.cli.main import run
+from mulligan.errors import InvalidName, LeaseHeld, StaleLease
 from mulligan.session.leases import is_dead, this_process
+from mulligan.session.names import PERSON, PLAIN
 from mulligan.testing.clock import START, FakeClock
 
 
@@ -161,3 +166,138 @@ def test_who_is_dead(tmp_path: Path) -> None:
 @pytest.mark.parametrize("holder", ["", "x", "a/b", "host/x/y", "host/1/"])
 def test_what_names_no_process_is_not_known_to_be_dead(holder: str) -> None:
     assert not is_dead(holder)
+
+
+# --- actors that are no agents, and agents that are dead --------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cli", "main"])
+def test_no_agent_is_named_as_people_and_plain_handles_are(store: Store, name: str) -> None:
+    for session in ("run", "new"):
+        store.session("run")
+        with pytest.raises(InvalidName, match=f"No agent can be named {name!r}"):
+            store.session(session, agent=name)
+    assert [session.name for session in store.sessions()] == ["run"]
+    with pytest.raises(InvalidName):
+        store.session("run", actor=name).take(30)
+
+
+@pytest.mark.parametrize("name", ["", " ", None, 5])
+def test_an_agent_has_a_name(store: Store, name: object) -> None:
+    if name is None:
+        assert store.session("run", agent=None).lease is None
+        return
+    with pytest.raises(InvalidName):
+        store.session("run", agent=name)  # type: ignore[arg-type]
+    assert store.sessions() == []
+
+
+def test_the_names_are_those_that_handles_and_commands_use(store: Store) -> None:
+    assert store.session("run").actor == PLAIN
+    assert ACTOR == PERSON
+
+
+HOLD = """
+    import sys
+    import mulligan
+    from mulligan.model import Lease
+    from mulligan.session.leases import this_process
+
+    # As a version before did, which gave every name out.
+    store = mulligan.open(sys.argv[1])
+    session = store.session("run", actor=sys.argv[2])
+    with session._engine.write() as txn:
+        expires = session.clock.now().replace(year=2099)
+        txn.put_lease(session._record.number, Lease(sys.argv[2], 1, this_process(), expires))
+    session.adopt(1, 1_000_000)
+    for line in sys.stdin:
+        try:
+            session.state.set(line.strip(), 1)
+            print("written", flush=True)
+        except mulligan.errors.StaleLease:
+            print("stale", flush=True)
+"""
+
+
+class Holder:
+    """Another process that holds the lease of an agent, and writes when it is told to."""
+
+    def __init__(self, store: Path, name: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(HOLD), str(store), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.write("alive") == "written"
+
+    def write(self, key: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{key}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def hold(tmp_path: Path) -> Iterator[Callable[[str], Holder]]:
+    held: list[Holder] = []
+
+    def start(name: str) -> Holder:
+        held.append(Holder(tmp_path / "store", name))
+        return held[-1]
+
+    yield start
+    for holder in held:
+        holder.kill()
+
+
+@pytest.mark.parametrize("name", ["cli", "main"])
+def test_an_agent_of_an_older_store_shuts_nobody_out(
+    hold: Callable[[str], Holder], tmp_path: Path, name: str
+) -> None:
+    holder = hold(name)
+    with mulligan.open(tmp_path / "store") as store:
+        plain = store.session("run", actor=name)
+        plain.state.set("beside", 1)
+        plain.checkpoint()
+        assert holder.write("mine") == "written"
+        with pytest.raises(LeaseHeld):
+            store.session("run", agent=name)
+        again = store.session("run", agent=name, steal=True)  # it was given out before
+        assert holder.write("late") == "stale"
+        again.state.set("again", 1)
+        plain.state.set("still", 1)
+        holder.kill()
+        plain.state.set("after", 1)
+        expected = {"alive", "beside", "mine", "again", "still", "after"}
+        assert plain.state.get("").keys() == expected
+        assert store.verify().ok
+
+
+@pytest.mark.parametrize("name", ["cli", "main"])
+def test_commands_work_when_an_agent_of_their_name_has_died(
+    hold: Callable[[str], Holder], tmp_path: Path, name: str
+) -> None:
+    hold(name).kill()
+    for args in (["state", "set", "x", "1"], ["checkpoint", "--no-files"], ["restore", "#1", "-y"]):
+        assert run([*args[:1], "--store", str(tmp_path / "store"), *args[1:]]) == 0
+
+
+def test_a_dead_agents_name_can_be_written_under_at_once(
+    hold: Callable[[str], Holder], tmp_path: Path
+) -> None:
+    holder = hold("coder")
+    with mulligan.open(tmp_path / "store") as store:
+        helper = store.session("run", actor="coder")
+        with pytest.raises(StaleLease, match="held by"):
+            helper.state.set("x", 1)
+        holder.kill()
+        helper.state.set("x", 1)
+        assert store.session("run", agent="coder").lease is not None
+        with pytest.raises(StaleLease):
+            helper.state.set("x", 2)

@@ -50,10 +50,10 @@ def command(
     when it was paused.
     """
     from mulligan.session.loop import SUPERVISOR
-    from mulligan.session.names import check_name
+    from mulligan.session.names import check_agent
     from mulligan.supervisor.workflow import AgentSpec, Workflow, read_prompt
 
-    check_name(agent, "agent")
+    check_agent(agent, "agent")
     if agent == SUPERVISOR:
         raise click.UsageError(f"{SUPERVISOR!r} is the name of who looks after the agents.")
     try:

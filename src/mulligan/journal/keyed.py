@@ -284,11 +284,19 @@ class KeyedTxn(KeyedView):
         return record
 
     def append(
-        self, number: int, drafts: Sequence[Draft], *, actor: str, epoch: int, time: datetime
+        self,
+        number: int,
+        drafts: Sequence[Draft],
+        *,
+        actor: str,
+        epoch: int,
+        time: datetime,
+        fenced: bool = True,
     ) -> list[Event]:
         """Give the drafts the next seqs and chain them."""
         session = self.session(number)
-        self._check_epoch(session, actor, epoch)
+        if fenced:
+            self._check_epoch(session, actor, epoch)
         head = self.head(number)
         time = max(time, head.time)
         events = []

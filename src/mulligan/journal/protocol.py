@@ -102,12 +102,20 @@ class Txn(View, Protocol):
         ...
 
     def append(
-        self, number: int, drafts: Sequence[Draft], *, actor: str, epoch: int, time: datetime
+        self,
+        number: int,
+        drafts: Sequence[Draft],
+        *,
+        actor: str,
+        epoch: int,
+        time: datetime,
+        fenced: bool = True,
     ) -> list[Event]:
         """Give the drafts the next seqs and chain them.
 
         Time never goes backwards within a session. Raises ``StaleLease`` unless ``epoch``
-        is that of the actor's lease (0 for an actor without one).
+        is that of the actor's lease (0 for an actor without one). Without ``fenced`` no lease is
+        looked at: for actors that are no agents, whatever an agent of the same name holds.
         """
         ...
 

@@ -12,6 +12,7 @@ import msgspec
 from mulligan.errors import LeaseHeld, StaleLease
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Lease, SessionRecord
+from mulligan.session.names import check_agent
 
 _HOLDER = re.compile(r"(.*)/(\d+)/(\d+)", re.DOTALL)
 """How a process is named: host, pid, start time; see ``identity``."""
@@ -45,6 +46,8 @@ def take(
     if under is not None:
         valid(txn, session, under.actor, under.epoch)
     before = txn.lease(session.number, actor)
+    if before is None:
+        check_agent(actor)  # a session of an earlier version may have an agent of such a name
     if before is not None and not steal and is_held(before, now):
         raise LeaseHeld(
             f"{actor!r} in session {session.name!r} is held by {before.holder} "
@@ -54,6 +57,16 @@ def take(
     lease = Lease(actor, epoch, this_process(), now + timedelta(seconds=ttl))
     txn.put_lease(session.number, lease)
     return lease
+
+
+def release_dead(txn: Txn, session: SessionRecord, actor: str) -> None:
+    """Give up the lease of an actor whose holder is known to be gone.
+
+    One that only ran out stays: its holder may be busy, and writes again if it was not replaced.
+    """
+    lease = txn.lease(session.number, actor)
+    if lease is not None and not lease.released and is_dead(lease.holder):
+        txn.put_lease(session.number, msgspec.structs.replace(lease, released=True))
 
 
 def is_held(lease: Lease, now: datetime) -> bool:

@@ -8,6 +8,15 @@ from mulligan.errors import InvalidName
 
 MAX_NAME = 120
 
+PLAIN = "main"
+"""The actor of handles that were opened for no agent."""
+
+PERSON = "cli"
+"""The actor of commands, so that a person's hand is told from an agent's."""
+
+NO_AGENTS = frozenset({PLAIN, PERSON})
+"""The actors that are no agents: no lease keeps them from writing, and none is given out."""
+
 
 def check_name(name: object, what: str) -> str:
     """Return the name if it may be one, or raise ``InvalidName``."""
@@ -18,6 +27,18 @@ def check_name(name: object, what: str) -> str:
     if problem := _problem(name):
         raise InvalidName(f"The {what} {name!r} {problem}.")
     return name
+
+
+def check_agent(name: object, what: str = "agent name") -> str:
+    """Return the name if an agent may have it, or raise ``InvalidName``."""
+    found = check_name(name, what)
+    if found in NO_AGENTS:
+        who = "commands" if found == PERSON else "handles without an agent"
+        raise InvalidName(
+            f"No agent can be named {found!r}: {who} write under that name.",
+            hint="Choose another name, such as 'coder' or 'worker'.",
+        )
+    return found
 
 
 def a(noun: str) -> str:

@@ -21,6 +21,7 @@ from mulligan.objects.protocol import Bundle
 from mulligan.session import leases
 from mulligan.session.batch import Batch
 from mulligan.session.changes import Ask
+from mulligan.session.names import NO_AGENTS
 from mulligan.state.document import Document, settle_root
 from mulligan.state.events import STATE, Change, draft, fold
 from mulligan.state.history import KEYFRAME_EVERY, advance, document_at, from_keyframe
@@ -68,10 +69,17 @@ class Work:
         return digest
 
     def append(
-        self, txn: Txn, number: int, *, actor: str, epoch: int, time: datetime
+        self,
+        txn: Txn,
+        number: int,
+        *,
+        actor: str,
+        epoch: int,
+        time: datetime,
+        fenced: bool = True,
     ) -> list[Event]:
         """Write everything into the transaction."""
-        events = txn.append(number, self.drafts, actor=actor, epoch=epoch, time=time)
+        events = txn.append(number, self.drafts, actor=actor, epoch=epoch, time=time, fenced=fenced)
         for seq, label in self.labels.items():
             txn.index_checkpoint(number, seq, label)
         for seq, digest in self.keyframes.items():
@@ -310,9 +318,13 @@ class Writer:
                 f"This handle gave the lease of {self.actor!r} up.",
                 hint="Open the session again to write to it.",
             )
-        epoch = self.lease.epoch if self.lease else 0
-        now = self.engine.clock.now()
-        return work.append(txn, self.record.number, actor=self.actor, epoch=epoch, time=now)
+        now, number = self.engine.clock.now(), self.record.number
+        if self.lease is not None:
+            return work.append(txn, number, actor=self.actor, epoch=self.lease.epoch, time=now)
+        fenced = self.actor not in NO_AGENTS
+        if fenced:
+            leases.release_dead(txn, self.record, self.actor)
+        return work.append(txn, number, actor=self.actor, epoch=0, time=now, fenced=fenced)
 
     def _foreseen(self, plan: Plan, bundle: Bundle) -> Work | None:
         """Work the plan out on what is known here; None when that may be out of date."""

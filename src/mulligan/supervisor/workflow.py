@@ -19,7 +19,7 @@ import msgspec
 from mulligan.errors import InvalidName, InvalidWorkflow
 from mulligan.session.commands import HIDDEN, without_secrets
 from mulligan.session.loop import SUPERVISOR
-from mulligan.session.names import check_name
+from mulligan.session.names import check_agent, check_name
 from mulligan.session.surroundings import is_secret
 from mulligan.supervisor.lines import line_of
 
@@ -188,7 +188,7 @@ class _Reader:
     def _agent(self, name: str, table: Any, top: Path) -> AgentSpec:
         place = ("agents", name)
         try:
-            check_name(name, "agent")
+            check_agent(name, "agent")
         except InvalidName as error:
             raise self._error(place, str(error)) from error
         if name == SUPERVISOR:

@@ -73,6 +73,17 @@ class LeaseTests(JournalBase):
                 txn.append(number, [note("old")], actor="main", epoch=0, time=START)
         assert self.contents(journal, number) == ["new"]
 
+    def test_who_is_no_agent_writes_past_the_lease_of_one(self, journal: Journal) -> None:
+        """Only where the caller says so; for everybody else the lease holds as before."""
+        number = self.begin(journal)
+        with journal.write() as txn:
+            txn.put_lease(number, Lease("main", 3, "holder", LATER))
+            txn.append(number, [note("past")], actor="main", epoch=0, time=START, fenced=False)
+        with pytest.raises(StaleLease):
+            self.add(journal, number, "refused")
+        self.add(journal, number, "mine", epoch=3)
+        assert self.contents(journal, number) == ["past", "mine"]
+
     def test_a_released_lease_shuts_nobody_out_but_its_holder(self, journal: Journal) -> None:
         """After the release epoch 0 is accepted again and that of the lease is not."""
         number = self.begin(journal)
