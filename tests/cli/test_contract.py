@@ -138,6 +138,8 @@ def used(store, place: Path):
         ("A message", ["mail", "receive"]),
         ("mail ack", ["mail", "ack", "m1"]),
         ("A checkpoint", ["mark", "one", "good"]),
+        ("label", ["label"]),
+        ("label", ["label", "--drop", "one"]),
     ],
 )
 def test_the_fields_are_the_documented_ones(used, title: str, args: list[str]):
@@ -169,7 +171,7 @@ def test_the_fields_inside(used):
     assert all(f"`{field}`" in section("show") for field in coverage)
     assert all(set(left) == {"path", "rule"} for left in coverage["left_out"])
     entry = used("log", "--json").json["entries"][0]
-    assert set(entry) == documented("A checkpoint") | {"type"}
+    assert set(entry) == documented("A checkpoint") | {"type", "label_at"}
     (session,) = used("status", "--json").json["sessions"]
     assert all(f"`{field}`" in section("status") for field in session)
     assert set(session["checkpoint"]) == documented("A checkpoint")

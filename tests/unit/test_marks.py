@@ -89,8 +89,50 @@ def test_a_fork_inherits_the_verdicts_on_its_past_alone(
     assert fork.point("@good").seq == taken[1].seq
     assert session.point("@good").seq == taken[4].seq
     early = session.fork(taken[2], "early")
-    with pytest.raises(UnknownPoint):
-        early.point("@good")  # it left before anything was marked
+    assert early.marks().keys() == {taken[1].id}
+
+
+def test_a_fork_takes_over_the_marks_of_when_it_is_made(
+    session: Session, taken: list[Checkpoint]
+) -> None:
+    """A mark comes after its checkpoint, so also after the point of a fork from it."""
+    session.mark("c0", "good", "x" * 5_000)
+    session.mark("c1", "good")
+    session.mark("c2", "good", "fine")
+    session.mark("c1", "bad")
+    session.mark("c3", "good")
+    fork = session.fork("@good~1", "fork")
+    assert fork.parent == Point("run", taken[2].seq)
+    expected = {name: mark for name, mark in session.marks().items() if name != taken[3].id}
+    assert fork.marks() == expected
+    assert fork.point("@good") == Point("fork", taken[2].seq, taken[2].id)
+    assert [event.kind for event in fork.events(since=taken[2].seq)] == [
+        "session.forked",
+        "marks.inherited",
+    ]
+
+
+def test_marks_after_the_fork_stay_where_they_are_given(
+    session: Session, taken: list[Checkpoint]
+) -> None:
+    fork = session.fork("c2", "fork")
+    session.mark("c1", "good")
+    fork.mark("c0", "bad")
+    assert fork.marks().keys() == {taken[0].id}
+    assert session.marks().keys() == {taken[1].id}
+    again = fork.fork("c0", "again")  # of what the fork knows
+    assert again.marks().keys() == {taken[0].id}
+
+
+def test_many_marks_are_taken_over(session: Session) -> None:
+    for _ in range(150):
+        session.checkpoint()
+    with session.batch():
+        for made in session.checkpoints():
+            session.mark(made, "good", "n" * 40)
+    fork = session.fork(session.checkpoints()[99], "fork")
+    assert len(fork.marks()) == 100
+    assert fork.point("@good~99").seq == session.checkpoints()[0].seq
 
 
 def test_what_cannot_be_marked(session: Session, taken: list[Checkpoint]) -> None:

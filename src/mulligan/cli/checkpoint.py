@@ -12,7 +12,7 @@ from mulligan.cli.files import coverage_text, without_store
 from mulligan.cli.render import SHORT_ID, Cell, checkpoint_fields, clean, columns, print_json
 
 if TYPE_CHECKING:
-    from mulligan import Checkpoint, Session
+    from mulligan import Checkpoint
     from mulligan.supervisor.requests import Answer
 
 LIMIT = 30.0
@@ -33,7 +33,7 @@ EXAMPLE = example(
     help="routine, pre_operation, recovery, manual, or one of your own.",
 )
 @click.option("-m", "--note", help="Why it was taken, in a sentence.")
-@click.option("--label", help="A name to find it by.")
+@click.option("--label", help="A name to find it by; one in use moves here.")
 @click.option("--team", is_flag=True, help="Have all running agents at a safe point.")
 @click.option(
     "--limit",
@@ -67,10 +67,12 @@ def command(
         raise click.UsageError("--limit is how long to wait for a team: it goes with --team.")
     else:
         session = call.open_session(create, files=True)
-        if label is not None and not call.quiet:
-            _warn_of_label(session, label)
+        before = None if label is None else session.labels().get(label)
         with call.working():
             taken = session.checkpoint(kind, note, label)
+        if before is not None and not call.quiet:
+            said = f"The label {label} moved here from #{before.seq} of {before.session}."
+            click.echo(clean(said), err=True)
     if call.json:
         print_json({**checkpoint_fields(taken), **_answer_fields(answer)})
     elif call.bare:
@@ -78,22 +80,6 @@ def command(
     else:
         cells = [Cell(taken.id[:SHORT_ID], "yellow"), Cell(f"{taken.session} #{taken.seq}")]
         click.echo("".join(columns([[*cells, Cell(_summary(taken))]])))
-
-
-def _warn_of_label(session: Session, label: str) -> None:
-    """Say that a label has been given before: two checkpoints cannot be told apart by it."""
-    from mulligan.errors import AmbiguousPoint, UnknownPoint
-
-    try:
-        if session.find_checkpoint(label).label != label:
-            return  # it only looks like the beginning of an id
-    except UnknownPoint:
-        return
-    except AmbiguousPoint as error:
-        if not any(found.label == label for found in session.checkpoints()):
-            raise error
-    said = f"Warning: the label {label} is in use already; from now on it names no single point."
-    click.echo(Cell(clean(said), "yellow").styled(), err=True)
 
 
 def _of_team(

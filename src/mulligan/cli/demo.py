@@ -98,7 +98,7 @@ def _print_timelines(console: Console, store: Store) -> None:
     for session in store.sessions():
         title = f"The timeline of {session.name!r}, newest first"
         console.print(f"\n[bold]{title}[/]", highlight=False)
-        print_entries(history(session, 0)[0])
+        print_entries(session, history(session, 0)[0])
 
 
 def _print_end(call: Call, facts: Facts, kept: Path | None, seconds: float) -> None:

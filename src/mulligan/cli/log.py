@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -52,19 +51,26 @@ def command(call: Call, count: int) -> None:
         _print_ids(session, count)
         return
     entries, earlier = history(session, count)
-    verdicts = _verdicts(session)
     if call.json:
-        listed = [_fields(entry, verdicts) for entry in entries]
+        known = _known(session)
+        listed = [_fields(entry, known) for entry in entries]
         pending = pending_fields(session)
         fields = {"session": session.name, "entries": listed, "more": earlier}
         print_json({**fields, "pending": pending})
     else:
-        _print(session, entries, earlier, verdicts)
+        _print(session, entries, earlier)
 
 
-def _verdicts(session: Session) -> dict[str, str]:
-    """Return the verdicts on checkpoints, by their ids."""
-    return {name: mark.verdict for name, mark in session.marks().items()}
+class Known(NamedTuple):
+    """What is known of checkpoints beside their own records, by their ids and labels."""
+
+    verdicts: dict[str, str]
+    labels: dict[str, str | None]
+
+
+def _known(session: Session) -> Known:
+    verdicts = {name: mark.verdict for name, mark in session.marks().items()}
+    return Known(verdicts, {name: point.checkpoint for name, point in session.labels().items()})
 
 
 def history(session: Session, count: int) -> tuple[list[Entry], bool]:
@@ -78,11 +84,10 @@ def history(session: Session, count: int) -> tuple[list[Entry], bool]:
     return (entries[:count], len(entries) > count) if count else (entries, False)
 
 
-def print_entries(
-    entries: Sequence[Entry], verdicts: Mapping[str, str] = MappingProxyType({})
-) -> None:
+def print_entries(session: Session, entries: Sequence[Entry]) -> None:
     """Print the entries of a log for people."""
-    echo_columns([_row(entry, verdicts) for entry in entries])
+    known = _known(session)
+    echo_columns([_row(entry, known) for entry in entries])
 
 
 def _print_ids(session: Session, count: int) -> None:
@@ -91,13 +96,11 @@ def _print_ids(session: Session, count: int) -> None:
         click.echo(checkpoint.id)
 
 
-def _print(
-    session: Session, entries: Sequence[Entry], earlier: bool, verdicts: Mapping[str, str]
-) -> None:
+def _print(session: Session, entries: Sequence[Entry], earlier: bool) -> None:
     if not entries:
         click.echo(f"Session {session.name!r} has no checkpoint yet.", err=True)
         click.echo("Take one with `mulligan checkpoint`.", err=True)
-    print_entries(entries, verdicts)
+    print_entries(session, entries)
     if earlier:
         click.echo("… there are earlier ones; -n 0 shows all.", err=True)
 
@@ -106,14 +109,16 @@ def _is_event(entry: Entry) -> bool:
     return hasattr(entry, "payload")
 
 
-def _row(entry: Any, verdicts: Mapping[str, str]) -> list[Cell]:
+def _row(entry: Any, known: Known) -> list[Cell]:
     when = [Cell(ago(entry.time), dim=True), Cell(local(entry.time), dim=True)]
     seq = Cell(f"#{entry.seq}", dim=True)
     if not _is_event(entry):
-        words = [clean(word) for word in (entry.label, entry.note) if word]
-        shown = Cell("  ".join(words), bold=bool(entry.label))
+        has_label = entry.label and known.labels.get(entry.label) == entry.id
+        label = entry.label if has_label or not entry.label else f"(was {entry.label})"
+        words = [clean(word) for word in (label, entry.note) if word]
+        shown = Cell("  ".join(words), bold=bool(has_label))
         files = Cell(coverage_text(entry.coverage), dim=True)
-        kind, verdict = Cell(entry.kind, "green"), verdict_cell(verdicts.get(entry.id))
+        kind, verdict = Cell(entry.kind, "green"), verdict_cell(known.verdicts.get(entry.id))
         return [Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, kind, verdict, files, shown]
     if entry.kind == FORKED:
         mark, said = "fork", f"from {entry.payload['session']} #{entry.payload['seq']}"
@@ -138,9 +143,10 @@ def _parts(payload: dict[str, Any]) -> list[str] | None:
     return parts_fields(payload["only"], texts)
 
 
-def _fields(entry: Any, verdicts: Mapping[str, str]) -> dict[str, Any]:
+def _fields(entry: Any, known: Known) -> dict[str, Any]:
     if not _is_event(entry):
-        return {"type": "checkpoint", **checkpoint_fields(entry, verdicts.get(entry.id))}
+        own = checkpoint_fields(entry, known.verdicts.get(entry.id))
+        return {"type": "checkpoint", **own, "label_at": known.labels.get(entry.label)}
     base = {"seq": entry.seq, "timestamp": entry.time, "actor": entry.actor}
     source = {"session": entry.payload["session"], "seq": entry.payload["seq"]}
     if entry.kind == FORKED:

@@ -28,6 +28,7 @@ COMMANDS = {
     "undo": "Take the last restore back.",
     "redo": "Take the last undo back.",
     "mark": "Say that a checkpoint is good or bad.",
+    "label": "List the labels of checkpoints, or drop one.",
     "bisect": "Find the first bad checkpoint by running a command.",
     "fork": "Make a new session that continues from a point.",
     "tasks": "List the tasks, or change them from scripts.",

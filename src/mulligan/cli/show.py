@@ -11,6 +11,7 @@ from mulligan.cli.context import Call, Command, example
 from mulligan.cli.files import left_out_lines
 from mulligan.cli.pending import warn_of_pending
 from mulligan.cli.render import (
+    SHORT_ID,
     Cell,
     ago,
     clean,
@@ -54,7 +55,7 @@ def _print(record: dict[str, Any]) -> None:
             ("session", f"{record['session']} #{record['seq']}"),
             ("time", f"{local(time)} ({ago(time)})"),
             ("kind", record["kind"]),
-            ("label", record["label"] or ""),
+            ("label", _label(record)),
             ("note", record["note"] or ""),
             ("by", record["actor"]),
             ("verdict", _verdict(record)),
@@ -71,6 +72,14 @@ def _print(record: dict[str, Any]) -> None:
     _print_left_out(record["coverage"])
     _print_changing(record["coverage"])
     _print_agents(record["system_state"]["agents"])
+
+
+def _label(record: dict[str, Any]) -> str:
+    """Return the label that the checkpoint was given, and what became of it."""
+    label, now = record["label"], record["label_at"]
+    if label is None or now == record["checkpoint_id"]:
+        return label or ""
+    return f"{label} (dropped)" if now is None else f"{label} (now names {now[:SHORT_ID]})"
 
 
 def _verdict(record: dict[str, Any]) -> str:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
-from itertools import count
 from pathlib import Path as OsPath
 from typing import Any
 
@@ -18,7 +17,6 @@ from mulligan.engine import Engine
 from mulligan.errors import (
     DamagedJournal,
     InvalidMark,
-    SessionExists,
     StoreGone,
     UnknownPoint,
     UnknownSession,
@@ -29,7 +27,6 @@ from mulligan.model import (
     Event,
     HeldFiles,
     Lease,
-    Origin,
     Pending,
     Plan,
     Point,
@@ -43,9 +40,10 @@ from mulligan.session.captures import Captures, note_without_files
 from mulligan.session.changes import Ask
 from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.files import Files
+from mulligan.session.forks import make_fork, refuse_taken
 from mulligan.session.loop import REFRESH, ROUTINE, Cycle, Loop
 from mulligan.session.mailbox import Mailbox
-from mulligan.session.names import MAX_NAME, check_name
+from mulligan.session.names import check_name
 from mulligan.session.operations import Operation
 from mulligan.session.restorer import Restorer, Target
 from mulligan.session.state import State
@@ -54,7 +52,7 @@ from mulligan.session.targets import Foreseen, Targets
 from mulligan.session.tasks import Tasks
 from mulligan.session.writer import Work, Writer
 from mulligan.state.document import MISSING, Document, settle_root
-from mulligan.state.events import CONTROL, FORKED, STATE, small_draft
+from mulligan.state.events import CONTROL, STATE
 from mulligan.state.values import PathLike, freeze, parse_path
 from mulligan.timeline.checkpoints import (
     event_at,
@@ -62,11 +60,12 @@ from mulligan.timeline.checkpoints import (
     read_checkpoints,
 )
 from mulligan.timeline.diff import Diff, diff, known_parts
+from mulligan.timeline.labels import drop_change, label_seq, label_seqs
 from mulligan.timeline.marks import Mark, mark_change, read_marks
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.record import changed_paths, checkpoint_record
 from mulligan.timeline.restore import first_restore
-from mulligan.workspace.entries import from_name, to_name
+from mulligan.workspace.entries import from_name
 from mulligan.workspace.locks import is_restoring
 from mulligan.workspace.workspace import Workspace
 
@@ -303,7 +302,8 @@ class Session:
     ) -> Checkpoint:
         """Take a checkpoint of the newest state; it is durable when this returns.
 
-        ``kind`` is ``routine``, ``pre_operation``, ``recovery``, ``manual`` or one of your own.
+        ``kind`` is ``routine``, ``pre_operation``, ``recovery``, ``manual`` or one of your own. A
+        ``label`` that is in use moves here; the checkpoint that had it keeps it in its record.
         It waits while another process restores files in the workspace, and finishes a restore
         that was interrupted; while that cannot be done it holds no files, and its note says so.
         """
@@ -372,6 +372,31 @@ class Session:
     def marks(self) -> dict[str, Mark]:
         """Return the verdicts on checkpoints of this timeline, by their ids."""
         return read_marks(self._writer.document())
+
+    def labels(self) -> dict[str, Point]:
+        """Return the labels of this timeline with the checkpoints that they name, newest first.
+
+        A label names the newest checkpoint that was given it.
+        """
+        with self._engine.read() as view:
+            found = label_seqs(self._engine, view, self._record)
+            return {label: self._points(view).find(label) for label in found}
+
+    def drop_label(self, label: str) -> Checkpoint:
+        """Let a label name no checkpoint any more, and return the one it named.
+
+        That one stays, and can be named by its id; a later checkpoint can be given the label.
+        """
+        with self._engine.read() as view:
+            seq = label_seq(self._engine, view, self._record, check_name(label, "label"))
+        if seq is None:
+            raise UnknownPoint(
+                f"There is no label {label!r} on the timeline of session {self.name!r}.",
+                hint="`mulligan label` lists the labels of a session.",
+            )
+        checkpoint = self.find_checkpoint(seq)
+        self.tell(lambda _: [drop_change(label, seq, checkpoint.id)])
+        return checkpoint
 
     def point(self, point: PointLike) -> Point:
         """Return the place that a point names; see ``mulligan.timeline.points``."""
@@ -443,6 +468,7 @@ class Session:
         Its fields are those of ``mulligan show --json``; see ``mulligan.timeline.record``.
         """
         checkpoint = self.find_checkpoint(point)
+        named = self.labels().get(checkpoint.label or "")
         with self._engine.read() as view:
             records = view.sessions()
         return checkpoint_record(
@@ -452,6 +478,7 @@ class Session:
             changed=changed_paths(self.diff(checkpoint.parent or 1, checkpoint)),
             sessions=[made.name for made in records if made.created <= checkpoint.time],
             mark=self.marks().get(checkpoint.id),
+            label_at=named.checkpoint if named else None,
         )
 
     def restore(
@@ -572,32 +599,19 @@ class Session:
         """Make a new session that continues from a point and shares all storage with this one.
 
         With ``workspace`` the files of the point are written into that new or empty directory,
-        which belongs to the new session alone.
+        which belongs to the new session alone. It takes over the marks that its checkpoints up to
+        the point have now; later ones stay in the session they are given in.
         """
         if name is not None:
             check_name(name, "session name")
         files = None
         place = self.point(point)  # once, so that files and state are of the same moment
         if workspace is not None:
-            self._refuse_taken(name)
+            refuse_taken(self._engine, name)
             files = self._files.clone(self._files.tree_at(place), OsPath(workspace))
-        with self._engine.write() as txn:
-            parent = self._number(txn, place.session)
-            now = self._engine.clock.now()
-            chosen = name or _free_name(txn, place.session)
-            record = txn.create(chosen, now, Origin(parent, place.seq))
-            payload = {"session": place.session, "seq": place.seq, "name": chosen}
-            if files is not None:
-                payload["workspace"] = to_name(os.fsencode(files.root))
-            made = small_draft(FORKED, payload)
-            txn.append(record.number, [made], actor=self.actor, epoch=0, time=now)
+        root = None if files is None else files.root
+        record = make_fork(self._engine, place, name, self.actor, root)
         return Session(self._engine, record, self.actor, self._surroundings, files)
-
-    def _refuse_taken(self, name: str | None) -> None:
-        """Refuse a name before files are written for it."""
-        with self._engine.read() as view:
-            if name is not None and view.find(name) is not None:
-                raise SessionExists(f"There is a session {name!r} already.")
 
     def _page(self, first: int, last: int | None) -> list[Event]:
         with self._engine.read() as view:
@@ -619,9 +633,3 @@ class Session:
         with self._engine.read() as view:
             number = self._number(view, point.session)
             return self._writer.document_at(view, number, point.seq)
-
-
-def _free_name(view: View, parent: str) -> str:
-    """Return a name for a fork that no session has."""
-    stem = parent[: MAX_NAME - 12]
-    return next(n for i in count(1) if view.find(n := f"{stem}-fork-{i}") is None)

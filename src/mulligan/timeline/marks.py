@@ -1,7 +1,7 @@
 """Marks: the verdict that a checkpoint carries, from a person or a health command.
 
 A mark is part of what no restore touches, so that a rollback does not forget which checkpoints
-were good; a fork inherits the marks of its past.
+were good. A fork takes over the marks that the checkpoints of its past have when it is made.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Points: every way of naming a place on a timeline, and finding it.
 
-A point is a checkpoint id or a unique prefix of one, a label, ``@latest``, any of these with
-``~N`` (N checkpoints earlier), ``#SEQ``, or a time: ISO 8601 or ``10m ago``. ``@latest`` and ``~N``
-pass over safety checkpoints, so that a restore to ``@latest`` can be repeated. ``@good`` and
-``@bad`` are the latest checkpoints that were marked so, ``@good~1`` the good one before that. With
-``SESSION:`` in front it is looked up in that session.
+A point is a checkpoint id or a unique prefix of one, a label (the newest checkpoint that was given
+it), ``@latest``, any of these with ``~N`` (N checkpoints earlier), ``#SEQ``, or a time: ISO 8601 or
+``10m ago``. ``@latest`` and ``~N`` pass over safety checkpoints, so that a restore to ``@latest``
+can be repeated. ``@good`` and ``@bad`` are the latest checkpoints that were marked so, ``@good~1``
+the good one before that. With ``SESSION:`` in front it is looked up in that session.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Checkpoint, Event, Point, SessionRecord
 from mulligan.state.history import document_at
 from mulligan.timeline.checkpoints import event_at, is_safety, read_checkpoint
+from mulligan.timeline.labels import label_seq
 from mulligan.timeline.marks import marked_before
 
 PointLike = Point | Checkpoint | Event | str | int | datetime
@@ -122,19 +123,9 @@ class Points:
         return Point(self._session.name, *places[steps])
 
     def _labelled(self, label: str) -> Point | None:
-        """Return the checkpoint of that label on this timeline, the parents' part included."""
-        session, last = self._session, self._head.seq
-        seqs: list[int] = []
-        while True:
-            own = self._view.labelled(session.number, label)
-            seqs = [seq for seq in own if seq <= last] + seqs
-            origin = session.origin
-            if origin is None:
-                break
-            session, last = self._view.session(origin.session), origin.seq
-        if len(seqs) > 1:
-            raise self._ambiguous(f"The label {label!r}", [(self._session, s) for s in seqs])
-        return self._checkpoint(self._session, seqs[0]) if seqs else None
+        """Return the checkpoint that a label names on this timeline, the parents' included."""
+        seq = label_seq(self._engine, self._view, self._session, label)
+        return None if seq is None else self._checkpoint(self._session, seq)
 
     def _back(self, point: Point, steps: int, text: str) -> Point:
         session = self._record(point.session)

@@ -26,11 +26,13 @@ def checkpoint_record(
     changed: Iterable[str],
     sessions: Iterable[str],
     mark: Mark | None = None,
+    label_at: str | None = None,
 ) -> dict[str, Any]:
     """Return a checkpoint with what its state says of agents and orchestrator.
 
     ``digest`` is that of the state, ``changed`` the paths that differ from the parent
-    checkpoint, ``sessions`` the names of the store's sessions at that time, ``mark`` its verdict.
+    checkpoint, ``sessions`` the names of the store's sessions at that time, ``mark`` its verdict,
+    ``label_at`` the id of the checkpoint that its label names now.
     """
     return {
         "checkpoint_id": checkpoint.id,
@@ -40,6 +42,7 @@ def checkpoint_record(
         "seq": checkpoint.seq,
         "parent": checkpoint.parent,
         "label": checkpoint.label,
+        "label_at": label_at,
         "note": checkpoint.note,
         "actor": checkpoint.actor,
         "verdict": mark and mark.verdict,

@@ -1,0 +1,91 @@
+"""Forks: a new session that continues from a point of another one.
+
+Its past is its parent's up to that point, and so are the verdicts on it: a mark comes later than
+its checkpoint, often later than the point, and is taken over as it stands when the fork is made.
+Marks that are given afterwards stay in the session they are given in.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from mulligan.engine import Engine
+from mulligan.errors import SessionExists, UnknownSession
+from mulligan.journal.protocol import Txn, View
+from mulligan.model import Digest, Draft, ObjectKind, Origin, Point, SessionRecord
+from mulligan.session.names import MAX_NAME
+from mulligan.state import nodes
+from mulligan.state.compare import same
+from mulligan.state.document import MISSING, Document
+from mulligan.state.events import FORKED, MARKS, draft, happened, small_draft
+from mulligan.state.history import document_at
+from mulligan.workspace.entries import to_name
+
+INHERITED = "marks.inherited"
+
+
+def make_fork(
+    engine: Engine, place: Point, name: str | None, actor: str, directory: Path | None
+) -> SessionRecord:
+    """Make a session that continues from a place, in one transaction."""
+    bundle = engine.bundle()
+
+    def put(data: bytes) -> Digest:
+        return bundle.put(ObjectKind.VALUE, data)
+
+    with engine.write(bundle) as txn:
+        parent = txn.find(place.session)
+        if parent is None:
+            raise UnknownSession(f"There is no session {place.session!r}.")
+        now = engine.clock.now()
+        chosen = name or _free_name(txn, place.session)
+        record = txn.create(chosen, now, Origin(parent.number, place.seq))
+        drafts = [_forked(place, chosen, directory)]
+        if marks := _later_marks(engine, txn, parent.number, place.seq):
+            drafts.append(draft(happened(INHERITED, control=marks), put))
+        txn.append(record.number, drafts, actor=actor, epoch=0, time=now)
+    return record
+
+
+def refuse_taken(engine: Engine, name: str | None) -> None:
+    """Refuse a name that a session has, before files are written for it."""
+    with engine.read() as view:
+        if name is not None and view.find(name) is not None:
+            raise SessionExists(f"There is a session {name!r} already.")
+
+
+def _forked(place: Point, name: str, directory: Path | None) -> Draft:
+    payload: dict[str, Any] = {"session": place.session, "seq": place.seq, "name": name}
+    if directory is not None:
+        payload["workspace"] = to_name(os.fsencode(directory))
+    return small_draft(FORKED, payload)
+
+
+def _later_marks(engine: Engine, txn: Txn, number: int, seq: int) -> list[list[Any]]:
+    """Return what the parent's marks of checkpoints up to ``seq`` are now and were not then."""
+    head = txn.head(number).seq
+    if head == seq:
+        return []
+    now = _marks(document_at(txn, number, head, engine.load))
+    then = _marks(document_at(txn, number, seq, engine.load))
+    new = {name: mark for name, mark in now.items() if not same(then.get(name, MISSING), mark)}
+    shared = {identity for _, identity in txn.checkpoints(number, 1, seq)} if new else set()
+    return [[["marks", name], mark] for name, mark in new.items() if name in shared]
+
+
+def _marks(document: Document) -> dict[str, Any]:
+    found = document.find(MARKS)
+    if found is MISSING:
+        return {}
+    resolve = document.resolved
+    entries = nodes.map_items(resolve(found), resolve)
+    return {name: resolve(mark) for name, mark in entries}
+
+
+def _free_name(view: View, parent: str) -> str:
+    """Return a name for a fork that no session has."""
+    stem = parent[: MAX_NAME - 12]
+    return next(n for i in count(1) if view.find(n := f"{stem}-fork-{i}") is None)
