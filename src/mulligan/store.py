@@ -13,6 +13,7 @@ from mulligan.errors import UnknownSession
 from mulligan.journal.protocol import Txn
 from mulligan.model import Report, SessionRecord
 from mulligan.session import Session
+from mulligan.session.arguments import directory, seconds
 from mulligan.session.captures import HINDRANCES
 from mulligan.session.names import PLAIN, check_agent, check_name
 from mulligan.session.surroundings import Surroundings
@@ -97,14 +98,17 @@ class Store:
         lease keeps them from writing.
         """
         check_name(name, "session name")
+        length = seconds(ttl, "A lease")
+        if workspace is not None:
+            directory(workspace, "The workspace")
         writer = check_name(actor, "actor") if agent is None else self._agent(name, agent)
         record = self._record(name, create, writer)
         files = None if workspace is None else self._workspace(Path(workspace), force, progress)
         session = Session(self._engine, record, writer, self._surroundings, files)
         if agent is not None:
-            session.take(ttl, steal=steal)
+            session.take(length, steal=steal)
         elif epoch is not None:
-            session.adopt(epoch, ttl)
+            session.adopt(epoch, length)
         if files is not None and recover:
             _recover(session)
         return session

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mulligan.errors import InvalidTask
+from mulligan.session.arguments import optional_text, seconds
 from mulligan.session.heart import Heart
 from mulligan.session.writer import Writer
 from mulligan.state.compare import same
@@ -65,13 +66,16 @@ class Agent:
 
         None is what the supervisor allows by itself. Costs no event, and nothing without one.
         """
+        if deadline is not None:
+            seconds(deadline, "A deadline")
+        optional_text(doing, "What an agent does")
         if self.heart is not None:
             self.heart.expect(deadline, doing)
 
     @contextmanager
     def step(self, doing: str, deadline: float) -> Iterator[None]:
         """Allow a step that takes long, a call to a model for example, its own deadline."""
-        self.expect(deadline, doing)
+        self.expect(seconds(deadline, "A deadline"), doing)
         try:
             yield
         finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mulligan.errors import InvalidTask
 from mulligan.model import Message
+from mulligan.session.arguments import seconds, text
 from mulligan.session.names import check_name
 from mulligan.session.writer import Writer
 from mulligan.state import nodes
@@ -53,6 +54,7 @@ class Mailbox:
         delivered again to a later process until it is acknowledged.
         """
         check_name(to, "agent")
+        text(subject, "The subject of a message")
         if priority not in PRIORITIES:
             raise InvalidTask(f"A priority is one of {', '.join(PRIORITIES)}, not {priority!r}.")
         message = freeze(
@@ -91,7 +93,7 @@ class Mailbox:
         """
         self._writer.check_alone("Receiving")
         clock = self._writer.engine.clock
-        until = clock.monotonic() + timeout
+        until = clock.monotonic() + seconds(timeout, "A timeout", zero=True)
         while True:
             message = self._receive()
             if message is not None or clock.monotonic() >= until:
@@ -100,7 +102,7 @@ class Mailbox:
 
     def ack(self, message: Message | str) -> None:
         """Say that a message has been dealt with; one that was is left as it is."""
-        name = message.id if isinstance(message, Message) else message
+        name = text(message.id if isinstance(message, Message) else message, "A message's id")
 
         def ask(document: Document) -> Iterable[Change]:
             box = _Box(document, self._writer.actor)
@@ -119,12 +121,13 @@ class Mailbox:
     def waiting(self, agent: str | None = None) -> list[Message]:
         """Return the messages that an agent has not processed, in the order it gets them."""
         document = self._writer.document()
-        box = _Box(document, agent or self._writer.actor)
+        box = _Box(document, self._writer.actor if agent is None else check_name(agent, "agent"))
         return [box.message(name, self._process) for name in box.in_order()]
 
     def processed(self, agent: str | None = None) -> int:
         """Return how many messages an agent has processed."""
-        return _Box(self._writer.document(), agent or self._writer.actor).position
+        name = self._writer.actor if agent is None else check_name(agent, "agent")
+        return _Box(self._writer.document(), name).position
 
     def _receive(self) -> Message | None:
         found: Message | None = None

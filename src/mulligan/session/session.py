@@ -20,6 +20,7 @@ from mulligan.errors import (
     StoreGone,
     UnknownPoint,
     UnknownSession,
+    UnstorableValue,
 )
 from mulligan.journal.protocol import View
 from mulligan.model import (
@@ -34,7 +35,7 @@ from mulligan.model import (
     Restored,
     SessionRecord,
 )
-from mulligan.session import leases
+from mulligan.session import arguments, leases
 from mulligan.session.agents import Agent
 from mulligan.session.captures import Captures, note_without_files
 from mulligan.session.changes import Ask
@@ -180,7 +181,8 @@ class Session:
         ``under`` is the lease of a supervisor that takes it for its agent; raises ``StaleLease``
         if that is over.
         """
-        return self._writer.take_lease(ttl, steal=steal, under=under)
+        length = arguments.seconds(ttl, "A lease")
+        return self._writer.take_lease(length, steal=steal, under=under)
 
     def renew(self, *, wait: bool = True) -> None:
         """Extend the lease; raises ``StaleLease`` when another writer has taken it.
@@ -200,7 +202,7 @@ class Session:
 
     def adopt(self, epoch: int, ttl: float) -> Lease:
         """Become the holder of a lease that was taken for this process, by its epoch."""
-        return self._writer.adopt_lease(epoch, ttl)
+        return self._writer.adopt_lease(epoch, arguments.seconds(ttl, "A lease"))
 
     def join(self, epoch: int) -> Lease:
         """Write under the lease that another process of this agent holds, by its epoch.
@@ -295,7 +297,9 @@ class Session:
         and the process restarted. Use ``with cycle:`` around the body, so that an exception is
         written down with a recovery checkpoint before it goes on.
         """
-        return iter(Loop(self, self.every if every is None else every, refresh_after, collect))
+        period = self.every if every is None else arguments.seconds(every, "every=", zero=True)
+        age = arguments.seconds(refresh_after, "refresh_after=", zero=True)
+        return iter(Loop(self, period, age, collect))
 
     def checkpoint(
         self, kind: str = "manual", note: str | None = None, label: str | None = None
@@ -311,7 +315,7 @@ class Session:
         if label is not None:
             check_name(label, "label")
         if note is not None:
-            note = freeze(note, ("note",))
+            note = freeze(arguments.text(note, "A note", UnstorableValue), ("note",))
         started = self._engine.clock.monotonic()
         bundle = self._engine.bundle()
         # The lock is kept until the commit: files from before a restore must not come after it.
@@ -353,6 +357,7 @@ class Session:
 
         ``@good`` and ``@bad`` name the latest ones; a rollback prefers the last good one.
         """
+        arguments.optional_text(note, "A note", InvalidMark)
         place = self.point(point)
         if place.session != self.name:
             raise UnknownPoint(
@@ -446,6 +451,7 @@ class Session:
         ``after`` defaults to the present. The points may lie in different sessions. ``only``
         names the parts to look at; a part that neither has is a ``PathNotFound``.
         """
+        only = arguments.parts(only)
         one = self.point(before)
         other = self.head if after is None else self.point(after)
         beside = self._targets.find(other)
@@ -517,6 +523,7 @@ class Session:
 
     def _restore_target(self, point: PointLike, only: Sequence[PathLike] | None) -> Target:
         """Return where a restore goes; files that are asked for by name must be there."""
+        only = arguments.parts(only)
         target = self._targets.find(self.point(point), only)
         if only is not None and target.paths != [] and target.tree is None:
             self._files.tree_at(target.point)
@@ -536,9 +543,10 @@ class Session:
 
     def plan_copy(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
         """Return what :meth:`copy_files` would write, without writing it."""
+        parts = arguments.parts(only)
         place = self.point(point)
         tree = self._files.tree_at(place)
-        changes = self._files.changes(None, tree, self._files.paths_in(tree, only))
+        changes = self._files.changes(None, tree, self._files.paths_in(tree, parts))
         return Plan(place, tuple(changes), (), ())
 
     def copy_files(
@@ -548,8 +556,9 @@ class Session:
 
         ``only`` names some of them. Returns what could not be written.
         """
+        parts, target = arguments.parts(only), OsPath(arguments.directory(to, "The directory"))
         tree = self._files.tree_at(self.point(point))
-        return self._files.copy(tree, OsPath(to), self._files.paths_in(tree, only))
+        return self._files.copy(tree, target, self._files.paths_in(tree, parts))
 
     def undo(self, *, touch: bool = False) -> Restored:
         """Take the last restore back; repeat to go further. ``touch`` is as in :meth:`restore`."""
@@ -607,6 +616,7 @@ class Session:
         files = None
         place = self.point(point)  # once, so that files and state are of the same moment
         if workspace is not None:
+            arguments.directory(workspace, "The workspace")
             refuse_taken(self._engine, name)
             files = self._files.clone(self._files.tree_at(place), OsPath(workspace))
         root = None if files is None else files.root

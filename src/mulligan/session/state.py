@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from mulligan.errors import InvalidPath
+from mulligan.errors import InvalidPath, UnstorableValue
 from mulligan.session import changes
+from mulligan.session.arguments import items
 from mulligan.session.changes import UNSET, Ask
 from mulligan.state.document import MISSING, Document
 from mulligan.state.events import STATE
 from mulligan.state.values import PathLike, freeze, parse_path
+
+_ONE = "Nothing was written. `append` adds one value, whatever it is."
 
 
 class Writer(Protocol):
@@ -56,7 +59,8 @@ class State:
         place = parse_path(path)
         if not place:
             raise InvalidPath("The root of the state is a dictionary and cannot be appended to.")
-        frozen = [freeze(value, place) for value in values]
+        given = items(values, "What a list is extended by is a list", UnstorableValue, _ONE)
+        frozen = [freeze(value, place) for value in given]
         self._session.write(changes.ask_extend(place, frozen))
 
     def put(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:

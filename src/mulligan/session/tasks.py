@@ -16,6 +16,7 @@ import msgspec
 
 from mulligan.errors import Conflict, InvalidTask, UnknownTask
 from mulligan.model import Task
+from mulligan.session import arguments
 from mulligan.session.agents import AGENTS
 from mulligan.session.names import check_name
 from mulligan.session.writer import Writer
@@ -32,6 +33,8 @@ SKIPPED = "skipped"
 DONE = (COMPLETED, SKIPPED)
 
 TASKS = "tasks"
+
+_ONE = "Nothing was written. Put one into a list: [...]."
 
 _WORDS = re.compile(r"[^\W_]+")
 _MAX_SLUG = 60
@@ -75,12 +78,13 @@ class Tasks:
         ``id`` defaults to the words of the title, so a plan can be added again at every start.
         ``after`` names the tasks that have to be done before, ``parent`` the one it is part of.
         """
-        wanted = {"title": title, "id": id, "parent": parent, "after": list(after), "data": data}
+        wanted = {"title": title, "id": id, "parent": parent, "after": after, "data": data}
         return self.plan([wanted])[0]
 
     def plan(self, items: Iterable[str | Mapping[str, Any]]) -> list[Task]:
         """Add several tasks in one transaction: titles, or dicts of the arguments of ``add``."""
-        wanted = [_wanted(item) for item in items]
+        given = arguments.items(items, "A plan is a list of titles or dicts", InvalidTask, _ONE)
+        wanted = [_wanted(item) for item in given]
 
         def ask(document: Document) -> Iterable[Change]:
             board = Board(document)
@@ -144,8 +148,10 @@ class Tasks:
 
     def update(self, id: str, *, progress: float | None = None, note: str | None = None) -> None:
         """Say how far a task is, from 0 to 1, and what is being done."""
-        if progress is not None and not 0 <= progress <= 1:
-            raise InvalidTask(f"The progress of {id!r} is between 0 and 1, not {progress}.")
+        is_number = isinstance(progress, int | float) and not isinstance(progress, bool)
+        if progress is not None and not (is_number and 0 <= progress <= 1):
+            raise InvalidTask(f"The progress of {id!r} is between 0 and 1, not {progress!r}.")
+        arguments.optional_text(note, "A note")
         given = {"progress": progress, "note": note}
         fields = {key: freeze(value) for key, value in given.items() if value is not None}
 
@@ -161,15 +167,17 @@ class Tasks:
 
     def fail(self, id: str, error: str) -> None:
         """Say that a task could not be done; ``retry`` gives it another chance."""
-        self._end(id, "task.failed", {"status": FAILED, "error": error})
+        said = arguments.text(error, "An error")
+        self._end(id, "task.failed", {"status": FAILED, "error": said})
 
     def skip(self, id: str, note: str | None = None) -> None:
         """Leave a task undone; what comes after it need not wait for it."""
-        self._end(id, "task.skipped", {"status": SKIPPED, "note": note})
+        said = arguments.optional_text(note, "A note")
+        self._end(id, "task.skipped", {"status": SKIPPED, "note": said})
 
     def release(self, id: str, note: str | None = None) -> None:
         """Give a claimed task back, whoever holds it, for anybody to claim."""
-        self._again(id, "task.released", (IN_PROGRESS,), note)
+        self._again(id, "task.released", (IN_PROGRESS,), arguments.optional_text(note, "A note"))
 
     def retry(self, id: str) -> None:
         """Make a failed or skipped task pending again, its attempts forgotten."""
@@ -357,6 +365,8 @@ def _task(document: Document, id: str, record: Record) -> Task:
 
 
 def _wanted(item: str | Mapping[str, Any]) -> tuple[str, Record]:
+    if not isinstance(item, str | Mapping):
+        raise InvalidTask(f"A task is a title or a dict, not {item!r}.")
     given = {"title": item} if isinstance(item, str) else dict(item)
     title, name = given.get("title"), given.get("id")
     if not isinstance(title, str) or not title.strip():
@@ -364,7 +374,14 @@ def _wanted(item: str | Mapping[str, Any]) -> tuple[str, Record]:
     unknown = given.keys() - {"title", "id", "parent", "after", "data"}
     if unknown:
         raise InvalidTask(f"A task has no {', '.join(sorted(map(str, unknown)))}.")
-    after = list(given.get("after") or ())
+    after = arguments.items(
+        given.get("after") or (),
+        f"after= of the task {title!r} is a list of ids",
+        InvalidTask,
+        _ONE,
+    )
+    for id in (*after, given.get("parent")):
+        arguments.optional_text(id, "The id of a task")
     if len(after) > nodes.FAN:
         raise InvalidTask(
             f"Task {title!r} waits for {len(after)} others; {nodes.FAN} may be named."

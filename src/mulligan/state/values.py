@@ -27,7 +27,7 @@ def parse_path(path: PathLike) -> Path:
 
     The empty string is the root; a key that is empty can only be named in a tuple.
     """
-    parts = tuple(path) if not isinstance(path, str) else _parse_text(path) if path else ()
+    parts = _parse_text(path) if isinstance(path, str) else _given_parts(path)
     if len(parts) > MAX_DEPTH:
         raise InvalidPath(f"A path of {len(parts)} parts is too long; {MAX_DEPTH} are allowed.")
     for part in parts:
@@ -63,7 +63,16 @@ def freeze(value: Any, path: Path = ()) -> Any:
     return _unusual(value, path)
 
 
+def _given_parts(path: Any) -> Path:
+    """Return the parts of a path that is no text; the numbers in bytes are none."""
+    if not isinstance(path, Sequence) or isinstance(path, bytes | bytearray):
+        raise InvalidPath(f"A path is a string or a tuple, not {path!r}.")
+    return tuple(path)
+
+
 def _parse_text(path: str) -> Path:
+    if not path:
+        return ()
     parts = path.split("/")
     if "" in parts:
         raise InvalidPath(f"The path {path!r} has an empty part.")

@@ -58,9 +58,14 @@ class Points:
             return self._existing(Point(point.session, point.seq))
         if isinstance(point, datetime):
             return self._at_time(point, point.isoformat())
-        if isinstance(point, int):
+        if isinstance(point, int) and not isinstance(point, bool):
             return self._at_seq(point)
-        return self._parse(point.strip())
+        if isinstance(point, str):
+            return self._parse(point.strip())
+        raise UnknownPoint(
+            f"A point is a checkpoint, an event, a text, a number or a time, not {point!r}.",
+            hint='Name one: "@latest", a label, an id, 12 for #12, a datetime.',
+        )
 
     def _existing(self, point: Point) -> Point:
         """Return the place if there is such a session with such an event."""

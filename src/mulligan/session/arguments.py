@@ -1,0 +1,77 @@
+"""Arguments that would do something else than what was meant: refused with a sentence."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mulligan.errors import InvalidPath, InvalidTask, MulliganError, UnsafeWorkspace
+from mulligan.state.values import PathLike
+
+MANY = 60
+"""How many characters of a wrong argument are shown."""
+
+
+def parts(only: Any) -> list[PathLike] | None:
+    """Return the parts that are named; a text alone would be taken letter by letter."""
+    if only is None:
+        return None
+    if isinstance(only, str | bytes | os.PathLike | Mapping) or not isinstance(only, Iterable):
+        raise InvalidPath(
+            f"only= is a list of parts, not {_shown(only)}.",
+            hint='Nothing was changed. Write only=["memory"] for one part.',
+        )
+    named = list(only)
+    for part in named:
+        if isinstance(part, bytes) or not isinstance(part, str | list | tuple):
+            raise InvalidPath(
+                f"A part is named by a text or a path, not by {_shown(part)}.",
+                hint='Nothing was changed. Write for example "memory", "src/app.py".',
+            )
+    return named
+
+
+def items(values: Any, what: str, refusal: type[MulliganError], hint: str) -> list[Any]:
+    """Return the items of a list, or of whatever else yields them; a text or a dict is one item."""
+    if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
+        raise refusal(f"{what}, not {_shown(values)}.", hint=hint)
+    return list(values)
+
+
+def seconds(value: Any, what: str, *, zero: bool = False) -> float:
+    """Return a time span that is more than nothing, or with ``zero`` at least that."""
+    wrong = isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value)
+    if wrong or value < 0 or (value == 0 and not zero):
+        least = "0 seconds or more" if zero else "more than 0 seconds"
+        raise InvalidTask(f"{what} is {least}, not {_shown(value)}.")
+    return float(value)
+
+
+def text(value: Any, what: str, refusal: type[MulliganError] = InvalidTask) -> str:
+    """Return a text; anything else could not be read back as one."""
+    if not isinstance(value, str):
+        raise refusal(f"{what} is a text, not {_shown(value)}.")
+    return value
+
+
+def optional_text(value: Any, what: str, refusal: type[MulliganError] = InvalidTask) -> str | None:
+    """Return a text or None."""
+    return None if value is None else text(value, what, refusal)
+
+
+def directory(path: Any, what: str) -> str | os.PathLike[str]:
+    """Return the path of a directory; an empty one, as of a variable that is not set, is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise UnsafeWorkspace(f"{what} is a path, not {_shown(path)}.")
+    if not os.fspath(path):
+        raise UnsafeWorkspace(
+            f"{what} is an empty path.", hint='Nothing was touched. "." is the current directory.'
+        )
+    return path
+
+
+def _shown(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= MANY else f"{said[:MANY]}…"
