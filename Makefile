@@ -41,8 +41,9 @@ format: $(READY) ## put the code in shape
 bench: $(BENCH_READY) ## every benchmark, with the peers in the same run
 	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
 
-crash: $(READY) ## kill writers at random moments, ROUNDS times, then strike a team BLOWS times
+crash: $(READY) ## kill writers and damage journals, ROUNDS times, then strike a team BLOWS times
 	@$(VENV)/bin/python -m mulligan.testing.crash --rounds $(ROUNDS) $(ARGS)
+	@$(VENV)/bin/python -m tests.crash.damage --kinds $(ROUNDS)
 	@$(VENV)/bin/python -m mulligan.testing.chaos --blows $(BLOWS) $(ARGS)
 
 clean: ## remove everything made by make

@@ -111,6 +111,7 @@ def open(
     create: bool = True,
     *,
     read_only: bool = False,
+    salvage: bool = False,
     keep_env: Iterable[str] = (),
     clock: Clock | None = None,
     reach: Reach = pass_by,
@@ -124,6 +125,7 @@ def open(
 
     ``"memory:"`` gives a store that lives and dies with the handle. A store in a directory that
     cannot be written is opened for reading, as with ``read_only``, which waits for no writer.
+    ``salvage`` opens one with a damaged journal, too, for ``verify`` and to read what is sound.
     ``keep_env`` names further environment variables that checkpoints record; whatever looks like a
     secret is never stored. ``waiting`` is told when a write, a capture or a restore has to wait for
     another process for seconds, and which one that is. ``clock`` and ``reach`` are for tests.
@@ -131,7 +133,15 @@ def open(
     from mulligan.opening import open_store
 
     return open_store(
-        path, os.environ, create, keep_env, clock, reach, waiting, read_only=read_only
+        path,
+        os.environ,
+        create,
+        keep_env,
+        clock,
+        reach,
+        waiting,
+        read_only=read_only,
+        salvage=salvage,
     )
 
 

@@ -16,8 +16,9 @@ Each class carries an exit code for the command line; each instance is one sente
     │   ├── DiskFull (15)           no space left; nothing acknowledged was lost
     │   ├── StoreClosed (16)        the handle was closed
     │   ├── InvalidConfig (17)      config.toml cannot be used
-    │   ├── StoreUnwritable (18)    the operating system refused a write of the store's own
+    │   ├── StoreUnwritable (18)    the system refused a write of the store's own; retryable
     │   ├── StoreGone (19)          it was removed or replaced while it was open
+    │   ├── MemoryLimit (25)        a limit on memory leaves too little to open the journal
     │   └── StoreInUse (24)         other processes have it open; retryable
     ├── SessionError
     │   ├── UnknownSession (20)
@@ -143,6 +144,7 @@ class StoreUnwritable(StoreError):
     """The operating system refused to write a file of the store's own."""
 
     exit_code = 18
+    retryable = True
     default_hint = (
         "Everything acknowledged before is safe. Mend what the message names, then retry."
     )
@@ -156,6 +158,13 @@ class StoreGone(StoreError):
         "What was written before went with it; nothing more is written. Put the store back from a "
         "copy, or begin a new one with `mulligan init`, then start again."
     )
+
+
+class MemoryLimit(StoreError):
+    """A limit on this process's memory leaves too little to open the journal."""
+
+    exit_code = 25
+    default_hint = "Nothing was changed. Raise the limit (`ulimit -v`), then try again."
 
 
 class StoreInUse(StoreError):

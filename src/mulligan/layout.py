@@ -75,8 +75,8 @@ def read_format(directory: Path) -> Format:
 def parse_format(data: bytes, directory: Path) -> Format:
     """Return the parsed FORMAT file or raise ``NotAStore`` or ``UnknownFormat``."""
     try:
-        version = msgspec.json.decode(data, type=_Version).format
-    except msgspec.DecodeError as error:
+        version = msgspec.json.decode(data.decode(), type=_Version).format
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise NotAStore(f"The FORMAT file of {directory} cannot be read: {error}.") from error
     if version != FORMAT_VERSION:
         raise UnknownFormat(

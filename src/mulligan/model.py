@@ -340,6 +340,8 @@ class Report(msgspec.Struct, frozen=True):
     packs: int
     unreferenced_bytes: int
     problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...] = ()
+    """What may be the trace of a loss, or of nothing worse than a crash."""
 
     @property
     def ok(self) -> bool:

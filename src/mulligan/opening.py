@@ -14,7 +14,7 @@ from mulligan.errors import MulliganError, NotAttached, ReadOnlyStore
 from mulligan.faults import Reach, pass_by
 from mulligan.finding import agree, copied, find_in
 from mulligan.gitdir import guard
-from mulligan.journal.keyed import KeyedJournal, check_identity, claim
+from mulligan.journal.keyed import KeyedJournal, check_ends, check_identity, claim
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.journal.memory import MemoryTables
 from mulligan.journal.waiting import Tell
@@ -62,8 +62,10 @@ def open_store(
     waiting: Tell | None = None,
     *,
     read_only: bool = False,
+    salvage: bool = False,
 ) -> Store:
     """Open the store that a path names; see ``mulligan.open``."""
+    read_only = read_only or salvage
     clock = clock or SystemClock()
     home = Path(variables.get("HOME") or os.devnull)
     if str(path) == MEMORY:
@@ -76,7 +78,9 @@ def open_store(
         raise copied(found.pointer, found.store)
     directory = found.store if found else place / layout.NAME
     format_ = _format(directory, create and not read_only, reach)
-    engine = _engine(directory, format_, clock, reach, waiting, read_only=read_only)
+    engine = _engine(
+        directory, format_, clock, reach, waiting, read_only=read_only, salvage=salvage
+    )
     if directory.name == layout.NAME and not engine.read_only:
         with suppress(OSError):  # a store without its guard is as good as any other
             guard(directory)
@@ -199,6 +203,15 @@ def _new_journal(directory: Path) -> bytes:
         tables.close()
 
 
+def _check_tables(tables: LmdbTables, identity: bytes, salvage: bool) -> None:
+    """Refuse the journal of another store, and one that is older in parts than in others."""
+    if not tables.damage:
+        check_identity(tables, identity)
+    if tables.is_unproven and not salvage:
+        check_ends(tables)
+        tables.vouch()
+
+
 def _engine(
     directory: Path,
     format_: layout.Format,
@@ -207,12 +220,19 @@ def _engine(
     waiting: Tell | None,
     *,
     read_only: bool,
+    salvage: bool,
 ) -> Engine:
     identity = bytes.fromhex(format_.id)
     read_only = read_only or not os.access(directory, os.W_OK)
-    tables = LmdbTables(directory / "journal", read_only=read_only, reach=reach, waiting=waiting)
+    tables = LmdbTables(
+        directory / "journal",
+        read_only=read_only,
+        salvage=salvage,
+        reach=reach,
+        waiting=waiting,
+    )
     try:
-        check_identity(tables, identity)
+        _check_tables(tables, identity, salvage)
     except BaseException:
         tables.close()
         raise

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +31,7 @@ from mulligan.errors import (
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.testing.faults import fail_at
+from tests.crash.damage import GOOD, campaign
 from tests.disks import disk_of, mount
 
 LARGE = "x" * 10_000
@@ -354,7 +354,10 @@ def test_a_journal_cut_anywhere_is_refused_and_kills_nobody(sound: Path, tmp_pat
     cases.append(["cut", size])
     *cut, (_, whole) = examined(sound, tmp_path / "copy", cases)
     assert whole == "right"
-    assert Counter(outcome for _, outcome in cut) == {"refused": len(cut)}, cut
+    counts = Counter(outcome for _, outcome in cut)
+    # What is cut off at the end may have been free pages alone.
+    assert set(counts) <= {"refused", "right"}, cut
+    assert counts["right"] < len(cut) / 5
 
 
 NEWEST = range(144, 152)
@@ -366,13 +369,14 @@ def flips(data: bytes) -> list[list[Any]]:
     rng = random.Random(1)
     cases: list[list[Any]] = []
     for page in range(0, len(data), 4_096):
-        offsets = [0, 8, 10, 12, 14, 16, 17, 20, rng.randrange(20, 200)]
+        offsets = [0, 10, 12, 14, 16, rng.randrange(17, 200)]
         used = [at for at in range(page, min(page + 4_096, len(data))) if data[at]]
-        offsets += [at - page for at in rng.sample(used, min(8, len(used)))]
+        offsets += [at - page for at in rng.sample(used, min(3, len(used)))]
         cases += [["flip", page + at, rng.randrange(8)] for at in offsets if page + at < len(data)]
     return [case for case in cases if case[1] % 4_096 not in NEWEST or case[1] >= 2 * 4_096]
 
 
+@pytest.mark.timeout(900)
 def test_a_flipped_bit_in_the_journal_never_shows_wrong_values(sound: Path, tmp_path: Path) -> None:
     found = examined(sound, tmp_path / "copy", flips(data_file(sound)))
     counts = Counter(outcome for _, outcome in found)
@@ -381,11 +385,17 @@ def test_a_flipped_bit_in_the_journal_never_shows_wrong_values(sound: Path, tmp_
     assert [case for case, outcome in found if outcome == "crashed"] == []
     # Entries that an index has lost do not show; verify has to.
     assert counts["incomplete"] < 10
-    dead = {name: count for name, count in counts.items() if name.startswith("SIG")}
-    if dead:
-        # LMDB trusts its pages: without a checksum of its own it can die of them, and did.
-        warnings.warn(f"of {len(found)} flips LMDB died of {dead}", stacklevel=1)
-    assert sum(dead.values()) < len(found) / 10
+    assert [case for case, outcome in found if outcome.startswith("SIG")] == []
+
+
+@pytest.mark.timeout(900)
+def test_no_damage_to_the_journal_ends_a_command_otherwise_than_in_an_error(tmp_path: Path) -> None:
+    """Pages zeroed, stale, misplaced, noisy, cut: a part of what ``make crash`` does."""
+    found = campaign(tmp_path, seed=7, kinds=24)
+    counts = Counter(outcome for _, outcome in found)
+    assert [(case, outcome) for case, outcome in found if outcome not in GOOD] == []
+    assert counts["right"]
+    assert counts["refused"]
 
 
 def test_a_flipped_bit_in_the_number_of_a_commit_is_noticed(sound: Path, tmp_path: Path) -> None:

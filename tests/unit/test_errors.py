@@ -59,6 +59,7 @@ def test_a_retry_helps_exactly_where_nothing_has_to_be_changed() -> None:
     retryable = {thing.__name__ for thing in CLASSES if thing.retryable}
     assert retryable == {
         "DiskFull",
+        "StoreUnwritable",
         "Conflict",
         "BatchOpen",
         "LeaseHeld",

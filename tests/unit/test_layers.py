@@ -38,7 +38,7 @@ LAYERS = [
 """From the bottom. A module may import from its own part and from the layers below it."""
 
 DRIVERS = {
-    "lmdb": {"journal/lmdb.py", "testing/"},
+    "lmdb": {"journal/lmdb", "testing/"},
     "backports": {"codec.py"},
     "click": {"cli/"},
     "rich": {"cli/"},

@@ -13,6 +13,7 @@ from blake3 import blake3
 
 import mulligan
 from mulligan import Problem, Report
+from mulligan.errors import DamagedJournal
 
 LARGE = "large " * 3_000
 
@@ -40,7 +41,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def report(directory: Path, *, full: bool = True) -> Report:
-    with mulligan.open(directory) as opened:
+    with mulligan.open(directory, salvage=True) as opened:
         return opened.verify(full)
 
 
@@ -390,3 +391,39 @@ def test_everything_that_is_not_damaged_can_still_be_read(store: Path) -> None:
     with mulligan.open(store) as opened:
         assert opened.session("run-1").state.get("") == {"text": "small"}
         assert opened.session("run").state_at(2) == {"text": LARGE}
+
+
+# --- below the tables ------------------------------------------------------------------------
+
+
+def root_of(directory: Path, table: str) -> int:
+    """Return the first page of a table, as the table of tables has it."""
+    with lmdb.open(str(directory / ".mulligan/journal"), max_dbs=16) as env, env.begin() as txn:
+        record: bytes | None = txn.get(table.encode())
+    assert record is not None
+    return int(struct.unpack_from("=Q", record, 40)[0])
+
+
+@pytest.mark.parametrize(
+    "table", ["events", "heads", "names", "ids", "labels", "keyframes", "objects", "packs"]
+)
+def test_verify_goes_on_after_a_table_that_cannot_be_read(store: Path, table: str) -> None:
+    root = root_of(store, table)
+    with (store / ".mulligan/journal/data.mdb").open("r+b") as file:
+        file.seek(root * 4_096)
+        file.write(bytes(4_096))
+    pack = store / ".mulligan/packs/00000001.pack"
+    pack.write_bytes(flipped(pack.read_bytes(), 32 + 32 + 2))  # a digest in a frame's directory
+    found = report(store)
+    one(found, "journal", f"table {table!r}")
+    one(found, "pack", "00000001.pack")
+    assert found.packs == 1
+
+
+def test_names_that_are_not_utf_8_are_damage(store: Path) -> None:
+    with tables(store) as damage:
+        damage.put("names", b"\xff\xfe", RUN)
+        damage.put("sessions", struct.pack(">I", 9), b"\x94\x09\xa2\xff\xfe\x00\xc0")
+    with mulligan.open(store) as opened, pytest.raises(DamagedJournal):
+        opened.sessions()
+    one(report(store), "journal", "table 'sessions'")

@@ -57,13 +57,14 @@ class Call:
         *,
         for_agents: bool = False,
         read_only: bool = False,
+        salvage: bool = False,
         waiting: Tell | None = None,
     ) -> Store:
         """Open the store that was named, or the nearest one upward; never make one.
 
         ``for_agents`` ends agents first that were stopped, whose supervisor is dead, and that may
-        keep the store from being opened; ``read_only`` waits for nobody. Of whoever is waited for
-        ``waiting`` is told, or else the user.
+        keep the store from being opened; ``read_only`` waits for nobody, and ``salvage`` reads what
+        is sound of a damaged one. Of whoever is waited for ``waiting`` is told, or else the user.
         """
         import mulligan
         from mulligan.cli.directory import Standing
@@ -79,7 +80,11 @@ class Call:
         if for_agents:
             _end_frozen(there)
         store = mulligan.open(
-            there, create=False, read_only=read_only, waiting=waiting or _tell_of_wait
+            there,
+            create=False,
+            read_only=read_only,
+            salvage=salvage,
+            waiting=waiting or _tell_of_wait,
         )
         click.get_current_context().call_on_close(store.close)
         self.store_path = str(store.path)

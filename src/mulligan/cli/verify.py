@@ -11,7 +11,7 @@ from mulligan.cli.context import Call, Command, example
 from mulligan.cli.render import Cell, clean, plural, print_json, size
 
 if TYPE_CHECKING:
-    from mulligan import Report, Store
+    from mulligan import Problem, Report, Store
 
 BROKEN = 60
 COUNTED = ("session", "event", "checkpoint", "keyframe", "object", "pack")
@@ -25,7 +25,7 @@ def command(call: Call, quick: bool) -> None:
 
     The exit code is 60 when anything is.
     """
-    report = _verify(call.open_store(read_only=True), full=not quick)
+    report = _verify(call.open_store(salvage=True), full=not quick)
     if call.json:
         print_json(report_fields(report))
     else:
@@ -37,14 +37,18 @@ def command(call: Call, quick: bool) -> None:
 def report_fields(report: Report) -> dict[str, Any]:
     """Return a report as the JSON contract has it."""
     counts = {f"{noun}s": getattr(report, f"{noun}s") for noun in COUNTED}
-    problems = [{"what": p.what, "where": p.where, "detail": p.detail} for p in report.problems]
     return {
         "ok": report.ok,
         "full": report.full,
         **counts,
         "unreferenced_bytes": report.unreferenced_bytes,
-        "problems": problems,
+        "problems": [_fields(problem) for problem in report.problems],
+        "warnings": [_fields(warning) for warning in report.warnings],
     }
+
+
+def _fields(found: Problem) -> dict[str, str]:
+    return {"what": found.what, "where": found.where, "detail": found.detail}
 
 
 def summary(report: Report) -> str:
@@ -63,8 +67,9 @@ def _verify(store: Store, *, full: bool) -> Report:
 
 def _print(report: Report, quiet: bool) -> None:
     for problem in report.problems:
-        what = Cell(f"✗ {problem.what}", "red").styled()
-        click.echo(f"{what}  {clean(problem.where)}: {clean(problem.detail)}")
+        _print_line("✗", "red", problem)
+    for warning in report.warnings:
+        _print_line("!", "yellow", warning)
     if report.ok and not quiet:
         how = "all of it is sound" if report.full else "sound, as far as a quick look goes"
         click.echo(f"{Cell('✓', 'green').styled()} {summary(report)}: {how}.")
@@ -72,3 +77,8 @@ def _print(report: Report, quiet: bool) -> None:
         click.echo(f"{size(report.unreferenced_bytes)} are unreferenced and can be collected.")
     if not report.ok:
         click.echo(f"{plural(len(report.problems), 'problem')} in {summary(report)}.", err=True)
+
+
+def _print_line(sign: str, colour: str, found: Problem) -> None:
+    what = Cell(f"{sign} {found.what}", colour).styled()
+    click.echo(f"{what}  {clean(found.where)}: {clean(found.detail)}")

@@ -15,7 +15,7 @@ from mulligan import codec
 from mulligan.errors import DamagedJournal, SessionExists, StaleLease, UnknownSession
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.journal import chain
-from mulligan.journal.protocol import Reader, Tables, Writer
+from mulligan.journal.protocol import Examined, Reader, Tables, Writer
 from mulligan.model import (
     DIGEST_SIZE,
     ID_SIZE,
@@ -129,12 +129,12 @@ class KeyedView:
             if _opened("labels", key, value) == b""
         ]
         split = -_LENGTH.size
-        return [(k[: split - 1].decode(), _LENGTH.unpack(k[split:])[0]) for k in keys]
+        return [(_text(k[: split - 1]), _LENGTH.unpack(k[split:])[0]) for k in keys]
 
     def names(self) -> dict[str, int]:
         """Return the numbers of all sessions by their names."""
         found = self._reader.scan("names", b"", None)
-        return {k.decode(): _NUMBER.unpack(_opened("names", k, v))[0] for k, v in found}
+        return {_text(k): _NUMBER.unpack(_opened("names", k, v))[0] for k, v in found}
 
     def labelled(self, number: int, label: str) -> list[int]:
         """Return the seqs of the session's own checkpoints that carry the label."""
@@ -276,7 +276,7 @@ class KeyedTxn(KeyedView):
         if self.find(name) is not None:
             raise SessionExists(f"There is a session {name!r} already.")
         last = next(self._writer.scan("sessions", b"", None, reverse=True), None)
-        number = 1 if last is None else _NUMBER.unpack(last[0])[0] + 1
+        number = 1 if last is None else _number(last[0]) + 1
         record = self._created[number] = SessionRecord(number, name, time, origin)
         self._put("sessions", _NUMBER.pack(number), _encode(record))
         self._put("names", name.encode(), _NUMBER.pack(number))
@@ -460,6 +460,10 @@ class KeyedJournal:
         """Open the write transaction; commit durably on a clean exit."""
         return _Write(self._tables, self._memory, self._reach)
 
+    def examine(self) -> Examined:
+        """Check the storage below the tables; those that are damaged are refused afterwards."""
+        return self._tables.examine()
+
     def close(self) -> None:
         """Release the tables."""
         self._tables.close()
@@ -490,6 +494,32 @@ def check_identity(tables: Tables, identity: bytes) -> None:
             )
 
 
+def check_ends(tables: Tables) -> None:
+    """Raise ``DamagedJournal`` when a head or a pack's length is older than what it tells of.
+
+    These are the records that are written over. A page of them from an older commit is whole and
+    has every checksum right; only what was written after it gives it away. To write after such a
+    head would write over events. Any other damage is found by whoever reads the record.
+    """
+    with tables.read() as reader:
+        view = KeyedView(reader, Memory())
+        for key, value in reader.scan("heads", b"", None):
+            if value[-_CHECK:] == _check("heads", key, value[:-_CHECK]):
+                following = key + _LENGTH.pack(_head(value[:-_CHECK]).seq + 1)
+                if reader.get("events", following) is not None:
+                    raise DamagedJournal("A session's head is older than its events.", hint=_OLDER)
+        lengths = view.packs()
+        for _, place in view.locations():
+            if place.offset + place.length > lengths.get(place.pack, 0):
+                raise DamagedJournal("A pack's length is older than its objects.", hint=_OLDER)
+
+
+_OLDER = (
+    "A part of the journal is older than the rest. Nothing was changed, and the packs are intact. "
+    "`mulligan verify` names what is damaged; put data.mdb back from a copy of the store."
+)
+
+
 def _head(value: bytes) -> Head:
     seq, hash_, micros, keyframe, checkpoint, identity = _HEAD.unpack(value)
     latest = (checkpoint, identity.hex()) if checkpoint else None
@@ -500,6 +530,12 @@ def _head_value(head: Head) -> bytes:
     seq, identity = head.checkpoint or (0, "")
     micros, latest = codec.to_micros(head.time), bytes.fromhex(identity)
     return _HEAD.pack(head.seq, head.hash, micros, head.keyframe, seq, latest)
+
+
+def _number(key: bytes) -> int:
+    if len(key) != _NUMBER.size:
+        raise DamagedJournal("A key of the journal's table 'sessions' is damaged.")
+    return int(_NUMBER.unpack(key)[0])
 
 
 def _label_key(number: int, label: str) -> bytes:
@@ -528,5 +564,12 @@ def _location(value: bytes) -> Location:
 def _decode(value: bytes, type_: type[T], table: str) -> T:
     try:
         return msgspec.msgpack.decode(value, type=type_)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DamagedJournal(f"A record of the table {table!r} cannot be read.") from error
+
+
+def _text(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise DamagedJournal(f"A name in the journal is not UTF-8: {key!r}.") from error

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from mulligan.errors import StoreClosed
 from mulligan.faults import CrashPoint, Reach, pass_by
-from mulligan.journal.protocol import TABLES
+from mulligan.journal.protocol import TABLES, Examined
 
 
 class _Table:
@@ -48,6 +48,10 @@ class MemoryTables:
                 writer.undo()
                 raise
             self._reach(CrashPoint.JOURNAL_COMMITTED)
+
+    def examine(self) -> Examined:
+        """Memory is what it is."""
+        return Examined({})
 
     def close(self) -> None:
         """Refuse further use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mulligan.model import Digest, Draft, Event, Head, Lease, Location, Origin, SessionRecord
 
@@ -151,9 +151,24 @@ class Journal(Protocol):
         """
         ...
 
+    def examine(self) -> Examined:
+        """Check the storage below the tables; those that are damaged are refused afterwards."""
+        ...
+
     def close(self) -> None:
         """Release the handle. Idempotent."""
         ...
+
+
+class Examined(NamedTuple):
+    """What a check of the storage below the tables has found.
+
+    ``damage`` says of each damaged table what is wrong; ``lost`` is how many commits are known to
+    have been made that are not there.
+    """
+
+    damage: Mapping[str, str]
+    lost: int = 0
 
 
 class Reader(Protocol):
@@ -195,6 +210,10 @@ class Tables(Protocol):
 
     def write(self) -> AbstractContextManager[Writer]:
         """Open the exclusive write transaction; commit durably on a clean exit."""
+        ...
+
+    def examine(self) -> Examined:
+        """Check the storage below the tables; those that are damaged are refused afterwards."""
         ...
 
     def close(self) -> None:

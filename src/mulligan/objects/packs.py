@@ -32,8 +32,8 @@ from mulligan.objects.protocol import (
     Places,
     Whereabouts,
 )
-from mulligan.objects.reader import PackReader, open_pack
-from mulligan.objects.scan import Scanned, scan_pack
+from mulligan.objects.reader import PackReader, ReadHandle, open_pack
+from mulligan.objects.scan import Scanned, scan_pack, values_after
 from mulligan.objects.writer import OwnPack, PackWriter, list_packs
 
 if TYPE_CHECKING:
@@ -196,14 +196,20 @@ class PackObjects:
         With ``bodies`` every object is checked against its digest, otherwise only headers and
         directories are read. Raises ``DamagedPack`` when the file cannot be opened.
         """
+        return scan_pack(self._file(number), number, self._store_id, end, bodies=bodies)
+
+    def values_after(self, number: int, start: int) -> Iterator[bytes]:
+        """Yield the values of a pack that lie past its acknowledged length, as far as they go."""
+        return values_after(self._file(number), start)
+
+    def _file(self, number: int) -> ReadHandle:
         path = self.path(number)
         try:
-            file = open_pack(path)
+            return open_pack(path)
         except FileNotFoundError as error:
             raise DamagedPack(f"Pack {path} is missing.") from error
         except DamagedFrame as error:
             raise DamagedPack(f"Pack {path} is damaged at offset 0: {error}.") from error
-        return scan_pack(file, number, self._store_id, end, bodies=bodies)
 
     def handles(self) -> Handles:
         """Return the files and locks of this process, anew after a fork."""

@@ -6,12 +6,13 @@ stretch where no frame can be read is a gap after which the walk goes on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 
 import msgspec
 
-from mulligan.model import Location
+from mulligan.model import Location, ObjectKind
 from mulligan.objects.frames import (
     FRAME_HEADER_SIZE,
     FRAME_MAGIC,
@@ -78,6 +79,20 @@ def scan_pack(
     if end is not None and max(size, PACK_HEADER_SIZE) < end:
         missing = max(size, PACK_HEADER_SIZE)
         yield ScannedGap(number, missing, end - missing, f"the file ends at {size}, not at {end}")
+
+
+def values_after(file: ReadHandle, start: int) -> Iterator[bytes]:
+    """Yield the values in the whole frames from ``start`` on, up to the first that is not whole."""
+    stop = os.fstat(file.fd).st_size
+    offset = max(start, PACK_HEADER_SIZE)
+    with contextlib.suppress(DamagedFrame):
+        while offset < stop:
+            header, directory = _directory_at(file, offset, stop)
+            frame = decode_frame(file.read(offset, header.length))
+            for slot, entry in enumerate(entries(directory)):
+                if entry.kind == ObjectKind.VALUE:
+                    yield frame.object(slot, entry.kind, entry.digest)
+            offset += header.length
 
 
 def _walk(file: ReadHandle, number: int, stop: int, bodies: bool) -> Iterator[Scanned]:

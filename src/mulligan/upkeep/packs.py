@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mulligan import codec
 from mulligan.errors import MulliganError
 from mulligan.journal.protocol import View
 from mulligan.model import Digest, Location
 from mulligan.objects.packs import PackObjects
 from mulligan.objects.scan import ScannedFrame, ScannedGap
 from mulligan.upkeep.findings import Findings
+from mulligan.workspace.patch import PATCH
+
+_DOCUMENT = {"state", "undo", "redo"}
+"""What every keyframe has; see ``mulligan.state.events``."""
 
 
 class PackCheck:
@@ -21,6 +26,7 @@ class PackCheck:
         self._findings = findings
         self._full = full
         self._indexed = 0
+        self._has_index = findings.can_read("objects")
         self.objects = 0
         self.packs = 0
         self.unreferenced = 0
@@ -32,6 +38,8 @@ class PackCheck:
             for number in sorted({*lengths, *self._objects.numbers()}):
                 progress(f"pack {number:08x}")
                 self._pack(number, lengths.get(number, 0))
+            if not self._has_index:
+                return
             entries = sum(1 for _ in self._view.locations())
             if entries != self._indexed:
                 self._blame_entries(lengths)
@@ -41,7 +49,9 @@ class PackCheck:
     def _lengths(self) -> dict[int, int]:
         """Return the acknowledged lengths, or the files' where the journal cannot tell."""
         try:
-            return self._view.packs()
+            if self._findings.can_read("packs"):
+                return self._view.packs()
+            return {number: self._objects.size(number) for number in self._objects.numbers()}
         except MulliganError as error:
             self._findings.blame("journal", "table 'packs'", error)
             return {number: self._objects.size(number) for number in self._objects.numbers()}
@@ -49,12 +59,35 @@ class PackCheck:
     def _pack(self, number: int, length: int) -> None:
         self.packs += 1
         try:
-            self.unreferenced += max(0, self._objects.size(number) - length)
+            if (tail := self._objects.size(number) - length) > 0:
+                self.unreferenced += tail
+                self._look_for_newer(number, length)
             if length:
                 for found in self._objects.scan(number, length, bodies=self._full):
                     self._scanned(found)
         except MulliganError as error:
             self._findings.blame("pack", self._name(number), error)
+
+    def _look_for_newer(self, number: int, length: int) -> None:
+        """Warn of a pack that goes on longer than one write that was not acknowledged would.
+
+        A crash leaves what one transaction was about to commit, with one state and one change of
+        files at most. More of either was committed once, by a journal newer than this one.
+        """
+        if not self._findings.can_read("packs"):
+            return
+        states, changes = 0, 0
+        for data in self._objects.values_after(number, length):
+            value = codec.decode(data)
+            states += isinstance(value, dict) and value.keys() >= _DOCUMENT
+            changes += isinstance(value, list) and value[:1] == [PATCH]
+        if max(states, changes) > 1:
+            self._findings.warn(
+                "journal",
+                self._name(number),
+                f"it holds {max(states, changes)} or more checkpoints that the journal "
+                "does not know; data.mdb may be an older copy",
+            )
 
     def _scanned(self, found: ScannedFrame | ScannedGap) -> None:
         where = f"{self._name(found.pack)} at offset {found.offset}"
@@ -64,14 +97,14 @@ class PackCheck:
         used = 0
         for slot, entry in enumerate(found.entries):
             self.objects += 1
-            if self._view.locate(entry.digest) == found.location(slot):
+            if self._has_index and self._view.locate(entry.digest) == found.location(slot):
                 used += 1
             if slot in found.damage:
                 self._findings.blame(
                     "object", f"{entry.digest.hex()} in {where}", found.damage[slot]
                 )
         self._indexed += used
-        if not used:
+        if self._has_index and not used:
             self.unreferenced += found.length
 
     def _blame_entries(self, lengths: dict[int, int]) -> None:

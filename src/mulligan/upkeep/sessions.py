@@ -158,9 +158,15 @@ class SessionCheck:
 
     def check(self) -> None:
         """Check everything of the session; damage is noted and the rest goes on."""
-        for step in (self._names, self._find_keyframes, self._chain, self._indexes):
+        for step, tables in (
+            (self._names, ("names", "heads")),
+            (self._find_keyframes, ("heads", "keyframes")),
+            (self._chain, ("heads", "events")),
+            (self._indexes, ("heads", "checkpoints", "keyframes", "labels", "leases")),
+        ):
             try:
-                step()
+                if self._findings.can_read(*tables):
+                    step()
             except MulliganError as error:
                 self._blame("journal", "", error)
 
@@ -235,7 +241,8 @@ class SessionCheck:
         place = f"checkpoint #{event.seq}"
         identity = event.hash[:ID_SIZE].hex()
         self._checkpoints.append((event.seq, identity))
-        if self._view.checkpoints_by_id(identity) != [(identity, self._record.number, event.seq)]:
+        can_read, here = self._findings.can_read, (identity, self._record.number, event.seq)
+        if can_read("ids") and self._view.checkpoints_by_id(identity) != [here]:
             self._blame("index", place, f"its id {identity} does not lead to it")
         try:
             found = read_checkpoint(self._engine, event)
@@ -244,11 +251,11 @@ class SessionCheck:
             return
         if found.label:
             self._labels.add((found.label, event.seq))
-        if found.label and event.seq not in self._view.labelled(self._record.number, found.label):
+        if found.label and not self._is_labelled(found.label, event.seq):
             self._blame("index", place, f"its label {found.label!r} does not lead to it")
         if found.workspace is not None:
             self._graph.follow_tree(found.workspace, f"{place} of session {self._record.name!r}")
-        if found.keyframe != self._keyframes.get(event.seq):
+        if can_read("keyframes") and found.keyframe != self._keyframes.get(event.seq):
             self._blame("index", place, "its keyframe is not the one in the index")
 
     def _restore(self, event: Event) -> None:
@@ -262,6 +269,11 @@ class SessionCheck:
             return
         if tree is not None:
             self._graph.follow_tree(Digest(tree), f"{place} of session {self._record.name!r}")
+
+    def _is_labelled(self, label: str, seq: int) -> bool:
+        if not self._findings.can_read("labels"):
+            return True
+        return seq in self._view.labelled(self._record.number, label)
 
     def _document_before(self) -> Document | None:
         if self._record.origin is None:

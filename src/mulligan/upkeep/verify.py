@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
-from mulligan.journal.protocol import View
+from mulligan.journal.pages import ALL
+from mulligan.journal.protocol import TABLES, View
 from mulligan.model import Report, SessionRecord
 from mulligan.objects.packs import PackObjects
 from mulligan.upkeep.findings import Findings
@@ -23,6 +24,7 @@ Progress = Callable[[str], None]
 def verify(engine: Engine, *, full: bool, progress: Progress = lambda _: None) -> Report:
     """Check a whole store within one snapshot of its journal; never raises for damage."""
     findings = Findings()
+    _check_pages(engine, findings)
     objects = packs = unreferenced = 0
     counts = []
     ids: set[str] = set()
@@ -49,11 +51,26 @@ def verify(engine: Engine, *, full: bool, progress: Progress = lambda _: None) -
         packs=packs,
         unreferenced_bytes=unreferenced,
         problems=tuple(findings.problems),
+        warnings=tuple(findings.warnings),
     )
+
+
+def _check_pages(engine: Engine, findings: Findings) -> None:
+    """Name the tables of the journal whose pages are damaged; they are not read any further."""
+    damage, lost = engine.journal.examine()
+    for name, detail in damage.items():
+        where = "data.mdb" if name == ALL else name
+        findings.blame("journal", f"table {name!r}" if name in TABLES else where, detail)
+    findings.refuse(damage if ALL not in damage else TABLES)
+    if lost:
+        copy = f"it is an older copy: {lost} commits that were acknowledged are not in it"
+        findings.blame("journal", "data.mdb", copy)
 
 
 def _check_strangers(view: View, findings: Findings, ids: set[str]) -> None:
     """Name entries of store-wide indexes that lead to nothing."""
+    if not findings.can_read("sessions", "heads", "events", "ids", "names"):
+        return
     try:
         for identity, _, seq in view.checkpoints_by_id(""):
             if identity not in ids:
@@ -67,6 +84,8 @@ def _check_strangers(view: View, findings: Findings, ids: set[str]) -> None:
 
 
 def _records(view: View, findings: Findings) -> list[SessionRecord]:
+    if not findings.can_read("sessions"):
+        return []
     try:
         return view.sessions()
     except MulliganError as error:

@@ -1,0 +1,102 @@
+"""Deciding whether a journal's file can be trusted, and checking it when that is in doubt."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from mulligan.journal import clean, pages
+
+DATA = "data.mdb"
+_LOOKS = 5
+
+
+class Verdict(NamedTuple):
+    """What is wrong with which tables, and what was checked, if it was in doubt."""
+
+    damage: dict[str, str]
+    checked: tuple[clean.Look, int] | None = None
+
+
+def examine(directory: Path, *, is_shared: bool, may_be_new: bool) -> Verdict:
+    """Check a file before LMDB opens it, unless it is as it was left, or others have it open.
+
+    They checked it when they opened it; it may have had any number of commits since.
+    """
+    nothing = Verdict({} if may_be_new else {pages.ALL: "there is no data.mdb, or nothing in it"})
+    file = directory / DATA
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return nothing
+    try:
+        if os.fstat(fd).st_size == 0:
+            return nothing
+        if not pages.can_check():
+            return Verdict({})
+        return _verdict(fd, file, clean.read(directory), is_shared=is_shared)
+    finally:
+        os.close(fd)
+
+
+def _verdict(fd: int, file: Path, mark: clean.Mark | None, *, is_shared: bool) -> Verdict:
+    damage: dict[str, str] = {}
+    checked = -1
+    # Others may be committing, or begin to: then the pages that were looked at are not those of
+    # one commit, and another look is taken.
+    for _ in range(_LOOKS):
+        found = clean.look(file)
+        try:
+            newest = _newest(fd)
+        except pages.Unreadable as error:
+            damage = {pages.ALL: str(error)}
+            continue
+        if newest.number == checked:
+            break
+        is_trusted = is_shared or clean.is_clean(mark, found, newest.number)
+        if is_trusted and found.size >= (newest.last_page + 1) * newest.page_size:
+            return Verdict({})
+        damage, checked = pages.check(fd, newest), newest.number
+        if not damage:
+            return Verdict({}, (found, newest.number))
+    return Verdict(damage)
+
+
+def _newest(fd: int) -> pages.Commit:
+    """Return the newest commit; raises ``Unreadable`` unless the other one is its predecessor.
+
+    LMDB goes by whichever has the higher number, so a flipped bit there would take commits back
+    without a word.
+    """
+    newest, before = pages.commits(fd)
+    if newest.number - before.number not in ((1,) if newest.number else (0,)):
+        raise pages.Unreadable(
+            f"its newest commits have the numbers {newest.number} and {before.number}; "
+            "one of them is wrong"
+        )
+    return newest
+
+
+def check_commit(directory: Path, number: int) -> dict[str, str] | None:
+    """Check the tables as of a commit that a reader keeps; None if it is not to be found any more.
+
+    Only the two newest commits are on record, and a writer may be quick.
+    """
+    fd = os.open(directory / DATA, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        kept = [commit for commit in pages.commits(fd) if commit.number == number]
+        return pages.check(fd, kept[0]) if kept else None
+    except pages.Unreadable as error:
+        return {pages.ALL: str(error)}
+    finally:
+        os.close(fd)
+
+
+def commits_lost(directory: Path, number: int) -> int:
+    """Return how many commits are known to have been made after this one, the newest of the file.
+
+    More than none are missing from a file that was put back from an older copy.
+    """
+    mark = clean.read(directory)
+    return max(0, mark.highest - number) if mark else 0

@@ -1,0 +1,373 @@
+"""The LMDB environment that all handles of a process share: opened, renewed, closed."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import lmdb
+
+from mulligan.errors import DamagedJournal, StoreClosed, StoreOpenedTwice, StoreUnwritable
+from mulligan.journal import clean, pages
+from mulligan.journal.examine import DATA, check_commit, commits_lost, examine
+from mulligan.journal.lmdb_errors import READ_ONLY, error_number, translated, translation
+from mulligan.journal.lmdb_map import MAP_SIZE, map_sizes, needs_growth, too_little_memory
+from mulligan.journal.lockfile import LockFile
+from mulligan.journal.protocol import TABLES, Examined
+
+MAX_READERS = 1022
+
+WAIT = 5.0
+"""Seconds that closing and renewing wait for the transactions of other threads."""
+
+_EXAMINATIONS = 20
+"""How often a check of the newest commit is begun anew when writers are quicker."""
+
+_WAY_OUT = (
+    "Nothing was changed, and the packs are untouched. `mulligan verify` names what is damaged; "
+    "put data.mdb back from a copy of the store."
+)
+
+Key = tuple[int, int]
+
+
+class OpenTables(dict[str, "lmdb._Database"]):
+    """The tables by name; those that are damaged are refused, so that LMDB never reads them."""
+
+    damage: dict[str, str]
+
+    def __missing__(self, name: str) -> lmdb._Database:
+        raise self.refusal(name)
+
+    def refusal(self, name: str) -> DamagedJournal:
+        """Return the error for a table that cannot be read."""
+        detail = self.damage.get(name) or self.damage.get(pages.ALL) or "it is missing"
+        return damaged({name: detail})
+
+
+def damaged(damage: dict[str, str]) -> DamagedJournal:
+    """Return the error for damage to tables."""
+    name, detail = next(iter(damage.items()))
+    where = {pages.ALL: "", pages.FREE: f", {name}"}.get(name, f", table {name!r}")
+    return DamagedJournal(f"The journal is damaged{where}: {detail}.", hint=_WAY_OUT)
+
+
+class Environment:
+    """One LMDB environment, shared by every handle of this process on the same directory.
+
+    With ``salvage`` a damaged one is opened all the same, for reading what is sound.
+    """
+
+    env: lmdb.Environment | None
+    tables: OpenTables
+    checked: tuple[clean.Look, int] | None
+    """What a file that was in doubt looked like, and its commit, until it is vouched for."""
+    _lock_file: LockFile | None
+
+    def __init__(self, directory: Path, *, read_only: bool, salvage: bool = False) -> None:
+        self.pid = os.getpid()
+        self.users = 1
+        self.active = 0
+        self.directory = directory
+        self.read_only = read_only
+        self.closed = False
+        self.env = None
+        self._salvage = salvage
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._waiting = 0
+        self._is_worn = False
+        self._is_limited = False
+        self._left: clean.Look | None = None
+        self._open()
+
+    def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
+        """Begin a transaction, which ends with ``leave``; raises LMDB's errors."""
+        try:
+            return self._begun(write)
+        except (lmdb.PanicError, lmdb.MapResizedError):
+            # A commit failed in another thread, or another process has outgrown this map.
+            self.wear()
+            return self._begun(write)
+
+    def _begun(self, write: bool) -> lmdb.Transaction[bytes]:
+        with self._lock:
+            if self.closed:
+                raise StoreClosed("This store was closed.")
+            if self._is_worn or (write and self._is_nearly_full()):
+                self._renew()
+            self.active += 1
+        try:
+            if self.env is None:  # nothing of it can be salvaged
+                raise damaged(self.tables.damage)
+            return self.env.begin(write=write)
+        except BaseException:
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        """A transaction has ended."""
+        with self._lock:
+            self.active -= 1
+            if not self.active and self._waiting:
+                self._idle.notify_all()
+
+    def wear(self) -> None:
+        """Have the environment opened anew before it is used again.
+
+        After an error of the disk LMDB refuses all further work, and a sync that is tried again
+        on the same descriptor reports success for pages that the kernel has dropped.
+        """
+        self._is_worn = True
+
+    def committed(self) -> None:
+        """Note what the file looks like after a commit of this process."""
+        try:
+            self._left = clean.look(self.directory / DATA)
+        except OSError:  # the store was removed under it: there is nothing to leave clean
+            self._left = None
+
+    def vouch(self) -> None:
+        """Write down that a file that was in doubt has been checked, if it can be written."""
+        if self.checked is not None:
+            with suppress(OSError):
+                clean.write(self.directory, *self.checked)
+            self.checked = None
+
+    def examine(self) -> Examined:
+        """Check every page of the newest commit, and use no table any more that is damaged."""
+        if self.env is None or not pages.can_check():
+            return Examined(dict(self.tables.damage))
+        for _ in range(_EXAMINATIONS):
+            found = self._examined()
+            if found is not None:
+                break
+        else:
+            raise StoreUnwritable("The journal is written too quickly to be checked.")
+        damage, number = {**self.tables.damage, **found[0]}, found[1]
+        self.tables.damage = damage
+        for name in TABLES:
+            if name in damage or pages.ALL in damage:
+                self.tables.pop(name, None)
+        return Examined(damage, commits_lost(self.directory, number))
+
+    def _examined(self) -> tuple[dict[str, str], int] | None:
+        # As long as a reader keeps a commit, no writer takes its pages.
+        txn = self.begin()
+        try:
+            found = check_commit(self.directory, txn.id())
+            return None if found is None else (found, txn.id())
+        finally:
+            txn.abort()
+            self.leave()
+
+    def close(self) -> bool:
+        """Close once the transactions of other threads have ended; whether that came about.
+
+        LMDB would end the process if it were closed under them, so it is rather left open.
+        """
+        with self._lock:
+            if not self._is_idle():
+                return False
+            self.closed = True
+            self.shut()
+            return True
+
+    def shut(self) -> None:
+        """Close at once: nothing of this process is under way here."""
+        self.leave_clean()
+        if self.env is not None:
+            self.env.close()
+            self.env = None
+        if self._lock_file is not None:
+            self._lock_file.release()
+            self._lock_file = None
+
+    def leave_clean(self) -> None:
+        """Write the mark of a clean close, if the last commit was made by this process."""
+        left, self._left = self._left, None
+        if left is None or self.env is None or self.pid != os.getpid():
+            return
+        with suppress(OSError, lmdb.Error):
+            if clean.look(self.directory / DATA) == left:
+                clean.write(self.directory, left, self.env.info()["last_txnid"])
+
+    def _renew(self) -> None:
+        """Open the environment anew, once no other thread is inside; called with the lock."""
+        if not self._is_idle():
+            raise StoreUnwritable(
+                "The journal has to be opened anew, and another thread is reading it.",
+                hint="Everything acknowledged before is safe. Try again.",
+            )
+        if self.closed:
+            raise StoreClosed("This store was closed.")
+        if self._is_worn or self._is_nearly_full():  # not done by another thread meanwhile
+            self._is_worn = True
+            self.shut()
+            self._open()
+            self._is_worn = False
+
+    def _is_idle(self) -> bool:
+        """Wait until no transaction is under way; whether that came about. Needs the lock."""
+        self._waiting += 1
+        try:
+            return self._idle.wait_for(lambda: self.active == 0, WAIT)
+        finally:
+            self._waiting -= 1
+
+    def _is_nearly_full(self) -> bool:
+        if self.env is None or not self._is_limited:
+            return False
+        info = self.env.info()
+        used = (info["last_pgno"] + 1) * self.env.stat()["psize"]
+        return needs_growth(info["map_size"], used)
+
+    def _open(self) -> None:
+        # Before LMDB locks the file and until after it is closed; see ``lockfile``.
+        self._lock_file = _hold(self.directory, self.read_only)
+        try:
+            is_shared = self._lock_file is not None and self._lock_file.is_used_elsewhere()
+            with translated(f"the journal in {self.directory}"):
+                verdict = examine(
+                    self.directory, is_shared=is_shared, may_be_new=not self.read_only
+                )
+            self.checked = verdict.checked
+            self.tables = OpenTables()
+            self.tables.damage = verdict.damage
+            if verdict.damage and not self._salvage:
+                raise damaged(verdict.damage)
+            if pages.ALL not in verdict.damage:
+                self._open_environment()
+        except BaseException:
+            self.shut()
+            raise
+
+    def _open_environment(self) -> None:
+        self.env = env = _environment(self.directory, read_only=self.read_only)
+        self._lock_file = self._lock_file or _hold(self.directory, self.read_only)
+        with translated(f"the journal in {self.directory}"):
+            info = env.info()
+            before, self._is_limited = info["last_txnid"], info["map_size"] < MAP_SIZE
+            self._open_tables(env)
+            if not self.read_only:
+                env.reader_check()
+            if env.info()["last_txnid"] != before:
+                self.committed()
+
+    def _open_tables(self, env: lmdb.Environment) -> None:
+        if not self.read_only:
+            # In a transaction of ours: with its own, LMDB would keep every thread of this process
+            # waiting for whoever writes, not only this one.
+            with env.begin(write=True) as txn:
+                self.tables.update({n: env.open_db(n.encode(), txn=txn) for n in TABLES})
+            return
+        for name in TABLES:
+            try:
+                if name not in self.tables.damage:
+                    self.tables[name] = env.open_db(name.encode(), create=False)
+            except lmdb.NotFoundError:
+                if not self._salvage:
+                    raise
+                self.tables.damage[name] = "it is missing"
+
+
+# LMDB must not be opened twice in one process, so this registry is the one piece of global
+# state: environments by the identity of their directory.
+_environments: dict[Key, Environment] = {}
+_registry_lock = threading.Lock()
+
+
+def _renew_registry_lock() -> None:
+    """Another thread may have held the lock when this process was forked off."""
+    global _registry_lock
+    _registry_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_registry_lock)
+
+
+@atexit.register
+def _leave_clean() -> None:
+    """A program that ends without closing its stores has left them clean all the same."""
+    for shared in list(_environments.values()):
+        shared.leave_clean()
+
+
+def identity(directory: Path) -> Key:
+    """Return what a directory is known by, whatever path led to it."""
+    status = directory.stat()
+    return status.st_dev, status.st_ino
+
+
+def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False) -> Environment:
+    """Return the environment of this process for a directory; see ``release``."""
+    with _registry_lock:
+        shared = _environments.get(key)
+        if shared is not None and shared.pid != os.getpid():
+            # After a fork the parent's handle must go before LMDB can be opened anew; py-lmdb
+            # does not touch the parent's locks when a child closes.
+            shared.shut()
+            del _environments[key]
+            shared = None
+        if shared is None:
+            shared = Environment(directory, read_only=read_only, salvage=salvage)
+            _environments[key] = shared
+        elif shared.read_only and not read_only:
+            raise StoreOpenedTwice(
+                f"The store at {directory.parent} is open for reading in this process; "
+                "it cannot be opened for writing as well."
+            )
+        else:
+            shared.users += 1
+        return shared
+
+
+def release(key: Key, shared: Environment) -> None:
+    """Give an environment back; the last handle of the process closes it."""
+    with _registry_lock:
+        shared.users -= 1
+        if shared.users == 0 and shared.pid == os.getpid() and shared.close():
+            _environments.pop(key, None)
+
+
+def _hold(directory: Path, read_only: bool) -> LockFile | None:
+    try:
+        return LockFile(directory, create=not read_only)
+    except FileNotFoundError:
+        return None  # read-only media, without writers
+    except OSError as error:
+        if read_only:
+            return None
+        raise translation(error, f"the journal in {directory}") from error
+
+
+def _environment(directory: Path, *, read_only: bool) -> lmdb.Environment:
+    def attempt(size: int, lock: bool) -> lmdb.Environment:
+        return lmdb.open(
+            str(directory),
+            map_size=size,
+            max_dbs=16,
+            max_readers=MAX_READERS,
+            mode=0o600,
+            readonly=read_only,
+            create=not read_only,
+            lock=lock,
+        )
+
+    def with_or_without_lock(size: int) -> lmdb.Environment:
+        try:
+            return attempt(size, lock=True)
+        except lmdb.Error as error:
+            if not (read_only and error_number(error) in READ_ONLY):
+                raise
+            # On read-only media there can be no writer, so the lock file is not needed.
+            return attempt(size, lock=False)
+
+    with translated(f"the journal in {directory}"):
+        for size in map_sizes(directory / DATA, read_only=read_only):
+            with suppress(lmdb.MemoryError):
+                return with_or_without_lock(size)
+    raise too_little_memory(directory / DATA, read_only=read_only)

@@ -1,0 +1,78 @@
+"""What LMDB's errors mean: a full disk, a refusal, a fault of the disk, or damage."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import lmdb
+
+from mulligan.errors import (
+    DamagedJournal,
+    DiskFull,
+    MulliganError,
+    ReadOnlyStore,
+    StoreOpenedTwice,
+    StoreUnwritable,
+)
+
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NEARLY_NOTHING = 1024  # blocks
+
+_FAULT_HINT = (
+    "Everything acknowledged before is safe. Try again; if it fails again, check the disk."
+)
+_GROWN_HINT = "Everything acknowledged before is safe. Try again: there is more room then."
+
+
+@contextmanager
+def translated(what: str = "the journal") -> Iterator[None]:
+    """Turn LMDB's errors into ours."""
+    try:
+        yield
+    except MulliganError:
+        raise
+    except (lmdb.Error, OSError, struct.error) as error:
+        raise translation(error, what) from error
+
+
+def translation(error: Exception, what: str) -> Exception:
+    """Return our error for one of LMDB's or of the system."""
+    number = error_number(error)
+    if isinstance(error, lmdb.MapFullError):
+        return StoreUnwritable(f"The map was too small to write {what}.", hint=_GROWN_HINT)
+    if number in _FULL:
+        return DiskFull(f"There is no space left to write {what}.")
+    if isinstance(error, lmdb.ReadonlyError) or number in READ_ONLY:
+        return ReadOnlyStore(f"It is not permitted to write {what}.")
+    if number == errno.EIO or isinstance(error, lmdb.PanicError):
+        said = os.strerror(errno.EIO)
+        return StoreUnwritable(
+            f"The disk failed to read or write {what}: {said}.", hint=_FAULT_HINT
+        )
+    if "already open in this process" in str(error):
+        return StoreOpenedTwice("The journal is already open in this process.")
+    if isinstance(error, lmdb.Error):
+        return DamagedJournal(f"It was not possible to read or write {what}: {error}.")
+    return error
+
+
+def commit_failure(error: lmdb.Error, directory: str) -> Exception:
+    """Return our error for a commit that failed."""
+    # LMDB calls a write that was cut short, as happens when a disk fills up, an I/O error.
+    if error_number(error) == errno.EIO and os.statvfs(directory).f_bavail < _NEARLY_NOTHING:
+        return DiskFull("There is no space left to write the journal.")
+    return translation(error, "the journal")
+
+
+def error_number(error: Exception) -> int | None:
+    """Return the errno behind an error; LMDB only keeps its text."""
+    if isinstance(error, OSError):
+        return error.errno
+    text = str(error)
+    known = (*_FULL, *READ_ONLY, errno.EIO, errno.ENOMEM)
+    return next((n for n in known if os.strerror(n) in text), None)

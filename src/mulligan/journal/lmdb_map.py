@@ -1,0 +1,62 @@
+"""How much address space the journal's map takes: a terabyte, or what a memory limit leaves.
+
+The map has to hold the whole file. A large one costs nothing, since the file only grows as it is
+used; but address space can be limited (``ulimit -v``), and then a small one is taken and grown.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from mulligan.errors import MemoryLimit
+
+MAP_SIZE = 1 << 40
+"""The address space that is reserved if there is no limit."""
+
+SHARE = 4
+"""The map takes at most this part of the address space that a process may use."""
+
+LEAST = 16 << 20
+"""A map to write in has at least so many bytes more than the file."""
+
+_MIB = 1 << 20
+
+
+def map_sizes(file: Path, *, read_only: bool) -> Iterator[int]:
+    """Yield the sizes of a map that are worth trying, the largest first."""
+    least = _least(file, read_only)
+    size = MAP_SIZE
+    limit = _limit()
+    if limit is not None:
+        size = min(size, 1 << max(0, (limit // SHARE).bit_length() - 1))
+    while size > least:
+        yield size
+        size //= 4
+    yield least
+
+
+def needs_growth(size: int, used: int) -> bool:
+    """Whether a map has less room left than a transaction may need."""
+    return size - used < max(LEAST // 2, used // 4)
+
+
+def too_little_memory(file: Path, *, read_only: bool) -> MemoryLimit:
+    """Return the error for a map that cannot be had."""
+    least, limit = _least(file, read_only) >> 20, _limit()
+    said = "the system refuses it" if limit is None else f"the limit is {limit >> 20} MiB"
+    return MemoryLimit(
+        f"The journal needs {least} MiB of address space to be opened, and {said}.",
+        hint="Nothing was changed. Raise the limit (`ulimit -v`), then try again.",
+    )
+
+
+def _least(file: Path, read_only: bool) -> int:
+    size = file.stat().st_size if file.exists() else 0
+    return (size + (_MIB if read_only else size // 2 + LEAST)) // _MIB * _MIB
+
+
+def _limit() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,196 @@
+"""A journal is checked page by page when it is not as its last writer left it, and only then."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan.errors import DamagedJournal
+from mulligan.journal import clean
+from mulligan.journal.lmdb import LmdbTables
+
+
+def is_doubted(place: Path) -> bool:
+    """Whether opening a journal checks its pages; nothing is written down about it."""
+    tables = LmdbTables(place / ".mulligan/journal", read_only=True)
+    try:
+        return tables.is_unproven
+    finally:
+        tables.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    with mulligan.open(tmp_path) as store:
+        store.session("run").state.set("a", 1)
+    return tmp_path
+
+
+def test_a_journal_that_was_closed_is_not_doubted(place: Path) -> None:
+    assert not is_doubted(place)
+    with mulligan.open(place, read_only=True) as store:
+        assert store.session("run", create=False).state.get("a") == 1
+    assert not is_doubted(place)
+
+
+CHILD = """
+    import os, signal, sys
+    import mulligan
+    store = mulligan.open(sys.argv[1])
+    store.session("run").state.set("a", 2)
+    if sys.argv[2] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if sys.argv[2] == "wait":
+        print("ready", flush=True)
+        sys.stdin.readline()
+"""
+
+
+def child(place: Path, how: str) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(CHILD), str(place), how]
+
+
+def test_a_journal_whose_writer_was_killed_is_doubted_once(place: Path) -> None:
+    assert subprocess.run(child(place, "kill"), check=False).returncode == -signal.SIGKILL
+    assert is_doubted(place)
+    with mulligan.open(place) as store:
+        assert store.session("run").state.get("a") == 2
+    assert not is_doubted(place)
+
+
+def test_a_look_is_enough_to_have_it_checked(place: Path) -> None:
+    subprocess.run(child(place, "kill"), check=False)
+    mulligan.open(place, read_only=True).close()
+    assert not is_doubted(place)
+
+
+def test_a_program_that_ends_without_closing_has_left_it_clean(place: Path) -> None:
+    subprocess.run(child(place, "leave"), check=True)
+    assert not is_doubted(place)
+
+
+def test_what_another_process_has_open_is_not_checked_again(place: Path) -> None:
+    with subprocess.Popen(
+        child(place, "wait"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        assert not is_doubted(place)
+        process.kill()
+    assert is_doubted(place)
+
+
+@pytest.mark.parametrize("data", [b"", b"1 2 3 4 0000", b"\xff" * 300, b"a b c d\n"])
+def test_a_mark_that_cannot_be_read_counts_for_nothing(place: Path, data: bytes) -> None:
+    (place / ".mulligan/journal/clean").write_bytes(data)
+    assert is_doubted(place)
+    mulligan.open(place).close()
+    assert not is_doubted(place)
+
+
+def test_a_file_that_was_written_to_by_others_is_not_vouched_for(place: Path) -> None:
+    """Closing says what this process wrote, not what something else made of it meanwhile."""
+    data = place / ".mulligan/journal/data.mdb"
+    with mulligan.open(place) as store:
+        store.session("run").state.set("a", 3)
+        with data.open("r+b") as file:
+            file.seek(0, os.SEEK_END)
+            file.write(bytes(4_096))
+    assert is_doubted(place)
+
+
+def test_a_damaged_page_is_an_error_before_lmdb_sees_it(place: Path) -> None:
+    data = place / ".mulligan/journal/data.mdb"
+    data.write_bytes(data.read_bytes()[: 2 * 4_096] + bytes(data.stat().st_size - 2 * 4_096))
+    for _ in range(2):
+        with pytest.raises(DamagedJournal, match="damaged") as caught:
+            mulligan.open(place)
+        assert "verify" in caught.value.hint
+    with mulligan.open(place, salvage=True) as store:
+        report = store.verify()
+    assert [problem.where for problem in report.problems] == ["data.mdb", "free pages"]
+    assert report.packs == 0
+
+
+# --- older copies ----------------------------------------------------------------------------
+
+
+def test_a_journal_that_was_put_back_from_an_older_copy_is_noticed(place: Path) -> None:
+    data = place / ".mulligan/journal/data.mdb"
+    shutil.copy(data, place / "older")
+    with mulligan.open(place) as store:
+        for number in range(3):
+            store.session("run").state.set("a", number)
+    shutil.copy(place / "older", data)
+    for _ in range(2):  # opening it does not silence it
+        with mulligan.open(place) as store:
+            (problem,) = store.verify().problems
+        assert problem.where == "data.mdb"
+        assert "older copy: 3 commits" in problem.detail
+
+
+def test_a_crash_is_not_taken_for_an_older_copy(place: Path) -> None:
+    for _ in range(3):
+        subprocess.run(child(place, "kill"), check=False)
+        with mulligan.open(place, read_only=True) as store:
+            report = store.verify()
+        assert report.ok
+        assert report.warnings == ()
+
+
+def test_a_whole_journal_from_an_older_copy_is_suspected_by_the_packs(place: Path) -> None:
+    """Without the mark, which was put back with it, only what the packs hold is left to tell."""
+    journal, older = place / ".mulligan/journal", place.with_name("older")
+    shutil.copytree(journal, older)
+    with mulligan.open(place) as store:
+        session = store.session("run", workspace=place)
+        for number in range(4):
+            (place / "file").write_text(str(number))
+            session.checkpoint()
+    shutil.rmtree(journal)
+    shutil.copytree(older, journal)
+    with mulligan.open(place, read_only=True) as store:
+        report = store.verify()
+    assert report.ok
+    (warning,) = report.warnings
+    assert "or more checkpoints that the journal does not know" in warning.detail
+
+
+KILLED = """
+    import os, signal, sys
+    import mulligan
+    from mulligan.faults import CrashPoint
+    from mulligan.testing.faults import kill_at
+    store = mulligan.open(sys.argv[1], reach=kill_at(CrashPoint.JOURNAL_BEFORE_COMMIT, 3))
+    session = store.session("run", workspace=sys.argv[1])
+    for number in range(9):
+        session.state.set("large", str(number) * 9_000)
+        session.checkpoint()
+"""
+
+
+def test_what_a_killed_writer_leaves_in_a_pack_is_no_reason_to_warn(place: Path) -> None:
+    (place / "file").write_text("content")
+    for number in range(2):
+        (place / "file").write_text(f"content {number}")
+        command = [sys.executable, "-c", textwrap.dedent(KILLED), str(place)]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        with mulligan.open(place, read_only=True) as store:
+            report = store.verify()
+        assert report.ok
+        assert report.warnings == ()
+        assert report.unreferenced_bytes
+
+
+def test_the_highest_commit_outlives_lower_ones(tmp_path: Path) -> None:
+    clean.write(tmp_path, clean.Look(1, 2), 9)
+    clean.write(tmp_path, clean.Look(1, 2), 4)
+    assert clean.read(tmp_path) == clean.Mark(1, 2, 4, 9)
