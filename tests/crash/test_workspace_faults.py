@@ -222,7 +222,7 @@ def test_a_failed_checkpoint_of_files_does_not_spoil_the_next(
     work.mkdir()
     (work / "file").write_bytes(b"one")
     armed = False
-    hook = fail_at(point, OSError(errno.EIO, "broken"))
+    hook = fail_at(point, OSError(errno.ENODEV, "broken"))
 
     def reach(reached: CrashPoint) -> None:
         if armed:

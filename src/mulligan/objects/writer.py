@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 
-from mulligan.errors import DiskFull, ReadOnlyStore
+from mulligan.errors import DiskFull, ReadOnlyStore, StoreUnwritable
 from mulligan.faults import CrashPoint, Reach
 from mulligan.objects.frames import (
     PACK_HEADER_SIZE,
@@ -48,6 +48,12 @@ def _explained(path: Path) -> Iterator[None]:
             raise DiskFull(f"There is no space left to write {path}.") from error
         if error.errno in _DENIED:
             raise ReadOnlyStore(f"{path} cannot be written: {error.strerror}.") from error
+        if error.errno == errno.EIO:
+            raise StoreUnwritable(
+                f"The disk failed to write {path}: {error.strerror}.",
+                hint="Everything acknowledged before is safe. Try again, which takes another pack; "
+                "if it fails again, check the disk.",
+            ) from error
         raise
 
 

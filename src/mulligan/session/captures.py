@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mulligan.engine import Engine
-from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending
+from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, StoreUnwritable
 from mulligan.model import Restored, SessionRecord
 from mulligan.session.begun import Begun, read_begun
 from mulligan.session.names import a
@@ -21,7 +21,7 @@ from mulligan.state.history import document_at
 from mulligan.workspace.locks import Marks, share_directory
 from mulligan.workspace.workspace import Workspace
 
-HINDRANCES = (DiskFull, DamageError, OSError)
+HINDRANCES = (DiskFull, StoreUnwritable, DamageError, OSError)
 """What keeps a restore from being finished, and yet no session from being used."""
 
 

@@ -17,7 +17,14 @@ from typing import Any
 import msgspec
 
 from mulligan.engine import Engine
-from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, WorkspaceNeeded
+from mulligan.errors import (
+    DamageError,
+    DiskFull,
+    RestoreBusy,
+    RestorePending,
+    StoreUnwritable,
+    WorkspaceNeeded,
+)
 from mulligan.faults import CrashPoint
 from mulligan.model import (
     Checkpoint,
@@ -106,7 +113,7 @@ class Restorer:
         """
         try:
             self.finish()
-        except (DiskFull, DamageError, OSError):
+        except (DiskFull, StoreUnwritable, DamageError, OSError):
             begun = self.begun()
             if begun is None or self._is_again(begun, choose, mode):
                 raise

@@ -23,6 +23,7 @@ from mulligan.errors import (
     MissingObject,
     ReadOnlyStore,
     StoreClosed,
+    StoreUnwritable,
 )
 from mulligan.faults import CrashPoint
 from mulligan.model import Digest, Location, ObjectKind
@@ -606,9 +607,16 @@ def test_a_directory_that_cannot_be_written_is_a_read_only_store(place: Place, c
 
 
 def test_other_errors_of_the_system_are_not_dressed_up(place: Place) -> None:
-    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(errno.EIO)))
-    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(errno.EMFILE)))
+    with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
         place.keep(store, b"content")
+
+
+def test_a_fault_of_the_disk_can_be_tried_again(place: Place) -> None:
+    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(errno.EIO)))
+    with pytest.raises(StoreUnwritable, match=os.strerror(errno.EIO)) as caught:
+        place.keep(store, b"content")
+    assert caught.value.retryable
 
 
 def test_a_pack_whose_sync_failed_is_not_trusted_again(
@@ -621,10 +629,10 @@ def test_a_pack_whose_sync_failed_is_not_trusted_again(
         waiting.put(1, noise(FRAME_TARGET + 1, seed=seed))
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", lambda fd: fail(errno.EIO)())
-        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        with pytest.raises(StoreUnwritable, match=os.strerror(errno.EIO)):
             place.keep(store, b"unsynced")
     # A sync would succeed now, but the pages that the kernel dropped would still be lost.
-    with pytest.raises(OSError, match="earlier sync"):
+    with pytest.raises(StoreUnwritable, match="earlier sync"):
         waiting.flush()
     assert list(place.keep(store, b"next").packs) == [2]
     assert place.index.committed(1) == committed
