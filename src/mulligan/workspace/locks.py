@@ -58,21 +58,31 @@ class Marks:
 
     def add(self, number: int) -> None:
         """Name a session; durable on return, since what follows may be lost only with it."""
-        self._write(self.read() | {number})
-
-    def remove(self, *numbers: int) -> None:
-        """Name sessions no longer."""
-        marked = self.read()
-        if marked & set(numbers):
-            self._write(marked - set(numbers))
-
-    def _write(self, numbers: set[int]) -> None:
         if self._handle is None:
             return
+        try:
+            self._write(self._handle, self.read() | {number})
+            os.fsync(self._handle)
+        except OSError as error:
+            if is_disk_full(error):
+                raise DiskFull("There is no space left for the marks of restores.") from error
+            raise StoreUnwritable(f"A restore cannot be marked: {error.strerror}.") from error
+
+    def remove(self, *numbers: int) -> None:
+        """Name sessions no longer.
+
+        Not synced, and no failure when it cannot be done: a mark that stays costs a look.
+        """
+        marked = self.read()
+        if self._handle is not None and marked & set(numbers):
+            with suppress(OSError):
+                self._write(self._handle, marked - set(numbers))
+
+    @staticmethod
+    def _write(handle: int, numbers: set[int]) -> None:
         data = "".join(f"{number}\n" for number in sorted(numbers)).encode()
-        os.pwrite(self._handle, data, 0)
-        os.ftruncate(self._handle, len(data))
-        os.fsync(self._handle)
+        os.pwrite(handle, data, 0)
+        os.ftruncate(handle, len(data))
 
 
 @contextmanager
