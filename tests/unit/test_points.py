@@ -133,11 +133,28 @@ def test_the_ends_of_the_calendar(session: Session) -> None:
             session.point(moment)
 
 
-def test_time_points_hold_when_the_clock_was_put_back(session: Session, clock: FakeClock) -> None:
-    clock.set(START)
+def test_time_points_hold_when_the_clock_was_corrected(session: Session, clock: FakeClock) -> None:
+    clock.set(clock.now() - timedelta(minutes=1))
     session.state.set("late", True)
     assert session.point(START + timedelta(minutes=3)) == Point("run", 4)
-    assert session.point(START + timedelta(minutes=9)) == Point("run", 11)
+    assert session.point(clock.now() + timedelta(minutes=1)) == Point("run", 11)
+
+
+def test_after_a_clock_that_was_ahead_time_is_what_it_shows_now(
+    session: Session, clock: FakeClock
+) -> None:
+    true = clock.now()
+    clock.set(true + timedelta(days=3650))
+    session.state.set("ahead", True)
+    clock.set(true + timedelta(minutes=20))
+    session.state.set("back", True)
+    clock.advance(600)
+    assert (
+        session.point("5m ago") == session.point(true + timedelta(minutes=25)) == Point("run", 12)
+    )
+    assert session.point("15m ago") == Point("run", 10)
+    assert session.point(START + timedelta(minutes=3)) == Point("run", 4)
+    assert session.point(datetime.max) == Point("run", 12)
 
 
 @pytest.mark.parametrize("point", [0, -1, 11, "#0", "#11", "#" + "9" * 5_000, "#-1", "#x", "#"])

@@ -14,6 +14,7 @@ from blake3 import blake3
 import mulligan
 from mulligan import Problem, Report
 from mulligan.errors import DamagedJournal
+from mulligan.testing.clock import START, FakeClock
 
 LARGE = "large " * 3_000
 
@@ -427,3 +428,20 @@ def test_names_that_are_not_utf_8_are_damage(store: Path) -> None:
     with mulligan.open(store) as opened, pytest.raises(DamagedJournal):
         opened.sessions()
     one(report(store), "journal", "table 'sessions'")
+
+
+def test_a_step_back_in_time_that_was_not_written_down_is_named(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with mulligan.open(tmp_path, clock=clock) as opened:
+        session = opened.session("run")
+        clock.advance(3_600)
+        session.state.set("a", 1)
+        clock.set(START)
+        session.state.set("a", 2)
+        assert opened.verify().ok
+    with tables(tmp_path) as damage:
+        damage.delete("meta", b"clock" + RUN)
+    one(report(tmp_path), "journal", "session 'run' event #3", "its time is before")
+    with tables(tmp_path) as damage:
+        damage.put("meta", b"clock" + RUN, struct.pack(">QQ", 2, 3))
+    one(report(tmp_path), "index", "session 'run' event #2", "its time is not before")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TypeVar
 
@@ -39,6 +39,12 @@ _LENGTH = struct.Struct(">Q")
 _CHECK = 8
 _STORE = b"store"
 _MAX_SEQ = 2**64 - 2
+
+MAX_AHEAD = timedelta(minutes=1)
+"""How far an event's time may run ahead of the clock of whoever writes it."""
+
+EARLIEST = datetime(2025, 1, 1, tzinfo=UTC)
+"""A clock that shows less was never set; this program is younger."""
 
 _encode = msgspec.msgpack.encode
 
@@ -142,6 +148,20 @@ class KeyedView:
         found = self._reader.scan("labels", prefix, prefix + b"\xff" * 9)
         keys = [key for key, value in found if _opened("labels", key, value) == b""]
         return [_LENGTH.unpack(key[len(prefix) :])[0] for key in keys]
+
+    def steps_back(self, number: int) -> list[int]:
+        """Return the seqs of the events that are earlier than the one before them."""
+        found: list[int] = []
+        for session, start, stop in self._segments(number, 1, self.head(number).seq):
+            found += [s for s in self.own_steps_back(session.number) if start <= s <= stop]
+        return found
+
+    def own_steps_back(self, number: int) -> list[int]:
+        """Return those of them that are the session's own, and not an ancestor's."""
+        value = self._get("meta", _clock_key(number)) or b""
+        if len(value) % _LENGTH.size:
+            raise DamagedJournal("A record of the journal's table 'meta' is damaged.")
+        return [seq for (seq,) in _LENGTH.iter_unpack(value)]
 
     def keyframe(self, number: int, seq: int) -> tuple[int, Digest] | None:
         """Return the nearest keyframe at or before ``seq``."""
@@ -298,7 +318,7 @@ class KeyedTxn(KeyedView):
         if fenced:
             self._check_epoch(session, actor, epoch)
         head = self.head(number)
-        time = max(time, head.time)
+        time = self._time_after(number, head, time)
         events = []
         seq, prev = head.seq, head.hash
         for draft in drafts:
@@ -313,6 +333,21 @@ class KeyedTxn(KeyedView):
         self._put_head(number, msgspec.structs.replace(head, seq=seq, hash=prev, time=time))
         self._reach(CrashPoint.JOURNAL_APPENDED)
         return events
+
+    def _time_after(self, number: int, head: Head, time: datetime) -> datetime:
+        """Return the time of the next event: the clock's, as long as that can be believed.
+
+        A clock that is a little behind the last event is taken for one that was corrected. One
+        that is far behind it shows that the last event's clock was ahead; to follow it until the
+        clock catches up could take years, so the step back is written down instead.
+        """
+        if time >= head.time:
+            return time
+        if head.time - time <= MAX_AHEAD or time < EARLIEST:
+            return head.time
+        steps = [*self.own_steps_back(number), head.seq + 1]
+        self._put("meta", _clock_key(number), b"".join(map(_LENGTH.pack, steps)))
+        return time
 
     def index_checkpoint(self, number: int, seq: int, label: str | None) -> str:
         """Make the event at ``seq`` findable as a checkpoint and return its id."""
@@ -536,6 +571,10 @@ def _number(key: bytes) -> int:
     if len(key) != _NUMBER.size:
         raise DamagedJournal("A key of the journal's table 'sessions' is damaged.")
     return int(_NUMBER.unpack(key)[0])
+
+
+def _clock_key(number: int) -> bytes:
+    return b"clock" + _NUMBER.pack(number)
 
 
 def _label_key(number: int, label: str) -> bytes:

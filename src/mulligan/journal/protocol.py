@@ -65,6 +65,17 @@ class View(Protocol):
         """Return the seqs of the session's own checkpoints that carry the label."""
         ...
 
+    def steps_back(self, number: int) -> list[int]:
+        """Return the seqs of the events that are earlier than the one before them, in order.
+
+        The clock was put back there. Between them time does not go backwards.
+        """
+        ...
+
+    def own_steps_back(self, number: int) -> list[int]:
+        """Return those of them that are the session's own, and not an ancestor's."""
+        ...
+
     def keyframe(self, number: int, seq: int) -> tuple[int, Digest] | None:
         """Return the nearest keyframe at or before ``seq``."""
         ...
@@ -113,9 +124,10 @@ class Txn(View, Protocol):
     ) -> list[Event]:
         """Give the drafts the next seqs and chain them.
 
-        Time never goes backwards within a session. Raises ``StaleLease`` unless ``epoch``
-        is that of the actor's lease (0 for an actor without one). Without ``fenced`` no lease is
-        looked at: for actors that are no agents, whatever an agent of the same name holds.
+        Time goes backwards within a session only where the clock was put back by more than a
+        minute, which is written down: see ``View.steps_back``. Raises ``StaleLease`` unless
+        ``epoch`` is that of the actor's lease (0 for an actor without one). Without ``fenced`` no
+        lease is looked at: for actors that are no agents, whatever an agent of the same name holds.
         """
         ...
 

@@ -376,7 +376,8 @@ class Shell:
         if newest is None:
             return self._now()
         age = (self._session.clock.now() - newest).total_seconds()
-        return self._now() + self._workflow.shortest - age
+        # One from the future is of a clock that was ahead, and says nothing of how old it is.
+        return self._now() if age < 0 else self._now() + self._workflow.shortest - age
 
     # What is done about it
 

@@ -186,19 +186,30 @@ class Points:
     def _at_time(self, moment: datetime, text: str) -> Point:
         """Return the last event at or before a time; without an offset it is local time."""
         moment = _aware(moment)
-        low, high = 0, self._head.seq
-        while low < high:
-            middle = (low + high + 1) // 2
-            if event_at(self._view, self._session.number, middle).time <= moment:
-                low = middle
+        # Where the clock was put back, what came before cannot have been later than what follows:
+        # the newest stretch that had begun by then is the one that counts.
+        last = self._head.seq
+        for first in reversed([1, *self._view.steps_back(self._session.number)]):
+            if self._time(first) <= moment:
+                return Point(self._session.name, self._last_until(moment, first, last))
+            last = first - 1
+        raise UnknownPoint(
+            f"{text!r} is before session {self._session.name!r} began "
+            f"at {self._time(1).isoformat()}."
+        )
+
+    def _last_until(self, moment: datetime, first: int, last: int) -> int:
+        """Return the last event at or before a time, where time does not go backwards."""
+        while first < last:
+            middle = (first + last + 1) // 2
+            if self._time(middle) <= moment:
+                first = middle
             else:
-                high = middle - 1
-        if low == 0:
-            first = event_at(self._view, self._session.number, 1).time
-            raise UnknownPoint(
-                f"{text!r} is before session {self._session.name!r} began at {first.isoformat()}."
-            )
-        return Point(self._session.name, low)
+                last = middle - 1
+        return first
+
+    def _time(self, seq: int) -> datetime:
+        return event_at(self._view, self._session.number, seq).time
 
     def _elsewhere(self, text: str) -> Point | None:
         name, colon, rest = text.partition(":")

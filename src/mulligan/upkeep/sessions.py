@@ -144,6 +144,7 @@ class SessionCheck:
         self._checkpoints: list[tuple[int, str]] = []
         self._labels: set[tuple[str, int]] = set()
         self._actors: set[str] = set()
+        self._steps_back: list[int] = []
         self.events = 0
 
     @property
@@ -162,6 +163,7 @@ class SessionCheck:
             (self._names, ("names", "heads")),
             (self._find_keyframes, ("heads", "keyframes")),
             (self._chain, ("heads", "events")),
+            (self._times, ("events", "meta")),
             (self._indexes, ("heads", "checkpoints", "keyframes", "labels", "leases")),
         ):
             try:
@@ -207,6 +209,18 @@ class SessionCheck:
         if self._has_event(head.seq + 1):
             self._blame("index", "head", f"there is an event after its #{head.seq}")
 
+    def _times(self) -> None:
+        """Check that time goes backwards where that was written down, and nowhere else."""
+        # The first event of a fork is compared with its parent's, which is not read here.
+        noted = {
+            seq for seq in self._view.own_steps_back(self._record.number) if seq > self._base + 1
+        }
+        found = set(self._steps_back)
+        for seq in sorted(found - noted):
+            self._blame("journal", f"event #{seq}", "its time is before the one before it")
+        for seq in sorted(noted - found):
+            self._blame("index", f"event #{seq}", "its time is not before the one before it")
+
     def _own_events(self, last: int) -> Iterator[tuple[int, Event | None]]:
         """Yield each seq with its event, or None where it is broken, which is noted."""
         seq = self._base + 1
@@ -229,8 +243,8 @@ class SessionCheck:
     def _event(self, event: Event, before: Event | None) -> None:
         where = f"event #{event.seq} of session {self._record.name!r}"
         self._actors.add(event.actor)
-        if before is not None and event.time < before.time:
-            self._blame("journal", f"event #{event.seq}", "its time is before the one before it")
+        if before is not None and before.seq == event.seq - 1 and event.time < before.time:
+            self._steps_back.append(event.seq)
         self._graph.follow(event.payload, where)
         if event.kind == CHECKPOINT:
             self._checkpoint(event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -172,13 +172,38 @@ class EventTests(JournalBase):
         with journal.read() as view, pytest.raises(DamagedJournal, match="#3"):
             list(view.events(number, 1, 3))
 
-    def test_time_never_goes_backwards(self, journal: Journal) -> None:
-        """When the clock is put back, events keep the newest time there was."""
+    def test_time_does_not_go_backwards_for_a_clock_that_is_corrected(
+        self, journal: Journal
+    ) -> None:
+        """When the clock is put back a little, events keep the newest time there was."""
         number = self.begin(journal)
-        times = [START + timedelta(hours=hours) for hours in (1, 5, 2, 0, 6)]
+        times = [START + timedelta(seconds=seconds) for seconds in (10, 50, 20, 0, 60)]
         for moment in times:
             self.add(journal, number, "x", time=moment)
         with journal.read() as view:
             found = [event.time for event in view.events(number, 1, 5)]
             assert view.head(number).time == times[4]
+            assert view.steps_back(number) == []
         assert found == [times[0], times[1], times[1], times[1], times[4]]
+
+    def test_time_comes_back_after_a_clock_that_was_ahead(self, journal: Journal) -> None:
+        """When the clock is put back by much, the step is written down and events follow it."""
+        number = self.begin(journal)
+        days = (0, 3650, 1, 2, 4000, 3)
+        times = [START + timedelta(days=day) for day in days]
+        for moment in times:
+            self.add(journal, number, "x", time=moment)
+        with journal.read() as view:
+            assert [event.time for event in view.events(number, 1, 6)] == times
+            assert view.head(number).time == times[-1]
+            assert view.steps_back(number) == [3, 6]
+            assert view.own_steps_back(number) == [3, 6]
+
+    def test_a_clock_that_was_never_set_is_not_followed(self, journal: Journal) -> None:
+        """A machine without a clock begins in 1970: that is no reason to go back."""
+        number = self.begin(journal)
+        self.add(journal, number, "x", time=START)
+        self.add(journal, number, "x", time=datetime(1970, 1, 1, tzinfo=UTC))
+        with journal.read() as view:
+            assert [event.time for event in view.events(number, 1, 2)] == [START, START]
+            assert view.steps_back(number) == []

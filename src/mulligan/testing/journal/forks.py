@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from mulligan.journal.protocol import Journal
 from mulligan.model import Origin
-from mulligan.testing.journal.base import LATER, START, JournalBase, address
+from mulligan.testing.journal.base import START, JournalBase, address
 
 
 class ForkTests(JournalBase):
@@ -99,11 +101,26 @@ class ForkTests(JournalBase):
             assert view.labelled(grandchild, "one") == []
 
     def test_time_does_not_go_backwards_into_a_fork(self, journal: Journal) -> None:
-        """A fork made after the clock was put back still follows its parent's events in time."""
+        """A fork made after the clock was corrected still follows its parent's events in time."""
         parent = self.begin(journal, "parent")
-        self.add(journal, parent, "late", time=LATER)
+        self.add(journal, parent, "late", time=START + timedelta(seconds=30))
         child = self.begin(journal, "child", Origin(parent, 1))
         self.add(journal, child, "after", time=START)
         with journal.read() as view:
             times = [event.time for event in view.events(child, 1, 2)]
         assert times == sorted(times)
+
+    def test_a_fork_knows_where_time_went_back_before_it_and_at_its_own_first_event(
+        self, journal: Journal
+    ) -> None:
+        """Steps of the parent after the fork are not the fork's."""
+        parent = self.begin(journal, "parent")
+        for day in (0, 3650, 1, 3650, 2):
+            self.add(journal, parent, "x", time=START + timedelta(days=day))
+        child = self.begin(journal, "child", Origin(parent, 4))
+        self.add(journal, child, "after", time=START + timedelta(days=2))
+        with journal.read() as view:
+            assert view.steps_back(parent) == [3, 5]
+            assert view.steps_back(child) == [3, 5]
+            assert view.own_steps_back(child) == [5]
+            assert [event.time for event in view.events(child, 5, 5)] == [START + timedelta(days=2)]
