@@ -271,7 +271,7 @@ class Capture:
         try:
             check_length(self._prefix + path)
             parent = self._beneath.directory(path.rpartition(b"/")[0])
-            if self._is_in_snapshot(path, name, directory):
+            if self._backed_up and self._is_in_snapshot(path, name, directory):
                 return
             read = self._read_as_set(parent, path, name, room)
         except (FileNotFoundError, NotADirectoryError):
@@ -292,9 +292,9 @@ class Capture:
 
     def _read_as_set(self, directory: int, path: bytes, name: bytes, room: int) -> Read:
         """Read a leaf, from a snapshot if the configuration asks for one."""
-        plain = partial(read_leaf, directory, name, self._bundle, room, self._aside)
         if not self._snapshots.is_used or not self._snapshots.has(path):
-            return plain()
+            return read_leaf(directory, name, self._bundle, room, self._aside)
+        plain = partial(read_leaf, directory, name, self._bundle, room, self._aside)
         before = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISREG(before.st_mode):
             return plain()
@@ -313,7 +313,7 @@ class Capture:
 
     def _is_in_snapshot(self, path: bytes, name: bytes, directory: SeenDirectory) -> bool:
         """Leave out what SQLite keeps beside a database, if it is in a snapshot of that."""
-        database = self._snapshots.database_of(path) if self._snapshots.is_used else None
+        database = self._snapshots.database_of(path)
         if database is None or database not in self._backed_up:
             return False
         self._keep_leaf(directory, name, None)

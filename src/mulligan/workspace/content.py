@@ -140,7 +140,7 @@ def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: As
             raise TooLarge(before.st_size)
         reading = None
         if before.st_size <= WHOLE:
-            reading = _read_whole(handle, directory, bundle, aside)
+            reading = _read_whole(handle, directory, before, bundle, aside)
         if reading is None:
             reading = _read_large(handle, directory, before, bundle, aside)
         mode, mtime = stat.S_IMODE(reading.stat.st_mode), reading.stat.st_mtime_ns
@@ -152,10 +152,12 @@ def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: As
         os.close(handle)
 
 
-def _read_whole(handle: int, directory: int, bundle: Bundle, aside: Aside) -> Chunked | None:
+def _read_whole(
+    handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: Aside
+) -> Chunked | None:
     """Read a small file into one object, or none if it is empty; None if it has become large."""
     try:
-        reading = read_steadily(handle, partial(_bytes, handle), ATTEMPTS, bool)
+        reading = read_steadily(handle, partial(_bytes, handle), ATTEMPTS, before=before)
     except _Outgrown:
         return None
     if reading.torn and (clone := aside.clone(handle, directory)):
@@ -187,7 +189,7 @@ def _read_large(
     if copy is None:
         # Each reading leaves its chunks in the store, so there are only as many as tell whether
         # the file has just grown.
-        return read_steadily(handle, partial(_chunks, handle, bundle), 2, bool)
+        return read_steadily(handle, partial(_chunks, handle, bundle), 2)
     with copy.content as file:
         chunks, size = _chunks(file.fileno(), bundle, copy.size)
     return Reading(chunks, size, copy.stat, copy.holds, copy.torn)

@@ -38,13 +38,18 @@ Take = Callable[[int], tuple[T, int]]
 
 
 def read_steadily(
-    handle: int, take: Take[T], attempts: int, is_late: Callable[[], bool]
+    handle: int,
+    take: Take[T],
+    attempts: int,
+    is_late: Callable[[], bool] = bool,
+    before: os.stat_result | None = None,
 ) -> Reading[T]:
     """Read an open file until a reading holds, or the attempts or the time are used up.
 
-    There are two in any case, for the second one tells whether the file has only grown.
+    There are two in any case, for the second one tells whether the file has only grown. ``before``
+    is the stat of the open file, if it is known.
     """
-    before = os.fstat(handle)
+    before = before or os.fstat(handle)
     size = before.st_size
     known: T | None = None
     for attempt in count(1):
