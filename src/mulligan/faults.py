@@ -37,11 +37,16 @@ class CrashPoint(StrEnum):
     RESTORE_WRITTEN = "restore-written"
     RESTORE_CACHES_REMOVED = "restore-caches-removed"
     RESTORE_DELETED = "restore-deleted"
+    FORK_NOTED = "fork-noted"
+    FORK_DIRECTORY_MADE = "fork-directory-made"
+    FORK_WRITTEN = "fork-written"
     JOURNAL_BEGUN = "journal-begun"
     JOURNAL_INDEXED = "journal-indexed"
     JOURNAL_APPENDED = "journal-appended"
     JOURNAL_BEFORE_COMMIT = "journal-before-commit"
     JOURNAL_COMMITTED = "journal-committed"
+    FORK_MOVED = "fork-moved"
+    FORK_PLACED = "fork-placed"
 
 
 Reach = Callable[[CrashPoint], None]

@@ -29,6 +29,7 @@ from mulligan.project import project_of
 from mulligan.session import Session
 from mulligan.session.heart import Heart
 from mulligan.session.leases import this_process
+from mulligan.session.placing import end_interrupted
 from mulligan.session.surroundings import Surroundings
 from mulligan.store import LEASE_TTL, Store
 from mulligan.stores import state_directory
@@ -84,6 +85,7 @@ def open_store(
     if directory.name == layout.NAME and not engine.read_only:
         with suppress(OSError):  # a store without its guard is as good as any other
             guard(directory)
+    end_interrupted(engine)
     surroundings = Surroundings(_project(directory), variables, keep_env)
     return Store(engine, surroundings, home, layout.read_config(directory, Limits))
 

@@ -88,15 +88,21 @@ def read_pointer(directory: Path) -> Pointer | None:
 
 
 def write_pointer(
-    directory: Path, store: str, session: str | None = None, reach: Reach = pass_by
+    directory: Path,
+    store: str,
+    session: str | None = None,
+    reach: Reach = pass_by,
+    *,
+    of: Path | None = None,
 ) -> None:
     """Let a directory point to its store; durable, and whole or not there, whenever it is killed.
 
-    In the work tree of a git repository git is told to ignore it. Raises ``IsADirectoryError``
+    ``of`` is the directory that it will be moved to. In the work tree of a git repository git is
+    told to ignore it. Raises ``IsADirectoryError``
     where ``.mulligan`` is a directory.
     """
     exclude(directory)
-    made_for = identity_of(directory)
+    made_for = identity_of(of or directory)
     content = _Content(
         store,
         id=read_format(Path(store)).id,

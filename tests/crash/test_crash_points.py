@@ -21,7 +21,7 @@ STORE_POINTS = [point for point in CrashPoint if point.name.startswith("STORE_")
 RARE_POINTS = [CrashPoint.PACK_CREATED, CrashPoint.PACK_TAIL_CUT]
 """Reached once in the life of a process, if at all."""
 
-WORKSPACE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
+WORKSPACE_POINTS = [point for point in CrashPoint if point.name.startswith(("RESTORE_", "FORK_"))]
 """Reached while files are written, which the tests of the workspace see to."""
 
 POINTER_POINTS = [

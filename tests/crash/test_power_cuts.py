@@ -62,6 +62,19 @@ def whole(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.mark.parametrize("target", ["new", "made/on/the/way", "there"])
+def test_a_fork_with_its_pointer_and_the_way_to_it(
+    project: Project, whole: bool, target: str
+) -> None:
+    to = project.place / target
+    if target == "there":
+        to.mkdir()
+    dirt = project.traced("fork", "one", "--to", str(to), whole=whole)
+    assert (to / "src/1.txt").exists() or (to / "src").exists()
+    assert (to / ".mulligan").exists()
+    assert below(dirt, to) == set()
+
+
+@pytest.mark.parametrize("target", ["new", "made/on/the/way", "there"])
 def test_a_copy_and_the_way_to_it(project: Project, whole: bool, target: str) -> None:
     to = project.place / target
     if target == "there":

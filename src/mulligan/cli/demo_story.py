@@ -28,7 +28,6 @@ from mulligan.cli.demo_files import COMMAND, Picture, differing, make_project, p
 from mulligan.cli.demo_team import AGENTS, PLAN, Team
 from mulligan.cli.verify import summary
 from mulligan.errors import MulliganError
-from mulligan.pointer import write_pointer
 
 if TYPE_CHECKING:
     from mulligan import Diff, Event, Report, Restored, Session, Store
@@ -261,8 +260,7 @@ class Story:
 
     def branch(self) -> None:
         """Fork, let both branches go on at once in different ways, and compare them."""
-        fork = self.session.fork(LABEL, BRANCH, self.other)
-        write_pointer(self.other, str(self.store.path), BRANCH)
+        fork = self.session.fork(LABEL, BRANCH, self.other, pointer=True)
         self.narrator.chapter(
             "Fork, and compare",
             f"{SESSION!r} patches the code, {BRANCH!r} rewrites it: two processes at once, "

@@ -54,7 +54,6 @@ def command(call: Call, point: str, name: str | None, directory: Path | None) ->
 
 def _fork(call: Call, point: str, name: str | None, directory: Path | None) -> Session:
     from mulligan.cli.discovery import remember_fork
-    from mulligan.pointer import write_pointer
 
     if directory is None:
         return call.open_session().fork(point, name)
@@ -62,8 +61,7 @@ def _fork(call: Call, point: str, name: str | None, directory: Path | None) -> S
     if call.directory is None:
         raise _no_workspace(session)
     with call.working():
-        made = session.fork(point, name, directory)
-    write_pointer(directory.resolve(), call.store_path, made.name)
+        made = session.fork(point, name, directory, pointer=True)
     remember_fork(Path(call.store_path), directory.resolve(), made.name)
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import starmap
 from pathlib import Path as OsPath
@@ -210,21 +211,15 @@ class Files:
         One that is there already keeps its mode, for somebody has chosen it.
         """
         target = self._place_for_copy(to)
-        contents = self._contents(tree, paths)
-        try:
+        contents = self.contents(tree, paths)
+        hint = "What is there is not complete. Delete it, free some space, then try again."
+        with _space_for(to, hint):
             made = make_directories(target)
-            failures = self._fresh(target, contents, bool(made)).run()
+            failures = self._fresh(target, contents, is_new=bool(made)).run()
             sync_names(made)
-        except (DiskFull, OSError) as error:
-            if isinstance(error, OSError) and not is_disk_full(error):
-                raise
-            raise DiskFull(
-                f"There is no space left to write the files to {to}.",
-                hint="What is there is not complete. Delete it, free some space, then try again.",
-            ) from error
         return [Problem("file", shown(path), reason) for path, reason in failures]
 
-    def _fresh(self, target: OsPath, contents: Contents, is_new: bool) -> Fresh:
+    def _fresh(self, target: OsPath, contents: Contents, *, is_new: bool) -> Fresh:
         source = self._workspace.source() if self._workspace is not None else None
         objects, reach = self._engine.objects, self._engine.reach
         return Fresh(os.fsencode(target), contents, objects, reach, source, is_new=is_new)
@@ -246,7 +241,8 @@ class Files:
             )
         return target
 
-    def _contents(self, tree: Digest, paths: list[TreePath] | None) -> Contents:
+    def contents(self, tree: Digest, paths: list[TreePath] | None) -> Contents:
+        """Return a tree, or parts of it, laid out to be written."""
         contents = Contents()
         with uncollected():
             if paths is None:
@@ -259,30 +255,36 @@ class Files:
         """Return a document with nothing in it over the objects of the store."""
         return Document({}, self._engine.load)
 
-    def clone(self, tree: Digest, to: OsPath) -> Workspace:
-        """Write a tree into a directory that becomes another session's workspace.
-
-        It is durable when this returns, so that no session ever speaks of files that are not.
-        """
+    def place_for_fork(self, to: OsPath) -> OsPath:
+        """Return the real path of a directory for another session, or refuse it."""
         if self._workspace is None:
             raise UnsafeWorkspace(
                 "This session has no workspace to take files from.",
                 hint="Open it with workspace=DIR.",
             )
-        target = to.absolute()
-        if target.resolve().is_relative_to(self._workspace.root):
+        if to.absolute().resolve().is_relative_to(self._workspace.root):
             raise UnsafeWorkspace(
                 f"{to} lies inside the workspace {self._workspace.root} itself.",
                 hint="Name a directory outside of it.",
             )
-        problems = self.copy(tree, target, None)
-        if problems:
+        return self._place_for_copy(to.absolute())
+
+    def fill(self, draft: OsPath, contents: Contents, to: OsPath) -> None:
+        """Write a tree into an empty directory, the draft of ``to``; all or an error."""
+        with _space_for(to, "Nothing was made. Free some space, then try again."):
+            failures = self._fresh(draft, contents, is_new=False).run()
+        if failures:
+            path, why = failures[0]
+            named = "1 path" if len(failures) == 1 else f"{len(failures)} paths"
             raise RestoreIncomplete(
-                f"{len(problems)} files could not be written to {to}, first "
-                f"{problems[0].where}: {problems[0].detail}.",
-                hint="The directory is incomplete and belongs to no session; delete it.",
+                f"{named} could not be written to {to}, first {shown(path)}: {why}.",
+                hint="Nothing was made: no directory, and no session.",
             )
-        return self._workspace.elsewhere(target.resolve())
+
+    def elsewhere(self, root: OsPath) -> Workspace:
+        """Return the workspace of another directory under the same limits."""
+        assert self._workspace is not None  # noqa: S101 -- place_for_fork has checked it
+        return self._workspace.elsewhere(root)
 
     def _conflicts(self, point: Point, root: str, tree: Digest) -> list[str]:
         """Return what other sessions checkpointed in this directory after the point."""
@@ -323,6 +325,17 @@ def _path_in(document: Document, path: TreePath) -> TreePath:
     if other != path and document.find(path) is MISSING and document.find(other) is not MISSING:
         return other
     return path
+
+
+@contextmanager
+def _space_for(to: OsPath, hint: str) -> Iterator[None]:
+    """Say for what there is no space."""
+    try:
+        yield
+    except (DiskFull, OSError) as error:
+        if isinstance(error, OSError) and not is_disk_full(error):
+            raise
+        raise DiskFull(f"There is no space left to write the files to {to}.", hint=hint) from error
 
 
 def _root(held: HeldFiles) -> str | None:

@@ -28,9 +28,17 @@ INHERITED = "marks.inherited"
 
 
 def make_fork(
-    engine: Engine, place: Point, name: str | None, actor: str, directory: Path | None
+    engine: Engine,
+    place: Point,
+    name: str | None,
+    actor: str,
+    directory: Path | None = None,
+    token: str = "",
 ) -> SessionRecord:
-    """Make a session that continues from a place, in one transaction."""
+    """Make a session that continues from a place, in one transaction.
+
+    ``token`` is that under which its directory was made; see ``mulligan.session.placing``.
+    """
     bundle = engine.bundle()
 
     def put(data: bytes) -> Digest:
@@ -41,9 +49,9 @@ def make_fork(
         if parent is None:
             raise UnknownSession(f"There is no session {place.session!r}.")
         now = engine.clock.now()
-        chosen = name or _free_name(txn, place.session)
+        chosen = name or free_name(txn, place.session)
         record = txn.create(chosen, now, Origin(parent.number, place.seq))
-        drafts = [_forked(place, chosen, directory)]
+        drafts = [_forked(place, chosen, directory, token)]
         if marks := _later_marks(engine, txn, parent.number, place.seq):
             drafts.append(draft(happened(INHERITED, control=marks), put))
         txn.append(record.number, drafts, actor=actor, epoch=0, time=now)
@@ -57,10 +65,10 @@ def refuse_taken(engine: Engine, name: str | None) -> None:
             raise SessionExists(f"There is a session {name!r} already.")
 
 
-def _forked(place: Point, name: str, directory: Path | None) -> Draft:
+def _forked(place: Point, name: str, directory: Path | None, token: str) -> Draft:
     payload: dict[str, Any] = {"session": place.session, "seq": place.seq, "name": name}
     if directory is not None:
-        payload["workspace"] = to_name(os.fsencode(directory))
+        payload |= {"workspace": to_name(os.fsencode(directory)), "draft": token}
     return small_draft(FORKED, payload)
 
 
@@ -85,7 +93,7 @@ def _marks(document: Document) -> dict[str, Any]:
     return {name: resolve(mark) for name, mark in entries}
 
 
-def _free_name(view: View, parent: str) -> str:
+def free_name(view: View, parent: str) -> str:
     """Return a name for a fork that no session has."""
     stem = parent[: MAX_NAME - 12]
     return next(n for i in count(1) if view.find(n := f"{stem}-fork-{i}") is None)

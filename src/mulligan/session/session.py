@@ -41,7 +41,8 @@ from mulligan.session.captures import Captures, note_without_files
 from mulligan.session.changes import Ask
 from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.files import Files
-from mulligan.session.forks import make_fork, refuse_taken
+from mulligan.session.forking import Forker
+from mulligan.session.forks import make_fork
 from mulligan.session.loop import REFRESH, ROUTINE, Cycle, Loop
 from mulligan.session.mailbox import Mailbox
 from mulligan.session.names import check_name
@@ -604,23 +605,26 @@ class Session:
         point: PointLike,
         name: str | None = None,
         workspace: str | os.PathLike[str] | None = None,
+        *,
+        pointer: bool = False,
     ) -> Session:
         """Make a new session that continues from a point and shares all storage with this one.
 
         With ``workspace`` the files of the point are written into that new or empty directory,
-        which belongs to the new session alone. It takes over the marks that its checkpoints up to
-        the point have now; later ones stay in the session they are given in.
+        which belongs to the new session alone. Session and directory are made together or not at
+        all, and are durable when this returns. With ``pointer`` commands in the directory find the
+        store and the session. The fork takes over the marks that its checkpoints up to the point
+        have now; later ones stay in the session they are given in.
         """
         if name is not None:
             check_name(name, "session name")
-        files = None
         place = self.point(point)  # once, so that files and state are of the same moment
-        if workspace is not None:
-            arguments.directory(workspace, "The workspace")
-            refuse_taken(self._engine, name)
-            files = self._files.clone(self._files.tree_at(place), OsPath(workspace))
-        root = None if files is None else files.root
-        record = make_fork(self._engine, place, name, self.actor, root)
+        if workspace is None:
+            record, files = make_fork(self._engine, place, name, self.actor), None
+        else:
+            to = OsPath(arguments.directory(workspace, "The workspace"))
+            forker = Forker(self._engine, self._files, self.actor)
+            record, files = forker.fork_into(place, name, to, pointer=pointer)
         return Session(self._engine, record, self.actor, self._surroundings, files)
 
     def _page(self, first: int, last: int | None) -> list[Event]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Generic, TypeVar
 
+from mulligan.layout import sync_directory
 from mulligan.workspace import syscalls
 from mulligan.workspace.handles import room_for
 
@@ -148,12 +149,3 @@ def sync_names(paths: Iterable[Path]) -> None:
     """Make the names of new files or directories durable."""
     for directory in dict.fromkeys(path.parent for path in paths):
         sync_directory(directory)
-
-
-def sync_directory(directory: str | os.PathLike[str]) -> None:
-    """Make the names in a directory durable."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -55,14 +55,16 @@ def _libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def rename(old: bytes, new: bytes, parent: int, how: int) -> bool:
+def rename(old: bytes, new: bytes, parent: int, how: int, to: int | None = None) -> bool:
     """Rename within a directory and return True, or False where the system has no such rename.
+
+    ``to`` is the directory of the new name if it is another one.
 
     Raises ``FileExistsError``, ``FileNotFoundError`` or another ``OSError``.
     """
     if not hasattr(_libc(), "renameat2"):
         return False
-    if _libc().renameat2(parent, old, parent, new, how) == 0:
+    if _libc().renameat2(parent, old, parent if to is None else to, new, how) == 0:
         return True
     code = _errno()
     if code in _UNSUPPORTED:

@@ -153,8 +153,11 @@ def test_a_forks_files_are_durable_before_the_fork_is_known(
     real = syscalls.sync_filesystem
 
     def sync(handle: int) -> None:
-        assert os.fstat(handle).st_dev == os.stat(tmp_path / "fork").st_dev
-        assert picture(tmp_path / "fork") == picture(work)
+        [draft] = tmp_path.glob(".mulligan.new-fork-*")
+        assert os.fstat(handle).st_dev == os.stat(draft).st_dev
+        there = picture(draft)
+        assert there.pop(b"").kind == "directory"
+        assert there == {path: seen for path, seen in picture(work).items() if path}
         real(handle)
         happened.append("synced")
 
@@ -182,6 +185,7 @@ def test_no_session_is_made_when_its_files_cannot_be_made_durable(
     with pytest.raises(RestoreIncomplete, match="Input/output"):
         session.fork(made, name="fork", workspace=tmp_path / "fork")
     assert [opened.name for opened in store.sessions()] == ["run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "work"]
 
 
 def test_a_directory_that_was_there_keeps_its_mode(

@@ -1,0 +1,257 @@
+"""The directory of a fork: made under a temporary name, and moved into place.
+
+It is made beside the target, or inside of it when that is an empty directory already. A note in the
+store's ``tmp/`` names both places, and is locked while its process lives. So a fork that was
+interrupted is found by the next process that opens the store for writing: it is finished if the
+journal has its session, and removed if not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from mulligan.engine import Engine
+from mulligan.errors import MulliganError
+from mulligan.faults import CrashPoint
+from mulligan.journal.protocol import View
+from mulligan.layout import STAGING, sync_directory
+from mulligan.timeline.checkpoints import event_at
+from mulligan.workspace import syscalls
+from mulligan.workspace.content import read_xattrs
+from mulligan.workspace.durable import make_directories, sync_names
+from mulligan.workspace.entries import Directory, from_name, to_name
+from mulligan.workspace.fill import DIRECTORY
+from mulligan.workspace.writing import try_xattrs
+
+_NOTES = "fork-*"
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Where a fork's directory is made and where it belongs; paths are names of chapter 7.
+
+    ``parents`` are the directories above the target that are made for it. ``mtime`` is that of the
+    directory, which has none of its own until all is in it.
+    """
+
+    token: str
+    target: str
+    parents: list[str]
+    is_new: bool
+    mtime: int
+
+    @property
+    def place(self) -> Path:
+        """Where the directory belongs."""
+        return _path(self.target)
+
+    @property
+    def draft(self) -> Path:
+        """Where it is made."""
+        holder = self.place.parent if self.is_new else self.place
+        return holder / f"{STAGING}-fork-{self.token}"
+
+
+def end_interrupted(engine: Engine) -> None:
+    """Finish or remove the directories of forks whose process died.
+
+    What cannot be ended now stays noted, for the next time.
+    """
+    if engine.directory is None or engine.read_only:
+        return
+    for file in sorted((engine.directory / "tmp").glob(_NOTES)):
+        with suppress(OSError, MulliganError), _locked(file) as is_left:
+            if is_left:
+                _end(engine, file)
+
+
+def _end(engine: Engine, file: Path) -> None:
+    try:
+        note = msgspec.json.decode(file.read_bytes(), type=Note)
+    except msgspec.DecodeError:
+        note = None  # its process died before it made anything
+    if note is not None:
+        _settle(engine, note)
+    file.unlink()
+
+
+def _settle(engine: Engine, note: Note) -> None:
+    """End a fork according to the journal, which alone says whether it was made."""
+    with engine.read() as view:
+        is_made = _is_made(view, note)
+    if is_made:
+        move_into_place(engine, note)
+    else:
+        _remove(note)
+
+
+def _is_made(view: View, note: Note) -> bool:
+    for record in reversed(view.sessions()):
+        if record.origin is not None:
+            payload = event_at(view, record.number, record.origin.seq + 1).payload
+            if payload.get("draft") == note.token:
+                return True
+    return False
+
+
+@contextmanager
+def noted(engine: Engine, note: Note) -> Iterator[Note]:
+    """Keep a durable, locked note of a fork while it is made; end the fork if that fails."""
+    if engine.directory is None:
+        try:
+            yield note
+        except BaseException:
+            _settle(engine, note)
+            raise
+        return
+    file = engine.directory / "tmp" / f"fork-{note.token}"
+    handle = _write_note(file, msgspec.json.encode(note))
+    try:
+        engine.reach(CrashPoint.FORK_NOTED)
+        try:
+            yield note
+        except BaseException:
+            # The commit may have failed after it took effect. If even this fails, the note stays.
+            with suppress(OSError, MulliganError):
+                _end(engine, file)
+            raise
+        with suppress(OSError):  # all is done; a note that stays says so to the next process
+            file.unlink()
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked off meanwhile shares the lock
+        os.close(handle)
+
+
+def _write_note(file: Path, data: bytes) -> int:
+    """Make a note durable and return its locked handle."""
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        os.write(handle, data)
+        os.fsync(handle)
+        sync_directory(file.parent)
+        if os.fstat(handle).st_nlink == 0:
+            raise FileNotFoundError(f"{file} was deleted")
+    except BaseException:
+        file.unlink(missing_ok=True)
+        os.close(handle)
+        raise
+    return handle
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[bool]:
+    """Hold the lock of a note; yields False while its process lives, or has just ended it."""
+    handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        try:
+            yield os.fstat(handle).st_nlink > 0
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+    finally:
+        os.close(handle)
+
+
+def new_note(target: Path, entry: Directory | None) -> Note:
+    """Return the note of a directory that is to be made; ``entry`` is its own in the tree."""
+    parents = [path for path in target.parents if not path.exists()]
+    return Note(
+        token=secrets.token_hex(8),
+        target=_name(target),
+        parents=[_name(path) for path in parents],
+        is_new=not target.exists(),
+        mtime=0 if entry is None else entry.mtime,
+    )
+
+
+def finish_directory(note: Note, entry: Directory | None) -> None:
+    """Give a directory its attributes after all is in it, and make it and its name durable."""
+    handle = os.open(note.draft, DIRECTORY)
+    try:
+        if entry is not None:
+            os.fchmod(handle, entry.mode if note.is_new else 0o700)
+            os.utime(handle, ns=(entry.mtime, entry.mtime))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    sync_names([note.draft, *map(_path, note.parents)])
+
+
+def make_draft(engine: Engine, note: Note) -> None:
+    """Make the directory under its temporary name."""
+    make_directories(note.place.parent)
+    note.draft.mkdir(mode=0o700)
+    engine.reach(CrashPoint.FORK_DIRECTORY_MADE)
+
+
+def move_into_place(engine: Engine, note: Note) -> None:
+    """Move a fork's directory, or all that is in it, to where it belongs. Idempotent."""
+    if note.draft.is_dir():
+        if note.is_new:
+            # Replaces nothing but a directory that is empty.
+            note.draft.rename(note.place)
+            engine.reach(CrashPoint.FORK_MOVED)
+        else:
+            _move_in(engine, note)
+    with suppress(FileNotFoundError):  # it may have been moved away since
+        if not note.is_new:
+            os.utime(note.place, ns=(note.mtime, note.mtime))
+            sync_directory(note.place)
+        sync_names([note.place, *map(_path, note.parents)])
+    engine.reach(CrashPoint.FORK_PLACED)
+
+
+def _move_in(engine: Engine, note: Note) -> None:
+    draft = os.open(note.draft, DIRECTORY)
+    try:
+        place = os.open(note.place, DIRECTORY)
+        try:
+            for name in map(os.fsencode, os.listdir(draft)):
+                if not syscalls.rename(name, name, draft, syscalls.NO_REPLACE, place):
+                    os.rename(name, name, src_dir_fd=draft, dst_dir_fd=place)
+                engine.reach(CrashPoint.FORK_MOVED)
+            try_xattrs(place, read_xattrs(draft))
+            note.draft.rmdir()
+        finally:
+            os.close(place)
+    finally:
+        os.close(draft)
+
+
+def _remove(note: Note) -> None:
+    """Remove what was made of a fork, and the directories made for it unless something is there."""
+    if note.draft.is_dir():
+        _open_up(note.draft)
+        shutil.rmtree(note.draft)
+    for parent in map(_path, note.parents):
+        with suppress(OSError):
+            parent.rmdir()
+
+
+def _open_up(directory: Path) -> None:
+    """Let the owner delete what is in directories that are closed to writing."""
+    directory.chmod(0o700)
+    for path in directory.iterdir():
+        if stat.S_ISDIR(path.lstat().st_mode):
+            _open_up(path)
+
+
+def _name(path: Path) -> str:
+    return to_name(os.fsencode(path))
+
+
+def _path(name: str) -> Path:
+    return Path(os.fsdecode(from_name(name)))

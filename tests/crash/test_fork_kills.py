@@ -1,0 +1,239 @@
+"""A fork with a directory is made whole or not at all, wherever it is killed or a call fails."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mulligan
+from mulligan import Session
+from mulligan.errors import MulliganError, RestoreIncomplete
+from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.pointer import read_pointer
+from mulligan.session.placing import end_interrupted
+from mulligan.store import Store
+from mulligan.testing.faults import Reached, fail_at, kill_at
+from mulligan.workspace import syscalls
+from tests.children import Tell, run_child
+from tests.pictures import picture
+
+POINTS = [
+    *(point for point in CrashPoint if point.name.startswith(("FORK_", "POINTER_"))),
+    CrashPoint.RESTORE_DRAFT_WRITTEN,
+    CrashPoint.RESTORE_WRITTEN,
+    CrashPoint.JOURNAL_BEGUN,
+    CrashPoint.JOURNAL_APPENDED,
+    CrashPoint.JOURNAL_BEFORE_COMMIT,
+    CrashPoint.JOURNAL_COMMITTED,
+]
+TARGETS = ["new", "made/on/the/way", "there"]
+
+
+class Place:
+    """A store, a workspace with one checkpoint, and a target for forks of it."""
+
+    def __init__(self, root: Path, target: str) -> None:
+        self.root, self.work, self.store = root, root / "work", root / "store"
+        self.target = root / target
+        self.was_there = target == "there"
+        (self.work / "src/closed").mkdir(parents=True)
+        (self.work / "a.txt").write_bytes(b"one")
+        (self.work / "src/b.txt").write_bytes(b"two" * 5000)
+        (self.work / "src/closed/c.txt").write_bytes(b"three")
+        (self.work / "src/closed").chmod(0o500)
+        (self.work / "link").symlink_to("src")
+        self.work.chmod(0o750)
+        self.make_target()
+        with mulligan.open(self.store) as store:
+            store.session("run", workspace=self.work).checkpoint(label="one")
+
+    def make_target(self) -> None:
+        if self.was_there:
+            self.target.mkdir(mode=0o750)
+
+    def fork(self, name: str | None = "fork", reach: Reach = pass_by) -> None:
+        with mulligan.open(self.store, reach=reach) as store:
+            self.forked(store.session("run", workspace=self.work), name)
+
+    def forked(self, session: Session, name: str | None) -> Session:
+        return session.fork("one", name, self.target, pointer=True)
+
+    def is_made(self, name: str = "fork") -> bool:
+        """Open the store, check that all fits together, and return whether there is a fork."""
+        with mulligan.open(self.store) as store:
+            names = [session.name for session in store.sessions()]
+            self.check(store, name in names, name)
+            assert store.verify().problems == ()
+        return name in names
+
+    def check(self, store: Store, is_made: bool, name: str) -> None:
+        assert list(self.root.rglob(".mulligan.new*")) == []
+        assert list((self.store / ".mulligan/tmp").glob("fork-*")) == []
+        if not is_made:
+            assert self.target.exists() == self.was_there
+            assert not self.was_there or list(self.target.iterdir()) == []
+            assert not (self.root / "made").exists()
+            return
+        assert picture(self.target) == picture(self.work)
+        pointer = read_pointer(self.target)
+        assert pointer is not None
+        assert (pointer.session, pointer.is_in_place) == (name, True)
+        session = store.session(name, workspace=self.target)
+        assert session.directory == self.target
+        assert session.diff("one").files == ()
+
+    def clear(self) -> None:
+        shutil.rmtree(self.root / "made" if (self.root / "made").exists() else self.target, True)
+        self.make_target()
+
+
+@pytest.fixture(params=TARGETS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(tmp_path, request.param)
+
+
+def test_every_point_is_reached(place: Place) -> None:
+    reached = Reached()
+    place.fork(reach=reached)
+    assert [point for point in POINTS if not reached.counts[point]] == []
+    assert place.is_made()
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_a_point_of_a_fork(place: Place, point: CrashPoint, nth: int) -> None:
+    killed = run_child(lambda _: place.fork(reach=kill_at(point, nth)))
+    assert killed.by_sigkill or nth == 2, f"{point} was not reached"
+    if not place.is_made():
+        assert killed.by_sigkill
+        place.fork()
+        assert place.is_made()
+
+
+def test_a_fork_without_a_name_that_was_killed_takes_none_away(place: Place) -> None:
+    def body(_: Tell) -> None:
+        with mulligan.open(place.store, reach=kill_at(CrashPoint.FORK_WRITTEN)) as store:
+            place.forked(store.session("run", workspace=place.work), None)
+
+    assert run_child(body).by_sigkill
+    assert not place.is_made("run-fork-1")
+    place.fork(name=None)
+    assert place.is_made("run-fork-1")
+
+
+def test_the_fork_of_a_living_process_is_left_to_it(tmp_path: Path) -> None:
+    place, looked = Place(tmp_path, "new"), []
+
+    def reach(point: CrashPoint) -> None:
+        if point in (CrashPoint.FORK_WRITTEN, CrashPoint.FORK_MOVED):
+            looked.append(run_child(lambda _: mulligan.open(place.store).close()).finished)
+
+    place.fork(reach=reach)
+    assert looked == [True, True]
+    assert place.is_made()
+
+
+def test_a_target_that_is_taken_meanwhile_is_not_touched(tmp_path: Path) -> None:
+    place = Place(tmp_path, "new")
+
+    def reach(point: CrashPoint) -> None:
+        if point is CrashPoint.JOURNAL_COMMITTED and not place.target.exists():
+            place.target.mkdir()
+            (place.target / "mine").write_bytes(b"mine")
+
+    with pytest.raises(RestoreIncomplete, match="was made") as caught:
+        place.fork(reach=reach)
+    assert "next command" in caught.value.hint
+    assert [path.name for path in place.target.iterdir()] == ["mine"]
+    shutil.rmtree(place.target)
+    assert place.is_made()
+
+
+# --- errors of the system --------------------------------------------------------------------
+
+CALLS: list[tuple[Any, str]] = [
+    *((os, name) for name in ("open", "mkdir", "rmdir", "rename", "replace", "unlink", "symlink")),
+    *((os, name) for name in ("write", "fsync", "fchmod", "chmod", "utime", "stat", "fstat")),
+    *((os, name) for name in ("listdir", "scandir", "dup")),
+    (syscalls, "rename"),
+    (syscalls, "sync_filesystem"),
+    (fcntl, "flock"),
+]
+
+
+class Failing:
+    """Lets the nth of all calls fail, and counts them."""
+
+    def __init__(self, nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self._nth = 0, nth
+        for module, name in CALLS:
+            monkeypatch.setattr(module, name, self._wrapped(getattr(module, name)))
+
+    def _wrapped(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.count += 1
+            if self.count == self._nth:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(*arguments, **named)
+
+        return call
+
+
+@pytest.fixture(params=[True, False], ids=["syncfs", "no syncfs"])
+def _syncs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not request.param:
+        monkeypatch.setattr(syscalls, "syncs_as_a_whole", lambda _: False)
+
+
+@pytest.mark.usefixtures("_syncs")
+def test_an_error_at_any_call(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    nth = made = failed = 0
+    while True:
+        nth, name = nth + 1, f"fork-{nth}"
+        with mulligan.open(place.store) as store:
+            session = store.session("run", workspace=place.work)
+            with monkeypatch.context() as patched:
+                failing = Failing(nth, patched)
+                try:
+                    place.forked(session, name)
+                    is_done = True
+                except (OSError, MulliganError):
+                    is_done = False
+        is_made = place.is_made(name)
+        assert is_made or not is_done, f"call {nth} of {failing.count}: acknowledged and not made"
+        made, failed = made + is_made, failed + (not is_done)
+        if failing.count < nth:
+            break
+        place.clear()
+    assert is_done
+    assert failed > 20
+    assert made > 1
+
+
+@pytest.mark.parametrize(
+    "point", [point for point in POINTS if point.name.startswith(("JOURNAL_", "FORK_"))]
+)
+def test_an_error_at_a_point(place: Place, point: CrashPoint) -> None:
+    with suppress(OSError, MulliganError):
+        place.fork(reach=fail_at(point, OSError(errno.EIO, "Input/output error")))
+    if not place.is_made():
+        place.fork()
+        assert place.is_made()
+
+
+def test_a_garbled_note_goes(tmp_path: Path) -> None:
+    place = Place(tmp_path, "new")
+    note = place.store / ".mulligan/tmp/fork-0123456789abcdef"
+    for content in (b"", b"{}", b"\xff", b'{"token": 1}'):
+        note.write_bytes(content)
+        with mulligan.open(place.store) as store:
+            end_interrupted(store._engine)
+        assert not note.exists()
