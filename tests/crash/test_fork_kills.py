@@ -161,8 +161,8 @@ def test_a_target_that_is_taken_meanwhile_is_not_touched(tmp_path: Path) -> None
 
 CALLS: list[tuple[Any, str]] = [
     *((os, name) for name in ("open", "mkdir", "rmdir", "rename", "replace", "unlink", "symlink")),
-    *((os, name) for name in ("write", "fsync", "fchmod", "chmod", "utime", "stat", "fstat")),
-    *((os, name) for name in ("listdir", "scandir", "dup")),
+    *((os, name) for name in ("write", "pwrite", "fsync", "fchmod", "chmod", "utime", "fstat")),
+    *((os, name) for name in ("stat", "listdir", "scandir", "dup", "ftruncate")),
     (syscalls, "rename"),
     (syscalls, "sync_filesystem"),
     (fcntl, "flock"),

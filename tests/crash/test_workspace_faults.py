@@ -179,7 +179,7 @@ def _to(name: str, disk: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir", "symlink"])
+@pytest.mark.parametrize("call", ["pwrite", "fsync", "rename", "mkdir", "symlink"])
 def test_whatever_finds_the_disk_full_it_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
 ) -> None:
@@ -197,7 +197,7 @@ def test_whatever_finds_the_disk_full_it_is_one_error(
         real = getattr(module, call)
 
         def full(*arguments: object, **options: object) -> object:
-            inside = "dir_fd" in options or call in ("write", "fsync", "rename")
+            inside = "dir_fd" in options or call in ("pwrite", "fsync", "rename")
             if inside:
                 raise OSError(code, os.strerror(code))
             return real(*arguments, **options)

@@ -25,7 +25,7 @@ from mulligan.workspace.handles import Handles
 from mulligan.workspace.index import Seen, packed_stat
 from mulligan.workspace.plan import Step, TreePath
 from mulligan.workspace.swap import Beside, Swap, beside, discard, sweep
-from mulligan.workspace.writing import Failure, failure, set_xattrs, try_xattrs, write_all
+from mulligan.workspace.writing import Failure, failure, set_xattrs, try_xattrs, write_parts
 
 SYNC_ONE_BY_ONE = 64
 """Up to this many files are synced each; beyond it, their filesystem once, if that can be."""
@@ -212,8 +212,8 @@ class Apply:
 
     def _fill(self, handle: int, file: File) -> OSError | None:
         """Give an open file its content and attributes; return what was not to be had."""
-        for digest in file.chunks:
-            write_all(handle, self._objects.get(ObjectKind.CHUNK, digest))
+        get = self._objects.get
+        write_parts(handle, (get(ObjectKind.CHUNK, digest) for digest in file.chunks))
         self._reach(CrashPoint.RESTORE_DRAFT_WRITTEN)
         trouble = try_xattrs(handle, file.xattrs)
         os.fchmod(handle, file.mode)

@@ -12,7 +12,7 @@ from mulligan.model import Digest
 from mulligan.workspace.contents import Made, Place, Whole
 from mulligan.workspace.durable import Syncer
 from mulligan.workspace.handles import room_for
-from mulligan.workspace.writing import Xattrs, try_xattrs, write_all
+from mulligan.workspace.writing import Xattrs, try_xattrs, write_parts
 
 OPEN_DIRECTORIES = 128
 """How many directories are held open, because files of one come together."""
@@ -55,8 +55,7 @@ class Filler:
         parent = self.handle(place)
         handle = os.open(name, _NEW, mode & _PERMISSIONS, dir_fd=parent)
         try:
-            for data in parts(handle):
-                write_all(handle, data)
+            write_parts(handle, parts(handle))
             self._reach(CrashPoint.RESTORE_DRAFT_WRITTEN)
             if mode not in self._granted:
                 self._set_mode(handle, mode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable, Iterator
 
 from mulligan.errors import DiskFull
 from mulligan.workspace.content import read_xattrs
@@ -14,6 +15,12 @@ Failure = tuple[TreePath, str]
 """What could not be done, and why."""
 
 Xattrs = dict[str, bytes]
+
+_HOLE = bytes(4096)
+"""The shortest run of zeros inside of a file that is left out: a block of most filesystems."""
+
+_LOOKED_INTO = 64 << 10
+"""Smaller parts are written as they are: there is little to gain."""
 
 
 def reason(error: Exception) -> str:
@@ -33,11 +40,43 @@ def is_disk_full(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def write_all(handle: int, data: bytes) -> None:
-    """Write all of the bytes to an open file."""
-    written = os.write(handle, data)
+def write_parts(handle: int, parts: Iterable[bytes]) -> None:
+    """Write all of a new file; long runs of zeros become holes, which take no space.
+
+    A checkpoint does not say where a file had holes, so one that held zeros gets some, too.
+    """
+    size = written = 0
+    for data in parts:
+        for start, end in _without_holes(data):
+            _write_at(handle, memoryview(data)[start:end], size + start)
+            written = size + end
+        size += len(data)
+    if written < size:
+        os.ftruncate(handle, size)
+
+
+def _without_holes(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where there is something else than long runs of zeros."""
+    if len(data) < _LOOKED_INTO:
+        yield 0, len(data)
+        return
+    # Zeros at the ends may go on in the next part, so that even few of them are left out.
+    start, last = len(data) - len(data.lstrip(b"\0")), len(data.rstrip(b"\0"))
+    while start < last:
+        end = data.find(_HOLE, start, last)
+        if end < 0:
+            yield start, last
+            return
+        yield start, end
+        start = end + len(_HOLE)
+        while data[start : start + len(_HOLE)] == _HOLE:
+            start += len(_HOLE)
+
+
+def _write_at(handle: int, data: memoryview, offset: int) -> None:
+    written = os.pwrite(handle, data, offset)
     while written < len(data):
-        written += os.write(handle, memoryview(data)[written:])
+        written += os.pwrite(handle, data[written:], offset + written)
 
 
 def set_xattrs(handle: int, wanted: Xattrs | None) -> None:

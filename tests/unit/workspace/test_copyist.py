@@ -137,12 +137,13 @@ START = "import os, sys; sys.path[:] = sys.argv[3:]\n"
 DIES_IN_A_FILE = """
 from mulligan.workspace import copyist_main, fill
 sizes = []
-def write_all(handle, data):
+def write_parts(handle, parts):
+    data = b"".join(parts)
     sizes.append(len(data))
     os.write(handle, data[: len(data) // 2] if len(sizes) == 14 else data)
     if len(sizes) == 14:
         os.kill(os.getpid(), 9)
-fill.write_all = write_all
+fill.write_parts = write_parts
 copyist_main.run(int(sys.argv[1]), int(sys.argv[2]), 0, 1)
 """
 CUT_SHORT = """
