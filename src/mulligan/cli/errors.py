@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import traceback
 from dataclasses import dataclass
@@ -71,13 +72,21 @@ def describe(error: BaseException) -> Failure:
         message = f"The output could not be written: {error.strerror}."
         return Failure(name, message, "Nothing was changed.", SYSTEM)
     if isinstance(error, OSError):
-        return Failure(name, f"The system refused: {error}.", "", SYSTEM)
+        return Failure(name, f"The system refused: {error}.", _system_hint(error), SYSTEM)
     return Failure(
         name,
         f"This is a bug in Mulligan ({name}: {error}).",
         "Run it again with MULLIGAN_DEBUG=1 and report the traceback. Nothing stored is lost.",
         BUG,
     )
+
+
+def _system_hint(error: OSError) -> str:
+    if error.errno == errno.EMFILE:
+        return "`ulimit -n` is how many files a process may have open; 1024 is plenty."
+    if error.errno == errno.ENFILE:
+        return "End programs that have many files open, or raise `sysctl fs.file-max`."
+    return ""
 
 
 def _usage_hint(error: click.UsageError) -> str:

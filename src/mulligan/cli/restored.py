@@ -47,7 +47,15 @@ def print_problems(call: Call, problems: Sequence[Problem]) -> None:
         click.echo(f"  {clean(problem.where)}: {clean(problem.detail)}", err=True)
     if len(problems) > SHOWN_PROBLEMS:
         click.echo(f"  … and {len(problems) - SHOWN_PROBLEMS:,} more; --json has all", err=True)
-    click.echo("Everything else is done. Make these writable, then do it again.", err=True)
+    click.echo(f"Everything else is done. {_advice(problems)}, then do it again.", err=True)
+
+
+def _advice(problems: Sequence[Problem]) -> str:
+    from mulligan.workspace.writing import TOO_MANY_FILES
+
+    if any(problem.detail.startswith(TOO_MANY_FILES) for problem in problems):
+        return "Let more files be open at once, with `ulimit -n 1024`"
+    return "Make these writable"
 
 
 def exit_if_incomplete(problems: Sequence[Problem]) -> None:

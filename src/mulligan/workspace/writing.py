@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from collections.abc import Iterable, Iterator
 
 from mulligan.errors import DiskFull
@@ -16,6 +17,9 @@ Failure = tuple[TreePath, str]
 
 Xattrs = dict[str, bytes]
 
+TOO_MANY_FILES = "too many files are open"
+"""How the reason begins when it is no fault of the path."""
+
 _HOLE = bytes(4096)
 """The shortest run of zeros inside of a file that is left out: a block of most filesystems."""
 
@@ -25,6 +29,11 @@ _LOOKED_INTO = 64 << 10
 
 def reason(error: Exception) -> str:
     """Return an error as part of a sentence about a path that is named beside it."""
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"{TOO_MANY_FILES} (the limit of this process is {limit})"
+    if isinstance(error, OSError) and error.errno == errno.ENFILE:
+        return f"{TOO_MANY_FILES} on this machine"
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
