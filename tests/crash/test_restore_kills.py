@@ -14,6 +14,7 @@ from mulligan import Session
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.store import Store
 from mulligan.testing.faults import kill_at
+from mulligan.workspace import removing
 from mulligan.workspace.swap import DRAFT
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture, without_times
@@ -128,6 +129,19 @@ def test_killed_at_a_point_of_a_restore(
         session = opened(store, work)
         assert session.recovered is None
         assert_consistent(session, work, pictures)
+
+
+@pytest.mark.parametrize("point", RESTORE_POINTS)
+def test_killed_while_others_delete_what_was_replaced(
+    tmp_path: Path, point: CrashPoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removing, "PATIENCE", -1.0)
+    work, pictures = prepare(tmp_path, random.Random(11), 30)
+    assert run_child(lambda _: walk(tmp_path, work, kill_at(point, 3))).by_sigkill
+    with mulligan.open(tmp_path / "store") as store:
+        session = opened(store, work)
+        assert_consistent(session, work, pictures)
+        assert store.verify().problems == ()
 
 
 def walk(tmp_path: Path, work: Path, reach: Reach) -> None:

@@ -24,6 +24,7 @@ from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.handles import Handles
 from mulligan.workspace.index import Seen, packed_stat
 from mulligan.workspace.plan import Step, TreePath
+from mulligan.workspace.removing import Remover
 from mulligan.workspace.swap import Beside, Swap, beside, discard, sweep
 from mulligan.workspace.writing import Failure, failure, set_xattrs, try_xattrs, write_parts
 
@@ -64,7 +65,9 @@ class Apply:
         self._caches = caches
         self._cleared: dict[TreePath, int] = {}
         self._emptied: set[TreePath] = set()
-        self._swap = Swap(reach)
+        self._swap = Swap(reach, self._unlink)
+        self._remover: Remover[TreePath] = Remover(self._failed)
+        self._path: TreePath = ()
         self._handles = Handles(root)
         self._opened: dict[TreePath, int] = {}
         self._linked: set[int] = set()
@@ -79,6 +82,7 @@ class Apply:
         try:
             self._run(steps, touch)
         finally:
+            self._remover.close()
             self._syncer.close()
             self._handles.close()
         return self.failures
@@ -103,6 +107,7 @@ class Apply:
             self._clear(self._caches.stale(self._handles))
         done = set(map(id, in_the_way))
         self._each([s for s in deleted if id(s) not in done], self._delete)
+        self._remover.settle()
         self._reach(CrashPoint.RESTORE_DELETED)
         failed = {path for path, _ in self.failures}
         self._each([s for s in touch if _is_new(s) and s.path not in failed], self._touch)
@@ -125,6 +130,9 @@ class Apply:
 
     def _failed(self, path: TreePath, error: OSError) -> None:
         self.failures.append(failure(path, error))
+
+    def _unlink(self, parent: int, name: bytes) -> None:
+        self._remover.unlink(self._path, parent, name)
 
     def _each(self, steps: Iterable[Step], act: Callable[[Step], None]) -> None:
         for step in steps:
@@ -150,6 +158,7 @@ class Apply:
 
     def _do(self, path: TreePath, act: Callable[[], None]) -> None:
         """Do something to a path; a directory that nobody may write to is opened up for it."""
+        self._path = path
         try:
             act()
         except PermissionError:
@@ -295,6 +304,7 @@ class Apply:
         name = from_name(step.path[-1])
         try:
             if isinstance(step.before, Directory):
+                self._remover.settle()  # what is still to be deleted may be in it
                 self._handles.forget(step.path)
                 os.rmdir(name, dir_fd=parent)
                 self._opened.pop(step.path, None)

@@ -14,6 +14,7 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -28,6 +29,9 @@ DRAFT = b".mulligan-draft-"
 
 
 _OURS = re.compile(re.escape(DRAFT) + rb"([0-9a-f]{16})-[0-9a-f]{20}")
+
+Unlink = Callable[[int, bytes], None]
+"""Deletes a name in an open directory."""
 
 
 class Beside(NamedTuple):
@@ -55,8 +59,10 @@ def token_of(name: bytes) -> str | None:
 class Swap:
     """Puts leaves in place of others within a directory, and takes leaves away."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: Reach, unlink: Unlink) -> None:
+        """``unlink`` deletes what was taken out, or soon will; nobody needs it any more."""
         self._reach = reach
+        self._unlink = unlink
 
     def put(self, parent: int, name: bytes, own: Beside, before: os.stat_result | None) -> None:
         """Give a finished draft its name, in place of what looked like ``before``, if anything.
@@ -88,7 +94,7 @@ class Swap:
             self._reach(CrashPoint.RESTORE_SWAPPED)
         finally:
             if _is_same(before, _status(own.swap, parent)):
-                os.unlink(own.swap, dir_fd=parent)
+                self._unlink(parent, own.swap)
             else:
                 _rename_new(own.swap, name, parent)
                 raise _changed()
@@ -96,7 +102,7 @@ class Swap:
     def _drop(self, parent: int, name: bytes, swap: bytes, before: os.stat_result) -> None:
         """Delete what was taken out if it is what was seen; else put it back."""
         if _is_same(before, _status(swap, parent)):
-            os.unlink(swap, dir_fd=parent)
+            self._unlink(parent, swap)
             return
         ours = _status(name, parent)
         syscalls.rename(swap, name, parent, syscalls.EXCHANGE)
