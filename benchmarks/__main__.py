@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks import append, harness, reopen, startup, steps, team, workspace
+from benchmarks import append, busy, harness, reopen, startup, steps, team, workspace
 
 if __name__ == "__main__":
-    benchmarks = (module.BENCHMARK for module in (startup, append, steps, reopen, workspace, team))
+    modules = (startup, append, steps, reopen, workspace, busy, team)
+    benchmarks = (module.BENCHMARK for module in modules)
     raise SystemExit(harness.main(*benchmarks))
