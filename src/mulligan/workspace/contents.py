@@ -63,6 +63,12 @@ class Contents:
         self.leaves: list[tuple[Place, bytes, Leaf]] = []
         """All the rest: symlinks, and the files that are no ``Whole``."""
 
+    @property
+    def count(self) -> int:
+        """How many files, symlinks and directories there are."""
+        wholes = sum(map(len, self.wholes.values()))
+        return wholes + len(self.leaves) + len(self.directories)
+
     def add_tree(self, document: Document) -> None:
         """Take in a whole tree; raises ``UnsafeName``."""
         pending = [(self.root, document.resolved(document.root))]

@@ -26,6 +26,9 @@ More would take longer to start than they save where the disk is quick.
 TOGETHER = 256
 """How many files are held open at most until they are synced together."""
 
+FEW = 64
+"""Up to this many files are synced each; beyond it, their filesystem once, if that can be."""
+
 Key = TypeVar("Key")
 IsWhole = Callable[[int], bool]
 
@@ -85,6 +88,11 @@ class Syncer(Generic[Key]):
         for _, handle in [*self._waiting, *filter(None, self._wholes.values())]:
             os.close(handle)
         self._waiting, self._wholes = [], {}
+
+
+def by_count(count: int) -> IsWhole:
+    """Return how to sync so many files and directories: ``few`` or ``many``."""
+    return few if count <= FEW else many
 
 
 def many(handle: int) -> bool:

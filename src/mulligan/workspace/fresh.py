@@ -21,7 +21,7 @@ from mulligan.state.document import uncollected
 from mulligan.workspace.content import read_xattrs
 from mulligan.workspace.contents import Contents, Made, Place, Whole
 from mulligan.workspace.copyist import Copyists, start_copyists
-from mulligan.workspace.durable import Syncer, many
+from mulligan.workspace.durable import Syncer, by_count, many
 from mulligan.workspace.entries import Directory, File, Leaf, Link, to_name
 from mulligan.workspace.fill import DIRECTORY, Filler
 from mulligan.workspace.share import Source
@@ -52,7 +52,7 @@ class Fresh:
         self._root = contents.root
         self._root.handle = os.open(root, DIRECTORY & ~os.O_NOFOLLOW)
         inherits = read_xattrs(self._root.handle) is not None
-        self._syncer = Syncer(self._unsynced, many)
+        self._syncer = Syncer(self._unsynced, by_count(contents.count))
         self._filler = Filler(reach, self._syncer, inherits=inherits)
         self.failures: list[Failure] = []
 

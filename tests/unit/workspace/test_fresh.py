@@ -18,6 +18,7 @@ from mulligan.faults import CrashPoint
 from mulligan.model import Digest
 from mulligan.store import Store
 from mulligan.workspace import fill, syscalls
+from mulligan.workspace.durable import FEW
 from tests.disks import disk_of
 from tests.nobody import as_nobody, place_of_nobody
 from tests.pictures import picture
@@ -161,7 +162,7 @@ def test_a_forks_files_are_durable_before_the_fork_is_known(
         real(handle)
         happened.append("synced")
 
-    for number in range(3):
+    for number in range(FEW):
         (work / str(number)).write_bytes(b"content %d" % number)
     monkeypatch.setattr(syscalls, "sync_filesystem", sync)
     with mulligan.open(tmp_path / "store", reach=happened.append) as store:
@@ -173,15 +174,28 @@ def test_a_forks_files_are_durable_before_the_fork_is_known(
     assert last < happened.index("synced") < happened.index(CrashPoint.JOURNAL_BEFORE_COMMIT)
 
 
+@pytest.mark.parametrize("count", [1, FEW])
 def test_no_session_is_made_when_its_files_cannot_be_made_durable(
-    session: Session, store: Store, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session,
+    store: Store,
+    work: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
 ) -> None:
-    def sync(_: int) -> None:
-        raise OSError(5, "Input/output error")
+    real = os.fsync
 
-    (work / "file").write_bytes(b"content")
+    def sync(handle: int) -> None:
+        if "/.mulligan/" in os.readlink(f"/proc/self/fd/{handle}"):
+            real(handle)
+        else:
+            raise OSError(5, "Input/output error")
+
+    for number in range(count):
+        (work / str(number)).write_bytes(b"content")
     made = session.checkpoint()
     monkeypatch.setattr(syscalls, "sync_filesystem", sync)
+    monkeypatch.setattr(os, "fsync", sync)
     with pytest.raises(RestoreIncomplete, match="Input/output"):
         session.fork(made, name="fork", workspace=tmp_path / "fork")
     assert [opened.name for opened in store.sessions()] == ["run"]
