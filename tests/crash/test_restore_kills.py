@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -296,6 +297,66 @@ def test_killed_at_any_point_all_that_changes_is_touched(tmp_path: Path, point: 
             assert after[path].mtime != pictures["first"][path].mtime
         session.undo()
         assert picture(work) == before
+
+
+TORN = {
+    "nothing": lambda _: b"",
+    "its beginning": lambda whole: whole[:1024],
+    "zeros": lambda whole: bytes(len(whole)),
+    "zeros in it": lambda whole: whole[:512] + bytes(1024) + whole[1536:],
+    "more zeros than there were bytes": lambda whole: bytes(len(whole) + 4096),
+}
+
+
+@pytest.mark.parametrize("left", TORN.values(), ids=TORN.keys())
+def test_what_a_power_cut_left_of_a_successor_goes(
+    tmp_path: Path, left: Callable[[bytes], bytes]
+) -> None:
+    work, whole = begun_with_one_file(tmp_path, CrashPoint.RESTORE_DRAFT_WRITTEN)
+    [draft] = work.glob(".mulligan-draft-*")
+    draft.rename(draft.with_name(draft.name + ".swap")).write_bytes(left(whole))
+    with mulligan.open(tmp_path / "store") as store:
+        assert store.session("run").abandon() is not None
+    assert drafts(work) == []
+
+
+@pytest.mark.parametrize("left", [b"", bytes(4096)], ids=["nothing", "zeros"])
+def test_what_a_power_cut_left_of_what_was_taken_out_goes(tmp_path: Path, left: bytes) -> None:
+    """Names reach the disk before bytes do."""
+    work, whole = begun_with_one_file(tmp_path, CrashPoint.RESTORE_SWAPPED)
+    [swap] = work.glob(".mulligan-draft-*.swap")
+    swap.write_bytes(left)
+    with mulligan.open(tmp_path / "store") as store:
+        assert opened(store, work).recovered is not None
+    assert (work / "file").read_bytes() == whole
+
+
+@pytest.mark.parametrize("point", [CrashPoint.RESTORE_DRAFT_WRITTEN, CrashPoint.RESTORE_SWAPPED])
+def test_what_no_power_cut_can_have_left_stays(tmp_path: Path, point: CrashPoint) -> None:
+    work, whole = begun_with_one_file(tmp_path, point)
+    [left] = work.glob(".mulligan-draft-*")
+    swap = left.rename(left.with_name(left.name.removesuffix(".swap") + ".swap"))
+    swap.write_bytes(whole[:1024] + b"somebody's work")
+    with mulligan.open(tmp_path / "store") as store:
+        assert store.session("run").abandon() is not None
+    assert swap.read_bytes().endswith(b"somebody's work")
+
+
+def begun_with_one_file(tmp_path: Path, point: CrashPoint) -> tuple[Path, bytes]:
+    """Have the restore of one file killed at a point; return the workspace and what was wanted."""
+    work, whole = tmp_path / "work", random.Random(3).randbytes(5000)
+    work.mkdir()
+    (work / "file").write_bytes(whole)
+    with mulligan.open(tmp_path / "store") as store:
+        store.session("run", workspace=work).checkpoint(label="first")
+    (work / "file").write_bytes(b"present")
+
+    def body(_: Tell) -> None:
+        with mulligan.open(tmp_path / "store", reach=kill_at(point)) as store:
+            store.session("run", workspace=work).restore("first", only=["file"])
+
+    assert run_child(body).by_sigkill
+    return work, whole
 
 
 def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:

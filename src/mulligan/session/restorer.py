@@ -240,7 +240,7 @@ class Restorer:
         """Remove the drafts that a process left behind that was killed."""
         token = self._token(begun.origin)
         for before in {begun.origin.tree, begun.present}:
-            remove_drafts(root, self._steps(before, begun), token)
+            remove_drafts(root, self._steps(before, begun), token, self._engine.objects)
 
     def _steps(self, before: Digest, begun: Begun) -> list[Step]:
         """Return what a restore had to do; nothing when the store can not tell any more."""

@@ -19,17 +19,15 @@ from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
 from mulligan.workspace.caches import Caches, directory_of, remove_cache
-from mulligan.workspace.durable import Syncer, few, many
+from mulligan.workspace.durable import Syncer, by_count, few
 from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.handles import Handles
 from mulligan.workspace.index import Seen, packed_stat
 from mulligan.workspace.plan import Step, TreePath
+from mulligan.workspace.remains import is_remains
 from mulligan.workspace.removing import Remover
 from mulligan.workspace.swap import Beside, Swap, beside, discard, sweep
 from mulligan.workspace.writing import Failure, failure, set_xattrs, try_xattrs, write_parts
-
-SYNC_ONE_BY_ONE = 64
-"""Up to this many files are synced each; beyond it, their filesystem once, if that can be."""
 
 _PRESENT = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -88,7 +86,7 @@ class Apply:
         return self.failures
 
     def _run(self, steps: list[Step], touch: Sequence[Step]) -> None:
-        self._syncer = Syncer(self._failed, few if len(steps) <= SYNC_ONE_BY_ONE else many)
+        self._syncer = Syncer(self._failed, by_count(len(steps)))
         made = [s for s in steps if s.after is not None]
         deleted = sorted((s for s in steps if s.after is None), key=lambda s: -len(s.path))
         taken = {s.path for s in made if not (s.before and _alike(s.before, s.after))}
@@ -353,7 +351,7 @@ class Apply:
             raise trouble
 
 
-def remove_drafts(root: bytes, steps: Iterable[Step], token: str) -> None:
+def remove_drafts(root: bytes, steps: Iterable[Step], token: str, objects: Objects) -> None:
     """Remove what is left beside the leaves of what somebody was about to do by these steps."""
     handles = Handles(root)
     try:
@@ -362,7 +360,10 @@ def remove_drafts(root: bytes, steps: Iterable[Step], token: str) -> None:
                 continue
             with suppress(OSError):
                 parent = handles.directory(step.path[:-1])
-                sweep(parent, beside(from_name(step.path[-1]), token), step.before, step.after)
+                own = beside(from_name(step.path[-1]), token)
+                sweep(parent, own, step.before, step.after)
+                if is_remains(own.swap, parent, step.after, objects):
+                    os.unlink(own.swap, dir_fd=parent)
     finally:
         handles.close()
 

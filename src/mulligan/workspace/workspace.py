@@ -193,7 +193,7 @@ class Workspace:
 
     def sweep(self, steps: list[Step], token: str) -> None:
         """Remove the drafts that a process left behind that was killed while it took the steps."""
-        remove_drafts(os.fsencode(self.root), steps, token)
+        remove_drafts(os.fsencode(self.root), steps, token, self._engine.objects)
 
     def remove_left_drafts(self) -> None:
         """Remove the drafts that the last capture left out.
