@@ -63,7 +63,8 @@ def _check_pages(engine: Engine, findings: Findings) -> None:
         findings.blame("journal", f"table {name!r}" if name in TABLES else where, detail)
     findings.refuse(damage if ALL not in damage else TABLES)
     if lost:
-        copy = f"it is an older copy: {lost} commits that were acknowledged are not in it"
+        commits = "commit" if lost == 1 else "commits"
+        copy = f"it is an older copy: it lacks the last {lost} acknowledged {commits}"
         findings.blame("journal", "data.mdb", copy)
 
 

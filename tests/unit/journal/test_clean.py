@@ -134,7 +134,7 @@ def test_a_journal_that_was_put_back_from_an_older_copy_is_noticed(place: Path) 
         with mulligan.open(place) as store:
             (problem,) = store.verify().problems
         assert problem.where == "data.mdb"
-        assert "older copy: 3 commits" in problem.detail
+        assert "older copy: it lacks the last 3 acknowledged commits" in problem.detail
 
 
 def test_a_crash_is_not_taken_for_an_older_copy(place: Path) -> None:
