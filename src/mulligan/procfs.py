@@ -105,16 +105,19 @@ def _used(process: bytes, root: bytes) -> Iterator[tuple[bytes, str]]:
                 if _is_inside(place, root) and _is_writable(process + b"fdinfo/" + entry.name):
                     yield place, WRITE
     with suppress(OSError):
-        yield from ((place, MAPPED) for place in _mapped(process + b"maps", root))
+        yield from ((place, MAPPED) for place in mapped(process + b"maps", root))
 
 
-def _mapped(maps: bytes, root: bytes) -> Iterator[bytes]:
-    """Yield the files that are mapped shared and writable: writes to them show in no descriptor."""
-    with open(maps, "rb") as file:
-        data = file.read()
+def mapped(maps: bytes, root: bytes) -> Iterator[bytes]:
+    """Yield the files that are mapped shared and writable: writes to them show in no descriptor.
+
+    ``maps`` is the file of that name of a process, ``root`` a real path. Raises ``OSError``.
+    """
+    with open(maps, "rb", buffering=0) as file:
+        data = file.readall()
     if root not in data:
         return
-    for line in data.splitlines():
+    for line in data.split(b"\n"):
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[1][1:2] == b"w" and fields[1][3:4] == b"s":
             place = fields[5].replace(b"\\012", b"\n")

@@ -19,9 +19,11 @@ from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
 from mulligan.workspace.caches import Caches, directory_of, remove_cache
+from mulligan.workspace.content import WHOLE
 from mulligan.workspace.durable import Syncer, by_count, few
 from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.handles import Handles
+from mulligan.workspace.held import is_held
 from mulligan.workspace.index import Seen, packed_stat
 from mulligan.workspace.plan import Step, TreePath
 from mulligan.workspace.remains import is_remains
@@ -39,9 +41,12 @@ Known = Callable[[TreePath], Seen | None]
 class Apply:
     """Brings a directory from one tree to another, step by step.
 
-    With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it.
-    ``token`` tells the drafts of this restore from those of any other. ``mtime`` returns the time
-    that a directory has to have that is no step itself, or None. ``caches`` go as well.
+    With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it. The
+    bytes of what it drops are compared with the store's, except for large files that were last
+    changed before ``settled``, whose times can be believed, and for those of which a snapshot is
+    stored, which ``is_snapshot`` tells by their paths. ``token`` tells the drafts of this
+    restore from those of any other. ``mtime`` returns the time that a directory has to have that is
+    no step itself, or None. ``caches`` go as well.
     """
 
     def __init__(
@@ -51,6 +56,8 @@ class Apply:
         mtime: Callable[[TreePath], int | None],
         *,
         known: Known | None = None,
+        settled: int = 0,
+        is_snapshot: Callable[[bytes], bool] = lambda _: False,
         reach: Reach = pass_by,
         token: str = "",
         caches: Caches | None = None,
@@ -58,6 +65,8 @@ class Apply:
         self._objects = objects
         self._mtime = mtime
         self._known = known
+        self._settled = settled
+        self._is_snapshot = is_snapshot
         self._reach = reach
         self._token = token
         self._caches = caches
@@ -201,9 +210,9 @@ class Apply:
         if isinstance(step.after, Link):
             draft = beside(name, self._token)
             made = _new_link(parent, draft, step.after)
-            self._put(parent, step.path, draft, made)
+            self._put(parent, step, draft, made)
         elif isinstance(step.after, File):
-            self._write_file(parent, step.path, step.after)
+            self._write_file(parent, step, step.after)
 
     def _status(self, parent: int, name: bytes, path: TreePath) -> os.stat_result | None:
         """Return the stat of a leaf that may be touched, or None if nothing is there."""
@@ -217,6 +226,18 @@ class Apply:
             self._linked.add(status.st_ino)  # what we do here will show under its other names
         return status
 
+    def _is_held(self, step: Step, parent: int, name: bytes) -> bool:
+        """Whether the store holds what is about to be dropped, now under the given name."""
+        before = step.before
+        if not isinstance(before, File):
+            return True  # a symlink has no bytes that could be changed in place
+        if self._is_snapshot(b"/".join(map(from_name, step.path))):
+            return True  # what the store holds was made from it, and has other bytes
+        seen = self._known(step.path) if self._known is not None else None
+        if before.size > WHOLE and seen is not None and seen.ctime < self._settled:
+            return True
+        return is_held(name, before, self._objects, parent)
+
     def _fill(self, handle: int, file: File) -> OSError | None:
         """Give an open file its content and attributes; return what was not to be had."""
         get = self._objects.get
@@ -227,8 +248,8 @@ class Apply:
         os.utime(handle, ns=(file.mtime, file.mtime))
         return trouble
 
-    def _write_file(self, parent: int, path: TreePath, file: File) -> None:
-        own = beside(from_name(path[-1]), self._token)
+    def _write_file(self, parent: int, step: Step, file: File) -> None:
+        own = beside(from_name(step.path[-1]), self._token)
         handle = _new_file(parent, own)
         try:
             made = os.fstat(handle).st_ino
@@ -237,18 +258,19 @@ class Apply:
             except BaseException:
                 discard(parent, own, made)
                 raise
-            self._syncer.add(path, handle)
+            self._syncer.add(step.path, handle)
         finally:
             os.close(handle)
-        self._put(parent, path, own, made)
+        self._put(parent, step, own, made)
         if trouble is not None:
             raise trouble
 
-    def _put(self, parent: int, path: TreePath, own: Beside, made: int) -> None:
+    def _put(self, parent: int, step: Step, own: Beside, made: int) -> None:
         """Give a draft its name; a last look tells whether what is there may still be touched."""
-        name = from_name(path[-1])
+        name = from_name(step.path[-1])
+        held = partial(self._is_held, step, parent)
         try:
-            self._swap.put(parent, name, own, self._status(parent, name, path))
+            self._swap.put(parent, name, own, self._status(parent, name, step.path), held)
         except BaseException:
             discard(parent, own, made)
             raise
@@ -307,7 +329,8 @@ class Apply:
                 os.rmdir(name, dir_fd=parent)
                 self._opened.pop(step.path, None)
             elif (status := self._status(parent, name, step.path)) is not None:
-                self._swap.take_away(parent, name, beside(name, self._token), status)
+                held = partial(self._is_held, step, parent)
+                self._swap.take_away(parent, name, beside(name, self._token), status, held)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -361,7 +384,7 @@ def remove_drafts(root: bytes, steps: Iterable[Step], token: str, objects: Objec
             with suppress(OSError):
                 parent = handles.directory(step.path[:-1])
                 own = beside(from_name(step.path[-1]), token)
-                sweep(parent, own, step.before, step.after)
+                sweep(parent, own, objects, step.before, step.after)
                 if is_remains(own.swap, parent, step.after, objects):
                     os.unlink(own.swap, dir_fd=parent)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from msgspec import Raw
 from mulligan.codec import MapBranch
 from mulligan.model import Digest, LeftOut
 
-VERSION = 7
+VERSION = 8
 
 HEAD = struct.Struct(">8sIQ32s")
 """How a saved index begins: a word, the version, the length of the rest, and a BLAKE3 digest.
@@ -34,6 +35,8 @@ GRAIN = 20_000_000
 COARSE_GRAIN = 2_000_000_000
 """The same on filesystems that keep no parts of seconds."""
 
+SETTLED = 120_000_000_000
+"""Nanoseconds after which all bytes that were written through memory show in a file's times."""
 
 STAT = struct.Struct(">qqQQ")
 """Ctime, mtime, size and inode of a leaf; so packed, later ctimes are larger bytes."""
@@ -158,7 +161,8 @@ class Index(msgspec.Struct, array_like=True):
     of it, or after, is read again. ``tree`` is the tree all this belongs to, ``files`` and
     ``size`` are how many and how large the files in it are, ``left_out`` is what is not in it, by
     directory. ``edits`` are what the tree has otherwise than the last one that was stored in full.
-    ``nodes`` are large directories as put into that one, and are not saved.
+    ``nodes`` are large directories as put into that one, and are not saved. ``mapped`` are the
+    files that programs had mapped when they were read; see ``mulligan.workspace.mapped``.
     """
 
     version: int
@@ -172,12 +176,30 @@ class Index(msgspec.Struct, array_like=True):
     left_out: dict[bytes, list[LeftOut]]
     edits: Edits
     nodes: Nodes = {}
+    mapped: dict[bytes, None] = {}
 
     @property
     def fresh_from(self) -> int:
         """From this time on a second change may have left the times as they were."""
         coarse = all(d.ctime % 1_000_000_000 == 0 for d in self.directories.values())
         return self.taken - (COARSE_GRAIN if coarse else GRAIN)
+
+    @property
+    def settled_until(self) -> int:
+        """What was last changed before this time has no later change that its times do not show."""
+        return min(self.taken - SETTLED, self.fresh_from)
+
+    def leaf(self, path: bytes) -> Seen | None:
+        """Return how a file or symlink looked, or None if there was none."""
+        parent, _, name = path.rpartition(b"/")
+        holder = self.directories.get(parent)
+        return holder.leaves.get(name) if holder else None
+
+    def doubt(self, paths: Iterable[bytes]) -> None:
+        """Have files read at the next look, whatever their times say."""
+        for path in paths:
+            if (seen := self.leaf(path)) is not None:
+                seen.stat = STAT.pack(0, 0, seen.size, seen.ino)
 
 
 class _Saved(msgspec.Struct, array_like=True):

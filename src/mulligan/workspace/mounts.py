@@ -17,6 +17,9 @@ _SHARED = frozenset(
 )
 """Filesystems that others than this kernel may change, of which it then hears nothing."""
 
+_IN_MEMORY = frozenset({"hugetlbfs", "ramfs", "tmpfs"})
+"""Filesystems on which a write through a mapping need not move a file's times."""
+
 _OCTAL = re.compile(rb"\\(\d{3})")
 
 Mount = tuple[bytes, bytes, str]
@@ -44,6 +47,12 @@ class Mounts:
             if kind.partition(".")[0] in _SHARED:
                 return kind
         return None
+
+    def in_memory(self) -> list[bytes]:
+        """Return, from the root, where files' times do not show writes through mappings."""
+        top = self._root.rstrip(b"/") + b"/"
+        points = [point for _, point, kind in self._mounts if kind in _IN_MEMORY]
+        return [point[len(top) :] if point.startswith(top) else b"" for point in points]
 
     def close(self) -> None:
         """Release the table. Idempotent."""

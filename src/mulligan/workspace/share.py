@@ -19,8 +19,6 @@ from mulligan.workspace.plan import TreePath
 from mulligan.workspace.tree import stored_entry
 
 FICLONE = 0x40049409
-SETTLED = 120_000_000_000
-"""Nanoseconds after which all bytes that were written through memory show in a file's times."""
 
 _NEVER = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -32,7 +30,8 @@ class Source:
     def __init__(self, root: bytes, index: Index) -> None:
         self._root = root
         self._directories = index.directories
-        self._settled = min(index.taken - SETTLED, index.fresh_from)
+        self._mapped = index.mapped
+        self._settled = index.settled_until
         leaves = (seen for held in self._directories.values() for seen in held.leaves.values())
         self.is_possible = any(seen.ctime < self._settled for seen in leaves)
         """Whether it is worth trying; not after the filesystem has said that it cannot."""
@@ -60,8 +59,11 @@ class Source:
             os.close(source)
 
     def _seen(self, directory: TreePath, name: bytes, file: File) -> Seen | None:
-        holder = self._directories.get(b"/".join(map(from_name, directory)))
+        place = b"/".join(map(from_name, directory))
+        holder = self._directories.get(place)
         seen = holder.leaves.get(name) if holder else None
+        if self._mapped and (place + b"/" + name if place else name) in self._mapped:
+            return None
         if seen is None or seen.ctime >= self._settled or not _holds(seen, file):
             return None
         return seen

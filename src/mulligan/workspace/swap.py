@@ -1,7 +1,9 @@
 """Taking the place of a file that somebody may be changing at this very moment.
 
 Whatever gives way is first taken out, in the same instant in which its successor takes its place,
-and looked at. Only what looks as it did when it was captured goes; anything else goes back.
+and looked at. Only what looks as it did when it was captured, and has the bytes that the store
+holds, goes; anything else goes back. The bytes are compared because a write through memory may show
+in no stat.
 
 Two names of our own stand beside a leaf meanwhile. The draft is what is being written, nobody
 else's. The swap is what changes places: before, it is the finished successor; after, it is what was
@@ -21,8 +23,10 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from mulligan.faults import CrashPoint, Reach
+from mulligan.objects.protocol import Objects
 from mulligan.workspace import syscalls
 from mulligan.workspace.entries import File, Link
+from mulligan.workspace.held import is_held
 
 DRAFT = b".mulligan-draft-"
 """How the names begin of what a restore has beside a leaf while it takes its place."""
@@ -32,6 +36,9 @@ _OURS = re.compile(re.escape(DRAFT) + rb"([0-9a-f]{16})-[0-9a-f]{20}")
 
 Unlink = Callable[[int, bytes], None]
 """Deletes a name in an open directory."""
+
+Held = Callable[[bytes], bool]
+"""Whether the store holds the bytes of what has a name in the directory at hand."""
 
 
 class Beside(NamedTuple):
@@ -64,10 +71,13 @@ class Swap:
         self._reach = reach
         self._unlink = unlink
 
-    def put(self, parent: int, name: bytes, own: Beside, before: os.stat_result | None) -> None:
+    def put(
+        self, parent: int, name: bytes, own: Beside, before: os.stat_result | None, held: Held
+    ) -> None:
         """Give a finished draft its name, in place of what looked like ``before``, if anything.
 
-        Raises ``FileExistsError`` when something else is there, which stays.
+        Raises ``FileExistsError`` when something else is there, or what the store does not hold;
+        that stays.
         """
         if before is None:
             _rename_new(own.draft, name, parent)
@@ -82,26 +92,34 @@ class Swap:
             try:
                 self._reach(CrashPoint.RESTORE_SWAPPED)
             finally:
-                self._drop(parent, name, own.swap, before)
+                self._drop(parent, name, own.swap, before, held)
         else:
-            _check_same(before, _status(name, parent))
+            if not (_is_same(before, _status(name, parent)) and held(name)):
+                raise _changed()
             os.replace(own.swap, name, src_dir_fd=parent, dst_dir_fd=parent)
 
-    def take_away(self, parent: int, name: bytes, own: Beside, before: os.stat_result) -> None:
-        """Delete a leaf that looked like ``before``; raises ``FileExistsError`` if it does not."""
+    def take_away(
+        self, parent: int, name: bytes, own: Beside, before: os.stat_result, held: Held
+    ) -> None:
+        """Delete a leaf that looked like ``before`` and that the store holds.
+
+        Raises ``FileExistsError`` if it does not, and the leaf stays.
+        """
         _rename_new(name, own.swap, parent)
         try:
             self._reach(CrashPoint.RESTORE_SWAPPED)
         finally:
-            if _is_same(before, _status(own.swap, parent)):
+            if _is_same(before, _status(own.swap, parent)) and held(own.swap):
                 self._unlink(parent, own.swap)
             else:
                 _rename_new(own.swap, name, parent)
                 raise _changed()
 
-    def _drop(self, parent: int, name: bytes, swap: bytes, before: os.stat_result) -> None:
-        """Delete what was taken out if it is what was seen; else put it back."""
-        if _is_same(before, _status(swap, parent)):
+    def _drop(
+        self, parent: int, name: bytes, swap: bytes, before: os.stat_result, held: Held
+    ) -> None:
+        """Delete what was taken out if it is what was seen and stored; else put it back."""
+        if _is_same(before, _status(swap, parent)) and held(swap):
             self._unlink(parent, swap)
             return
         ours = _status(name, parent)
@@ -124,16 +142,16 @@ def discard(parent: int, own: Beside, made: int) -> None:
                 os.unlink(name, dir_fd=parent)
 
 
-def sweep(parent: int, own: Beside, *known: object) -> None:
+def sweep(parent: int, own: Beside, objects: Objects, *known: object) -> None:
     """Remove what a killed restore left beside a leaf.
 
-    A draft is always its own. What was to change places goes if it is one of the known entries;
-    else it is somebody's work, and stays.
+    A draft is always its own. What was to change places goes if it is one of the known entries,
+    with the bytes that the store holds; else it is somebody's work, and stays.
     """
     with suppress(OSError):
         os.unlink(own.draft, dir_fd=parent)
     with suppress(OSError):
-        if any(_is_entry(own.swap, parent, entry) for entry in known):
+        if any(_is_entry(own.swap, parent, entry, objects) for entry in known):
             os.unlink(own.swap, dir_fd=parent)
 
 
@@ -155,11 +173,6 @@ def _status(name: bytes, parent: int) -> os.stat_result:
     return os.stat(name, dir_fd=parent, follow_symlinks=False)
 
 
-def _check_same(before: os.stat_result, now: os.stat_result) -> None:
-    if not _is_same(before, now):
-        raise _changed()
-
-
 def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
     """Whether nothing but its name was changed; a rename itself moves the ctime."""
     return (one.st_ino, one.st_size, one.st_mtime_ns, one.st_mode) == (
@@ -170,8 +183,8 @@ def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
     )
 
 
-def _is_entry(name: bytes, parent: int, entry: object) -> bool:
-    """Whether a leaf has the size, the time and the mode of an entry, or a link its target."""
+def _is_entry(name: bytes, parent: int, entry: object, objects: Objects) -> bool:
+    """Whether a leaf has the bytes, the time and the mode of an entry, or a link its target."""
     status = _status(name, parent)
     if isinstance(entry, Link):
         if not stat.S_ISLNK(status.st_mode) or status.st_mtime_ns != entry.mtime:
@@ -179,8 +192,9 @@ def _is_entry(name: bytes, parent: int, entry: object) -> bool:
         return os.readlink(name, dir_fd=parent) == entry.target
     if not isinstance(entry, File):
         return False
-    found = (status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode))
-    return stat.S_ISREG(status.st_mode) and found == (entry.size, entry.mtime, entry.mode)
+    if (status.st_mtime_ns, stat.S_IMODE(status.st_mode)) != (entry.mtime, entry.mode):
+        return False
+    return is_held(name, entry, objects, parent)
 
 
 def _changed() -> FileExistsError:

@@ -5,7 +5,7 @@ Every directory has a watch, and the kernel queues what happens in it. Whatever 
 What it does not tell:
 
 - writes through a shared mapping (``mmap``) as they happen; the file is reported when the
-  mapping ends. A scan does no better: a page that is dirty already changes no times;
+  mapping ends. Until then ``mulligan.workspace.mapped`` finds it;
 - writes through a further name (hard link) that was made outside the workspace after the last
   look at the file, or that was made, written through and removed between two drains;
 - writes by other machines or other kernels, so a workspace on such a filesystem is not watched.

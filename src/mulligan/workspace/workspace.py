@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,20 +18,23 @@ from mulligan.layout import NAME, PATCHES
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.state.document import MISSING, Document
-from mulligan.workspace.apply import Apply, remove_drafts
+from mulligan.workspace.apply import Apply
 from mulligan.workspace.aside import Aside
 from mulligan.workspace.caches import Caches
 from mulligan.workspace.capture import Capture, Captured, Limits, Progress
 from mulligan.workspace.entries import SELF, Directory, decode_entry, from_name, to_name
 from mulligan.workspace.handles import Handles
+from mulligan.workspace.held import rewritten
 from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import Index, Seen, load_index, save_index
+from mulligan.workspace.mapped import Mapped
+from mulligan.workspace.mounts import Mounts
 from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.rounds import Rounds
 from mulligan.workspace.scan import Changes, Scan
 from mulligan.workspace.share import Source
-from mulligan.workspace.snapshot import quiesced
+from mulligan.workspace.snapshot import Snapshots, quiesced
 from mulligan.workspace.spare import Division, divide
 from mulligan.workspace.swap import token_of
 from mulligan.workspace.writing import Failure
@@ -65,6 +68,7 @@ class Workspace:
         self._owed_whole: set[bytes] = set()
         self._watcher: Watcher | None = None
         self._tokens: set[str] = set()
+        self._mapped = Mapped(os.fsencode(root))
 
     def watch(self) -> None:
         """Learn of changes as they happen, so that captures after the next one need no scan."""
@@ -91,22 +95,27 @@ class Workspace:
         """
         try:
             with quiesced(self.root, self._limits.snapshot) as problems:
-                rules, taken, capture = self._taken(bundle)
+                mapped = self._mapped.files()
+                rules, taken, capture = self._taken(bundle, mapped)
             capture.note(problems)
             captured = capture.finish(rules, taken)
         except BaseException:
             self.reset()
             raise
         self._captured = captured.index
+        self._captured.mapped = dict.fromkeys(mapped)
         if self._watcher is not None:
             self._watcher.follow(capture.linked)
         return captured
 
-    def _taken(self, bundle: Bundle) -> tuple[Rules, int, Capture]:
-        """Read everything that has changed, by which rules and from which time on."""
+    def _taken(self, bundle: Bundle, mapped: set[bytes]) -> tuple[Rules, int, Capture]:
+        """Read everything that has changed, by which rules and from which time on.
+
+        ``mapped`` are the files that programs have mapped now.
+        """
         rules = Rules.read(self.root, self._is_draft)
         taken = self._engine.clock.wall_ns()
-        changes = self._changes(rules)
+        changes = self._changes(rules, mapped)
         # It is changed in place, and from then on refers to what the store may never have.
         index, self._index = self._index, None
         capture = Capture(
@@ -177,23 +186,27 @@ class Workspace:
         """Take the steps from the captured tree to another one; return what could not be done.
 
         What is not as it was when it was last captured is not touched. ``token`` is in the names
-        of all drafts, so that :meth:`sweep` knows them. ``tree`` is the other one when only parts
-        of it are brought back: the directories that they are in get its times. ``caches`` are
-        removed on the way. What the steps of ``touch`` have changed gets the present time.
+        of all drafts, so that ``remove_drafts`` knows them. ``tree`` is the other one when only
+        parts of it are brought back: the directories that they are in get its times. ``caches``
+        are removed on the way. What the steps of ``touch`` have changed gets the present time.
         """
         mtime = self._mtime
         if tree is not None:
             mtime = partial(_mtime_in, open_tree(self._document(), tree))
-        known = self._seen if self._index is not None else None
-        root, objects = os.fsencode(self.root), self._engine.objects
+        root, objects, index = os.fsencode(self.root), self._engine.objects, self._index
+        snapshots = Snapshots(self.root, self._limits.snapshot)
         apply = Apply(
-            root, objects, mtime, known=known, reach=self._reach, token=token, caches=caches
+            root,
+            objects,
+            mtime,
+            known=None if index is None else self._seen,
+            settled=0 if index is None or _in_memory(root) else index.settled_until,
+            is_snapshot=lambda path: snapshots.is_used and snapshots.has(path),
+            reach=self._reach,
+            token=token,
+            caches=caches,
         )
         return apply.run(steps, touch)
-
-    def sweep(self, steps: list[Step], token: str) -> None:
-        """Remove the drafts that a process left behind that was killed while it took the steps."""
-        remove_drafts(os.fsencode(self.root), steps, token, self._engine.objects)
 
     def remove_left_drafts(self) -> None:
         """Remove the drafts that the last capture left out.
@@ -226,16 +239,15 @@ class Workspace:
         return True
 
     def _seen(self, path: TreePath) -> Seen | None:
-        *above, name = map(from_name, path)
-        holder = self._index and self._index.directories.get(b"/".join(above))
-        return holder.leaves.get(name) if holder else None
+        return self._index.leaf(b"/".join(map(from_name, path))) if self._index else None
 
     def _mtime(self, path: TreePath) -> int | None:
         """Return the time of a directory as it was captured."""
         seen = self._index and self._index.directories.get(b"/".join(map(from_name, path)))
         return seen.mtime if seen else None
 
-    def _changes(self, rules: Rules) -> Changes:
+    def _changes(self, rules: Rules, mapped: set[bytes]) -> Changes:
+        """Return what may have changed; ``mapped`` are the files that programs have mapped now."""
         if not self._loaded:
             self._index = self._saved_index()
             self._loaded = True
@@ -248,8 +260,28 @@ class Workspace:
 
                 self._watcher = Watcher(root, rules)
                 self._watcher.start()
+            self._doubt_times(root, mapped)
             return Scan(root, self._index, rules).everything()
-        return Scan(root, self._index, rules).paths(drained.paths, drained.renewed)
+        paths = drained.paths | self._suspects(mapped)
+        return Scan(root, self._index, rules).paths(paths, drained.renewed)
+
+    def _suspects(self, mapped: set[bytes]) -> set[bytes]:
+        """Return what may have changed without a trace: what is mapped, or was when it was read."""
+        index = self._index
+        return {path for path in mapped.union(index.mapped) if index.leaf(path)} if index else set()
+
+    def _doubt_times(self, root: bytes, mapped: set[bytes]) -> None:
+        """Have a scan read what may have changed without its times showing it.
+
+        On filesystems in memory that is anything, so all bytes are compared.
+        """
+        if self._index is None:
+            return
+        changed = self._suspects(mapped)
+        if places := _in_memory(root):
+            document, objects = self._document(), self._engine.objects
+            changed |= set(rewritten(root, self._index, places, document, objects))
+        self._index.doubt(changed)
 
     def _drained(self, rules: Rules) -> Drained | None:
         """Return what the watcher knows, or None when only a scan can tell."""
@@ -308,6 +340,15 @@ class Workspace:
         if bundle is None:
             return Document({}, self._engine.load)
         return Document({}, lambda digest: bundle.get(ObjectKind.VALUE, digest))
+
+
+def _in_memory(root: bytes) -> list[bytes]:
+    """Return where, from the root, times do not show writes through mappings."""
+    try:
+        with closing(Mounts(root)) as mounts:
+            return mounts.in_memory()
+    except OSError:
+        return []  # a system that tells nothing of its mounts
 
 
 def _mtime_in(document: Document, path: TreePath) -> int | None:

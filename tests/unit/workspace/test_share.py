@@ -16,7 +16,7 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.model import Checkpoint, ObjectKind
-from mulligan.workspace import index, share
+from mulligan.workspace import index
 from tests.pictures import picture
 
 ANY_AGE = -(10**12)
@@ -71,7 +71,7 @@ class Counted:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], tuple[Session, Checkpoint, Path]]:
     """Make a session whose files count as old enough to be shared."""
-    monkeypatch.setattr(share, "SETTLED", ANY_AGE)
+    monkeypatch.setattr(index, "SETTLED", ANY_AGE)
     monkeypatch.setattr(index, "GRAIN", ANY_AGE)
     monkeypatch.setattr(index, "COARSE_GRAIN", ANY_AGE)
 
@@ -150,7 +150,7 @@ def test_what_was_changed_shortly_before_its_capture_is_not_shared(
     disk: Path, made: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, checkpoint, work = made(disk)
-    monkeypatch.setattr(share, "SETTLED", 10**9)
+    monkeypatch.setattr(index, "SETTLED", 10**9)
     count = Counted(session, monkeypatch)
     session.fork(checkpoint, workspace=disk / "fork")
     assert count.cloned == 0
