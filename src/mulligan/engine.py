@@ -25,7 +25,7 @@ from mulligan.faults import Reach, pass_by
 from mulligan.journal.protocol import Journal, Txn, View
 from mulligan.journal.waiting import Holder, Tell
 from mulligan.layout import FEATURES
-from mulligan.model import Digest, Environment, ObjectKind
+from mulligan.model import Digest, Environment, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle, Flushed, Objects
 
 _NOTHING = Flushed({}, {}, 0)
@@ -142,6 +142,8 @@ class Engine:
         self._opened = self._seen()
         self.environment = lru_cache(maxsize=64)(self._environment)
         """Returns the environment that an object holds; many checkpoints share one."""
+        self.left_out = lru_cache(maxsize=4)(self._left_out)
+        """Returns the list of what is left out from its encoding; many checkpoints share one."""
 
     @property
     def is_own_process(self) -> bool:
@@ -211,6 +213,9 @@ class Engine:
     def _environment(self, digest: Digest) -> Environment:
         value = codec.plain_decoder(self.load)(self.load(digest))
         return msgspec.convert(value, Environment)
+
+    def _left_out(self, encoded: bytes) -> tuple[LeftOut, ...]:
+        return msgspec.convert(codec.plain_decoder(self.load)(encoded), tuple[LeftOut, ...])
 
     def close(self) -> None:
         """Release everything, after the writes of other threads have ended. Idempotent.

@@ -15,6 +15,7 @@ import mulligan
 from mulligan import Problem, Report
 from mulligan.errors import DamagedJournal
 from mulligan.testing.clock import START, FakeClock
+from mulligan.upkeep.sessions import references
 
 LARGE = "large " * 3_000
 
@@ -445,3 +446,21 @@ def test_a_step_back_in_time_that_was_not_written_down_is_named(tmp_path: Path) 
     with tables(tmp_path) as damage:
         damage.put("meta", b"clock" + RUN, struct.pack(">QQ", 2, 3))
     one(report(tmp_path), "index", "session 'run' event #2", "its time is not before")
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_lost_part_of_the_list_of_what_is_left_out_is_found(tmp_path: Path, full: bool) -> None:
+    """The list is stored once for all checkpoints that share it, so that all of them need it."""
+    for number in range(200):
+        (tmp_path / "work" / f"package-{number:04}" / "__pycache__").mkdir(parents=True)
+    with mulligan.open(tmp_path) as store:
+        session = store.session("run", workspace=tmp_path / "work")
+        taken = session.checkpoint()
+        with session._engine.read() as view:
+            event = next(iter(view.events(1, taken.seq, taken.seq)))
+        lost = next(references(event.payload["coverage"]))
+        session.close()
+    with tables(tmp_path) as damage:
+        damage.delete("objects", lost)
+    found = report(tmp_path, full=full).problems
+    assert any(lost.hex() in problem.where for problem in found)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from mulligan import codec
 from mulligan.engine import Engine
-from mulligan.model import Digest, Environment, Event
+from mulligan.model import Digest, Environment, Event, LeftOut
 from mulligan.objects.protocol import Bundle
 from mulligan.session.surroundings import Surroundings
 from mulligan.session.writer import Plan, Work, Writer
-from mulligan.state.document import settle_root
-from mulligan.timeline.checkpoints import checkpoint_change, environment_value
+from mulligan.state.document import settle, settle_root
+from mulligan.timeline.checkpoints import checkpoint_change, environment_value, left_out_value
 from mulligan.workspace.capture import Captured
 from mulligan.workspace.workspace import Workspace
 
@@ -24,6 +27,13 @@ class Request(msgspec.Struct, frozen=True):
     safety: bool = False
 
 
+class _Shared(msgspec.Struct, frozen=True):
+    """What checkpoints share while it does not change, each with what stands for it in them."""
+
+    environment: tuple[Environment, Digest] | None = None
+    left_out: tuple[list[LeftOut], Any] | None = None
+
+
 class Checkpointer:
     """Adds checkpoints to transactions."""
 
@@ -33,8 +43,7 @@ class Checkpointer:
         self._clock = engine.clock
         self._surroundings = surroundings
         self._workspace = workspace
-        self._latest: tuple[Environment, Digest] | None = None
-        self._stored: tuple[Environment, Digest] | None = None
+        self._latest = self._stored = _Shared()
 
     def capture(self, bundle: Bundle) -> Captured | None:
         """Capture the workspace, if there is one, ahead of the transaction."""
@@ -59,6 +68,7 @@ class Checkpointer:
     def add(self, work: Work, request: Request, captured: Captured | None, started: float) -> None:
         """Add a checkpoint of the document so far and of the captured workspace."""
         environment = self._environment(work)
+        left_out = self._left_out(work, captured) if captured else None
         keyframe = work.keyframe_if_due(work.seq + 1)
         size = work.bundle.flush().size
         change = checkpoint_change(
@@ -73,13 +83,28 @@ class Checkpointer:
             safety=request.safety,
             tree=captured.tree if captured else None,
             coverage=captured.coverage if captured else None,
+            left_out=left_out,
         )
         work.labels[work.add(change)] = request.label
 
     def _environment(self, work: Work) -> Digest:
         """Return the object of the environment; it is only put again when it changed."""
         now = self._surroundings.capture()
-        if self._stored is None or self._stored[0] != now:
-            self._latest = (now, settle_root(environment_value(now), work.put))
-            return self._latest[1]
-        return self._stored[1]
+        if self._stored.environment is None or self._stored.environment[0] != now:
+            digest = settle_root(environment_value(now), work.put)
+            self._latest = msgspec.structs.replace(self._latest, environment=(now, digest))
+            return digest
+        return self._stored.environment[1]
+
+    def _left_out(self, work: Work, captured: Captured) -> Any:
+        """Return the list of what is left out as a value, a long one as references to its parts.
+
+        Checkpoints share these objects until the list changes. A capture has the very list of the
+        one before if nothing changed in it, so that the cost of a step does not grow with it.
+        """
+        now = captured.coverage.left_out
+        if self._stored.left_out is not None and self._stored.left_out[0] is now:
+            return self._stored.left_out[1]
+        value = codec.decode(settle(left_out_value(now), work.put))
+        self._latest = msgspec.structs.replace(self._latest, left_out=(now, value))
+        return value

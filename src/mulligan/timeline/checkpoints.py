@@ -12,7 +12,7 @@ from mulligan.codec import Ref
 from mulligan.engine import Engine
 from mulligan.errors import DamagedJournal
 from mulligan.journal.protocol import View
-from mulligan.model import ID_SIZE, Checkpoint, Cost, Coverage, Digest, Environment, Event
+from mulligan.model import ID_SIZE, Checkpoint, Cost, Coverage, Digest, Environment, Event, LeftOut
 from mulligan.state.events import CHECKPOINT, Change
 from mulligan.state.values import freeze
 
@@ -21,6 +21,11 @@ def environment_value(environment: Environment) -> dict[str, Any]:
     """Return the environment as a frozen value; it is stored once per change, as an object."""
     value: dict[str, Any] = msgspec.to_builtins(environment)
     return value
+
+
+def left_out_value(left_out: list[LeftOut]) -> Any:
+    """Return what a checkpoint leaves out as a frozen value; see ``Checkpointer``."""
+    return freeze(msgspec.to_builtins(left_out))
 
 
 def checkpoint_change(
@@ -36,8 +41,12 @@ def checkpoint_change(
     safety: bool = False,
     tree: Digest | None = None,
     coverage: Coverage | None = None,
+    left_out: Any = None,
 ) -> Change:
-    """Return the event that records a checkpoint; ``safety`` marks one taken by a restore."""
+    """Return the event that records a checkpoint; ``safety`` marks one taken by a restore.
+
+    ``left_out`` is what stands in the payload for the list in the coverage, if that is known.
+    """
     payload: dict[str, Any] = {
         "kind": kind,
         "label": label,
@@ -52,20 +61,29 @@ def checkpoint_change(
     }
     if safety:
         payload["safety"] = True
-    if tree is not None:
+    if tree is not None and coverage is not None:
         payload["workspace"] = tree
-        payload["coverage"] = coverage_value(coverage)
+        payload["coverage"] = coverage_value(coverage, left_out)
     return CHECKPOINT, payload
 
 
-def coverage_value(coverage: Coverage | None) -> Any:
-    """Return a coverage as a frozen value."""
-    return freeze(msgspec.to_builtins(coverage))
+def coverage_value(coverage: Coverage, left_out: Any = None) -> Any:
+    """Return a coverage as a frozen value; ``left_out`` stands for its list, if that is known."""
+    counts = msgspec.to_builtins(msgspec.structs.replace(coverage, left_out=[]))
+    named = left_out_value(coverage.left_out) if left_out is None else left_out
+    return {**freeze(counts), "left_out": named}
 
 
 def read_coverage(engine: Engine, value: Any) -> Coverage | None:
-    """Return the coverage that a value is; None where there is none."""
-    return None if value is None else msgspec.convert(engine.plain(value), Coverage)
+    """Return the coverage that a value is; None where there is none.
+
+    Checkpoints that share a long list of what is left out read it once.
+    """
+    if not isinstance(value, dict) or isinstance(value["left_out"], list):
+        return None if value is None else msgspec.convert(engine.plain(value), Coverage)
+    counts = msgspec.convert(engine.plain({**value, "left_out": []}), Coverage)
+    shared = engine.left_out(codec.encode(value["left_out"]))
+    return msgspec.structs.replace(counts, left_out=list(shared))
 
 
 def is_safety(event: Event) -> bool:

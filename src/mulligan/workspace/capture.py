@@ -97,6 +97,7 @@ class Capture:
         self._directories = index.directories if index else {}
         self._files, self._bytes = (index.files, index.size) if index else (0, 0)
         self._left_out = index.left_out if index else {}
+        self._named = index.listed if index else None
         self._nodes = index.nodes if index else {}
         self._edits = index.edits if index and patches else None
         self._linked: dict[bytes, int] = {}
@@ -171,6 +172,7 @@ class Capture:
                     directory.entry = self._attributes(path, directory)
         tree, edits = self._stored(self._changed, self._is_little and self._edits is not None)
         self._note_left_out(self._looked_in, self._changed.keys())
+        coverage = self._coverage()
         index = Index(
             version=VERSION,
             root=root_text(self._root),
@@ -183,8 +185,9 @@ class Capture:
             left_out=self._left_out,
             edits=edits,
             nodes=self._nodes,
+            listed=coverage.left_out,
         )
-        return Captured(tree, self._coverage(), index)
+        return Captured(tree, coverage, index)
 
     def _stored(self, changed: Changed, is_little: bool) -> tuple[Digest, Edits]:
         """Store the tree: as a patch while little of it changed, or else in full."""
@@ -243,6 +246,8 @@ class Capture:
             gone = pending.pop()
             directory = self._directories.pop(gone, None)
             self._nodes.pop(gone, None)
+            if self._left_out.pop(gone, None) is not None:
+                self._named = None
             if directory is not None:
                 self._count(directory, -1)
                 pending += [gone + b"/" + child for child in directory.directories]
@@ -352,18 +357,17 @@ class Capture:
 
     def _note_left_out(self, looked_in: set[bytes] | None, changed: Set[bytes]) -> None:
         """Bring up to date what is left out, in those directories where it may be otherwise."""
-        if looked_in is None:
-            self._left_out.clear()
-            where = {path for path, seen in self._directories.items() if seen.left_out}
-        else:
-            where = {path for path in self._left_out if path not in self._directories}
-            where |= looked_in | changed
+        where = self._directories.keys() if looked_in is None else looked_in | changed
         for path in where:
             directory = self._directories.get(path)
-            if directory is not None and directory.left_out:
-                self._left_out[path] = _left_out(path, directory)
+            found = _left_out(path, directory) if directory and directory.left_out else None
+            if found == self._left_out.get(path):
+                continue
+            self._named = None
+            if found is None:
+                del self._left_out[path]
             else:
-                self._left_out.pop(path, None)
+                self._left_out[path] = found
 
     def _has(self, path: bytes) -> bool:
         """Whether a path is captured."""
@@ -373,11 +377,14 @@ class Capture:
 
     def _coverage(self) -> Coverage:
         changing = [found for path, found in self._changing.items() if self._has(path)]
+        # The same list as before says that nothing changed in it: see ``Checkpointer``.
+        if self._named is None:
+            self._named = sorted(chain.from_iterable(self._left_out.values()))
         return Coverage(
             files=self._files,
             directories=len(self._directories),
             bytes=self._bytes,
-            left_out=sorted(chain.from_iterable(self._left_out.values())),
+            left_out=self._named,
             root=root_text(self._root),
             changing=sorted(changing + self._problems),
         )

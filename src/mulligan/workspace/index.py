@@ -17,7 +17,7 @@ from msgspec import Raw
 from mulligan.codec import MapBranch
 from mulligan.model import Digest, LeftOut
 
-VERSION = 8
+VERSION = 9
 
 HEAD = struct.Struct(">8sIQ32s")
 """How a saved index begins: a word, the version, the length of the rest, and a BLAKE3 digest.
@@ -161,7 +161,8 @@ class Index(msgspec.Struct, array_like=True):
     of it, or after, is read again. ``tree`` is the tree all this belongs to, ``files`` and
     ``size`` are how many and how large the files in it are, ``left_out`` is what is not in it, by
     directory. ``edits`` are what the tree has otherwise than the last one that was stored in full.
-    ``nodes`` are large directories as put into that one, and are not saved. ``mapped`` are the
+    ``nodes`` are large directories as put into that one, and ``listed`` is all that is left out, in
+    order; neither is saved. ``mapped`` are the
     files that programs had mapped when they were read; see ``mulligan.workspace.mapped``.
     """
 
@@ -177,6 +178,7 @@ class Index(msgspec.Struct, array_like=True):
     edits: Edits
     nodes: Nodes = {}
     mapped: dict[bytes, None] = {}
+    listed: list[LeftOut] | None = None
 
     @property
     def fresh_from(self) -> int:
@@ -260,7 +262,7 @@ def save_index(index: Index, file: Path) -> None:
 
     It is a cache: it need not be synced, and nothing fails for the lack of it.
     """
-    boot, index = _boot(), msgspec.structs.replace(index, nodes={})
+    boot, index = _boot(), msgspec.structs.replace(index, nodes={}, listed=None)
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         if boot:

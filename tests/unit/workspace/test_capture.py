@@ -14,16 +14,23 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import mulligan
-from mulligan import Session
+from mulligan import Session, codec
 from mulligan.errors import UnsafeWorkspace
+from mulligan.faults import CrashPoint
 from mulligan.model import Checkpoint, Digest
+from mulligan.session import checkpointer
+from mulligan.state.document import settle
+from mulligan.state.values import freeze
 from mulligan.store import Store
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.faults import fail_at
 from mulligan.workspace import content
 from mulligan.workspace.index import COARSE_GRAIN, GRAIN, VERSION, Edits, Index, SeenDirectory
 from tests.nobody import as_nobody, place_of_nobody
@@ -832,6 +839,72 @@ def test_mode_and_attributes_alone_are_noticed(session: Session, work: Path) -> 
         one = session.checkpoint()
         os.setxattr(work, "user.here", b"on the root itself")
         assert session.checkpoint().workspace != one.workspace
+
+
+# --- a long list of what is left out -----------------------------------------------------------
+
+
+def many_ignored(work: Path, count: int = 400) -> None:
+    for number in range(count):
+        (work / f"package-{number:04}" / "__pycache__").mkdir(parents=True, exist_ok=True)
+    (work / "file").write_bytes(b"0")
+
+
+def test_a_long_list_of_what_is_left_out_is_worked_out_once_while_it_does_not_change(
+    session: Session, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step costs the same however long the list is: it is neither encoded nor read again."""
+    many_ignored(work)
+    session.watch()
+    first = session.checkpoint()
+    valued, read = [], []
+    value, convert = checkpointer.left_out_value, session._engine.left_out.__wrapped__
+    monkeypatch.setattr(checkpointer, "left_out_value", lambda now: valued.append(1) or value(now))
+    monkeypatch.setattr(
+        session._engine, "left_out", lru_cache(lambda data: read.append(1) or convert(data))
+    )
+    for number in range(5):
+        (work / "file").write_bytes(b"%d" % number)
+        taken = session.checkpoint()
+        assert taken.coverage is not None
+        assert first.coverage is not None
+        assert taken.coverage.left_out == first.coverage.left_out
+        assert len(taken.coverage.left_out) == 400
+    assert (len(valued), len(read)) == (0, 1)
+    assert taken.cost.bytes < 4096
+    (work / "more" / "__pycache__").mkdir(parents=True)
+    assert left_out(session.checkpoint())["more/__pycache__"]
+    shutil.rmtree(work / "package-0007")
+    assert set(left_out(session.checkpoint())) == set(left_out(first)) - {
+        "package-0007/__pycache__"
+    } | {"more/__pycache__"}
+    assert len(valued) == 2
+
+
+def test_what_is_left_out_is_stored_as_any_value_is(session: Session, work: Path) -> None:
+    """Sharing the list changes no byte of a checkpoint: earlier versions read it."""
+    for count in (3, 90, 400):
+        many_ignored(work, count)
+        taken = session.checkpoint()
+        with session._engine.read() as view:
+            event = next(iter(view.events(session._record.number, taken.seq, taken.seq)))
+        expected = freeze(msgspec.to_builtins(taken.coverage))
+        assert codec.encode(event.payload["coverage"]) == settle(expected, codec.value_digest)
+
+
+def test_a_list_of_what_is_left_out_that_was_not_committed_is_put_again(
+    tmp_path: Path, work: Path
+) -> None:
+    many_ignored(work)
+    failing = fail_at(CrashPoint.JOURNAL_APPENDED, OSError(errno.EIO, "no"), nth=2)
+    with mulligan.open(tmp_path / "store", reach=failing) as store:
+        session = store.session("run", workspace=work)
+        with pytest.raises(OSError, match="no"):
+            session.checkpoint()
+        taken = session.checkpoint()
+        assert taken.coverage is not None
+        assert len(taken.coverage.left_out) == 400
+        assert store.verify(full=True).ok
 
 
 # --- the saved index -------------------------------------------------------------------------
