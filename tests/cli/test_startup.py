@@ -11,6 +11,10 @@ import pytest
 HEAVY = {"blake3", "lmdb", "msgspec", "rich", "subprocess", "importlib.metadata"}
 
 
+OWN = {"context", "main", "output", "terminal"}
+"""What of the command line is there before a command is known."""
+
+
 def imported_by(*args: str) -> set[str]:
     """Return the modules that a command has imported when it is done."""
     script = (
@@ -26,7 +30,7 @@ def imported_by(*args: str) -> set[str]:
 def test_help_imports_no_command_and_nothing_to_draw_with():
     modules = imported_by("--help")
     ours = {name for name in modules if name.startswith("mulligan.cli.")}
-    assert ours == {"mulligan.cli.context", "mulligan.cli.main", "mulligan.cli.output"}
+    assert ours == {f"mulligan.cli.{name}" for name in OWN}
     assert "rich" not in modules
 
 
@@ -37,8 +41,7 @@ def test_help_and_version_import_nothing_of_the_library(option: str):
         "mulligan.errors",
         "mulligan.faults",
     }
-    own = {"context", "main", "output"}
-    assert library == {"mulligan.cli", *(f"mulligan.cli.{name}" for name in own)}
+    assert library == {"mulligan.cli", *(f"mulligan.cli.{name}" for name in OWN)}
     heavy = HEAVY - {"importlib.metadata"} if option == "--version" else HEAVY
     assert not modules & heavy
 

@@ -13,6 +13,7 @@ import click
 from mulligan.cli.context import UNSAFE_HINT, Call
 from mulligan.cli.render import Cell, clean, print_json
 from mulligan.cli.speaking import Speaker
+from mulligan.cli.terminal import style, untouched
 
 if TYPE_CHECKING:
     from mulligan import Session, Store
@@ -144,7 +145,7 @@ def _agent_fields(session: Session, name: str) -> dict[str, Any]:
 def _teller(call: Call, speaker: Speaker) -> Callable[[str], None]:
     def tell(line: str) -> None:
         if not call.quiet:
-            time = click.style(datetime.now().astimezone().strftime("%H:%M:%S"), dim=True)
+            time = style(datetime.now().astimezone().strftime("%H:%M:%S"), dim=True)
             speaker.say(f"{time}  {clean(line)}", err=True)
 
     return tell
@@ -159,6 +160,7 @@ def _printer(call: Call, speaker: Speaker, names: list[str]) -> Callable[[str, b
 
     def show(name: str, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\r")
-        speaker.say(f"{before[name]} {text}", err=call.json)
+        # What an agent prints is its own, colours included; its name is not.
+        speaker.say(f"{before[name]} {untouched(text)}", err=call.json)
 
     return show

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from mulligan.cli.context import Call, Command, example
 from mulligan.cli.render import print_json
+from mulligan.cli.terminal import behind
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,7 +84,7 @@ def _tell(call: Call, directory: Path) -> Facts:
     import mulligan
     from mulligan.cli.demo_story import Story
 
-    console = Console(quiet=call.json or call.quiet, soft_wrap=True)
+    console = Console(file=behind(sys.stdout), quiet=call.json or call.quiet, soft_wrap=True)
     console.print("[bold]Mulligan[/]: a second try from the same spot", highlight=False)
     project, other = directory / PROJECT, directory / OTHER
     with mulligan.open(project) as store:

@@ -29,6 +29,7 @@ from mulligan.cli.render import (
     point_fields,
     print_json,
 )
+from mulligan.cli.terminal import style
 
 if TYPE_CHECKING:
     from mulligan import Diff, Session
@@ -170,7 +171,8 @@ def _print_patch(patch: Patch, limit: int | None) -> int:
         click.echo(f"  {patch.why_not}; --full may help")
     shown = patch.lines[:limit]
     for line in shown:
-        click.echo(click.style(line, fg=_COLOURS.get(line[:1])))
+        text = line.removesuffix("\r")  # which belongs to the end of the line, behind the colour
+        click.echo(style(text, fg=_COLOURS.get(line[:1])) + line[len(text) :])
     if len(shown) < len(patch.lines):
         more = plural(len(patch.lines) - len(shown), "line")
         click.echo(Cell(f"… {more} more; --full shows them", dim=True).styled())

@@ -11,6 +11,7 @@ import click
 
 from mulligan.cli.context import colour, debugging
 from mulligan.cli.output import OutputFailed
+from mulligan.cli.terminal import style
 from mulligan.errors import MulliganError
 
 USAGE = 2
@@ -97,4 +98,4 @@ def _usage_hint(error: click.UsageError) -> str:
 
 
 def _styled(text: str, colour: str) -> str:
-    return click.style(text, fg=colour, bold=True)
+    return style(text, fg=colour, bold=True)

@@ -11,6 +11,7 @@ import click
 
 from mulligan.cli.context import Call, colour, example, shared_options
 from mulligan.cli.output import lost_output, lost_reason, open_streams, stop_when_closed
+from mulligan.cli.terminal import guarded
 
 COMMANDS = {
     "init": "Make a store for a project.",
@@ -115,6 +116,11 @@ def main() -> None:
 
 def run(args: Sequence[str]) -> int:
     """Run one command and return its exit code; every failure becomes a sentence."""
+    with guarded(colours=colour() is not False):
+        return _run(args)
+
+
+def _run(args: Sequence[str]) -> int:
     try:
         code = _invoke(list(args))
         sys.stdout.flush()

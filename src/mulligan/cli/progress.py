@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from mulligan.cli.terminal import CLEAR_LINE, LINE_START
+
 
 class ProgressLine:
     """Is told how many files were read, and shows it; for terminals only."""
@@ -13,11 +15,11 @@ class ProgressLine:
 
     def __call__(self, count: int) -> None:
         """Show the number in place of the one before."""
-        click.echo(f"\rreading files: {count:,} ", err=True, nl=False)
+        click.echo(f"{LINE_START}reading files: {count:,} ", err=True, nl=False)
         self._is_shown = True
 
     def clear(self) -> None:
         """Take the line away, so that something else can be printed."""
         if self._is_shown:
-            click.echo("\r\x1b[K", err=True, nl=False, color=True)
+            click.echo(CLEAR_LINE, err=True, nl=False)
             self._is_shown = False

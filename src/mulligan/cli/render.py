@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mulligan.cli.terminal import style
+
 if TYPE_CHECKING:
     from mulligan import Checkpoint, Point
 
@@ -40,7 +42,7 @@ class Cell:
         """Return the text padded to a width and cut at a limit, with its colour."""
         text = self.text if limit is None else shorten(self.text, limit)
         dim = self.dim or None
-        return click.style(text.ljust(width), fg=self.colour, bold=self.bold or None, dim=dim)
+        return style(text.ljust(width), fg=self.colour, bold=self.bold or None, dim=dim)
 
 
 def jsonable(value: Any) -> Any:

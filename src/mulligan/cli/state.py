@@ -12,6 +12,7 @@ import click
 
 from mulligan.cli.context import Call, Command, Group, create_option, example
 from mulligan.cli.render import print_json
+from mulligan.cli.terminal import print_exactly
 
 _NUMBER = re.compile(r"-\.?\d[\d.eE+-]*")
 _STARTS_LIKE_JSON = ("{", "[", '"')
@@ -73,7 +74,7 @@ def get(call: Call, path: str, point: str | None, raw: bool) -> None:
     if value is MISSING:
         raise PathNotFound(f"There is nothing at {path!r}{f' at {point}' if point else ''}.")
     if raw and isinstance(value, str | bytes | datetime):
-        click.echo(value.isoformat() if isinstance(value, datetime) else value)
+        print_exactly(value.isoformat() if isinstance(value, datetime) else value)
     else:
         print_json(value)
 

@@ -26,6 +26,7 @@ from mulligan.cli.render import (
     size,
     size_on_disk,
 )
+from mulligan.cli.terminal import CLEAR_SCREEN
 
 if TYPE_CHECKING:
     from mulligan import Checkpoint, Session, Store
@@ -57,7 +58,7 @@ def command(call: Call, watch: bool) -> None:
             time.sleep(REFRESH)
             sessions = [s for s in store.sessions() if call.session in (None, s.name)]
             if not call.json and sys.stdout.isatty():
-                click.clear()
+                click.echo(CLEAR_SCREEN, nl=False)
             _show(call, store, sessions)
 
 

@@ -9,6 +9,7 @@ import click
 
 from mulligan.cli.context import Call, Command, example
 from mulligan.cli.render import Cell, clean, plural, print_json, size
+from mulligan.cli.terminal import behind
 
 if TYPE_CHECKING:
     from mulligan import Problem, Report, Store
@@ -61,7 +62,7 @@ def _verify(store: Store, *, full: bool) -> Report:
         return store.verify(full)
     from rich.console import Console
 
-    with Console(stderr=True).status("verifying") as status:
+    with Console(file=behind(sys.stderr)).status("verifying") as status:
         return store.verify(full, lambda what: status.update(f"verifying {clean(what)}"))
 
 

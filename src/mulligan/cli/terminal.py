@@ -1,0 +1,154 @@
+"""The way of all output to the terminal: what was not written by us is made visible here.
+
+Names, notes, paths and values may hold characters that command a terminal: escape sequences that
+set its title or clear it, or marks that turn the direction of text. While a command runs, standard
+output and error are replaced by streams that write such characters as ``\\u001b``, wherever the
+text comes from. In JSON that is the same value. Our own colours are marked by a word that no
+outside text can know, and become escape sequences only here.
+
+The output of agents is theirs and passes as it is; see :func:`untouched`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+import click
+
+_WORD = os.urandom(8).hex()
+_MARK = f"\ufdd0{_WORD}"
+_END = "\ufdd1"
+
+_UNSAFE = re.compile(
+    r"\r(?!\n)|"  # the end of a line in files of Windows does no harm
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # C0 but tab and line feed, DEL, C1
+    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, direction
+    "\ud800-\udfff\ufdd0-\ufdef\U000e0000-\U000e007f]"  # no characters, tags
+)
+_OURS = re.compile(f"{_MARK}([a-z]*)([^{_END}]*){_END}")
+_RAW = re.compile(f"({_MARK}raw{_END}.*?{_MARK}end{_END})", re.DOTALL)
+
+CLEAR_LINE = f"{_MARK}seq\r[K{_END}"
+"""Takes away the line on which the cursor is."""
+
+LINE_START = f"{_MARK}seq\r{_END}"
+"""Goes back to the start of the line."""
+
+CLEAR_SCREEN = f"{_MARK}seq[2J[1;1H{_END}"
+"""Takes everything away."""
+
+
+def style(
+    text: str, fg: str | None = None, *, bold: bool | None = None, dim: bool | None = None
+) -> str:
+    """Return text in a colour and a weight, which show on a terminal only."""
+    codes = click.style("", fg=fg, bold=bold, dim=dim, reset=False).replace("\x1b", "")
+    return f"{_MARK}sgr{codes}{_END}{text}{_MARK}sgr[0m{_END}" if codes else text
+
+
+def untouched(text: str) -> str:
+    """Return text that is to pass as it is."""
+    return f"{_MARK}raw{_END}{text}{_MARK}end{_END}"
+
+
+def visible(text: str) -> str:
+    """Return text with all characters that would command a terminal written out."""
+    return _UNSAFE.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+class Visible(io.TextIOBase):
+    """A stream that writes everything visibly to another one, and our own colours as such."""
+
+    def __init__(self, behind: TextIO, *, colours: bool) -> None:
+        self.behind = behind
+        self._colours = colours
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the stream behind."""
+        return self.behind.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """What the stream behind does with characters that it cannot encode."""
+        return self.behind.errors
+
+    @property
+    def buffer(self) -> io.BufferedIOBase:
+        """Where bytes go, which are somebody's data and pass as they are."""
+        return self.behind.buffer  # type: ignore[return-value]
+
+    def write(self, text: str) -> int:
+        """Write text; what was marked by :func:`untouched` passes."""
+        if _MARK in text:
+            self.behind.write("".join(map(self._shown, _RAW.split(text))))
+        else:
+            self.behind.write(visible(text))
+        return len(text)
+
+    def _shown(self, part: str) -> str:
+        if _RAW.fullmatch(part):
+            return _OURS.sub("", part)
+        pieces = _OURS.split(part)
+        shown = [visible(pieces[0])]
+        for kind, codes, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+            shown += [self._sequence(kind, codes), visible(text)]
+        return "".join(shown)
+
+    def _sequence(self, kind: str, codes: str) -> str:
+        if kind == "sgr" and not self._colours:
+            return ""
+        return codes.replace("[", "\x1b[")
+
+    def flush(self) -> None:
+        """Flush the stream behind."""
+        self.behind.flush()
+
+    def isatty(self) -> bool:
+        """Whether it leads to a terminal."""
+        return self.behind.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor behind, for programs that are started."""
+        return self.behind.fileno()
+
+    def writable(self) -> bool:
+        """Whether it can be written to."""
+        return True
+
+
+def behind(stream: TextIO) -> TextIO:
+    """Return the stream itself, for a library that draws with escape sequences of its own."""
+    found: TextIO = getattr(stream, "behind", stream)
+    return found
+
+
+def print_exactly(value: str | bytes) -> None:
+    """Print a value byte by byte for the program that reads it; on a terminal text is visible."""
+    if isinstance(value, str) and not sys.stdout.isatty():
+        value = value.encode("utf-8", "surrogateescape")
+    click.echo(value)
+
+
+@contextmanager
+def guarded(*, colours: bool) -> Iterator[None]:
+    """Let everything that is printed meanwhile be visible; colours show on terminals only."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (
+        Visible(stream, colours=colours and stream.isatty()) for stream in before
+    )
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
