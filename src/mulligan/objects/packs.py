@@ -306,6 +306,7 @@ class PackBundle:
             pack.sync(end)
         if self._packs:
             self._store.reach(CrashPoint.PACK_SYNCED)
+            self._handles.reader.trim()
         ends = {number: end for number, (_, end) in self._packs.items()}
         return Flushed(dict(self._written), ends, self._size)
 

@@ -32,6 +32,9 @@ OPEN_FILES = 32
 CACHE_BYTES = 24 << 20
 """How many bytes of frames are kept decompressed, because neighbours are read together."""
 
+KEPT_BYTES = 2 << 20
+"""How many of them are kept after a write: a long-lived writer reads a little of many frames."""
+
 WORTH_AHEAD = 4
 """So many frames are read sooner than handed to another thread and back."""
 
@@ -159,6 +162,11 @@ class PackReader:
                 if len(frames) > WORTH_AHEAD and following.length <= CACHE_BYTES // 4
             }
 
+    def trim(self) -> None:
+        """Let go of frames that were not read lately."""
+        with self._lock:
+            self._shrink(KEPT_BYTES)
+
     def close(self) -> None:
         """Let go of all files and frames."""
         with self._lock:
@@ -209,8 +217,11 @@ class PackReader:
             if known is None or len(known.raw) < len(frame.raw):
                 self._cached += frame.cost - (known.cost if known else 0)
                 self._frames[key] = frame
-            while self._cached > CACHE_BYTES:
-                self._cached -= self._frames.popitem(last=False)[1].cost
+            self._shrink(CACHE_BYTES)
+
+    def _shrink(self, most: int) -> None:
+        while self._cached > most:
+            self._cached -= self._frames.popitem(last=False)[1].cost
 
     def _forget(self, location: Location) -> None:
         with self._lock:

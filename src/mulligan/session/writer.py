@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, StaleLease, StateError
@@ -35,6 +36,9 @@ class Work:
 
     def __init__(self, bundle: Bundle, document: Document, head: Head) -> None:
         self.bundle = bundle
+        # Not a method of this object: it would then refer to itself, and keep the document in
+        # memory until the garbage collector comes by.
+        self._load = partial(bundle.get, ObjectKind.VALUE)
         self.document = Document(document.root, self._load)
         self.base = head
         self.drafts: list[Draft] = []
@@ -85,9 +89,6 @@ class Work:
         for seq, digest in self.keyframes.items():
             txn.put_keyframe(number, seq, digest)
         return events
-
-    def _load(self, digest: Digest) -> bytes:
-        return self.bundle.get(ObjectKind.VALUE, digest)
 
 
 Plan = Callable[[Work], None]

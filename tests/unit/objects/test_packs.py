@@ -37,7 +37,7 @@ from mulligan.objects.packs import (
     PackObjects,
 )
 from mulligan.objects.protocol import Flushed
-from mulligan.objects.reader import CACHE_BYTES, OPEN_FILES
+from mulligan.objects.reader import CACHE_BYTES, KEPT_BYTES, OPEN_FILES
 from mulligan.objects.scan import ScannedFrame, ScannedGap
 from mulligan.objects.writer import START_SYNC
 from mulligan.testing.objects import MemoryIndex, noise
@@ -733,6 +733,21 @@ def test_the_frames_kept_in_memory_are_bounded(place: Place) -> None:
     assert list(held._frames) == before
     assert CACHE_BYTES // 2 < held._cached <= CACHE_BYTES
     assert held._cached == sum(frame.cost for frame in held._frames.values())
+
+
+def test_fewer_frames_are_kept_in_memory_after_a_write(place: Place) -> None:
+    """A long-lived writer reads a little of many frames; what it kept of them grew to 24 MB."""
+    contents = [noise(300_000, n) for n in range(30)]
+    store = place.open()
+    place.keep(store, *contents)
+    for data in contents:
+        assert store.get(1, codec.digest(1, data)) == data
+    held = store.handles().reader
+    assert held._cached > KEPT_BYTES
+    place.keep(store, noise(100, 99))
+    assert 0 < held._cached <= KEPT_BYTES
+    assert held._cached == sum(frame.cost for frame in held._frames.values())
+    assert store.get(1, codec.digest(1, contents[0])) == contents[0]
 
 
 def test_the_files_kept_open_are_bounded(place: Place) -> None:
