@@ -41,7 +41,6 @@ def move_outside(store: Path, state: Path, reach: Reach = pass_by) -> Path:
         remember(draft, project)
         reach(CrashPoint.MOVE_COPIED)
         target = place_for(state, project, layout.read_format(store).id)
-        discard(target)  # of an earlier move that did not come to its end
         _announce(store, target, reach)
         publish(draft, target)
         reach(CrashPoint.MOVE_DONE)

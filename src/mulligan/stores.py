@@ -20,6 +20,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,7 @@ from mulligan import layout
 from mulligan.errors import MulliganError
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.identity import identity_of
-from mulligan.project import Place, read_places, remember
+from mulligan.project import Place, project_of, read_places, remember
 
 STORES = "stores"
 INSIDE = "inside"
@@ -125,9 +126,14 @@ def make(
 
 
 def place_for(state: Path, project: Path, identity: str) -> Path:
-    """Return where the store of a project belongs."""
+    """Return where the store of a project belongs, under a name that no other store has.
+
+    A project that was copied together with its store has a store with the same id.
+    """
     clean = re.sub(r"[^A-Za-z0-9._-]+", "-", project.resolve().name).strip(".-")[:_MAX_NAME]
-    return state / STORES / f"{clean or 'store'}-{identity[:ID_LENGTH]}"
+    place = state / STORES / f"{clean or 'store'}-{identity[:ID_LENGTH]}"
+    others = (place.with_name(f"{place.name}-{number}") for number in count(2))
+    return next(free for free in chain([place], others) if not os.path.lexists(free))
 
 
 def publish(draft: Path, target: Path, reach: Reach = pass_by) -> Path:
@@ -180,13 +186,29 @@ def note_inside(state: Path, store: Path) -> None:
 def current(store: Path) -> Path:
     """Return where a store is now that may have been moved: it is moved once its target is there.
 
-    A target that is not there, or is another store, belongs to a move that did not happen.
+    A target that is not there, or is another store, belongs to a move that did not happen. So does
+    the store of a copy of the project, which has the same id and may have taken the same name.
     """
     target = _noted(store / layout.MOVED)
-    if target is None:
+    if target is None or target == store:
         return store
     known, here = _format(target), _format(store)
-    return target if known and here and known.id == here.id and target != store else store
+    is_same = known and here and known.id == here.id
+    return target if is_same and _belongs_beside(target, store) else store
+
+
+def _belongs_beside(target: Path, store: Path) -> bool:
+    """Whether a store that was moved out of a project knows that very project."""
+    if target.name == layout.NAME:
+        return True
+    place = project_of(target)
+    try:
+        return place is not None and (
+            place.path == str(store.parent.resolve())
+            or place.identity.matches(identity_of(store.parent))
+        )
+    except OSError:
+        return False
 
 
 def discard(store: Path) -> None:

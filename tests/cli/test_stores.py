@@ -89,6 +89,21 @@ class TestMoveStore:
         assert cli("log").code == 0
         assert cli("checkpoint", "--json").json["files"] == 0
 
+    def test_the_stores_of_a_project_and_its_copy_stay_apart(
+        self, cli, project: Path, place: Path, monkeypatch
+    ):
+        assert cli("move-store", "--inside").code == 0
+        copy = place / "backup" / "project"
+        shutil.copytree(project, copy)
+        assert cli("move-store").code == 0
+        assert cli("checkpoint", "--label", "later").code == 0
+        monkeypatch.chdir(copy)
+        assert cli("move-store").code == 0
+        assert store_of(copy) != store_of(project)
+        assert cli("show", "later").code != 0
+        monkeypatch.chdir(project)
+        assert cli("show", "later").code == 0
+
     def test_a_fork_goes_on_finding_it(self, cli, project: Path, place: Path, monkeypatch):
         cli("fork", "one", "--name", "bold", "--to", "../bold")
         assert cli("move-store", "--inside").code == 0

@@ -155,6 +155,20 @@ move_outside(store, state) if store.parent == work else move_inside(store, work,
 """
 
 
+def test_the_store_of_a_copy_is_not_taken_for_where_a_killed_move_was_going(
+    tmp_path: Path,
+) -> None:
+    setting = Setting(tmp_path, outward=True)
+    copy = tmp_path / "backup" / "work"
+    shutil.copytree(setting.work, copy)
+    assert in_child(lambda: setting.move(kill_at(CrashPoint.MOVE_ANNOUNCED))) == signal.SIGKILL
+    other = move_outside(copy / ".mulligan", setting.state)
+    found = find_in(setting.work, setting.state, write=True)
+    assert found is not None
+    assert found.store == setting.old
+    assert setting.move() != other
+
+
 def test_a_store_that_is_open_elsewhere_stays(setting: Setting) -> None:
     ready, go = os.pipe(), os.pipe()
     pid = os.fork()
