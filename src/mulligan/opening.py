@@ -32,7 +32,7 @@ from mulligan.session.leases import this_process
 from mulligan.session.placing import end_interrupted
 from mulligan.session.surroundings import Surroundings
 from mulligan.store import LEASE_TTL, Store
-from mulligan.stores import state_directory
+from mulligan.stores import STORES, state_directory
 from mulligan.workspace.capture import Limits
 
 MEMORY = "memory:"
@@ -68,13 +68,14 @@ def open_store(
     """Open the store that a path names; see ``mulligan.open``."""
     read_only = read_only or salvage
     clock = clock or SystemClock()
-    home = Path(variables.get("HOME") or os.devnull)
+    home, state = Path(variables.get("HOME") or os.devnull), state_directory(variables)
     if str(path) == MEMORY:
         journal = KeyedJournal(MemoryTables(reach=reach), reach=reach)
         engine = Engine(journal, MemoryObjects(), clock, reach=reach)
-        return Store(engine, Surroundings(Path.cwd(), variables, keep_env), home, Limits())
+        surroundings = Surroundings(Path.cwd(), variables, keep_env)
+        return Store(engine, surroundings, home, Limits(), state / STORES)
     place = Path(path).absolute()
-    found = find_in(place, state_directory(variables), write=create and not read_only)
+    found = find_in(place, state, write=create and not read_only)
     if found and found.pointer and not agree(found.store, found.pointer):
         raise copied(found.pointer, found.store)
     directory = found.store if found else place / layout.NAME
@@ -87,7 +88,8 @@ def open_store(
             guard(directory)
     end_interrupted(engine)
     surroundings = Surroundings(_project(directory), variables, keep_env)
-    return Store(engine, surroundings, home, layout.read_config(directory, Limits))
+    limits = layout.read_config(directory, Limits)
+    return Store(engine, surroundings, home, limits, state / STORES)
 
 
 def make_outside(directory: Path, state: Path, reach: Reach = pass_by) -> Path:

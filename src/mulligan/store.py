@@ -35,9 +35,16 @@ class Store:
     """
 
     def __init__(
-        self, engine: Engine, surroundings: Surroundings, home: Path, limits: Limits
+        self,
+        engine: Engine,
+        surroundings: Surroundings,
+        home: Path,
+        limits: Limits,
+        stores: Path,
     ) -> None:
+        """Join what makes a store; ``stores`` is where all stores outside of projects are."""
         self._engine = engine
+        self._stores = {place.resolve() for place in (stores, engine.directory) if place}
         self._surroundings = surroundings
         self._home = home
         self._limits = limits
@@ -134,7 +141,8 @@ class Store:
     def _workspace(self, root: Path, force: bool, progress: CaptureProgress | None) -> Workspace:
         real = check_root(root, self._engine.directory, self._home, force=force)
         tell = progress or (lambda _: None)
-        return Workspace(real, self._engine, self._limits, self._engine.reach, tell)
+        reach = self._engine.reach
+        return Workspace(real, self._engine, self._limits, reach, tell, self._stores)
 
     def _agent(self, session: str, agent: str) -> str:
         """Return an agent's name if it may have it; one that had a lease before keeps it."""

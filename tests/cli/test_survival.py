@@ -63,6 +63,27 @@ def project(cli, place: Path, origin: Path, monkeypatch) -> Path:
     return made
 
 
+def test_no_restore_of_a_directory_around_stores_touches_them(
+    cli, place: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
+    for made in (place, place / "inner"):
+        made.mkdir(exist_ok=True)
+        assert cli("init", str(made), "--force").code == 0
+    assert cli("checkpoint", "--force", "--label", "around").code == 0
+    monkeypatch.chdir(place / "inner")
+    (place / "inner/file").write_text("work\n")
+    assert cli("checkpoint", "--label", "later").code == 0
+    monkeypatch.chdir(place)
+    restored = cli("restore", "around", "--force")
+    assert restored.code == 0, restored.out
+    assert cli("verify").code == 0
+    monkeypatch.chdir(place / "inner")
+    assert not (place / "inner/file").exists()
+    assert cli("restore", "later").code == 0
+    assert (place / "inner/file").read_text() == "work\n"
+
+
 def clean() -> None:
     git("clean", "-qfdx")
 

@@ -6,7 +6,8 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,29 +54,39 @@ class Rules:
     """Decides what is left out of the workspace, and by which rule.
 
     ``is_draft`` says of a name that begins like one whether it is that of a restore's draft.
+    ``stores`` are paths in the workspace where there are stores under other names.
     """
 
     def __init__(
-        self, lines: list[str], is_draft: Callable[[bytes], bool] = lambda _: False
+        self,
+        lines: list[str],
+        is_draft: Callable[[bytes], bool] = lambda _: False,
+        stores: Collection[bytes] = (),
     ) -> None:
         self._is_draft = is_draft
+        self._stores = frozenset(stores)
         own = [line for line in lines if _is_pattern(line)]
         self._lines = [*BUILT_IN, *own]
         # Without rules of one's own a name decides, which is far cheaper than patterns.
         self._spec = compiled(self._lines) if own else None
-        self.identity = "\n".join([*self._lines, GIT])
+        self.identity = "\n".join([*self._lines, GIT, *map(os.fsdecode, sorted(stores))])
 
     @classmethod
-    def read(cls, root: Path, is_draft: Callable[[bytes], bool] = lambda _: False) -> Rules:
+    def read(
+        cls,
+        root: Path,
+        is_draft: Callable[[bytes], bool] = lambda _: False,
+        stores: Collection[bytes] = (),
+    ) -> Rules:
         """Return the rules of a workspace; a file that cannot be read has none."""
-        try:
-            return cls(_read(root / FILE_NAME).decode(errors="replace").split("\n"), is_draft)
-        except OSError:
-            return cls([], is_draft)
+        lines = []
+        with suppress(OSError):
+            lines = _read(root / FILE_NAME).decode(errors="replace").split("\n")
+        return cls(lines, is_draft, stores)
 
     def rule(self, path: bytes, name: bytes, *, is_directory: bool) -> str | None:
         """Return the rule that leaves a path out, or None if it is captured."""
-        if is_of_store(name):
+        if is_of_store(name) or path in self._stores:
             return STORE
         if name.startswith(_DRAFT_START) and not is_directory and self._is_draft(name):
             return DRAFT

@@ -53,8 +53,10 @@ class Workspace:
         limits: Limits,
         reach: Reach = pass_by,
         progress: Progress = lambda _: None,
+        stores: Collection[Path] = (),
     ) -> None:
         self.root = root
+        self._stores = stores
         self._engine = engine
         self._limits = limits
         self._reach = reach
@@ -81,7 +83,7 @@ class Workspace:
 
     def elsewhere(self, root: Path) -> Workspace:
         """Return the workspace of another directory under the same limits."""
-        return Workspace(root, self._engine, self._limits, self._reach)
+        return Workspace(root, self._engine, self._limits, self._reach, stores=self._stores)
 
     def source(self) -> Source | None:
         """Return the files as they were last captured by this process, to share bytes with."""
@@ -113,7 +115,7 @@ class Workspace:
 
         ``mapped`` are the files that programs have mapped now.
         """
-        rules = Rules.read(self.root, self._is_draft)
+        rules = Rules.read(self.root, self._is_draft, self._stores_within())
         taken = self._engine.clock.wall_ns()
         changes = self._changes(rules, mapped)
         # It is changed in place, and from then on refers to what the store may never have.
@@ -173,7 +175,8 @@ class Workspace:
 
     def divide(self, steps: list[Step], uncovered: Collection[str]) -> Division:
         """Divide steps into those to take and those that would touch what is left alone."""
-        return divide(os.fsencode(self.root), Rules.read(self.root), steps, uncovered)
+        rules = Rules.read(self.root, stores=self._stores_within())
+        return divide(os.fsencode(self.root), rules, steps, uncovered)
 
     def apply(
         self,
@@ -224,6 +227,11 @@ class Workspace:
                         os.unlink(name, dir_fd=handles.directory(parts))
         finally:
             handles.close()
+
+    def _stores_within(self) -> list[bytes]:
+        """Return the paths of stores in this directory: no restore may put a store back in time."""
+        within = [place for place in self._stores if self.root in place.parents]
+        return [os.fsencode(place.relative_to(self.root)) for place in within]
 
     def _is_draft(self, name: bytes) -> bool:
         """Whether a name is that of a draft of this store: some checkpoint has its token."""
