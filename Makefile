@@ -6,6 +6,9 @@ BENCH_VENV ?= .venv-bench
 WORKERS    ?= 2
 ROUNDS     ?= 200
 BLOWS      ?= 100
+CUTS       ?= 40
+STRIKES    ?= 30
+DAMAGES    ?= 60
 # Passed on: make test ARGS="-k journal", make bench ARGS=--quick, make crash ROUNDS=1000.
 ARGS       ?=
 
@@ -41,10 +44,13 @@ format: $(READY) ## put the code in shape
 bench: $(BENCH_READY) ## every benchmark, with the peers in the same run
 	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
 
-crash: $(READY) ## kill writers and damage journals, ROUNDS times, then strike a team BLOWS times
+crash: $(READY) ## kill, cut the power, fail system calls and damage files at random; ROUNDS, BLOWS, CUTS, STRIKES, DAMAGES
 	@$(VENV)/bin/python -m mulligan.testing.crash --rounds $(ROUNDS) $(ARGS)
 	@$(VENV)/bin/python -m tests.crash.damage --kinds $(ROUNDS)
 	@$(VENV)/bin/python -m mulligan.testing.chaos --blows $(BLOWS) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.power --cuts $(CUTS) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.strikes --strikes $(STRIKES) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.damage --rounds $(DAMAGES) $(ARGS)
 
 clean: ## remove everything made by make
 	@rm -rf $(VENV) $(BENCH_VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,202 @@
+"""Random damage to the files of a store.
+
+``python -m mulligan.testing.damage --rounds 60 [--seed N]`` is part of ``make crash``. In each
+round one file of a store is damaged: bits flipped, a block zeroed, garbage, an older block or an
+older copy, cut short, deleted. Then commands run on it. None may be ended by a signal or by an
+error that nothing expects, and whatever a command gives back as right must be right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from mulligan.testing.power.project import environment, fingerprint
+from mulligan.testing.strikes import BUG
+
+BLOCK = 4096
+
+Damage = Callable[[bytearray, bytes, random.Random], None]
+"""Changes the content of a file; is given an older content of it, and a source of choices."""
+
+
+def _flip(data: bytearray, _older: bytes, rng: random.Random) -> None:
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+
+
+def _zero(data: bytearray, _older: bytes, rng: random.Random) -> None:
+    start = rng.randrange(len(data)) // BLOCK * BLOCK
+    data[start : start + BLOCK] = bytes(len(data[start : start + BLOCK]))
+
+
+def _garbage(data: bytearray, _older: bytes, rng: random.Random) -> None:
+    start = rng.randrange(len(data)) // BLOCK * BLOCK
+    data[start : start + BLOCK] = rng.randbytes(len(data[start : start + BLOCK]))
+
+
+def _stale_block(data: bytearray, older: bytes, rng: random.Random) -> None:
+    start = rng.randrange(len(data)) // BLOCK * BLOCK
+    block = older[start : start + BLOCK]
+    data[start : start + len(block)] = block
+
+
+def _stale(data: bytearray, older: bytes, _rng: random.Random) -> None:
+    data[:] = older
+
+
+def _cut(data: bytearray, _older: bytes, rng: random.Random) -> None:
+    del data[rng.randrange(len(data)) :]
+
+
+DAMAGES: dict[str, Damage] = {
+    "a flipped bit": _flip,
+    "a zeroed block": _zero,
+    "a block of garbage": _garbage,
+    "an older block": _stale_block,
+    "an older copy": _stale,
+    "a lost end": _cut,
+}
+
+
+class Subject:
+    """A project whose store is damaged again and again, always from the same sound copy."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.project = top / "project"
+        self._older = top / "older"
+        self._sound = top / "sound"
+        self.files: dict[str, str] = {}
+        (top / "home").mkdir()
+        self.project.mkdir()
+        self._write(1)
+        self._succeed("init")
+        self._checkpoint("one")
+        self.store = self._where()
+        shutil.copytree(self.store, self._older)
+        for number in range(2, 6):
+            self._write(number)
+            self._checkpoint(f"more-{number}")
+        self._succeed("state", "set", "memory/plan", '"x"')
+        shutil.copytree(self.store, self._sound)
+
+    def mend(self) -> None:
+        """Put the sound store back in place; it is the same directory as before."""
+        for old in self.store.iterdir():
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+        shutil.copytree(self._sound, self.store, dirs_exist_ok=True)
+
+    def targets(self) -> list[Path]:
+        """Return the files of the store that hold something."""
+        paths = sorted(self.store.rglob("*"))
+        return [path for path in paths if path.is_file() and path.stat().st_size]
+
+    def damage(self, file: Path, kind: str, rng: random.Random) -> None:
+        """Damage one file."""
+        older = self._older / file.relative_to(self.store)
+        data = bytearray(file.read_bytes())
+        DAMAGES[kind](data, older.read_bytes() if older.exists() else b"", rng)
+        file.write_bytes(data)
+
+    def violations(self) -> Iterator[str]:
+        """Run commands on the damaged store; yield what no damage may cause."""
+        for command in (("status",), ("log",), ("verify",), ("checkpoint", "--label", "after")):
+            done = self.run(*command)
+            yield from self._unexpected(command, done)
+            if command[0] == "checkpoint" and done.returncode == 0:
+                yield from self._wrong_files("after", fingerprint(self.project))
+        for label, files in self.files.items():
+            yield from self._wrong_files(label, files)
+
+    def _wrong_files(self, label: str, files: str) -> Iterator[str]:
+        to = Path(tempfile.mkdtemp(dir=self.top))
+        done = self.run("restore", "--yes", label, "--to", str(to))
+        yield from self._unexpected(("restore", label), done)
+        if done.returncode == 0 and fingerprint(to) != files:
+            yield f"restore of {label} says nothing and writes other files"
+        shutil.rmtree(to)
+
+    def _unexpected(
+        self, command: Sequence[str], done: subprocess.CompletedProcess[str]
+    ) -> Iterator[str]:
+        if done.returncode in (BUG, 1) or done.returncode < 0 or "Traceback" in done.stderr:
+            yield f"{' '.join(command)}: exit {done.returncode}: {done.stderr[-1500:]}"
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the command line in the project."""
+        return subprocess.run(
+            [sys.executable, "-m", "mulligan", *arguments],
+            cwd=self.project,
+            env=environment(self.top),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+
+    def _succeed(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        if done.returncode:
+            raise RuntimeError(f"mulligan {' '.join(arguments)}: {done.stderr}")
+        return done.stdout
+
+    def _checkpoint(self, label: str) -> None:
+        self._succeed("checkpoint", "--label", label)
+        self.files[label] = fingerprint(self.project)
+
+    def _write(self, number: int) -> None:
+        for n in range(40):
+            path = self.project / f"directory-{n % 4}" / f"{n}.txt"
+            path.parent.mkdir(exist_ok=True)
+            if n % 5 == number % 5 or not path.exists():
+                path.write_text(f"{number} {n}\n" * 50)
+
+    def _where(self) -> Path:
+        """Return the store's directory, wherever the command line put it."""
+        found = [Path(path).parent for path, _, names in os.walk(self.top) if "data.mdb" in names]
+        return found[0]
+
+
+def run(rounds: int, seed: int, only: str | None) -> list[str]:
+    """Damage a store that often; return what no damage may cause and was seen."""
+    rng = random.Random(seed)
+    counts: Counter[str] = Counter()
+    found = []
+    with tempfile.TemporaryDirectory(prefix="mulligan-damage-") as top:
+        subject = Subject(Path(top))
+        for _ in range(rounds):
+            subject.mend()
+            targets = [file for file in subject.targets() if only is None or only in str(file)]
+            file, kind = rng.choice(targets), rng.choice(list(DAMAGES))
+            subject.damage(file, kind, rng)
+            counts[file.name] += 1
+            for violation in subject.violations():
+                found.append(f"{kind} in {file.relative_to(subject.store)}: {violation}")
+                print(f"VIOLATION: {found[-1]}", flush=True)
+    print(f"{rounds} damages, {len(found)} violations: {dict(counts)}")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Damage a store; exit 1 when a command crashed or gave back something wrong."""
+    parser = argparse.ArgumentParser(prog="python -m mulligan.testing.damage", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--only", help="damage only files whose path contains this")
+    options = parser.parse_args(arguments)
+    seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    return 1 if run(options.rounds, seed, options.only) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

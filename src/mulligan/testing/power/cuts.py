@@ -1,0 +1,65 @@
+"""What a power cut leaves of a recorded disk.
+
+Writes before the last flush survive. Of those after it, in any order, all, none or some do; a
+write that survives in part is torn between two sectors.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from mulligan.testing.power.disk import SECTOR, Record, Write
+
+FATES = ("lost", "kept", "some", "torn")
+"""What happens to the writes after the last flush."""
+
+
+def images(
+    base: bytes, record: Sequence[Record], positions: Sequence[int], rng: random.Random
+) -> Iterator[tuple[int, str, bytes]]:
+    """Yield position, fate and image for each cut; a position counts records, in rising order."""
+    durable = bytearray(base)
+    flushed = 0
+    for position in sorted(positions):
+        last_flush = _last_flush(record, flushed, position)
+        for write in record[flushed:last_flush]:
+            _apply(durable, write)
+        flushed = last_flush
+        fate = rng.choice(FATES)
+        image = bytearray(durable)
+        for write in survivors(record[flushed:position], fate, rng):
+            _apply(image, write)
+        yield position, fate, bytes(image)
+
+
+def survivors(after: Sequence[Record], fate: str, rng: random.Random) -> list[Write]:
+    """Return what is left of the writes after the last flush."""
+    writes = [write for write in after if write is not None]
+    if fate == "lost":
+        return []
+    if fate == "kept":
+        return writes
+    chosen = [write for write in writes if rng.random() < 0.5]
+    return chosen if fate == "some" else [_torn(write, rng) for write in chosen]
+
+
+def _torn(write: Write, rng: random.Random) -> Write:
+    """Return the part of a write that begins it or ends it, in whole sectors."""
+    sectors = len(write.data) // SECTOR
+    if sectors < 2:
+        return write
+    middle = rng.randrange(1, sectors) * SECTOR
+    if rng.random() < 0.5:
+        return Write(write.offset, write.data[:middle])
+    return Write(write.offset + middle, write.data[middle:])
+
+
+def _last_flush(record: Sequence[Record], start: int, position: int) -> int:
+    """Return where the last flush before a position is, or ``start`` if there is none after it."""
+    return next((n for n in range(position - 1, start - 1, -1) if record[n] is None), start)
+
+
+def _apply(image: bytearray, record: Record) -> None:
+    if record is not None:
+        image[record.offset : record.offset + len(record.data)] = record.data

@@ -1,0 +1,260 @@
+"""Kills and errors at the Nth system call of a command, whichever call that is.
+
+``python -m mulligan.testing.strikes --strikes 60 [--seed N]`` is part of ``make crash``. A real
+command runs under strace, which kills it at the Nth call that changes something on disk, or makes
+that call fail with EIO, ENOSPC or EACCES. Then the store must verify clean, nothing that was on
+disk before may be lost, and the command must work when it is given again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import mulligan
+from mulligan.session import Session
+from mulligan.testing.power.project import environment, fingerprint
+
+CALLS = (
+    "write,pwrite64,writev,pwritev,ftruncate,truncate,fsync,fdatasync,syncfs,msync,sync_file_range,"
+    "rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,"
+    "chmod,fchmod,fchmodat,utimensat,fsetxattr,fallocate,copy_file_range"
+)
+"""The calls that may change something on disk."""
+
+ERRORS = ("EIO", "ENOSPC", "EACCES")
+
+BUG = 70
+"""The exit code of an error that nothing in Mulligan expects."""
+
+
+class Blow(NamedTuple):
+    """Which call is struck, and how: by a signal, or by an error that it returns."""
+
+    call: str
+    nth: int
+    error: str | None
+
+    def __str__(self) -> str:
+        return f"{self.error or 'SIGKILL'} at {self.call} {self.nth}"
+
+    def option(self) -> str:
+        """Return what strace is told; it counts each kind of call by itself."""
+        how = f"error={self.error}" if self.error else "signal=SIGKILL"
+        return f"inject={self.call}:{how}:when={self.nth}"
+
+
+class Place:
+    """A project with two states of its files: ``before``, checkpointed, and ``now``, not yet."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.project = top / "work" / "project"
+        self.project.mkdir(parents=True)
+        (top / "home").mkdir()
+        self._write("before")
+
+    def prepare(self) -> None:
+        """Make the store, take a checkpoint, and go on working."""
+        self.mulligan("init")
+        self.mulligan("checkpoint", "--label", "before")
+        self.before = fingerprint(self.project)
+        self._write("now")
+        self.now = fingerprint(self.project)
+
+    def _write(self, text: str) -> None:
+        for number in range(12):
+            path = self.project / f"directory-{number % 3}" / f"{text[:number]}-{number}.txt"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"{text} {number}\n" * (1 + 40 * number))
+
+    def mulligan(self, *arguments: str, prefix: Sequence[str] = ()) -> str:
+        """Run a command that must succeed."""
+        done = self.run(*arguments, prefix=prefix)
+        if done.returncode:
+            raise AssertionError(f"mulligan {' '.join(arguments)}: {done.returncode} {done.stderr}")
+        return done.stdout
+
+    def run(self, *arguments: str, prefix: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+        """Run a command of the command line in the project."""
+        return subprocess.run(
+            [*prefix, sys.executable, "-m", "mulligan", *arguments],
+            cwd=self.project,
+            env=environment(self.top),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def is_kept(self, files: str) -> bool:
+        """Whether the project, or else a checkpoint, has these files."""
+        if fingerprint(self.project) == files:
+            return True
+        with mulligan.open(self.project, create=False, read_only=True) as store:
+            session = store.session("main", create=False)
+            return any(
+                self._copied(session, checkpoint.id) == files
+                for checkpoint in reversed(session.checkpoints())
+            )
+
+    def _copied(self, session: Session, point: str) -> str:
+        to = Path(tempfile.mkdtemp(dir=self.top))
+        session.copy_files(point, to)
+        found = fingerprint(to)
+        shutil.rmtree(to)
+        return found
+
+
+class Scenario(NamedTuple):
+    """A command that is struck, what has to be done before, and what must hold after."""
+
+    command: tuple[str, ...]
+    prepare: Callable[[Place], None]
+    check: Callable[[Place], Iterator[str]]
+
+
+def _check_init(place: Place) -> Iterator[str]:
+    place.mulligan("init")
+    place.prepare()
+    yield from _check_kept(place)
+
+
+def _check_kept(place: Place) -> Iterator[str]:
+    for name in ("before", "now"):
+        if not place.is_kept(getattr(place, name)):
+            yield f"the files called {name!r} are lost"
+
+
+def _check_restore(place: Place) -> Iterator[str]:
+    yield from _check_kept(place)
+    place.mulligan("restore", "--yes", "before")
+    if fingerprint(place.project) != place.before:
+        yield "the restore, given again, does not bring the files back"
+    yield from _check_kept(place)
+
+
+def _prepare_undo(place: Place) -> None:
+    place.prepare()
+    place.mulligan("restore", "--yes", "before")
+
+
+def _check_fork(place: Place) -> Iterator[str]:
+    place.mulligan("checkpoint")  # whatever is left over is found by the next command that writes
+    target = place.project.parent / "made"
+    told = place.run("-s", "made", "log", "--json")
+    if told.returncode == 0 and not target.is_dir():
+        yield "there is a session without its directory"
+    if told.returncode and target.exists():
+        yield "there is a directory without its session"
+    if target.is_dir() and fingerprint(target) != place.before:
+        yield "the fork's directory is not complete"
+    for path in place.project.parent.iterdir():
+        if path not in (target, place.project):
+            yield f"{path.name} is left over beside the fork"
+    yield from _check_kept(place)
+
+
+def _prepared(place: Place) -> None:
+    place.prepare()
+
+
+SCENARIOS = {
+    "init": Scenario(("init",), lambda place: None, _check_init),
+    "checkpoint": Scenario(("checkpoint", "--label", "struck"), _prepared, _check_kept),
+    "restore": Scenario(("restore", "--yes", "before"), _prepared, _check_restore),
+    "undo": Scenario(("undo",), _prepare_undo, _check_restore),
+    "fork": Scenario(
+        ("fork", "before", "--name", "made", "--to", "../made"), _prepared, _check_fork
+    ),
+}
+
+
+def strike(scenario: Scenario, blow: Blow, top: Path) -> Iterator[str]:
+    """Run a command that is struck once; yield what does not hold afterwards."""
+    place = Place(top)
+    scenario.prepare(place)
+    trace = ("strace", "-f", "-qq", "-o", str(top / "trace"), "-e", f"trace={CALLS}")
+    done = place.run(*scenario.command, prefix=(*trace, "-e", blow.option()))
+    if done.returncode == BUG or "Traceback" in done.stderr:
+        yield f"exit {done.returncode}: {done.stderr[-1500:]}"
+    elif done.returncode < 0 and done.returncode != -signal.SIGKILL:
+        yield f"it was ended by signal {-done.returncode}: {done.stderr[-500:]}"
+    try:
+        yield from scenario.check(place)
+        checked = place.run("verify")
+        if checked.returncode:
+            yield f"verify: {checked.stdout} {checked.stderr}"
+    except AssertionError as error:
+        yield str(error)
+
+
+def count_calls(scenario: Scenario, top: Path) -> list[tuple[str, int]]:
+    """Return each call that a command makes and that can be struck, with its number."""
+    place = Place(top)
+    scenario.prepare(place)
+    trace = top / "trace"
+    place.mulligan(
+        *scenario.command, prefix=("strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={CALLS}")
+    )
+    made = re.findall(r"^(\d+) +(\w+)\(", trace.read_text(errors="replace"), re.MULTILINE)
+    found: dict[str, int] = {}
+    for (_thread, call), count in Counter(made).items():
+        found[call] = max(count, found.get(call, 0))  # each thread is counted by itself
+    return [(call, nth) for call, count in sorted(found.items()) for nth in range(1, count + 1)]
+
+
+def missing() -> str | None:
+    """Return why calls cannot be struck here, or None."""
+    if shutil.which("strace") is None:
+        return "there is no strace"
+    tried = subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], check=False)
+    return "strace may not trace" if tried.returncode else None
+
+
+def run(strikes: int, seed: int, names: Sequence[str]) -> list[str]:
+    """Strike each command that often; return what was violated."""
+    rng = random.Random(seed)
+    found = []
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="mulligan-strikes-") as top:
+            calls = count_calls(SCENARIOS[name], Path(top))
+        broken = 0
+        for _ in range(strikes):
+            blow = Blow(*rng.choice(calls), rng.choice((None, None, *ERRORS)))
+            with tempfile.TemporaryDirectory(prefix="mulligan-strikes-") as top:
+                for violation in strike(SCENARIOS[name], blow, Path(top)):
+                    found.append(f"{name}, {blow}: {violation}")
+                    broken += 1
+                    print(f"VIOLATION: {found[-1]}", flush=True)
+        print(f"{name}: {strikes} strikes at {len(calls)} calls, {broken} violations", flush=True)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Strike commands; exit 1 when something was lost or left broken."""
+    parser = argparse.ArgumentParser(prog="python -m mulligan.testing.strikes", description=__doc__)
+    parser.add_argument("--strikes", type=int, default=12, help="for each command")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--command", action="append", choices=list(SCENARIOS))
+    options = parser.parse_args(arguments)
+    if reason := missing():
+        print(f"strikes: left out, {reason}")
+        return 0
+    seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    return 1 if run(options.strikes, seed, options.command or list(SCENARIOS)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
