@@ -9,6 +9,7 @@ BLOWS      ?= 100
 CUTS       ?= 40
 STRIKES    ?= 30
 DAMAGES    ?= 60
+CHECKPOINTS ?= 20
 # Passed on: make test ARGS="-k journal", make bench ARGS=--quick, make crash ROUNDS=1000.
 ARGS       ?=
 
@@ -51,6 +52,7 @@ crash: $(READY) ## kill, cut the power, fail system calls and damage files at ra
 	@$(VENV)/bin/python -m mulligan.testing.power --cuts $(CUTS) $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.strikes --strikes $(STRIKES) $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.damage --rounds $(DAMAGES) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.neighbours --checkpoints $(CHECKPOINTS) $(ARGS)
 
 clean: ## remove everything made by make
 	@rm -rf $(VENV) $(BENCH_VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
