@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from mulligan.testing.power.cuts import FATES, images, survivors
-from mulligan.testing.power.disk import SECTOR, Record, Write
+from mulligan.testing.power.cuts import BLOCK, FATES, images, survivors
+from mulligan.testing.power.disk import Record, Write
 
-BASE = bytes(8 * SECTOR)
+BASE = bytes(8 * BLOCK)
 
 
-def sector(number: int, byte: int, count: int = 1) -> Write:
-    return Write(number * SECTOR, bytes([byte]) * SECTOR * count)
+def block(number: int, byte: int, count: int = 1) -> Write:
+    return Write(number * BLOCK, bytes([byte]) * BLOCK * count)
 
 
 class Chosen(random.Random):
@@ -33,34 +33,34 @@ def cut(record: list[Record], position: int, fate: str) -> bytes:
 
 @pytest.mark.parametrize("fate", FATES)
 def test_what_was_flushed_survives_every_cut(fate: str) -> None:
-    image = cut([sector(0, 1), sector(1, 2), None, sector(2, 3)], 4, fate)
-    assert image[: 2 * SECTOR] == bytes([1]) * SECTOR + bytes([2]) * SECTOR
+    image = cut([block(0, 1), block(1, 2), None, block(2, 3)], 4, fate)
+    assert image[: 2 * BLOCK] == bytes([1]) * BLOCK + bytes([2]) * BLOCK
 
 
 def test_what_was_not_flushed_is_lost_or_kept() -> None:
-    record: list[Record] = [sector(0, 1), None, sector(0, 2)]
+    record: list[Record] = [block(0, 1), None, block(0, 2)]
     assert cut(record, 3, "lost")[0] == 1
     assert cut(record, 3, "kept")[0] == 2
 
 
 def test_nothing_after_the_cut_is_on_the_disk() -> None:
-    assert cut([sector(0, 1), None, sector(0, 2), None], 2, "kept")[0] == 1
+    assert cut([block(0, 1), None, block(0, 2), None], 2, "kept")[0] == 1
 
 
 def test_a_flush_after_the_cut_saves_nothing() -> None:
-    assert cut([sector(0, 1), None], 1, "lost") == BASE
+    assert cut([block(0, 1), None], 1, "lost") == BASE
 
 
 def test_later_cuts_are_built_on_earlier_ones() -> None:
-    record: list[Record] = [sector(0, 1), None, sector(1, 2), None, sector(2, 3), None]
+    record: list[Record] = [block(0, 1), None, block(1, 2), None, block(2, 3), None]
     found = [image for _, _, image in images(BASE, record, [2, 4, 6], Chosen("lost"))]
-    assert [image[2 * SECTOR] for image in found] == [0, 0, 3]
-    assert [image[SECTOR] for image in found] == [0, 2, 2]
+    assert [image[2 * BLOCK] for image in found] == [0, 0, 3]
+    assert [image[BLOCK] for image in found] == [0, 2, 2]
 
 
-def test_a_torn_write_survives_in_whole_sectors() -> None:
-    write = sector(0, 9, count=6)
+def test_a_torn_write_survives_in_whole_blocks() -> None:
+    write = block(0, 9, count=6)
     for seed in range(40):
         for part in survivors([write], "torn", random.Random(seed)):
             assert 0 < len(part.data) < len(write.data)
-            assert len(part.data) % SECTOR == part.offset % SECTOR == 0
+            assert len(part.data) % BLOCK == part.offset % BLOCK == 0

@@ -39,6 +39,10 @@ CLOSE = 12
 """Half of the cuts come within so many writes after an acknowledgement."""
 
 
+class MountFailed(Exception):
+    """A filesystem that the kernel refuses."""
+
+
 class Run(NamedTuple):
     """What happened on a disk: its first image, its record, and the lines with their positions."""
 
@@ -90,12 +94,16 @@ def check(run: Run, directory: Path, cuts: int, rng: random.Random) -> Iterator[
     for position, fate, data in images(run.base, run.record, cut_positions(run, cuts, rng), rng):
         image.write_bytes(data)
         lines = [line for stamp, line in run.lines if stamp <= position]
-        with mount(image, directory / "mounted"):
-            command = [sys.executable, "-m", PROJECT, "check", str(directory / "mounted")]
-            told = subprocess.run(
-                command, input=msgspec.json.encode(lines), capture_output=True, check=False
-            )
         where = f"cut at {position} of {len(run.record)}, writes since the last flush {fate}"
+        try:
+            with mount(image, directory / "mounted"):
+                command = [sys.executable, "-m", PROJECT, "check", str(directory / "mounted")]
+                told = subprocess.run(
+                    command, input=msgspec.json.encode(lines), capture_output=True, check=False
+                )
+        except MountFailed as error:
+            print(f"{where}: the filesystem itself did not survive: {error}", flush=True)
+            continue
         if told.returncode:
             yield f"{where}: the check failed: {told.stderr.decode()[-2000:]}"
         for violation in told.stdout.decode().splitlines():
@@ -106,7 +114,10 @@ def check(run: Run, directory: Path, cuts: int, rng: random.Random) -> Iterator[
 def mount(image: Path, at: Path) -> Iterator[None]:
     """Mount an image through a loop device."""
     at.mkdir(exist_ok=True)
-    _run("mount", "-o", "loop", str(image), str(at))
+    try:
+        _run("mount", "-o", "loop", str(image), str(at))
+    except RuntimeError as error:
+        raise MountFailed(str(error)) from error
     try:
         yield
     finally:

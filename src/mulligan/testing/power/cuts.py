@@ -1,7 +1,7 @@
 """What a power cut leaves of a recorded disk.
 
 Writes before the last flush survive. Of those after it, in any order, all, none or some do; a
-write that survives in part is torn between two sectors.
+write that survives in part is torn between two blocks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from mulligan.testing.power.disk import SECTOR, Record, Write
+from mulligan.testing.power.disk import Record, Write
+
+BLOCK = 4096
+"""What a disk writes whole or not at all."""
 
 FATES = ("lost", "kept", "some", "torn")
 """What happens to the writes after the last flush."""
@@ -45,11 +48,11 @@ def survivors(after: Sequence[Record], fate: str, rng: random.Random) -> list[Wr
 
 
 def _torn(write: Write, rng: random.Random) -> Write:
-    """Return the part of a write that begins it or ends it, in whole sectors."""
-    sectors = len(write.data) // SECTOR
-    if sectors < 2:
+    """Return the part of a write that begins it or ends it, in whole blocks."""
+    blocks = len(write.data) // BLOCK
+    if blocks < 2:
         return write
-    middle = rng.randrange(1, sectors) * SECTOR
+    middle = rng.randrange(1, blocks) * BLOCK
     if rng.random() < 0.5:
         return Write(write.offset, write.data[:middle])
     return Write(write.offset + middle, write.data[middle:])
