@@ -12,14 +12,13 @@ import argparse
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from mulligan.testing.power.project import environment, fingerprint
+from mulligan.testing.commands import Done, fingerprint, run_mulligan
 from mulligan.testing.strikes import BUG
 
 BLOCK = 4096
@@ -124,24 +123,13 @@ class Subject:
             yield f"restore of {label} says nothing and writes other files"
         shutil.rmtree(to)
 
-    def _unexpected(
-        self, command: Sequence[str], done: subprocess.CompletedProcess[str]
-    ) -> Iterator[str]:
+    def _unexpected(self, command: Sequence[str], done: Done) -> Iterator[str]:
         if done.returncode in (BUG, 1) or done.returncode < 0 or "Traceback" in done.stderr:
             yield f"{' '.join(command)}: exit {done.returncode}: {done.stderr[-1500:]}"
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str) -> Done:
         """Run a command of the command line in the project."""
-        return subprocess.run(
-            [sys.executable, "-m", "mulligan", *arguments],
-            cwd=self.project,
-            env=environment(self.top),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        return run_mulligan(self.top, self.project, *arguments)
 
     def _succeed(self, *arguments: str) -> str:
         done = self.run(*arguments)

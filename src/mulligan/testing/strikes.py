@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import mulligan
 from mulligan.session import Session
-from mulligan.testing.power.project import environment, fingerprint
+from mulligan.testing.commands import Done, fingerprint, run_mulligan
 
 CALLS = (
     "write,pwrite64,writev,pwritev,ftruncate,truncate,fsync,fdatasync,syncfs,msync,sync_file_range,"
@@ -85,17 +85,9 @@ class Place:
             raise AssertionError(f"mulligan {' '.join(arguments)}: {done.returncode} {done.stderr}")
         return done.stdout
 
-    def run(self, *arguments: str, prefix: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, prefix: Sequence[str] = ()) -> Done:
         """Run a command of the command line in the project."""
-        return subprocess.run(
-            [*prefix, sys.executable, "-m", "mulligan", *arguments],
-            cwd=self.project,
-            env=environment(self.top),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_mulligan(self.top, self.project, *arguments, prefix=prefix)
 
     def is_kept(self, files: str) -> bool:
         """Whether the project, or else a checkpoint, has these files."""

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from mulligan.testing.commands import environment
 from mulligan.testing.power.cuts import images
 from mulligan.testing.power.disk import Record, RecordedDisk
 from mulligan.testing.power.project import Line, decode_line
@@ -99,7 +100,11 @@ def check(run: Run, directory: Path, cuts: int, rng: random.Random) -> Iterator[
             with mount(image, directory / "mounted"):
                 command = [sys.executable, "-m", PROJECT, "check", str(directory / "mounted")]
                 told = subprocess.run(
-                    command, input=msgspec.json.encode(lines), capture_output=True, check=False
+                    command,
+                    input=msgspec.json.encode(lines),
+                    env=environment(directory / "mounted"),
+                    capture_output=True,
+                    check=False,
                 )
         except MountFailed as error:
             print(f"{where}: the filesystem itself did not survive: {error}", flush=True)

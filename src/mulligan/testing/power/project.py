@@ -6,12 +6,9 @@ each step, which says that the files may change from now on, and a promise after
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import shutil
-import stat
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +19,7 @@ import msgspec
 import mulligan
 from mulligan.errors import MulliganError
 from mulligan.store import Store
+from mulligan.testing.commands import fingerprint, run_mulligan
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
@@ -56,35 +54,6 @@ Line = Begun | Checkpointed | Restored | Copied
 _encode = msgspec.json.encode
 decode_line = msgspec.json.Decoder(Line).decode
 decode_lines = msgspec.json.Decoder(list[Line]).decode
-
-
-def fingerprint(directory: Path) -> str:
-    """Return a digest of all files below a directory, Mulligan's own left out."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(directory.rglob("*")):
-        relative = path.relative_to(directory)
-        if relative.parts[0] == ".mulligan":
-            continue
-        status = path.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            content = os.fsencode(os.readlink(path))
-        elif path.is_dir():
-            content = b"/"
-        else:
-            content = str(status.st_mtime_ns).encode() + path.read_bytes()
-        digest.update(_encode((str(relative), stat.S_IMODE(status.st_mode), content)))
-    return digest.hexdigest()
-
-
-def environment(top: Path) -> dict[str, str]:
-    """Return the variables of a user whose everything is on the disk."""
-    return {
-        "HOME": str(top / "home"),
-        "XDG_STATE_HOME": str(top / "state"),
-        "PATH": os.environ.get("PATH", os.defpath),
-        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-        "LANG": "C.UTF-8",
-    }
 
 
 class Project:
@@ -148,15 +117,7 @@ class Project:
                 path.write_bytes(self._rng.randbytes(self._rng.choice((10, 500, 9_000))))
 
     def _mulligan(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "mulligan", *arguments],
-            cwd=self._project,
-            env=environment(self._top),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_mulligan(self._top, self._project, *arguments)
         if done.returncode:
             raise RuntimeError(f"mulligan {' '.join(arguments)}: {done.stderr}")
         return done.stdout.strip()
@@ -203,30 +164,14 @@ def _broken_copy(top: Path, line: Copied) -> Iterator[str]:
     elif fingerprint(directory) != line.files:
         yield f"{line.directory} has other files than acknowledged"
     elif line.session is not None:
-        told = subprocess.run(
-            [sys.executable, "-m", "mulligan", "status", "--json"],
-            cwd=directory,
-            env=environment(top),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        told = run_mulligan(top, directory, "status", "--json")
         if told.returncode or f'"{line.session}"' not in told.stdout:
             yield f"{line.directory} does not lead to its session: {told.stderr or told.stdout}"
 
 
 def _left_behind(top: Path) -> Iterator[str]:
     """Yield temporary names that a writing command leaves in the project for good."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mulligan", "-q", "checkpoint"],
-        cwd=top / "project",
-        env=environment(top),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_mulligan(top, top / "project", "-q", "checkpoint")
     if done.returncode:
         yield f"no checkpoint can be taken after the cut: {done.stderr}"
     for path in (top / "project").rglob("*mulligan-*"):
@@ -243,7 +188,6 @@ def main() -> int:
     if verb == "run":
         Project(top, random.Random(int(sys.argv[3]))).run(int(sys.argv[4]))
         return 0
-    os.environ.update(environment(top))
     for violation in violations(top, decode_lines(sys.stdin.buffer.read())):
         print(violation)
     return 0
