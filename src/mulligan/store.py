@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from mulligan.engine import Engine
-from mulligan.errors import UnknownSession
+from mulligan.errors import InvalidConfig, UnknownSession
 from mulligan.journal.protocol import Txn
+from mulligan.layout import CONFIG, NAME
 from mulligan.model import Report, SessionRecord
 from mulligan.session import Session
 from mulligan.session.arguments import directory, seconds
@@ -141,6 +142,8 @@ class Store:
     def _workspace(self, root: Path, force: bool, progress: CaptureProgress | None) -> Workspace:
         real = check_root(root, self._engine.directory, self._home, force=force)
         tell = progress or (lambda _: None)
+        if self._limits.snapshot.has_commands:
+            _refuse_commands(real, self._engine.directory)
         reach = self._engine.reach
         return Workspace(real, self._engine, self._limits, reach, tell, self._stores)
 
@@ -168,6 +171,20 @@ class Store:
         made = small_draft(CREATED, {"name": name})
         txn.append(record.number, [made], actor=actor, epoch=0, time=now)
         return record
+
+
+def _refuse_commands(root: Path, store: Path | None) -> None:
+    """Refuse commands of a store beside the files: it may have come with a clone or an archive."""
+    if store is None:
+        return
+    real = store.resolve()
+    if root in real.parents or (real.name == NAME and root.is_relative_to(real.parent)):
+        raise InvalidConfig(
+            f"{real / CONFIG} names commands, and is where anything that writes the files of "
+            f"{root} can change it.",
+            hint="Nothing was run. Commands are run only for a store outside of the project: look "
+            "at the file, then run `mulligan move-store`. Or delete the commands from it.",
+        )
 
 
 def _recover(session: Session) -> None:

@@ -62,6 +62,11 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: list[str] = []
     timeout: float = 30.0
 
+    @property
+    def has_commands(self) -> bool:
+        """Whether any program is to be run."""
+        return bool(self.command or self.before or self.after)
+
     def __post_init__(self) -> None:
         """Refuse patterns that are none, and commands that would run nothing."""
         patterns = [*self.sqlite, *(file for command in self.command for file in command.files)]

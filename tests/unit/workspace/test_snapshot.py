@@ -266,3 +266,15 @@ def test_a_config_in_the_workspace_configures_nothing(tmp_path: Path, work: Path
     with configured(tmp_path, work, "") as session:
         session.checkpoint()
     assert not (work / "run").exists()
+
+
+@pytest.mark.parametrize("below", [".", "src"])
+def test_no_command_of_a_store_inside_the_project_is_run(work: Path, below: str) -> None:
+    (work / below).mkdir(exist_ok=True)
+    with mulligan.open(work):
+        pass
+    config = f"[workspace.snapshot]\nbefore = [{sys.executable!r}, '-c', \"open('run', 'w')\"]\n"
+    (locate(work) / "config.toml").write_text(config)
+    with mulligan.open(work) as store, pytest.raises(InvalidConfig, match="commands"):
+        store.session("run", workspace=work / below).checkpoint()
+    assert not list(work.rglob("run"))
