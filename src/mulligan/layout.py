@@ -66,6 +66,7 @@ def read_format(directory: Path) -> Format:
     """Return what the FORMAT file says; refuse anything this version does not know."""
     if not directory.exists():
         raise StoreNotFound(f"There is no store at {directory}.")
+    _refuse_file(directory)
     file = directory / FORMAT
     if not directory.is_dir() or not file.is_file():
         raise NotAStore(f"{directory} is not a Mulligan store.")
@@ -135,10 +136,21 @@ def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach =
 def _refuse_strangers(directory: Path) -> None:
     if not directory.exists():
         return
+    _refuse_file(directory)
     known = {FORMAT, CONFIG, PROJECT, MOVED, ".gitignore", ".git", *PARTS}
     if not directory.is_dir() or any(entry.name not in known for entry in directory.iterdir()):
         raise NotAStore(f"{directory} exists and is not a Mulligan store.")
     _refuse_orphans(directory)
+
+
+def _refuse_file(directory: Path) -> None:
+    """Refuse a file where a store or a readable pointer should be."""
+    if directory.name == NAME and directory.is_file():
+        raise NotAStore(
+            f"{directory} is a file, and cannot be read as a pointer to a store.",
+            hint="Nothing was changed. It may be damaged, or another user's. `mulligan stores` "
+            "lists your stores. To begin anew, delete the file and run `mulligan init`.",
+        )
 
 
 def _refuse_orphans(directory: Path) -> None:
@@ -175,10 +187,17 @@ def write_file(file: Path, data: bytes) -> None:
     """Write a small file that only its owner can read, and sync it."""
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.write(handle, data)
+        write_all(handle, data)
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """Write all of the bytes to an open file; a single write may end early where space does."""
+    written = os.write(handle, data)
+    while written < len(data):
+        written += os.write(handle, memoryview(data)[written:])
 
 
 def sync_directory(directory: Path) -> None:

@@ -20,7 +20,7 @@ from mulligan.errors import UnknownFormat
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.gitdir import exclude
 from mulligan.identity import Identity, identity_of
-from mulligan.layout import NAME, STAGING, read_format, sync_directory
+from mulligan.layout import NAME, STAGING, read_format, sync_directory, write_all
 
 VERSION = 1
 FORK = "FORK"
@@ -77,7 +77,10 @@ def read_pointer(directory: Path) -> Pointer | None:
         data = _read(directory / NAME / FORK)
     try:
         said = msgspec.convert(json.loads(data or b""), _Content)
+        is_path = b"\0" not in os.fsencode(said.store)
     except (ValueError, RecursionError):
+        return None
+    if not is_path:
         return None
     if said.version != VERSION:
         raise UnknownFormat(f"The pointer {directory / NAME} has version {said.version}.")
@@ -118,7 +121,7 @@ def write_pointer(
     try:
         # While it is locked no other process takes it for something that was left behind.
         fcntl.flock(handle, fcntl.LOCK_EX)
-        os.write(handle, data)
+        write_all(handle, data)
         os.fsync(handle)
         reach(CrashPoint.POINTER_WRITTEN)
         draft.replace(directory / NAME)

@@ -52,9 +52,15 @@ def read_places(store: Path) -> list[Place]:
     A garbled file is not an error: nothing is lost with it, and files are then left alone.
     """
     try:
-        said = json.loads((store / PROJECT).read_bytes())
-        content = msgspec.convert(said, _Content)
-    except (OSError, ValueError, RecursionError):
+        return _parse((store / PROJECT).read_bytes())
+    except OSError:
+        return []
+
+
+def _parse(data: bytes) -> list[Place]:
+    try:
+        content = msgspec.convert(json.loads(data), _Content)
+    except (ValueError, RecursionError):
         return []
     if content.version != VERSION or content.check != _check(content.places):
         return []
@@ -73,22 +79,33 @@ def remember(
     known = identity_of(directory)
     made = Place(str(directory.resolve()), known.device, known.inode, known.born, session)
     with _locked(store):
-        others = [place for place in read_places(store) if place.session != session]
-        _write(store, [made, *others])
+        _write(store, [made, *(known for known in _known(store) if known.session != session)])
         reach(CrashPoint.PROJECT_WRITTEN)
 
 
 def forget_project(store: Path) -> None:
     """Have a store know no project, because it lies inside of it now."""
     with _locked(store):
-        _write(store, [place for place in read_places(store) if place.session is not None])
+        _write(store, [place for place in _known(store) if place.session is not None])
+
+
+def _known(store: Path) -> list[Place]:
+    """Return what is to be written again; what cannot be read now must not be lost by that."""
+    try:
+        return _parse((store / PROJECT).read_bytes())
+    except FileNotFoundError:
+        return []
 
 
 def _write(store: Path, places: list[Place]) -> None:
     content = {"version": VERSION, "places": _plain(places), "check": _check(places)}
     draft = store / "tmp" / f"{PROJECT}.{secrets.token_hex(8)}"
-    write_file(draft, json.dumps(content, indent=2).encode() + b"\n")
-    draft.replace(store / PROJECT)
+    try:
+        write_file(draft, json.dumps(content, indent=2).encode() + b"\n")
+        draft.replace(store / PROJECT)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
     sync_directory(store)
 
 

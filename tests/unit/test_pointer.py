@@ -61,7 +61,12 @@ def test_it_names_the_store_by_its_id_wherever_that_is(store: str, work: Path) -
         assert not found.names(Path(str(other.path)))
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"store": 1}', b"\xff", b"x" * 100_000])
+NO_PATHS = [b'{"store": "a\\u0000b"}', b'{"store": "/a\\ud800b"}']
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"store": 1}', b"\xff", b"x" * 100_000, *NO_PATHS]
+)
 def test_garbage_is_no_pointer(work: Path, content: bytes) -> None:
     (work / ".mulligan").write_bytes(content)
     assert read_pointer(work) is None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -71,3 +75,35 @@ def test_no_flipped_bit_leads_to_another_directory(store: Path, tmp_path: Path) 
     for cut in range(len(sound) - 2):
         (store / "PROJECT").write_bytes(sound[:cut])
         assert project_of(store) is None
+
+
+def test_what_is_known_stays_where_there_is_no_room_for_more(store: Path, tmp_path: Path) -> None:
+    work = directory(tmp_path, "work")
+    for number in range(20):
+        remember(store, work, f"s{number}")
+    known, size = read_places(store), (store / "PROJECT").stat().st_size
+    pid = os.fork()
+    if pid == 0:
+        # The write that reaches the limit is cut short; only the one after it fails.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        try:
+            remember(store, work, "one more")
+        except OSError as error:
+            os._exit(error.errno or 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == errno.EFBIG
+    assert read_places(store) == known
+    assert list((store / "tmp").iterdir()) == []
+
+
+def test_what_cannot_be_read_now_is_not_written_over(store: Path, tmp_path: Path) -> None:
+    work = directory(tmp_path, "work")
+    remember(store, work, "fork")
+    known = read_places(store)
+    (store / "PROJECT").rename(store / "kept")
+    (store / "PROJECT").symlink_to("PROJECT")  # opening it fails, as with a failing disk
+    with pytest.raises(OSError, match="symbolic links"):
+        remember(store, work)
+    (store / "kept").rename(store / "PROJECT")
+    assert read_places(store) == known
