@@ -14,6 +14,8 @@ a pointer           neither                     it is a copy, and refused for fi
 no pointer          its path                    they agree, and the pointer is put back
 no pointer          its identity alone          the same, if its time of creation is known
 ==================  ==========================  ===========================================
+
+A file that is no pointer, because something has written over it, counts as none.
 """
 
 from __future__ import annotations
@@ -43,6 +45,9 @@ class Note(StrEnum):
 
     PUT_BACK = "put back"
     """The pointer was gone and is there again."""
+
+    NOT_PUT_BACK = "not put back"
+    """The pointer is gone, and cannot be written."""
 
     STASHED = "stashed"
     """The pointer is gone, and stays so: ``git stash pop`` would refuse to write over it."""
@@ -77,7 +82,7 @@ def find_in(
     """
     if directory.name == layout.NAME and directory.is_file():
         directory = directory.parent
-    if directory.name == layout.NAME or (directory / layout.FORMAT).is_file():
+    if directory.name == layout.NAME or _is_store(directory):
         if directory.name == layout.NAME and current(directory) != directory:
             return find_in(directory.parent, state, write=write)
         return Found(current(directory), directory.parent)
@@ -85,15 +90,27 @@ def find_in(
     if pointer is not None:
         return _followed(pointer, state, write=write)
     inside = directory / layout.NAME
-    if os.path.lexists(inside):
+    is_garbled = _is_garbled(inside)
+    if os.path.lexists(inside) and not is_garbled:
         if current(inside) == inside:
             return Found(inside, directory)
         if write:
             _delete_old(inside)
-    if not directory.is_dir():
-        return None
-    match = find_match(state, directory, known)
-    return None if match is None else _put_back(match, directory, write=write)
+    match = find_match(state, directory, known) if directory.is_dir() else None
+    if match is not None:
+        return _put_back(match, directory, write=write)
+    return Found(inside, directory) if is_garbled else None
+
+
+def _is_store(directory: Path) -> bool:
+    """Whether a directory is a store; a project may have a file named FORMAT."""
+    parts = (directory / "journal", directory / "packs")
+    return (directory / layout.FORMAT).is_file() and any(part.is_dir() for part in parts)
+
+
+def _is_garbled(file: Path) -> bool:
+    """Whether what should be a pointer is a file, and yet none: something has written over it."""
+    return file.is_file() and not file.is_symlink() and os.access(file, os.R_OK)
 
 
 def leave(store: Path) -> None:
@@ -195,8 +212,8 @@ def _put_back(match: Match, directory: Path, *, write: bool) -> Found:
         _learn(store, directory, session)
     if has_stash(directory):
         note = Note.STASHED
-    elif write:
-        _rewrite(directory, store, session)
+    elif write and not _rewrite(directory, store, session):
+        note = Note.NOT_PUT_BACK
     real, identity = directory.resolve(), layout.read_format(store).id
     pointer = Pointer(real, str(store), session, identity_of(directory), identity)
     return Found(store, directory, pointer, note)
@@ -220,6 +237,9 @@ def _learn(store: Path, directory: Path, session: str | None) -> None:
         remember(store, directory, session)
 
 
-def _rewrite(directory: Path, store: Path, session: str | None) -> None:
-    with suppress(OSError):  # so is one whose directory cannot be written
+def _rewrite(directory: Path, store: Path, session: str | None) -> bool:
+    try:
         write_pointer(directory, str(store), session)
+    except OSError:
+        return False  # so is one whose directory cannot be written
+    return True

@@ -33,10 +33,10 @@ def exclude(directory: Path) -> bool:
     Return False if there is no work tree, or its list of excluded files cannot be written. The
     list is shared by all worktrees of a repository.
     """
-    common = _common(directory)
-    if common is None:
-        return False
     try:
+        common = _common(directory)
+        if common is None:
+            return False
         (common / "info").mkdir(exist_ok=True)
         _add_lines(common / "info" / "exclude")
     except OSError:

@@ -105,7 +105,12 @@ def make_outside(directory: Path, state: Path, reach: Reach = pass_by) -> Path:
         if isinstance(found, ReadOnlyStore):
             found = ReadOnlyStore(str(found), hint=NO_STATE)
         raise found from error
-    write_pointer(directory, str(store), None, reach)
+    try:
+        write_pointer(directory, str(store), None, reach)
+    except OSError as error:
+        if not isinstance(layout.translation(error, directory), ReadOnlyStore):
+            raise layout.translation(error, directory) from error
+        # Files that only others may write can be checkpointed; the store is found by their path.
     return store
 
 

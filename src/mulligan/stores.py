@@ -71,7 +71,7 @@ def state_directory(variables: Mapping[str, str]) -> Path:
     if os.path.isabs(chosen):
         return Path(chosen) / "mulligan"
     home = variables.get("HOME") or os.path.expanduser("~")
-    return Path(home) / ".local" / "state" / "mulligan"
+    return Path(home).absolute() / ".local" / "state" / "mulligan"
 
 
 def known_stores(state: Path) -> Iterator[Known]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
+from tests.nobody import as_nobody, place_of_nobody
 from tests.pictures import picture
 from tests.stores import store_of
 
@@ -61,6 +62,78 @@ def project(cli, place: Path, origin: Path, monkeypatch) -> Path:
     assert cli("state", "set", "goal", "first").code == 0
     assert cli("checkpoint", "--label", "one").code == 0
     return made
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 200, b"notes of an agent\n"])
+def test_a_pointer_that_was_written_over_is_put_back(cli, project: Path, content: bytes) -> None:
+    store = store_of(project)
+    (project / ".mulligan").write_bytes(content)
+    found = cli("restore", "one")
+    assert found.code == 0
+    assert "put back" in found.err
+    assert store_of(project) == store
+
+
+def test_a_file_that_is_no_pointer_is_left_alone_where_no_store_is_known(cli, place: Path) -> None:
+    (place / ".mulligan").write_text("notes\n")
+    for command in ("init", "status"):
+        refused = cli(command)
+        assert refused.code == 11
+        assert "delete the file" in refused.err
+    assert (place / ".mulligan").read_text() == "notes\n"
+
+
+def test_a_project_that_has_a_file_named_format_is_no_store(cli, place: Path, monkeypatch) -> None:
+    (place / "FORMAT").write_text("of something else\n")
+    assert cli("init").code == 0
+    (place / "below").mkdir()
+    (place / "below/FORMAT").touch()
+    monkeypatch.chdir(place / "below")
+    assert cli("checkpoint", "--json").json["files"] == 2
+
+
+def test_a_project_around_the_place_of_stores_is_refused(cli, place: Path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / ".state"))
+    refused = cli("init")
+    assert refused.code == 80
+    assert "--inside" in refused.err
+    assert not list(place.iterdir())
+    assert cli("init", "--inside").code == 0
+    assert cli("checkpoint").code == 0
+
+
+def test_a_project_that_cannot_be_written_has_checkpoints(cli, monkeypatch) -> None:
+    with place_of_nobody() as place:
+        monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
+        project = place / "project"
+
+        def work() -> None:
+            project.mkdir()
+            (project / "file").touch()
+            project.chmod(0o500)
+            os.chdir(project)
+            assert cli("init").code == 0
+            made = cli("checkpoint", "--json")
+            assert made.json["files"] == 1
+            assert "cannot be written" in made.err
+            project.chmod(0o700)
+            assert "was put back" in cli("log").err
+
+        as_nobody(work)
+
+
+def test_a_git_repository_that_cannot_be_read_is_none(cli, monkeypatch) -> None:
+    with place_of_nobody() as place:
+        monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
+
+        def work() -> None:
+            (place / "project").mkdir()
+            (place / "project/.git").write_text("gitdir: elsewhere\n")
+            (place / "project/.git").chmod(0)
+            os.chdir(place / "project")
+            assert cli("init").code == 0
+
+        as_nobody(work)
 
 
 def test_no_restore_of_a_directory_around_stores_touches_them(

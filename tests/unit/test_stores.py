@@ -42,6 +42,7 @@ def work(tmp_path: Path) -> Path:
         ({"HOME": "/home/u"}, "/home/u/.local/state/mulligan"),
         ({"XDG_STATE_HOME": "", "HOME": "/home/u"}, "/home/u/.local/state/mulligan"),
         ({"XDG_STATE_HOME": "relative", "HOME": "/home/u"}, "/home/u/.local/state/mulligan"),
+        ({"HOME": "relative"}, f"{Path.cwd()}/relative/.local/state/mulligan"),
     ],
 )
 def test_where_stores_are(variables: dict[str, str], expected: str) -> None:

@@ -52,6 +52,8 @@ def command(call: Call, directory: str | None, inside: bool, adopt: Path | None)
     if path is None:
         if not call.force:
             _refuse_large(root)
+            if not inside:
+                _refuse_around_stores(root)
         path = _made(root, inside) if adopt is None else _adopted(root, adopt.absolute())
     with mulligan.open(path) as store:
         known = [session.name for session in store.sessions()]
@@ -141,6 +143,17 @@ def _refuse_large(directory: Path) -> None:
             hint="No store was made. `mulligan init DIR` makes one for one project. With --force "
             "it is made here, and commands that work on files then want --no-files or --force.",
         ) from error
+
+
+def _refuse_around_stores(directory: Path) -> None:
+    """Refuse a project that holds the place of the stores: what deletes its files deletes these."""
+    from mulligan.errors import UnsafeWorkspace
+    from mulligan.opening import NO_STATE
+
+    state, real = state_home().resolve(), directory.resolve()
+    if real.name == ".mulligan" or not state.is_relative_to(real):
+        return
+    raise UnsafeWorkspace(f"The place of the stores, {state}, is inside of {real}.", hint=NO_STATE)
 
 
 def _print(call: Call, path: str, root: Path, is_new: bool, sessions: list[str]) -> None:
