@@ -14,7 +14,7 @@ from mulligan import Session
 from mulligan.model import Checkpoint
 from mulligan.workspace import scan
 from mulligan.workspace.capture import Capture
-from mulligan.workspace.rounds import ROUNDS
+from mulligan.workspace.rounds import PAUSES
 from mulligan.workspace.scan import Changes
 from tests.neighbours import neighbour
 from tests.pictures import picture
@@ -137,18 +137,24 @@ def test_names_that_never_settle_are_named(
         session.checkpoint()
         (work / "quiet" / "other").touch()
     real, numbers = Capture.take, iter(range(1000))
+    listed = scan.Scan._directory
 
     def busy(self: Capture, changes: Changes) -> None:
         real(self, changes)
         (work / "busy" / str(next(numbers))).touch()
 
+    def listed_while_busy(self: scan.Scan, path: bytes) -> object:
+        (work / "busy" / "begun").touch()
+        return listed(self, path)
+
     with monkeypatch.context() as patch:
         patch.setattr(Capture, "take", busy)
+        patch.setattr(scan.Scan, "_directory", listed_while_busy)
         made = session.checkpoint()
     assert changing(made) == ["busy"]
     assert made.coverage is not None
     assert made.coverage.changing[0].torn
-    assert next(numbers) <= ROUNDS + 2
+    assert next(numbers) <= len(PAUSES) + 2
     made = session.checkpoint()
     assert changing(made) == []
     assert session.read_file(made, "busy/0") == b""

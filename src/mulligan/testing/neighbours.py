@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import mulligan
@@ -128,6 +128,7 @@ def furnish(directory: Path) -> None:
         (directory / "left" / str(number)).write_text(str(number))
         (directory / "swapped" / str(number)).write_text("inside")
         (outside / str(number)).write_bytes(SECRET)
+    (directory / "app.log").touch()
     _run_git(directory / "repository", "init", "-q")
     for number in range(5):
         _run_git(directory / "repository", "commit", "-q", "--allow-empty", "-m", str(number))
@@ -167,8 +168,8 @@ def busy(
             child.wait()
 
 
-def judge(copy: Path) -> Iterator[str]:
-    """Yield what no moment of the programs' work could have left."""
+def judge(copy: Path, doubted: Collection[str] = ()) -> Iterator[str]:
+    """Yield what no moment of the programs' work could have left, but for what is in doubt."""
     yield from _judge_git(copy / "repository")
     log = copy / "app.log"
     if log.exists():
@@ -180,7 +181,7 @@ def judge(copy: Path) -> Iterator[str]:
         yield "the log is missing"
     yield from _judge_bank(copy / "bank.sqlite")
     names = {path.name for side in ("left", "right") for path in (copy / side).iterdir()}
-    if missing := NEIGHBOURS - len(names):
+    if (missing := NEIGHBOURS - len(names)) and not {"left", "right"} & set(doubted):
         yield f"{missing} files that were renamed meanwhile are missing"
     for path in copy.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.read_bytes() == SECRET:
@@ -236,7 +237,9 @@ def _checkpoint(session: Session, top: Path) -> list[str]:
     taken = session.checkpoint()
     copy = top / "copy"
     problems = session.copy_files(taken, copy)
-    found = [f"the copy is not complete: {problem}" for problem in problems] + list(judge(copy))
+    doubted = [one.path for one in taken.coverage.changing] if taken.coverage else []
+    found = [f"the copy is not complete: {problem}" for problem in problems]
+    found += judge(copy, doubted)
     shutil.rmtree(copy)
     return found
 

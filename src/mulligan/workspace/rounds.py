@@ -8,6 +8,7 @@ listed again. Each round ends with the objects of git repositories; see ``reposi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable
 
 from mulligan.workspace.capture import Capture
@@ -16,8 +17,11 @@ from mulligan.workspace.index import GRAIN
 from mulligan.workspace.repositories import PACKS, Repositories, joined, object_directories
 from mulligan.workspace.scan import Changes, Scan
 
-ROUNDS = 4
-"""How often a workspace is looked at again; a program that never pauses must not stop a capture."""
+PAUSES = (0.0, 0.005, 0.02, 0.06)
+"""Seconds before each further look at a workspace: a mass rename may be over by then.
+
+There are no more of them than that: a program that never pauses must not stop a capture.
+"""
 
 PACK_TRIES = 8
 """How often packs are listed that were replaced by others while they were read."""
@@ -30,12 +34,18 @@ class Rounds:
     """Captures what a scan found, and then what has moved meanwhile."""
 
     def __init__(
-        self, root: bytes, rules: Rules, capture: Capture, told: Told | None = None
+        self,
+        root: bytes,
+        rules: Rules,
+        capture: Capture,
+        told: Told | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._root = root
         self._rules = rules
         self._capture = capture
         self._told = told
+        self._sleep = sleep
         self._fresh_from = 0
 
     def run(self, changes: Changes, taken: int) -> None:
@@ -43,8 +53,10 @@ class Rounds:
         # Whatever changed from here on is not trusted to have been listed: a watcher's word is as
         # old as that, and two changes may have left the times as they were.
         self._fresh_from = taken - GRAIN
-        for _ in range(ROUNDS):
+        for pause in PAUSES:
             is_restless = self._take(changes)
+            if is_restless and pause:
+                self._sleep(pause)
             found = self._moved(is_restless=is_restless)
             if found is None:
                 return

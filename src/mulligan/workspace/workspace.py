@@ -130,7 +130,8 @@ class Workspace:
             patches=PATCHES in self._engine.features,
         )
         told = self._told if self._watcher is not None else None
-        Rounds(os.fsencode(self.root), rules, capture, told).run(changes, taken)
+        sleep = self._engine.clock.sleep
+        Rounds(os.fsencode(self.root), rules, capture, told, sleep).run(changes, taken)
         return rules, taken, capture
 
     def accept(self, captured: Captured) -> None:
