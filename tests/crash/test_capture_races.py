@@ -77,6 +77,7 @@ def test_files_renamed_after_their_listing_are_found_where_they_went(
     if known:
         session.checkpoint()
         (work / "m" / "new").write_text("new")
+    listed = picture(work)
     real = Capture.take
     moves = iter([(source, target)])
 
@@ -88,7 +89,9 @@ def test_files_renamed_after_their_listing_are_found_where_they_went(
     monkeypatch.setattr(Capture, "take", moved)
     made = session.checkpoint()
     assert session.copy_files(made, tmp_path / "copy") == []
-    assert picture(tmp_path / "copy") == picture(work)
+    copy = picture(tmp_path / "copy")
+    # Files that were known need not be read: then all of them may be where they were listed.
+    assert copy == picture(work) or (known and copy == listed)
     assert changing(made) == []
 
 
