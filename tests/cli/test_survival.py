@@ -67,11 +67,12 @@ def project(cli, place: Path, origin: Path, monkeypatch) -> Path:
 @pytest.mark.parametrize("content", [b"", b"\0" * 200, b"notes of an agent\n"])
 def test_a_pointer_that_was_written_over_is_put_back(cli, project: Path, content: bytes) -> None:
     store = store_of(project)
-    (project / ".mulligan").write_bytes(content)
-    found = cli("restore", "one")
-    assert found.code == 0
-    assert "put back" in found.err
-    assert store_of(project) == store
+    for named in ([], ["--store", str(store)]):
+        (project / ".mulligan").write_bytes(content)
+        found = cli(*named, "restore", "one")
+        assert found.code == 0, found.err
+        assert "put back" in found.err
+        assert store_of(project) == store
 
 
 def test_a_file_that_is_no_pointer_is_left_alone_where_no_store_is_known(cli, place: Path) -> None:

@@ -97,8 +97,8 @@ def _of_project(store: Path, session: Session, standing: Standing, *, force: boo
 
 
 def _put_back(store: Path, directory: Path, state: Path) -> Pointer | None:
-    """Put the pointer back that is gone from a directory which this known store knows."""
-    if not directory.is_dir() or os.path.lexists(directory / NAME):
+    """Put the pointer back that is gone, or garbled, in a directory which this store knows."""
+    if not directory.is_dir():
         return None
     found = find_in(directory, state, write=True)
     if found is None or found.pointer is None or not found.pointer.names(store):
