@@ -180,6 +180,23 @@ def test_another_session_of_the_directory_keeps_its_state_and_no_half_restored_f
         assert (later.note, other.diff("run:a", later).files) == (None, ())
 
 
+def test_a_directory_that_has_another_device_number_is_known_to_be_half_restored(
+    tmp_path: Path, work: Path
+) -> None:
+    """As after a power cut: btrfs and others get another number with each mount."""
+    prepare(tmp_path, work)
+    killed(tmp_path, work, CrashPoint.RESTORE_WRITTEN)
+    for lock in (tmp_path / "store/.mulligan/locks").iterdir():
+        which, _, inode = lock.name.split("-")
+        lock.rename(lock.with_name(f"{which}-abcdef-{inode}"))
+    with mulligan.open(tmp_path / "store") as store:
+        other = store.session("other", workspace=work)
+        for _ in range(2):
+            assert other.checkpoint().workspace is None
+        store.session("run", workspace=work)  # finishes it
+        assert other.diff("run:a", other.checkpoint()).files == ()
+
+
 def test_a_restore_that_died_after_its_commit_keeps_no_files_out(
     tmp_path: Path, work: Path
 ) -> None:

@@ -94,7 +94,7 @@ class Captures:
             found = self._begun_by(number, workspace)
             if found is not None:
                 return _error(*found)
-        if marked and not self._engine.read_only:
+        if not self._engine.read_only:
             # Of a process that died after its commit. No restore is under way here, or this
             # capture would wait for it, so nobody adds a mark meanwhile.
             marks.remove(*marked)

@@ -43,18 +43,31 @@ _FIRST_NAP = 0.001
 class Marks:
     """The sessions whose restore in a directory was begun and not ended, by their numbers.
 
-    The journal has the last word on each: a process may die before it takes its mark away.
+    The journal has the last word on each: a process may die before it takes its mark away. A file
+    that is empty was never written. The marks of all directories count for it: this may be one of
+    them, with another device number since the system was started again.
     """
 
-    def __init__(self, handle: int | None) -> None:
+    def __init__(self, handle: int | None, locks: Path | None = None) -> None:
         self._handle = handle
+        self._locks = locks
 
     def read(self) -> set[int]:
         """Return the numbers of the sessions."""
         if self._handle is None:
             return set()
-        words = os.pread(self._handle, _LONGEST, 0).split()
-        return {int(word) for word in words if word.isdigit()}
+        return _numbers(self._handle) if self._is_written(self._handle) else self._elsewhere()
+
+    def _elsewhere(self) -> set[int]:
+        found: set[int] = set()
+        for file in self._locks.glob(f"{FILES}-*") if self._locks else ():
+            with suppress(OSError), file.open("rb") as stream:
+                found |= _numbers(stream.fileno())
+        return found
+
+    @staticmethod
+    def _is_written(handle: int) -> bool:
+        return os.fstat(handle).st_size > 0
 
     def add(self, number: int) -> None:
         """Name a session; durable on return, since what follows may be lost only with it."""
@@ -73,16 +86,23 @@ class Marks:
 
         Not synced, and no failure when it cannot be done: a mark that stays costs a look.
         """
+        if self._handle is None:
+            return
         marked = self.read()
-        if self._handle is not None and marked & set(numbers):
+        if marked & set(numbers) or not self._is_written(self._handle):
             with suppress(OSError):
                 self._write(self._handle, marked - set(numbers))
 
     @staticmethod
     def _write(handle: int, numbers: set[int]) -> None:
-        data = "".join(f"{number}\n" for number in sorted(numbers)).encode()
+        data = "".join(f"{number}\n" for number in sorted(numbers)).encode() or b"\n"
         os.pwrite(handle, data, 0)
         os.ftruncate(handle, len(data))
+
+
+def _numbers(handle: int) -> set[int]:
+    words = os.pread(handle, _LONGEST, 0).split()
+    return {int(word) for word in words if word.isdigit()}
 
 
 @contextmanager
@@ -94,7 +114,7 @@ def lock_directory(engine: Engine, root: Path) -> Iterator[Marks]:
     with _Held(engine, root) as held:
         held.take(RESTORE, fcntl.LOCK_EX, wait_for=None)
         held.take(GATE, fcntl.LOCK_EX, wait_for="capturing files")
-        yield Marks(held.take(FILES, fcntl.LOCK_EX, wait_for="capturing files"))
+        yield held.marks(held.take(FILES, fcntl.LOCK_EX, wait_for="capturing files"))
 
 
 @contextmanager
@@ -104,7 +124,7 @@ def share_directory(engine: Engine, root: Path) -> Iterator[Marks]:
         held.take(GATE, fcntl.LOCK_SH, wait_for="restoring files")
         handle = held.take(FILES, fcntl.LOCK_SH, wait_for="restoring files")
         held.let_go(GATE)
-        yield Marks(handle)
+        yield held.marks(handle)
 
 
 def is_restoring(engine: Engine, root: Path) -> bool:
@@ -193,6 +213,10 @@ class _Held:
             raise RestoreBusy(f"Another process is restoring files in {self._root}.")
         self._wait(handle, how, wait_for)
         return handle
+
+    def marks(self, handle: int | None) -> Marks:
+        """Return the marks in a lock's file."""
+        return Marks(handle, self._engine.directory and self._engine.directory / LOCKS)
 
     def let_go(self, which: str) -> None:
         """Let go of a lock."""
