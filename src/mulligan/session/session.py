@@ -15,14 +15,11 @@ from mulligan import codec
 from mulligan.clock import Clock
 from mulligan.engine import Engine
 from mulligan.errors import (
-    DamagedJournal,
     InvalidMark,
     StoreGone,
     UnknownPoint,
-    UnknownSession,
     UnstorableValue,
 )
-from mulligan.journal.protocol import View
 from mulligan.model import (
     Checkpoint,
     Event,
@@ -43,6 +40,7 @@ from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.files import Files
 from mulligan.session.forking import Forker
 from mulligan.session.forks import make_fork
+from mulligan.session.history import History
 from mulligan.session.loop import REFRESH, ROUTINE, Cycle, Loop
 from mulligan.session.mailbox import Mailbox
 from mulligan.session.names import check_name
@@ -53,28 +51,20 @@ from mulligan.session.surroundings import Surroundings
 from mulligan.session.targets import Foreseen, Targets
 from mulligan.session.tasks import Tasks
 from mulligan.session.writer import Work, Writer
-from mulligan.state.document import MISSING, Document, settle_root
+from mulligan.state.document import MISSING, settle_root
 from mulligan.state.events import CONTROL, STATE
 from mulligan.state.values import PathLike, freeze, parse_path
 from mulligan.timeline.checkpoints import (
-    event_at,
     read_checkpoint,
-    read_checkpoints,
 )
 from mulligan.timeline.diff import Diff, diff, known_parts
-from mulligan.timeline.labels import drop_change, label_seq, label_seqs
+from mulligan.timeline.labels import drop_change, label_seq
 from mulligan.timeline.marks import Mark, mark_change, read_marks
-from mulligan.timeline.points import PointLike, Points
+from mulligan.timeline.points import PointLike
 from mulligan.timeline.record import changed_paths, checkpoint_record
 from mulligan.timeline.restore import first_restore
-from mulligan.workspace.entries import from_name
 from mulligan.workspace.locks import is_restoring
 from mulligan.workspace.workspace import Workspace
-
-PAGE = 256
-"""How many events are read within one snapshot."""
-
-_POLL = (0.002, 0.05)
 
 
 class Session:
@@ -100,7 +90,8 @@ class Session:
         self._writer = Writer(engine, record, actor)
         self._checkpointer = Checkpointer(engine, surroundings, workspace)
         self._files = Files(engine, record, workspace)
-        self._targets = Targets(self._writer, self._files, workspace, self._document_at)
+        self._history = History(engine, record, self._writer)
+        self._targets = Targets(self._writer, self._files, workspace, self._history.document_at)
         self._restorer = Restorer(engine, record, self._writer, self._checkpointer, workspace)
         self._captures = Captures(engine, record, self._restorer, workspace)
         self.state = State(self._writer)
@@ -138,11 +129,7 @@ class Session:
     @property
     def parent(self) -> Point | None:
         """Where this session was forked from, if it was."""
-        origin = self._record.origin
-        if origin is None:
-            return None
-        with self._engine.read() as view:
-            return Point(view.session(origin.session).name, origin.seq)
+        return self._history.parent()
 
     @property
     def directory(self) -> OsPath | None:
@@ -150,14 +137,7 @@ class Session:
 
         It is where the files were; nothing says that they still are.
         """
-        with self._engine.read() as view:
-            record = self._record
-            while (origin := record.origin) is not None:
-                made = event_at(view, record.number, origin.seq + 1).payload
-                if "workspace" in made:
-                    return OsPath(os.fsdecode(from_name(made["workspace"])))
-                record = view.session(origin.session)
-        return None
+        return self._history.directory()
 
     @property
     def head(self) -> Point:
@@ -333,25 +313,11 @@ class Session:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints on this timeline, oldest first, those before a fork included."""
-        with self._engine.read() as view:
-            head = view.head(self._record.number)
-            found = read_checkpoints(self._engine, view, self._record.number, 1, head.seq)
-        newest = head.checkpoint and head.checkpoint[1]
-        if newest != (found[-1].id if found else None):
-            raise DamagedJournal(f"The newest checkpoint of {self.name!r} is missing.")
-        return found
+        return self._history.checkpoints()
 
     def find_checkpoint(self, point: PointLike) -> Checkpoint:
         """Return the checkpoint at or before a point."""
-        with self._engine.read() as view:
-            place = self._points(view).find(point)
-            number = self._number(view, place.session)
-            found = view.checkpoint_before(number, place.seq)
-            if found is None:
-                raise UnknownPoint(
-                    f"There is no checkpoint at or before #{place.seq} of {place.session!r}."
-                )
-            return read_checkpoint(self._engine, event_at(view, number, found[0]))
+        return self._history.find_checkpoint(point)
 
     def mark(self, point: PointLike, verdict: str, note: str | None = None) -> Checkpoint:
         """Give the checkpoint at or before a point the verdict ``good`` or ``bad``; return it.
@@ -384,9 +350,7 @@ class Session:
 
         A label names the newest checkpoint that was given it.
         """
-        with self._engine.read() as view:
-            found = label_seqs(self._engine, view, self._record)
-            return {label: self._points(view).find(label) for label in found}
+        return self._history.labels()
 
     def drop_label(self, label: str) -> Checkpoint:
         """Let a label name no checkpoint any more, and return the one it named.
@@ -406,8 +370,7 @@ class Session:
 
     def point(self, point: PointLike) -> Point:
         """Return the place that a point names; see ``mulligan.timeline.points``."""
-        with self._engine.read() as view:
-            return self._points(view).find(point)
+        return self._history.point(point)
 
     def events(
         self, since: PointLike | None = None, until: PointLike | None = None, follow: bool = False
@@ -416,29 +379,17 @@ class Session:
 
         With ``follow`` it waits for new ones, whoever writes them, and never ends by itself.
         """
-        seq = 0 if since is None else self.point(since).seq
-        last = None if until is None else self.point(until).seq
-        pause = _POLL[0]
-        while True:
-            page = self._page(seq + 1, last)
-            yield from page
-            if page:
-                seq, pause = page[-1].seq, _POLL[0]
-                continue
-            if not follow or (last is not None and seq >= last):
-                return
-            self._engine.clock.sleep(pause)
-            pause = min(pause * 2, _POLL[1])
+        return self._history.events(since, until, follow=follow)
 
     def state_at(self, point: PointLike, path: PathLike = "", default: Any = None) -> Any:
         """Return the state as it was at a point, or one value of it; nothing is changed."""
-        document = self._document_at(self.point(point))
+        document = self._history.document_at(self.point(point))
         found = document.find((*STATE, *parse_path(path)))
         return default if found is MISSING else document.plain(found)
 
     def state_digest(self, point: PointLike) -> str:
         """Return the digest of the state at a point; equal states have equal digests."""
-        state = self._document_at(self.point(point)).find(STATE)
+        state = self._history.document_at(self.point(point)).find(STATE)
         return settle_root(state, codec.value_digest).hex()
 
     def diff(
@@ -626,24 +577,3 @@ class Session:
             forker = Forker(self._engine, self._files, self.actor)
             record, files = forker.fork_into(place, name, to, pointer=pointer)
         return Session(self._engine, record, self.actor, self._surroundings, files)
-
-    def _page(self, first: int, last: int | None) -> list[Event]:
-        with self._engine.read() as view:
-            head = view.head(self._record.number).seq
-            stop = min(head if last is None else last, head, first + PAGE - 1)
-            events = list(view.events(self._record.number, first, stop))
-        return [msgspec.structs.replace(e, payload=self._engine.plain(e.payload)) for e in events]
-
-    def _points(self, view: View) -> Points:
-        return Points(self._engine, view, self._record)
-
-    def _number(self, view: View, name: str) -> int:
-        record = view.find(name)
-        if record is None:
-            raise UnknownSession(f"There is no session {name!r}.")
-        return record.number
-
-    def _document_at(self, point: Point) -> Document:
-        with self._engine.read() as view:
-            number = self._number(view, point.session)
-            return self._writer.document_at(view, number, point.seq)

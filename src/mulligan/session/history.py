@@ -1,0 +1,128 @@
+"""What was written to a session's timeline: its points, events, checkpoints and documents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path as OsPath
+
+import msgspec
+
+from mulligan.engine import Engine
+from mulligan.errors import DamagedJournal, UnknownPoint, UnknownSession
+from mulligan.journal.protocol import View
+from mulligan.model import Checkpoint, Event, Point, SessionRecord
+from mulligan.session.writer import Writer
+from mulligan.state.document import Document
+from mulligan.timeline.checkpoints import event_at, read_checkpoint, read_checkpoints
+from mulligan.timeline.labels import label_seqs
+from mulligan.timeline.points import PointLike, Points
+from mulligan.workspace.entries import from_name
+
+PAGE = 256
+"""How many events are read within one snapshot."""
+
+POLL_SECONDS = (0.002, 0.05)
+"""How long to wait for new events: at first, and at most."""
+
+
+class History:
+    """Reads the timeline of a session; writes nothing."""
+
+    def __init__(self, engine: Engine, record: SessionRecord, writer: Writer) -> None:
+        self._engine = engine
+        self._record = record
+        self._writer = writer
+
+    def parent(self) -> Point | None:
+        """Return where the session was forked from, if it was."""
+        origin = self._record.origin
+        if origin is None:
+            return None
+        with self._engine.read() as view:
+            return Point(view.session(origin.session).name, origin.seq)
+
+    def directory(self) -> OsPath | None:
+        """Return the directory that the session, or the nearest fork it came from, was given."""
+        with self._engine.read() as view:
+            record = self._record
+            while (origin := record.origin) is not None:
+                made = event_at(view, record.number, origin.seq + 1).payload
+                if "workspace" in made:
+                    return OsPath(os.fsdecode(from_name(made["workspace"])))
+                record = view.session(origin.session)
+        return None
+
+    def point(self, point: PointLike) -> Point:
+        """Return the place that a point names."""
+        with self._engine.read() as view:
+            return self._points(view).find(point)
+
+    def labels(self) -> dict[str, Point]:
+        """Return the labels with the checkpoints that they name, newest first."""
+        with self._engine.read() as view:
+            found = label_seqs(self._engine, view, self._record)
+            return {label: self._points(view).find(label) for label in found}
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the checkpoints, oldest first, those before a fork included."""
+        with self._engine.read() as view:
+            head = view.head(self._record.number)
+            found = read_checkpoints(self._engine, view, self._record.number, 1, head.seq)
+        newest = head.checkpoint and head.checkpoint[1]
+        if newest != (found[-1].id if found else None):
+            raise DamagedJournal(f"The newest checkpoint of {self._record.name!r} is missing.")
+        return found
+
+    def find_checkpoint(self, point: PointLike) -> Checkpoint:
+        """Return the checkpoint at or before a point."""
+        with self._engine.read() as view:
+            place = self._points(view).find(point)
+            number = _number(view, place.session)
+            found = view.checkpoint_before(number, place.seq)
+            if found is None:
+                raise UnknownPoint(
+                    f"There is no checkpoint at or before #{place.seq} of {place.session!r}."
+                )
+            return read_checkpoint(self._engine, event_at(view, number, found[0]))
+
+    def document_at(self, point: Point) -> Document:
+        """Return the document as of a point."""
+        with self._engine.read() as view:
+            number = _number(view, point.session)
+            return self._writer.document_at(view, number, point.seq)
+
+    def events(
+        self, since: PointLike | None, until: PointLike | None, *, follow: bool
+    ) -> Iterator[Event]:
+        """Yield the events after a point up to another; with ``follow`` wait for new ones."""
+        seq = 0 if since is None else self.point(since).seq
+        last = None if until is None else self.point(until).seq
+        pause, longest = POLL_SECONDS
+        while True:
+            page = self._page(seq + 1, last)
+            yield from page
+            if page:
+                seq, pause = page[-1].seq, POLL_SECONDS[0]
+                continue
+            if not follow or (last is not None and seq >= last):
+                return
+            self._engine.clock.sleep(pause)
+            pause = min(pause * 2, longest)
+
+    def _page(self, first: int, last: int | None) -> list[Event]:
+        with self._engine.read() as view:
+            head = view.head(self._record.number).seq
+            stop = min(head if last is None else last, head, first + PAGE - 1)
+            events = list(view.events(self._record.number, first, stop))
+        return [msgspec.structs.replace(e, payload=self._engine.plain(e.payload)) for e in events]
+
+    def _points(self, view: View) -> Points:
+        return Points(self._engine, view, self._record)
+
+
+def _number(view: View, name: str) -> int:
+    record = view.find(name)
+    if record is None:
+        raise UnknownSession(f"There is no session {name!r}.")
+    return record.number
