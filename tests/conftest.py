@@ -1,10 +1,14 @@
-"""No test touches the stores of the person who runs it."""
+"""What every test shares: stores of its own, closed when it ends."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+
+from mulligan import Store, opening
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +17,23 @@ def state_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     made = str(tmp_path_factory.mktemp("state"))
     monkeypatch.setitem(os.environ, "XDG_STATE_HOME", made)
     return made
+
+
+@pytest.fixture(autouse=True)
+def closed_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the stores that a test leaves open.
+
+    Each of them reserves a terabyte of address space, and a process has room for 127.
+    """
+    opened: list[Store] = []
+    real = opening.open_store
+
+    def open_store(*args: Any, **kwargs: Any) -> Store:
+        store = real(*args, **kwargs)
+        opened.append(store)
+        return store
+
+    monkeypatch.setattr(opening, "open_store", open_store)
+    yield
+    for store in opened:
+        store.close()
