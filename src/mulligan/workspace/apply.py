@@ -25,6 +25,7 @@ from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.handles import Handles
 from mulligan.workspace.held import is_held
 from mulligan.workspace.index import Seen, packed_stat
+from mulligan.workspace.opened import close_file, open_file
 from mulligan.workspace.plan import Step, TreePath
 from mulligan.workspace.remains import is_remains
 from mulligan.workspace.removing import Remover
@@ -282,14 +283,14 @@ class Apply:
             times = (entry.mtime, entry.mtime)
             os.utime(name, ns=times, dir_fd=parent, follow_symlinks=False)
         elif isinstance(entry, File):
-            handle = os.open(name, _PRESENT, dir_fd=parent)
+            handle = open_file(name, _PRESENT, parent)
             try:
                 set_xattrs(handle, entry.xattrs)
                 os.fchmod(handle, entry.mode)
                 os.utime(handle, ns=(entry.mtime, entry.mtime))
                 self._syncer.add(path, handle)
             finally:
-                os.close(handle)
+                close_file(handle)
 
     def _touch(self, step: Step) -> None:
         """Give a leaf the present time.

@@ -18,6 +18,7 @@ from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.workspace.aside import Aside
 from mulligan.workspace.entries import File, Leaf, Link, to_name
+from mulligan.workspace.opened import close_file, open_file
 from mulligan.workspace.readings import ATTEMPTS, Reading, read_steadily, signature
 
 WHOLE = 1 << 20
@@ -78,7 +79,7 @@ def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int, aside: Asi
     for _ in range(ATTEMPTS):
         # Opened without a look before: the scan has looked, and the open file tells all we need.
         try:
-            handle = os.open(name, _OPEN, dir_fd=directory)
+            handle = open_file(name, _OPEN, directory)
         except (FileNotFoundError, NotADirectoryError):
             raise
         except OSError as error:
@@ -107,13 +108,13 @@ def read_snapshot(
     if size > room:
         raise TooLarge(size)
     chunks, size = _chunks(snapshot.fileno(), bundle, size)
-    handle = os.open(name, _OPEN, dir_fd=directory)
+    handle = open_file(name, _OPEN, directory)
     try:
         holds = signature(before) == signature(os.fstat(handle))
         mode, mtime = stat.S_IMODE(before.st_mode), before.st_mtime_ns
         return Read(File(mode, mtime, size, chunks, read_xattrs(handle)), before, holds)
     finally:
-        os.close(handle)
+        close_file(handle)
 
 
 def _read_link(directory: int, name: bytes) -> Read | None:
@@ -149,7 +150,7 @@ def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: As
     except OSError as error:
         raise Unreadable(f"it cannot be read: {error.strerror}") from error
     finally:
-        os.close(handle)
+        close_file(handle)
 
 
 def _read_whole(

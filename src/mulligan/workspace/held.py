@@ -14,6 +14,7 @@ from mulligan.objects.protocol import Objects
 from mulligan.state.document import Document
 from mulligan.workspace.entries import File
 from mulligan.workspace.index import Index
+from mulligan.workspace.opened import close_file, open_file
 from mulligan.workspace.plan import read_entry
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -26,7 +27,7 @@ def is_held(name: bytes, file: File, objects: Objects, parent: int | None = None
     bytes the store cannot return.
     """
     try:
-        handle = os.open(name, _OPEN, dir_fd=parent)
+        handle = open_file(name, _OPEN, parent)
     except OSError:
         return False
     try:
@@ -36,7 +37,7 @@ def is_held(name: bytes, file: File, objects: Objects, parent: int | None = None
     except (OSError, MulliganError):
         return False
     finally:
-        os.close(handle)
+        close_file(handle)
 
 
 def rewritten(

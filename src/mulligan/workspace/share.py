@@ -15,6 +15,7 @@ import os
 from mulligan.codec import value_digest
 from mulligan.workspace.entries import File, from_name
 from mulligan.workspace.index import Index, Seen, packed_stat
+from mulligan.workspace.opened import close_file, open_file
 from mulligan.workspace.plan import TreePath
 from mulligan.workspace.tree import stored_entry
 
@@ -50,13 +51,13 @@ class Source:
             return False
         path = b"/".join((self._root, *map(from_name, directory), name))
         try:
-            source = os.open(path, _OPEN)
+            source = open_file(path, _OPEN)
         except OSError:
             return False
         try:
             return _is_as(seen, source) and self._cloned(source, handle) and _is_as(seen, source)
         finally:
-            os.close(source)
+            close_file(source)
 
     def _seen(self, directory: TreePath, name: bytes, file: File) -> Seen | None:
         place = b"/".join(map(from_name, directory))

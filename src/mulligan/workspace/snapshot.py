@@ -22,6 +22,7 @@ import msgspec
 
 from mulligan.model import LeftOut
 from mulligan.workspace.ignore import compiled
+from mulligan.workspace.opened import close_file, open_file
 
 if TYPE_CHECKING:
     import sqlite3
@@ -212,7 +213,7 @@ def _back_up(root: Path, path: bytes, directory: int, copy: Path, limit: float) 
     from urllib.parse import quote
 
     name = path.rpartition(b"/")[2]
-    handle = os.open(name, _OPEN, dir_fd=directory)
+    handle = open_file(name, _OPEN, directory)
     try:
         header = os.pread(handle, 100, 0)
         if not header.startswith(_MAGIC):
@@ -230,7 +231,7 @@ def _back_up(root: Path, path: bytes, directory: int, copy: Path, limit: float) 
     except sqlite3.Error as error:
         raise SnapshotFailed(str(error)) from error
     finally:
-        os.close(handle)
+        close_file(handle)
     return True
 
 

@@ -29,6 +29,7 @@ from mulligan.workspace.ignore import Rules
 from mulligan.workspace.index import Index, Seen, load_index, save_index
 from mulligan.workspace.mapped import Mapped
 from mulligan.workspace.mounts import Mounts
+from mulligan.workspace.opened import close_kept
 from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.rounds import Rounds
@@ -104,6 +105,7 @@ class Workspace:
         except BaseException:
             self.reset()
             raise
+        close_kept()
         self._captured = captured.index
         self._captured.mapped = dict.fromkeys(mapped)
         if self._watcher is not None:
