@@ -163,7 +163,9 @@ def _read_whole(
         return None
     if reading.torn and (clone := aside.clone(handle, directory)):
         with clone.content as file:
-            data, size = _bytes(file.fileno(), min(clone.size, WHOLE))
+            if clone.size > WHOLE:
+                return None
+            data, size = _bytes(file.fileno(), clone.size)
         reading = Reading(data, size, clone.stat, clone.holds)
     chunks = (_put(bundle, reading.content),) if reading.content else ()
     return Reading(chunks, reading.size, reading.stat, reading.holds, reading.torn)
@@ -197,7 +199,13 @@ def _read_large(
 
 
 def _chunks(handle: int, bundle: Bundle, size: int) -> tuple[tuple[Digest, ...], int]:
-    """Store the first bytes of a file; return their chunks, and how many bytes there were."""
+    """Store the first bytes of a file; return their chunks, and how many bytes there were.
+
+    The same bytes are the same chunks, however they were read: so those of a small file are one.
+    """
+    if size <= WHOLE:
+        data, length = _bytes(handle, size)
+        return (_put(bundle, data),) if data else (), length
     from pyfastcdc import FastCDC  # only large files need it
 
     cutter = FastCDC(avg_size=CHUNK_AVERAGE, min_size=CHUNK_MIN, max_size=CHUNK_MAX)

@@ -15,6 +15,7 @@ from mulligan.clock import SystemClock
 from mulligan.testing.clock import FakeClock
 from mulligan.workspace import aside as module
 from mulligan.workspace.aside import HOT, Aside
+from mulligan.workspace.readings import ATTEMPTS
 from tests.disks import cloning_disk
 from tests.neighbours import neighbour
 
@@ -87,6 +88,29 @@ def test_a_small_file_that_never_rests_is_cloned_in_the_end(
         made = store.session("run", workspace=work).checkpoint()
         assert made.coverage is not None
         assert made.coverage.changing == []
+
+
+def test_a_small_file_that_has_become_large_by_the_time_it_is_cloned_is_whole(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = disk / "work"
+    work.mkdir()
+    (work / "data").write_bytes(b"0000")
+    real, reads = os.pread, iter(range(1, 1000))
+
+    def rewritten(*arguments: int) -> bytes:
+        data = real(*arguments)
+        is_data = os.path.samestat(os.fstat(arguments[0]), os.stat(work / "data"))
+        if is_data and (number := next(reads)) <= ATTEMPTS:
+            (work / "data").write_bytes(b"%d" % number * (4 if number < ATTEMPTS else 3 << 20))
+        return data
+
+    with mulligan.open(disk / "store") as store:
+        session = store.session("run", workspace=work)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pread", rewritten)
+            made = session.checkpoint()
+        assert session.read_file(made, "data") == (work / "data").read_bytes()
 
 
 def test_a_copy_keeps_holes_and_has_no_name(tmp_path: Path) -> None:

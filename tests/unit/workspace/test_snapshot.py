@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shlex
 import sqlite3
 import sys
@@ -120,6 +121,20 @@ def test_what_sqlite_keeps_beside_a_database_is_in_its_snapshot(tmp_path: Path, 
         assert numbers((work / "app.db").read_bytes(), tmp_path / "copy.db") == {0}
         closed = session.checkpoint()
         assert (left_out(closed), changing(closed)) == ({}, [])
+
+
+def test_a_snapshot_with_the_bytes_of_the_file_is_no_change(tmp_path: Path, work: Path) -> None:
+    run = "run = ['cp', '{path}', '{output}']"
+    config = f"[[workspace.snapshot.command]]\nfiles = ['*.rdb']\n{run}\n"
+    for seed in range(8):  # of these some would be cut into pieces if they were larger
+        (work / f"{seed}.rdb").write_bytes(random.Random(seed).randbytes(1 << 20))
+    with configured(tmp_path, work, "") as session:
+        session.checkpoint(label="plain")
+    with configured(tmp_path, work, config) as session:
+        for file in work.iterdir():
+            os.utime(file, ns=(0, file.stat().st_mtime_ns))  # so that it is looked at again
+        session.checkpoint(label="snapshot")
+        assert session.diff("plain", "snapshot").files == ()
 
 
 def test_a_file_that_is_no_database_is_read_as_it_is_and_named(tmp_path: Path, work: Path) -> None:
