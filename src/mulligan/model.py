@@ -296,6 +296,14 @@ class OpenFile(msgspec.Struct, frozen=True, order=True):
     mode: str
 
 
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that ``verify`` found broken, or that a restore could not bring back."""
+
+    what: str
+    where: str
+    detail: str
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What a restore would do, worked out without doing it.
 
@@ -304,7 +312,8 @@ class Plan(msgspec.Struct, frozen=True):
     removed, because their tools made them of files that change or go. ``builds`` are directories
     that a rule of the user's leaves out: what was built in them of files that change may look up to
     date, since files come back with their times. ``open_files`` are used by programs that would go
-    on with files which have no name any more.
+    on with files which have no name any more. ``problems`` are paths that cannot be brought back:
+    something that no checkpoint covers is in their place.
     """
 
     point: Point
@@ -314,18 +323,11 @@ class Plan(msgspec.Struct, frozen=True):
     caches: tuple[str, ...] = ()
     builds: tuple[str, ...] = ()
     open_files: tuple[OpenFile, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is anything to do to files."""
         return bool(self.files)
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """One thing that ``verify`` found broken."""
-
-    what: str
-    where: str
-    detail: str
 
 
 class Report(msgspec.Struct, frozen=True):

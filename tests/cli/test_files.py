@@ -384,6 +384,21 @@ class TestRestore:
         assert project("restore", "one", "--json").json["applied"] is False
         assert project("events", "--json").out == events
 
+    def test_with_nothing_else_to_do_names_what_is_in_the_way(self, project, place: Path):
+        (place / "run.sh").unlink()
+        os.mkfifo(place / "run.sh")
+        shown = project("restore", "one", "--dry-run")
+        assert shown.code == 0
+        assert "Warning: 1 path cannot be brought back" in shown.err
+        done = project("restore", "one")
+        assert done.code == 83
+        assert "everything is as it was" not in done.out
+        assert "run.sh: it is left alone" in done.err
+        assert "Move these out of the way" in done.err
+        told = project("restore", "one", "--json")
+        assert (told.code, told.json["applied"]) == (83, False)
+        assert [problem["where"] for problem in told.json["problems"]] == ["run.sh"]
+
     def test_that_cannot_be_complete_says_so_and_exits_with_83(self, project, place: Path):
         (place / "run.sh").unlink()
         os.mkfifo(place / "run.sh")

@@ -92,7 +92,8 @@ def print_preview(preview: Preview, limit: int | None, *, touch: bool = False) -
 def print_unapplied(call: Call, preview: Preview, mode: str, said: str) -> None:
     """Print the end of what was only looked at."""
     if call.json:
-        empty = unapplied_fields(preview.state.after, preview.parts, preview.directory, mode=mode)
+        point, problems = preview.state.after, preview.files.problems
+        empty = unapplied_fields(point, preview.parts, preview.directory, problems, mode)
         print_json({**empty, **preview.fields})
     elif not call.quiet:
         click.echo(said)
@@ -155,9 +156,18 @@ def _print_files(preview: Preview, limit: int | None) -> None:
         count = plural(len(preview.files.caches), "path")
         said = f"{count} of caches to remove, which their tools make again: "
         click.echo(Cell(said + some_paths(preview.files.caches), dim=True).styled())
-    if left := left_out_lines(preview.files.left_alone) if changes else []:
+    if (
+        left := left_out_lines(preview.files.left_alone)
+        if changes or preview.files.problems
+        else []
+    ):
         click.echo(Cell("left alone, because no checkpoint holds it:", dim=True).styled())
         for line in left:
             click.echo(f"  {line}")
+    if problems := preview.files.problems:
+        count = plural(len(problems), "path")
+        named = some_paths([problem.where for problem in problems])
+        said = f"Warning: {count} cannot be brought back, what is there is left alone: {named}"
+        click.echo(Cell(said, "yellow").styled(), err=True)
     for conflict in preview.files.conflicts:
         click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)

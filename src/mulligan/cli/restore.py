@@ -51,6 +51,7 @@ NOTHING_FORESEEN: dict[str, list[str]] = {name: [] for name in NOT_FORESEEN}
 PREVIEW = 20
 WORKSPACE = "workspace"
 NOTHING_TO_DO = "Nothing to restore: everything is as it was at the point already."
+NOTHING_ELSE = "Nothing else is to be restored."
 EXAMPLE = example(
     "mulligan restore @latest --dry-run",
     "mulligan restore tests-green --only src/app.py --only memory",
@@ -124,7 +125,7 @@ def command(
         print_preview(preview, None if dry_run else PREVIEW, touch=touch)
         _explain_source(session, preview)
     if dry_run or not (preview or preview.pending):
-        print_unapplied(call, preview, "restore", DRY_RUN if preview else NOTHING_TO_DO)
+        _leave(call, preview, dry_run=dry_run)
         return
     confirm(call, "Restore?", yes=yes, default=not preview.files.open_files)
     with interruptible(session):
@@ -132,6 +133,16 @@ def command(
         with call.working():
             done = session.restore(preview.state.after, preview.parts, touch=touch)
     print_restored(call, done, **{**preview.fields, "pending": None})
+
+
+def _leave(call: Call, preview: Preview, *, dry_run: bool) -> None:
+    """Print the end of a restore that does nothing; what it cannot bring back is a failure."""
+    problems = preview.files.problems
+    said = DRY_RUN if preview else NOTHING_ELSE if problems else NOTHING_TO_DO
+    print_unapplied(call, preview, "restore", said)
+    if not dry_run:
+        print_problems(call, problems)
+        exit_if_incomplete(problems)
 
 
 def _end(call: Call, point: str | None, *, goes_on: bool, abandon: bool, others: bool) -> None:

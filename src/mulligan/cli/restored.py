@@ -51,10 +51,15 @@ def print_problems(call: Call, problems: Sequence[Problem]) -> None:
 
 
 def _advice(problems: Sequence[Problem]) -> str:
+    from mulligan.workspace.spare import LEFT_ALONE
     from mulligan.workspace.writing import TOO_MANY_FILES
 
     if any(problem.detail.startswith(TOO_MANY_FILES) for problem in problems):
         return "Let more files be open at once, with `ulimit -n 1024`"
+    if any("cannot be read" in problem.detail for problem in problems):
+        return "Make these readable and writable"
+    if all(problem.detail.startswith(LEFT_ALONE) for problem in problems):
+        return "Move these out of the way"
     return "Make these writable"
 
 

@@ -43,6 +43,7 @@ from mulligan.workspace.locks import share_directory
 from mulligan.workspace.patch import open_tree
 from mulligan.workspace.plan import TreePath, tree_path, tree_steps, unescaped
 from mulligan.workspace.snapshot import databases_in_use
+from mulligan.workspace.spare import in_the_way
 from mulligan.workspace.workspace import Workspace
 from mulligan.workspace.writing import is_disk_full
 
@@ -148,6 +149,7 @@ class Files:
             caches=tuple(map(shown, caches)),
             builds=tuple(_builds(self._workspace.root, left, changes)),
             open_files=tuple(in_use(root, found.todo, self._supervisor())),
+            problems=in_the_way(found.left, {left.path: left.rule for left in alone}),
         )
 
     def _supervisor(self) -> set[int]:

@@ -51,7 +51,7 @@ from mulligan.workspace.entries import Directory, shown
 from mulligan.workspace.locks import Marks, lock_directory
 from mulligan.workspace.plan import Step, TreePath, tree_steps
 from mulligan.workspace.snapshot import databases_in_use
-from mulligan.workspace.spare import left_out_above, spare
+from mulligan.workspace.spare import in_the_way, spare
 from mulligan.workspace.workspace import Workspace
 from mulligan.workspace.writing import Failure
 
@@ -430,13 +430,7 @@ def left_out(checkpoint: Checkpoint) -> set[str]:
 def _left_alone(spared: list[Step], safety: Checkpoint) -> tuple[Problem, ...]:
     """Return what could not be brought back because something that no checkpoint holds is there."""
     found = safety.coverage.left_out if safety.coverage else []
-    rules = {left.path: left.rule for left in found} | databases_in_use(found)
-    wanted = [step.path for step in spared if step.after is not None]
-    places = {place for path in wanted if (place := left_out_above(path, rules)) is not None}
-    return tuple(
-        Problem("file", place, f"it is left alone, no checkpoint holds it: {rules[place]}")
-        for place in sorted(places)
-    )
+    return in_the_way(spared, {left.path: left.rule for left in found} | databases_in_use(found))
 
 
 def _begun(

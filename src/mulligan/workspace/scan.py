@@ -133,31 +133,26 @@ class Scan:
             for path in paths:
                 if path in self._known:
                     self.changes.looked_in.add(path)
-                    self._below(self._names_in(path))
+                    self._names_in(path)
         return self.changes
 
-    def _names_in(self, path: bytes) -> list[bytes]:
-        """List a directory if it may have changed; return the new directories in it."""
+    def _names_in(self, path: bytes) -> None:
+        """List a directory if it may have changed, and look below the new directories in it."""
         known, changes = self._known[path], self.changes
         with suppress(OSError):
             is_old = known.ctime < self._fresh_from
             is_same = _is_listed(os.lstat(self._prefix + path), known)
             if is_old and is_same:
-                return []
-        found = len(changes.leaves) + len(changes.gone)
-        children = [child for child in self._directory(path) if child not in self._known]
+                return
+        found = len(changes.leaves), len(changes.gone)
+        new = [child for child in self._directory(path) if child not in self._known]
+        self._below(new)
         now = changes.directories.get(path)
-        if now is not None and not children and len(changes.leaves) + len(changes.gone) == found:
-            names = now.directories.keys(), now.left_out, now.ctime, now.mtime, now.ino
-            if names == (
-                known.directories.keys(),
-                known.left_out,
-                known.ctime,
-                known.mtime,
-                known.ino,
-            ):
-                del changes.directories[path]
-        return children
+        if now is None or (len(changes.leaves), len(changes.gone)) != found:
+            return
+        # A directory that still cannot be read is in its parent's list of what is left out again.
+        if changes.directories.keys().isdisjoint(new) and _names(now) == _names(known):
+            del changes.directories[path]
 
     def _lookouts(self) -> list[Lookout]:
         if not self._same_rules:
@@ -194,7 +189,8 @@ class Scan:
             self._check_depth(path)
             now = self._listed(path, known)
         except (FileNotFoundError, NotADirectoryError):
-            self._without(path)  # it went away while we looked
+            self.changes.moved = True  # it went away while we looked
+            self._without(path)
             return ()
         except OSError as error:
             if not path:
@@ -213,7 +209,6 @@ class Scan:
 
     def _without(self, path: bytes) -> SeenDirectory | None:
         """Note that a directory is not there, or not to be read; return the one that held it."""
-        self.changes.moved = True
         if path in self._known:
             self.changes.gone.append(path)
         parent, _, name = path.rpartition(b"/")
@@ -464,10 +459,10 @@ def _is_listed(status: os.stat_result, known: SeenDirectory) -> bool:
     )
 
 
-def _own(directory: SeenDirectory) -> tuple[object, ...]:
-    """Return all of a directory but its leaves."""
-    times = directory.ino, directory.ctime, directory.mtime, directory.mode
-    return (*times, directory.directories, directory.left_out)
+def _names(directory: SeenDirectory) -> tuple[object, ...]:
+    """Return the directories and what is left out in a directory, and when it was listed."""
+    times = directory.ctime, directory.mtime, directory.ino
+    return (*times, directory.directories.keys(), directory.left_out)
 
 
 def _children(path: bytes, directory: SeenDirectory) -> Collection[bytes]:

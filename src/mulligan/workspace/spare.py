@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from mulligan.model import Problem
 from mulligan.workspace.caches import Caches, caches_in
 from mulligan.workspace.entries import Directory, from_name, shown
 from mulligan.workspace.ignore import Rules, is_of_store
@@ -15,6 +16,9 @@ _OBJECTS = re.compile(
     rb"(^|/)([^/]*\.git|\.git/modules/.+)/objects(/([0-9a-f]{2}|pack|info)(/|$)|$)"
 )
 """Where git keeps its objects: in repositories, bare ones, and those of submodules."""
+
+LEFT_ALONE = "it is left alone"
+"""How the reason begins why something is still there that is in the way of a restore."""
 
 
 class Division(NamedTuple):
@@ -60,6 +64,16 @@ def spare(steps: list[Step], uncovered: Collection[str]) -> tuple[list[Step], li
         stays = step.path in alone or (_removes_directory(step) and step.place in kept)
         (left if stays else todo).append(step)
     return todo, left
+
+
+def in_the_way(left: list[Step], rules: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Return what keeps files from being brought back: paths that are left out, by their rules."""
+    wanted = [step.path for step in left if step.after is not None]
+    places = {place for path in wanted if (place := left_out_above(path, rules)) is not None}
+    return tuple(
+        Problem("file", place, f"{LEFT_ALONE}, no checkpoint holds it: {rules[place]}")
+        for place in sorted(places)
+    )
 
 
 def left_out_above(path: TreePath, uncovered: Collection[str]) -> str | None:

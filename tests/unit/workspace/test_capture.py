@@ -533,6 +533,8 @@ def test_what_may_not_be_read_is_named_and_the_checkpoint_completes() -> None:
                 made = session.checkpoint()
                 denied = "it cannot be read: Permission denied"
                 assert left_out(made) == {"secret": denied, "closed": denied}
+                assert made.coverage is not None
+                assert made.coverage.changing == []
                 assert session.read_file(made, "open") == b"seen"
                 # It is looked at again as soon as it can be read, with nothing else changed.
                 (work / "secret").chmod(0o600)
