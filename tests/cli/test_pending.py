@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -271,6 +272,50 @@ def test_ctrl_c_says_what_is_half_done_and_what_to_type(
     assert picture(place) not in (now, then)
     assert store("restore", "--continue").code == 0
     assert picture(place) == then
+
+
+def test_a_full_disk_says_what_is_half_done_and_what_to_type(cli, place: Path) -> None:
+    disk = place / "disk"
+    disk.mkdir()
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    if subprocess.run(mounted, capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        project = disk / "project"
+        assert cli("init", str(project)).code == 0
+        (project / "large").write_bytes(os.urandom(2 << 20))
+        cli("--store", str(project), "checkpoint", "--label", "then")
+        (project / "large").unlink()
+        (project / "other").write_bytes(os.urandom(2 << 20))
+        full = cli("--store", str(project), "restore", "then")
+        assert full.code == 15
+        assert "There is no space left" in full.err
+        assert f"The files in {project} are half restored" in full.err
+        assert "`mulligan undo` takes it back" in full.err
+        assert cli("--store", str(project), "undo").code == 0
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_ctrl_c_in_a_copy_says_that_it_is_not_complete(then: Picture, store, place: Path) -> None:
+    copy = place.parent / "copy"
+    script = INTERRUPTED.replace("RESTORE_RENAMED", "RESTORE_DRAFT_WRITTEN")
+    started = subprocess.Popen(
+        [sys.executable, "-c", script, "restore", "then", "--to", str(copy)],
+        cwd=place,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stderr is not None
+    while "HALF" not in started.stderr.readline():
+        pass
+    started.send_signal(signal.SIGINT)
+    err = started.stderr.read()
+    assert started.wait(60) == 130
+    started.stderr.close()
+    assert f"Interrupted: {copy} holds only a part of the files." in err
+    assert 0 < len(list(copy.iterdir())) < FILES
 
 
 def test_opening_only_to_look_leaves_it_alone(half: Picture, then: Picture, place: Path) -> None:

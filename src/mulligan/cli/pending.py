@@ -14,7 +14,7 @@ from mulligan.cli.errors import HalfDone
 from mulligan.cli.preview import NOT_FORESEEN, check_open_files
 from mulligan.cli.render import SHORT_ID, Cell, clean, place, point_fields, print_json
 from mulligan.cli.restored import print_restored, unapplied_fields
-from mulligan.errors import NothingToUndo, RestorePending
+from mulligan.errors import DiskFull, NothingToUndo, RestorePending
 from mulligan.session.names import a
 
 if TYPE_CHECKING:
@@ -127,6 +127,12 @@ def abandon_pending(call: Call, session: Session) -> None:
         click.echo(f"`mulligan {back}` brings back what was there before it.")
 
 
+def _left_pending(session: Session) -> Pending | None:
+    """Return the restore that was begun here and has not ended."""
+    pending = session.pending
+    return None if pending is None or pending.is_running else pending
+
+
 def _required(session: Session) -> Pending:
     pending = session.pending
     if pending is None:
@@ -136,12 +142,18 @@ def _required(session: Session) -> Pending:
 
 @contextmanager
 def interruptible(session: Session) -> Iterator[None]:
-    """Say what Ctrl-C leaves behind: a restore that is half done, unless it had not begun."""
+    """Say what Ctrl-C or a failure leaves behind: a restore that is half done, if it had begun."""
     try:
         yield
+    except DiskFull as error:
+        pending = _left_pending(session)
+        if pending is not None:
+            half = f"The files in {clean(pending.directory)} are half restored"
+            error.hint = f"{error.hint} {half}: {ways(session, pending)}"
+        raise
     except KeyboardInterrupt:
-        pending = session.pending
-        if pending is None or pending.is_running:
+        pending = _left_pending(session)
+        if pending is None:
             raise
         raise HalfDone(
             clean(f"Interrupted: the files in {pending.directory} are half restored."),

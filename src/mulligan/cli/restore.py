@@ -19,6 +19,7 @@ from mulligan.cli.context import (
     warn_of_agents,
     yes_option,
 )
+from mulligan.cli.errors import HalfDone
 from mulligan.cli.files import change_fields, outline
 from mulligan.cli.pending import (
     abandon_pending,
@@ -43,7 +44,7 @@ from mulligan.cli.restored import (
 )
 
 if TYPE_CHECKING:
-    from mulligan import Session
+    from mulligan import Point, Problem, Session
 
 NOTHING_FORESEEN: dict[str, list[str]] = {name: [] for name in NOT_FORESEEN}
 """What a copy does to the directory."""
@@ -235,7 +236,7 @@ def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: 
     session = call.open_to_look()
     only = _parts(named, call.project)
     plan = session.plan_copy(point, only)
-    problems = [] if dry_run else session.copy_files(plan.point, to, only)
+    problems = [] if dry_run else _copied(session, plan.point, to, only)
     if call.json:
         fields = unapplied_fields(plan.point, only, to.absolute(), problems)
         if not dry_run:
@@ -250,3 +251,18 @@ def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: 
         click.echo("Nothing else was touched." if not dry_run else "Nothing was: a dry run.")
     print_problems(call, problems)
     exit_if_incomplete(problems)
+
+
+def _copied(
+    session: Session, point: Point, to: Path, only: tuple[str, ...] | None
+) -> list[Problem]:
+    """Write the files, and say what Ctrl-C leaves behind."""
+    try:
+        return session.copy_files(point, to, only)
+    except KeyboardInterrupt:
+        if not to.is_dir() or not any(to.iterdir()):
+            raise
+        raise HalfDone(
+            clean(f"Interrupted: {to} holds only a part of the files."),
+            "Nothing else was touched. Delete that directory, or name another one next time.",
+        ) from None
