@@ -389,6 +389,18 @@ class TestMovedAndCopied:
         assert cli("init", "--adopt", str(store)).code == 0
         assert cli("restore", "one", "--json").json["directory"] == str(place / "copy")
 
+    def test_adopting_says_so_and_which_store_was_there_before(self, cli, project: Path):
+        own = store_of(project)
+        assert cli("init", str(project.parent / "other")).code == 0
+        other = store_of(project.parent / "other")
+        adopted = cli("init", "--adopt", str(other))
+        assert f"From now on the store of this directory is {other}" in adopted.out
+        assert f"`mulligan init --adopt {own}` goes back to it" in adopted.err
+        back = cli("init", "--adopt", str(own))
+        assert f"From now on the store of this directory is {own}" in back.out
+        assert "Until now" not in cli("init", "--adopt", str(own)).err
+        assert "one" in cli("label").out
+
     def test_a_store_that_was_moved_is_found_by_its_id(self, cli, project: Path):
         store = store_of(project)
         renamed = store.rename(store.with_name("renamed"))

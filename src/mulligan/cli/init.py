@@ -11,6 +11,9 @@ from mulligan.cli.context import ACTOR, DEFAULT_SESSION, Call, Command, example,
 from mulligan.cli.discovery import state_home, tell_of_finding
 from mulligan.cli.render import clean, print_json
 
+_MADE = "Made a store at"
+_FOUND = "There is a store already, left as it is:"
+_ADOPTED = "From now on the store of this directory is"
 EXAMPLE = example(
     "mulligan init",
     "mulligan init ~/work/agent",
@@ -43,12 +46,16 @@ def command(call: Call, directory: str | None, inside: bool, adopt: Path | None)
     it is.
     """
     import mulligan
+    from mulligan.layout import NAME
 
     if inside and adopt:
         raise click.UsageError("--inside and --adopt exclude each other.")
     root = Path(directory or call.store or ".").absolute()
+    if root.name != NAME and root.exists() and not root.is_dir():
+        raise click.UsageError(f"{root} is not a directory.")
     path = _existing(root) if adopt is None else None
     is_new = path is None and adopt is None
+    before = _other(root, adopt.absolute()) if adopt is not None else None
     if path is None:
         if not call.force:
             _refuse_large(root)
@@ -61,9 +68,16 @@ def command(call: Call, directory: str | None, inside: bool, adopt: Path | None)
         if name is not None and name not in known:
             store.session(name, actor=ACTOR)
         sessions = [session.name for session in store.sessions()]
-    _print(call, str(path), root, is_new, sessions)
-    if is_new and not call.json and not call.quiet:
+    made = _ADOPTED if adopt else _MADE if is_new else _FOUND
+    _print(call, path, root, made, sessions)
+    if call.json or call.quiet:
+        return
+    if before is not None:
+        _tell_of_before(root, before)
+    if is_new:
         _tell_of_others(root)
+    elif inside and path.name != NAME:
+        click.echo("It is outside; `mulligan move-store --inside` moves it in.", err=True)
 
 
 def _existing(root: Path) -> Path | None:
@@ -116,6 +130,23 @@ def _adopted(root: Path, store: Path) -> Path:
     return store
 
 
+def _other(root: Path, store: Path) -> Path | None:
+    """Return the store that a directory has, if it is another one."""
+    from mulligan.errors import StoreNotFound
+    from mulligan.finding import find_in
+
+    try:
+        found = find_in(root, state_home(), write=False) if root.is_dir() else None
+    except StoreNotFound:  # its pointer leads nowhere
+        return None
+    return found.store if found and found.store.resolve() != store.resolve() else None
+
+
+def _tell_of_before(directory: Path, store: Path) -> None:
+    said = f"Until now {directory} had the store {store}, which is kept;"
+    click.echo(clean(f"{said} `mulligan init --adopt {store}` goes back to it."), err=True)
+
+
 def _tell_of_others(directory: Path) -> None:
     """Say that there is a store above: it held what is here, and will not any more."""
     from mulligan.layout import NAME
@@ -156,11 +187,10 @@ def _refuse_around_stores(directory: Path) -> None:
     raise UnsafeWorkspace(f"The place of the stores, {state}, is inside of {real}.", hint=NO_STATE)
 
 
-def _print(call: Call, path: str, root: Path, is_new: bool, sessions: list[str]) -> None:
+def _print(call: Call, path: Path, root: Path, made: str, sessions: list[str]) -> None:
     if call.json:
-        fields = {"store": path, "directory": str(root), "created": is_new, "sessions": sessions}
-        print_json(fields)
+        fields = {"store": str(path), "directory": str(root), "created": made is _MADE}
+        print_json({**fields, "sessions": sessions})
     elif not call.quiet:
-        made = "Made a store at" if is_new else "There is a store already, left as it is:"
         click.echo(clean(f"{made} {path}"))
         click.echo("Take a checkpoint with `mulligan checkpoint`, look with `mulligan log`.")

@@ -14,12 +14,10 @@ EXAMPLE = example("mulligan move-store", "mulligan move-store --inside")
 
 
 @click.command("move-store", cls=Command, epilog=EXAMPLE)
-@click.option(
-    "--outside", "where", flag_value="outside", default="outside", help="Out of the project."
-)
-@click.option("--inside", "where", flag_value="inside", help="Into the project, as .mulligan.")
+@click.option("--outside", is_flag=True, help="Out of the project.")
+@click.option("--inside", is_flag=True, help="Into the project, as .mulligan.")
 @click.pass_obj
-def command(call: Call, where: str) -> None:
+def command(call: Call, outside: bool, inside: bool) -> None:
     """Move the store out of its project (--outside, if nothing is said) or into it (--inside).
 
     It is copied, compared, and deleted at its old place last; killed at any moment, it is whole at
@@ -29,10 +27,12 @@ def command(call: Call, where: str) -> None:
     from mulligan.layout import NAME
     from mulligan.moving import move_inside, move_outside
 
+    if inside and outside:
+        raise click.UsageError("--inside and --outside exclude each other.")
     state, store = state_home(), _found(call)
     _refuse_pending(store)
     is_inside = store.name == NAME
-    if is_inside == (where == "inside"):
+    if is_inside == inside:
         new, moved = store, False
     elif is_inside:
         new, moved = move_outside(store, state), True
