@@ -49,6 +49,8 @@ def test_an_ambiguous_point_lists_the_candidates(store):
         (["frobnicate"], "There is no command 'frobnicate'."),
         (["diff"], "Missing argument 'A'"),
         (["log", "--frob"], "No such option"),
+        (["init", "--adopt"], "`mulligan init --help`"),
+        (["log", "--json=3"], "`mulligan log --help`"),
         (["log", "-n", "-1"], "-n"),
         (["log", "-n", "many"], "-n"),
         (["show", "10m", "ago"], "needs quotes"),
@@ -79,6 +81,33 @@ def test_paths_that_hold_no_store(cli, place: Path):
     unknown = cli("log")
     assert unknown.code == 12
     assert "99" in unknown.err
+
+
+def test_a_file_is_no_project(cli, place: Path):
+    (place / "file").touch()
+    refused = cli("init", "file")
+    assert refused.code == 2
+    assert f"{place}/file is not a directory." in refused.err
+
+
+def test_a_directory_that_was_deleted_under_a_shell(cli, place: Path, monkeypatch):
+    (place / "gone").mkdir()
+    monkeypatch.chdir(place / "gone")
+    (place / "gone").rmdir()
+    for args in (["status"], ["init"], ["checkpoint"]):
+        failed = cli(*args)
+        assert failed.code == 74
+        assert "does not exist any more" in failed.err
+        assert 'cd "$PWD"' in failed.err
+
+
+def test_a_label_that_was_dropped_or_moved_is_listed_as_such(store):
+    store("checkpoint", "--label", "kept")
+    store("checkpoint", "--label", "lost")
+    store("label", "--drop", "lost")
+    listed = store("restore", "lost").err
+    assert "(was lost)" in listed
+    assert "manual  kept" in listed
 
 
 def test_a_bug_is_called_one(store, monkeypatch):

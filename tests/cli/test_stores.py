@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import mulligan
+from mulligan.cli.main import run
 from mulligan.faults import CrashPoint
 from mulligan.testing.faults import kill_at
 from tests.children import Tell, run_child
+from tests.nobody import as_nobody, place_of_nobody
 from tests.stores import store_of
 
 
@@ -36,6 +40,23 @@ class TestStores:
     def test_without_any(self, cli):
         assert cli("stores", "--json").json == {"stores": []}
         assert "mulligan init" in cli("stores").err
+
+    def test_that_may_not_be_looked_at_are_not_called_none(self, place: Path):
+        with place_of_nobody() as state:
+
+            def body() -> None:
+                closed = state / "mulligan" / "stores"
+                closed.mkdir(parents=True)
+                closed.chmod(0)
+                os.environ["XDG_STATE_HOME"] = str(state)
+                os.dup2(os.open(state / "said", os.O_WRONLY | os.O_CREAT), 2)
+                sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+                assert run(["stores"]) == 74
+                said = (state / "said").read_text()
+                assert "Permission denied" in said
+                assert f"ls -ld {closed}" in said
+
+            as_nobody(body)
 
     def test_says_of_each_what_it_is_for(self, cli, project: Path):
         [store] = cli("stores", "--json").json["stores"]
@@ -77,6 +98,10 @@ class TestMoveStore:
         assert not list(project.glob(".mulligan.*"))
         assert cli("verify").code == 0
         assert cli("move-store", "--json").json["moved"] is False
+        both = cli("move-store", "--inside", "--outside")
+        assert both.code == 2
+        assert "exclude each other" in both.err
+        assert "`mulligan move-store --inside` moves it in" in cli("init", "--inside").err
         (project / "file").unlink()
         assert cli("restore", "one").code == 0
         assert (project / "file").exists()

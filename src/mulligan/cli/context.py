@@ -260,6 +260,14 @@ class SharedOptions(click.Command):
         super().__init__(*args, **kwargs)
         self.params += shared_options()
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; an error of the parser knows the command that it is about."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
 
 class Command(SharedOptions):
     """One command."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import traceback
 from dataclasses import dataclass
 
@@ -72,6 +73,9 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, OutputFailed):
         message = f"The output could not be written: {error.strerror}."
         return Failure(name, message, "Nothing was changed.", SYSTEM)
+    if isinstance(error, FileNotFoundError) and _is_nowhere():
+        message = "The directory that this shell stands in does not exist any more."
+        return Failure(name, message, 'If there is a new one at its path: `cd "$PWD"`.', SYSTEM)
     if isinstance(error, OSError):
         return Failure(name, f"The system refused: {error}.", _system_hint(error), SYSTEM)
     return Failure(
@@ -82,11 +86,21 @@ def describe(error: BaseException) -> Failure:
     )
 
 
+def _is_nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def _system_hint(error: OSError) -> str:
     if error.errno == errno.EMFILE:
         return "`ulimit -n` is how many files a process may have open; 1024 is plenty."
     if error.errno == errno.ENFILE:
         return "End programs that have many files open, or raise `sysctl fs.file-max`."
+    if isinstance(error, PermissionError) and isinstance(error.filename, str):
+        return f"It may belong to another user: `ls -ld {error.filename}` shows whose it is."
     return ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +37,9 @@ def command(call: Call) -> None:
     """
     from mulligan.stores import known_stores
 
-    found = [_fields(known) for known in known_stores(state_home())]
+    state = state_home()
+    _check_readable(state)
+    found = [_fields(known) for known in known_stores(state)]
     if call.json:
         print_json({"stores": found})
     elif call.quiet:
@@ -45,6 +49,14 @@ def command(call: Call) -> None:
         echo_columns([[Cell(h, dim=True) for h in HEADERS], *map(_row, found)])
     else:
         click.echo("There is no store yet. `mulligan init` makes one.", err=True)
+
+
+def _check_readable(state: Path) -> None:
+    """Refuse to list what this user may not look at: none found is not none there."""
+    from mulligan.stores import STORES
+
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.scandir(state / STORES).close()
 
 
 def _fields(known: Known) -> dict[str, Any]:

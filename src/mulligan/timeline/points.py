@@ -246,8 +246,11 @@ class Points:
 
     def _describe(self, session: SessionRecord, seq: int) -> str:
         found = read_checkpoint(self._engine, event_at(self._view, session.number, seq))
+        label = found.label
+        if label and label_seq(self._engine, self._view, session, label) != seq:
+            label = f"(was {label})"
         words = [found.id[:12], f"{session.name} #{seq}", found.time.isoformat(" ", "seconds")]
-        return "  ".join(words + [word for word in (found.kind, found.label, found.note) if word])
+        return "  ".join(words + [word for word in (found.kind, label, found.note) if word])
 
 
 def _aware(moment: datetime) -> datetime:
