@@ -47,7 +47,7 @@ def command(
     The command learns store, session and its name from MULLIGAN_* variables, and a Python program
     gets its session from mulligan.attach(). Ctrl-C pauses it at a safe point, a second one ends
     it. A session that was interrupted is taken over. The exit status is that of the command, 75
-    when it was paused.
+    when it was paused, 130 when it was by Ctrl-C.
     """
     from mulligan.session.loop import SUPERVISOR
     from mulligan.session.names import check_agent
