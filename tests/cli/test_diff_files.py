@@ -343,3 +343,11 @@ def _said(*command: str) -> str:
         code = run(command)
     assert code == 0, err.getvalue()
     return out.getvalue()
+
+
+def test_parts_can_be_named_from_here(changed, place: Path, monkeypatch):
+    monkeypatch.chdir(place / "src")
+    assert changed("diff", "one", "--only", "./gone.py", "--name-only").out == "src/gone.py\n"
+    outside = changed("diff", "one", "--only", "../../x")
+    assert outside.code == 2
+    assert "is not in the workspace" in outside.err

@@ -51,11 +51,13 @@ def now(then: Picture, store, place: Path) -> Picture:
     return picture(place)
 
 
-def killed(place: Path, mode: str = "restore") -> Picture:
+def killed(
+    place: Path, mode: str = "restore", point: CrashPoint = CrashPoint.RESTORE_RENAMED
+) -> Picture:
     """Kill a restore, an undo or a redo halfway, and return what it left."""
 
     def body(_: Tell) -> None:
-        hook = kill_at(CrashPoint.RESTORE_RENAMED, FILES // 2)
+        hook = kill_at(point, FILES // 2)
         with mulligan.open(place, reach=hook) as opened:
             session = opened.session("main", workspace=place)
             session.restore("then") if mode == "restore" else getattr(session, mode)()
@@ -96,6 +98,18 @@ def test_commands_that_look_name_it_and_how_it_ends(half: Picture, store, args: 
     assert "was interrupted: the files in" in said
     for way in ("restore --continue", "undo", "restore --abandon"):
         assert f"`mulligan {way}`" in said
+
+
+def test_what_it_keeps_beside_the_files_is_no_change_of_theirs(
+    now: Picture, store, place: Path
+) -> None:
+    left = killed(place, point=CrashPoint.RESTORE_SWAPPED)
+    assert [path for path in left if b".mulligan-draft-" in path]
+    for args in (["diff", "then"], ["diff", "then", "--stat"], ["restore", "then", "--dry-run"]):
+        shown = store(*args).out
+        assert ".mulligan-draft-" not in shown
+        assert "that a restore keeps beside others until it ends" in shown
+    assert ".mulligan-draft-" not in store("diff", "then", "--name-only").out
 
 
 def test_the_status_names_it(half: Picture, store, place: Path) -> None:

@@ -18,6 +18,7 @@ from mulligan.cli.files import (
     counted,
     details,
     outline,
+    parts_from_here,
 )
 from mulligan.cli.pending import pending_fields, warn_of_pending
 from mulligan.cli.render import (
@@ -82,7 +83,7 @@ def command(
     session = call.open_session(files=True, recover=False)
     warn_of_pending(session)
     with call.working():
-        found = session.diff(before, after, only or None)
+        found = session.diff(before, after, parts_from_here(only, call.directory))
     contents = _contents(call, session, found, after)
     if call.json:
         print_json({**_fields(found, contents, shown), "pending": pending_fields(session)})

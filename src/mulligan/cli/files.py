@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from mulligan.cli.render import Cell, clean, columns, plural, shorten, size
 
@@ -13,6 +17,10 @@ if TYPE_CHECKING:
     from mulligan.model import Coverage, FileChange, LeftOut, Problem
 
 GIT = ".git"
+WORKSPACE = "workspace"
+DRAFT = ".mulligan-draft-"
+"""How the names begin of what a restore keeps beside the files that it replaces."""
+
 SHOWN_PATHS = 3
 WIDEST_PATH = 70
 STORE_RULE = "ignored by .mulligan"
@@ -66,6 +74,20 @@ def problem_fields(found: Iterable[Problem]) -> list[dict[str, Any]]:
     return [{"what": p.what, "where": p.where, "detail": p.detail} for p in found]
 
 
+def parts_from_here(only: tuple[str, ...], directory: Path | None) -> tuple[str, ...] | None:
+    """Return the parts with what is named from here, ./app.py, named from the top."""
+    return tuple(_part(part, directory) for part in only) or None
+
+
+def _part(part: str, directory: Path | None) -> str:
+    if directory is None or not part.startswith(("./", "../", "/")):
+        return part
+    inner = Path(os.path.relpath(os.path.abspath(part), directory.absolute()))
+    if ".." in inner.parts:
+        raise click.UsageError(f"{part} is not in the workspace, {directory}.")
+    return WORKSPACE if inner == Path() else f"{WORKSPACE}/{inner}"
+
+
 @dataclass(frozen=True)
 class Outline:
     """The changes a person wants to see, and a line for each group of others."""
@@ -79,16 +101,20 @@ class Outline:
 
 
 def outline(changes: Sequence[FileChange], *, full: bool = False) -> Outline:
-    """Return the changes for people: what git keeps for itself and mere times are counted only."""
+    """Return the changes for people; what git and a restore keep, and mere times, is counted."""
     kept = _telling(changes)
     if full:
         return Outline(kept, [])
     inside = [change for change in kept if GIT in change.path.split("/")]
-    work = [change for change in kept if GIT not in change.path.split("/")]
+    others = [change for change in kept if GIT not in change.path.split("/")]
+    work = [change for change in others if not _is_of_restore(change)]
     times = [change for change in work if _is_times(change)]
     asides = []
     if inside:
         asides.append(f"{plural(len(inside), 'path')} in {GIT}")
+    if len(work) < len(others):
+        count = plural(len(others) - len(work), "file")
+        asides.append(f"{count} that a restore keeps beside others until it ends")
     if times:
         asides.append(f"{plural(len(times), 'file')} with other times or extended attributes only")
     return Outline([change for change in work if not _is_times(change)], asides)
@@ -167,6 +193,10 @@ def _row(change: FileChange) -> list[Cell]:
     sign, colour = _SIGNS[change.change]
     path = clean(change.path) + ("/" if change.kind == "directory" else "")
     return [Cell(f"{sign} {path or '.'}", colour), Cell(details(change))]
+
+
+def _is_of_restore(change: FileChange) -> bool:
+    return change.path.rpartition("/")[2].startswith(DRAFT)
 
 
 def _is_times(change: FileChange) -> bool:

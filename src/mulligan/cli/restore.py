@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from mulligan.cli.context import (
     yes_option,
 )
 from mulligan.cli.errors import HalfDone
-from mulligan.cli.files import change_fields, outline
+from mulligan.cli.files import WORKSPACE, change_fields, outline, parts_from_here
 from mulligan.cli.pending import (
     abandon_pending,
     go_on,
@@ -50,7 +49,6 @@ NOTHING_FORESEEN: dict[str, list[str]] = {name: [] for name in NOT_FORESEEN}
 """What a copy does to the directory."""
 
 PREVIEW = 20
-WORKSPACE = "workspace"
 NOTHING_TO_DO = "Nothing to restore: everything is as it was at the point already."
 NOTHING_ELSE = "Nothing else is to be restored."
 EXAMPLE = example(
@@ -117,7 +115,7 @@ def command(
         return
     session = call.open_session(files=True, recover=False)
     warn_of_pending(session)
-    preview = _preview(call, session, point, _parts(only, call.directory))
+    preview = _preview(call, session, point, parts_from_here(only, call.directory))
     if not call.json:
         _warn_of_consumed(session, preview)
         warn_of_agents(session)
@@ -166,20 +164,6 @@ def _check(call: Call, only: tuple[str, ...], copy_to: Path | None, *, touch: bo
         raise click.UsageError("--touch is for files that are brought back in their place.")
     if call.no_files and any(_is_workspace(part) for part in only):
         raise click.UsageError("--only workspace and --no-files exclude each other.")
-
-
-def _parts(only: tuple[str, ...], directory: Path | None) -> tuple[str, ...] | None:
-    """Return the parts with what is named from here, ./app.py, named from the top."""
-    return tuple(_part(part, directory) for part in only) or None
-
-
-def _part(part: str, directory: Path | None) -> str:
-    if directory is None or not part.startswith(("./", "../", "/")):
-        return part
-    inner = Path(os.path.relpath(os.path.abspath(part), directory.absolute()))
-    if ".." in inner.parts:
-        raise click.UsageError(f"{part} is not in the workspace, {directory}.")
-    return WORKSPACE if inner == Path() else f"{WORKSPACE}/{inner}"
 
 
 def _is_workspace(part: str) -> bool:
@@ -234,7 +218,7 @@ def _explain_source(session: Session, preview: Preview) -> None:
 def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: bool) -> None:
     """Write the files of a point elsewhere."""
     session = call.open_to_look()
-    only = _parts(named, call.project)
+    only = parts_from_here(named, call.project)
     plan = session.plan_copy(point, only)
     problems = [] if dry_run else _copied(session, plan.point, to, only)
     if call.json:
