@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,11 @@ class Verdict(NamedTuple):
     checked: tuple[clean.Look, int] | None = None
 
 
-def examine(directory: Path, *, is_shared: bool, may_be_new: bool) -> Verdict:
+IsShared = Callable[[], bool]
+"""Whether another process has the journal open now."""
+
+
+def examine(directory: Path, *, is_shared: IsShared, may_be_new: bool) -> Verdict:
     """Check a file before LMDB opens it, unless it is as it was left, or others have it open.
 
     They checked it when they opened it; it may have had any number of commits since.
@@ -40,11 +45,12 @@ def examine(directory: Path, *, is_shared: bool, may_be_new: bool) -> Verdict:
         os.close(fd)
 
 
-def _verdict(fd: int, file: Path, mark: clean.Mark | None, *, is_shared: bool) -> Verdict:
+def _verdict(fd: int, file: Path, mark: clean.Mark | None, *, is_shared: IsShared) -> Verdict:
     damage: dict[str, str] = {}
     checked = -1
     # Others may be committing, or begin to: then the pages that were looked at are not those of
-    # one commit, and another look is taken.
+    # one commit, and another look is taken. They may have opened it only since the last look, so
+    # that is asked each time: a quick writer would spoil every look.
     for _ in range(_LOOKS):
         found = clean.look(file)
         try:
@@ -54,7 +60,7 @@ def _verdict(fd: int, file: Path, mark: clean.Mark | None, *, is_shared: bool) -
             continue
         if newest.number == checked:
             break
-        is_trusted = is_shared or clean.is_clean(mark, found, newest.number)
+        is_trusted = is_shared() or clean.is_clean(mark, found, newest.number)
         if is_trusted and found.size >= (newest.last_page + 1) * newest.page_size:
             return Verdict({})
         damage, checked = pages.check(fd, newest), newest.number

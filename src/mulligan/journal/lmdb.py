@@ -46,7 +46,7 @@ class LmdbTables:
     def read(self) -> AbstractContextManager[LmdbReader | RefusingReader]:
         """Open a snapshot."""
         shared = self._environment()
-        return _Read(shared) if shared.env is not None else nullcontext(RefusingReader(shared))
+        return nullcontext(RefusingReader(shared)) if shared.is_lost else _Read(shared)
 
     def write(self) -> _Write:
         """Open the write transaction; commit durably on a clean exit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,7 +83,12 @@ class Environment:
         self._is_worn = False
         self._is_limited = False
         self._left: clean.Look | None = None
-        self._open()
+        self._open(may_be_new=not read_only)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the file is so damaged that LMDB must not be given it, not even to be read."""
+        return self._salvage and pages.ALL in self.tables.damage
 
     def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
         """Begin a transaction, which ends with ``leave``; raises LMDB's errors."""
@@ -139,7 +145,7 @@ class Environment:
 
     def examine(self) -> Examined:
         """Check every page of the newest commit, and use no table any more that is damaged."""
-        if self.env is None or not pages.can_check():
+        if self.is_lost or not pages.can_check():
             return Examined(dict(self.tables.damage))
         for _ in range(_EXAMINATIONS):
             found = self._examined()
@@ -170,7 +176,7 @@ class Environment:
         LMDB would end the process if it were closed under them, so it is rather left open.
         """
         with self._lock:
-            if not self._is_idle():
+            if not self._wait_for(lambda: self.active == 0):
                 return False
             self.closed = True
             self.shut()
@@ -197,24 +203,29 @@ class Environment:
 
     def _renew(self) -> None:
         """Open the environment anew, once no other thread is inside; called with the lock."""
-        if not self._is_idle():
+        if not self._wait_for(lambda: self.active == 0 or not self._is_due()):
             raise StoreUnwritable(
                 "The journal has to be opened anew, and another thread is reading it.",
                 hint="Everything acknowledged before is safe. Try again.",
             )
         if self.closed:
             raise StoreClosed("This store was closed.")
-        if self._is_worn or self._is_nearly_full():  # not done by another thread meanwhile
+        if self._is_due():
             self._is_worn = True
             self.shut()
-            self._open()
+            self._open(may_be_new=False)  # LMDB would make a file that has gone, with nothing in it
             self._is_worn = False
+            self._idle.notify_all()  # others need not wait any more to do the same
 
-    def _is_idle(self) -> bool:
-        """Wait until no transaction is under way; whether that came about. Needs the lock."""
+    def _is_due(self) -> bool:
+        """Whether it is to be opened anew, and no other thread has done so meanwhile."""
+        return self._is_worn or self._is_nearly_full()
+
+    def _wait_for(self, is_over: Callable[[], bool]) -> bool:
+        """Wait for the transactions of other threads; whether it came about. Needs the lock."""
         self._waiting += 1
         try:
-            return self._idle.wait_for(lambda: self.active == 0, WAIT)
+            return self._idle.wait_for(is_over, WAIT)
         finally:
             self._waiting -= 1
 
@@ -225,15 +236,12 @@ class Environment:
         used = (info["last_pgno"] + 1) * self.env.stat()["psize"]
         return needs_growth(info["map_size"], used)
 
-    def _open(self) -> None:
+    def _open(self, *, may_be_new: bool) -> None:
         # Before LMDB locks the file and until after it is closed; see ``lockfile``.
         self._lock_file = _hold(self.directory, self.read_only)
         try:
-            is_shared = self._lock_file is not None and self._lock_file.is_used_elsewhere()
             with translated(f"the journal in {self.directory}"):
-                verdict = examine(
-                    self.directory, is_shared=is_shared, may_be_new=not self.read_only
-                )
+                verdict = examine(self.directory, is_shared=self._is_shared, may_be_new=may_be_new)
             self.checked = verdict.checked
             self.tables = OpenTables()
             self.tables.damage = verdict.damage
@@ -244,6 +252,9 @@ class Environment:
         except BaseException:
             self.shut()
             raise
+
+    def _is_shared(self) -> bool:
+        return self._lock_file is not None and self._lock_file.is_used_elsewhere()
 
     def _open_environment(self) -> None:
         self.env = env = _environment(self.directory, read_only=self.read_only)
