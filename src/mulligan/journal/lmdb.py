@@ -97,20 +97,23 @@ class LmdbTables:
 class _Read:
     """A snapshot as a context manager."""
 
-    __slots__ = ("_shared", "_txn")
+    __slots__ = ("_reader", "_shared")
 
     def __init__(self, shared: Environment) -> None:
         self._shared = shared
 
     def __enter__(self) -> LmdbReader:
         try:
-            self._txn = self._shared.begin()
+            txn = self._shared.begin()
         except lmdb.Error as error:
             raise translation(error, "the journal") from error
-        return LmdbReader(self._txn, self._shared.tables)
+        self._reader = LmdbReader(txn, self._shared.tables)
+        return self._reader
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._txn.abort()
+        txn = self._reader.end()
+        if self._shared.pid == os.getpid():  # in a process forked off meanwhile it is the parent's
+            txn.abort()
         self._shared.leave()
         if isinstance(error, lmdb.Error):
             raise translation(error, "the journal") from error
@@ -119,7 +122,7 @@ class _Read:
 class _Write:
     """The write transaction as a context manager."""
 
-    __slots__ = ("_reach", "_shared", "_txn", "_waits")
+    __slots__ = ("_reach", "_shared", "_txn", "_waits", "_writer")
 
     def __init__(self, shared: Environment, reach: Reach, waits: Waits | None) -> None:
         self._shared = shared
@@ -137,12 +140,15 @@ class _Write:
         except BaseException:
             self._shared.leave()
             raise
-        return LmdbWriter(self._txn, self._shared.tables)
+        self._writer = LmdbWriter(self._txn, self._shared.tables)
+        return self._writer
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self._end(error)
         finally:
+            self._writer.end()
+            del self._txn
             self._shared.leave()
 
     def _end(self, error: BaseException | None) -> None:
@@ -178,6 +184,16 @@ class LmdbReader:
     def __init__(self, txn: lmdb.Transaction[bytes], tables: OpenTables) -> None:
         self._txn = txn
         self._tables = tables
+
+    def end(self) -> lmdb.Transaction[bytes]:
+        """Return the transaction and forget it.
+
+        A reader that is kept somewhere must not keep the environment: in a process that is forked
+        off, LMDB can be opened anew only when nothing refers to the parent's.
+        """
+        txn = self._txn
+        del self._txn, self._tables
+        return txn
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """Return the value of a key."""

@@ -32,6 +32,9 @@ _WAY_OUT = (
     "put data.mdb back from a copy of the store."
 )
 
+PAUSE = 0.5
+"""Seconds that forking a process waits for transactions of this one, its own thread's included."""
+
 Key = tuple[int, int]
 
 
@@ -77,8 +80,7 @@ class Environment:
         self.closed = False
         self.env = None
         self._salvage = salvage
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
+        self.renew_lock()
         self._waiting = 0
         self._is_worn = False
         self._is_limited = False
@@ -101,6 +103,8 @@ class Environment:
 
     def _begun(self, write: bool) -> lmdb.Transaction[bytes]:
         with self._lock:
+            if self._is_paused:
+                self._idle.wait_for(lambda: not self._is_paused, PAUSE)
             if self.closed:
                 raise StoreClosed("This store was closed.")
             if self._is_worn or (write and self._is_nearly_full()):
@@ -192,6 +196,42 @@ class Environment:
             self._lock_file.release()
             self._lock_file = None
 
+    def renew_lock(self) -> None:
+        """Begin with a lock that no thread has, as in a process that was just forked off."""
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._is_paused = False
+
+    def pause(self) -> bool:
+        """Let no transaction be under way until ``resume``; whether that came about.
+
+        One of another thread would never end in a process that is forked off meanwhile.
+        """
+        if not self._lock.acquire(timeout=PAUSE):
+            return False
+        self._is_paused = True  # for as long as the lock is let go to wait
+        self._wait_for(lambda: self.active == 0, PAUSE)
+        return True
+
+    def resume(self) -> None:
+        """Let transactions be begun again."""
+        self._is_paused = False
+        self._idle.notify_all()
+        self._lock.release()
+
+    def abandon(self) -> None:
+        """Let go of the environment of the process that this one was forked from.
+
+        To close it here would take the parent's readers off the list by which writers know what is
+        still read, and wait for threads that are not here. So it is only forgotten.
+        """
+        self.env = None
+        self.tables = OpenTables()
+        self.tables.damage = {}
+        if self._lock_file is not None:
+            self._lock_file.release()
+            self._lock_file = None
+
     def leave_clean(self) -> None:
         """Write the mark of a clean close, if the last commit was made by this process."""
         left, self._left = self._left, None
@@ -221,11 +261,11 @@ class Environment:
         """Whether it is to be opened anew, and no other thread has done so meanwhile."""
         return self._is_worn or self._is_nearly_full()
 
-    def _wait_for(self, is_over: Callable[[], bool]) -> bool:
+    def _wait_for(self, is_over: Callable[[], bool], seconds: float = WAIT) -> bool:
         """Wait for the transactions of other threads; whether it came about. Needs the lock."""
         self._waiting += 1
         try:
-            return self._idle.wait_for(is_over, WAIT)
+            return self._idle.wait_for(is_over, seconds)
         finally:
             self._waiting -= 1
 
@@ -291,13 +331,37 @@ _environments: dict[Key, Environment] = {}
 _registry_lock = threading.Lock()
 
 
-def _renew_registry_lock() -> None:
-    """Another thread may have held the lock when this process was forked off."""
+_releases: list[Callable[[], None]] = []
+"""What is to be let go after a fork."""
+
+
+def _before_fork() -> None:
+    """Have no transaction under way in a fork: it would never end there, nor could LMDB be opened.
+
+    All waits are bounded: the thread that forks may be inside of a transaction itself.
+    """
+    if _registry_lock.acquire(timeout=PAUSE):
+        _releases.append(_registry_lock.release)
+    for shared in list(_environments.values()):
+        if shared.pause():
+            _releases.append(shared.resume)
+
+
+def _after_fork() -> None:
+    while _releases:
+        _releases.pop()()
+
+
+def _renew_locks() -> None:
+    """Threads that are not in this process held them when it was forked off."""
     global _registry_lock
     _registry_lock = threading.Lock()
+    for shared in _environments.values():
+        shared.renew_lock()
+    _releases.clear()
 
 
-os.register_at_fork(after_in_child=_renew_registry_lock)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_renew_locks)
 
 
 @atexit.register
@@ -318,9 +382,8 @@ def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False
     with _registry_lock:
         shared = _environments.get(key)
         if shared is not None and shared.pid != os.getpid():
-            # After a fork the parent's handle must go before LMDB can be opened anew; py-lmdb
-            # does not touch the parent's locks when a child closes.
-            shared.shut()
+            # After a fork the parent's handle must go before LMDB can be opened anew.
+            shared.abandon()
             del _environments[key]
             shared = None
         if shared is None:

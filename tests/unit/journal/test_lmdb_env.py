@@ -1,7 +1,8 @@
-"""An environment that was worn out by an error of the disk is opened anew, under all threads."""
+"""An environment is opened anew under all threads after an error of the disk, and after a fork."""
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mulligan.errors import DamagedJournal
+from mulligan.errors import DamagedJournal, StoreOpenedTwice
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.journal.lmdb_env import Environment, acquire, identity, release
+from tests.children import run_child
 
 
 @pytest.fixture
@@ -72,3 +74,54 @@ def test_threads_that_wait_for_the_same_do_not_wait_for_each_other(
     for thread in threads:
         thread.join()
     assert met == [b"value"] * 2
+
+
+def write_over(tables: LmdbTables) -> None:
+    for _ in range(10):
+        with tables.write() as writer:
+            for number in range(2000):
+                writer.put("objects", b"%032d" % number, b"new")
+
+
+def test_what_is_read_outlives_a_process_that_was_forked_off(tables: LmdbTables) -> None:
+    """Forked inside of a transaction, it is refused; in any case it leaves the parent's alone."""
+    with tables.write() as writer:
+        writer.add_all("objects", ((b"%032d" % number, b"old") for number in range(2000)))
+
+    def refused(_: object) -> None:
+        with pytest.raises(StoreOpenedTwice):
+            write_over(tables)
+
+    with tables.read() as reader:
+        assert run_child(refused).finished
+        writing = threading.Thread(target=write_over, args=(tables,))
+        writing.start()
+        writing.join()
+        assert {value for _, value in reader.scan("objects", b"", None)} == {b"old"}
+
+
+def test_a_process_that_is_forked_off_amid_the_reads_of_other_threads_can_write(
+    tables: LmdbTables,
+) -> None:
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            value(tables)
+
+    def write(_: object) -> None:
+        signal.alarm(120)  # rather than to hang
+        with tables.write() as writer:
+            writer.put("meta", b"key", b"forked")
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        ends = [run_child(write) for _ in range(5)]
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert all(end.finished for end in ends)
+    assert value(tables) == b"forked"
