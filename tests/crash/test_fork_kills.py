@@ -15,7 +15,7 @@ import pytest
 
 import mulligan
 from mulligan import Session
-from mulligan.errors import MulliganError, RestoreIncomplete
+from mulligan.errors import MulliganError, RestoreIncomplete, UnsafeWorkspace
 from mulligan.faults import CrashPoint, Reach, pass_by
 from mulligan.pointer import read_pointer
 from mulligan.session.placing import end_interrupted
@@ -237,3 +237,23 @@ def test_a_garbled_note_goes(tmp_path: Path) -> None:
         with mulligan.open(place.store) as store:
             end_interrupted(store._engine)
         assert not note.exists()
+
+
+def test_a_target_that_another_fork_takes_meanwhile_is_refused(tmp_path: Path) -> None:
+    place = Place(tmp_path, "new")
+
+    def other(_: Tell) -> None:
+        with mulligan.open(place.store) as store:
+            store.session("run", workspace=place.work).fork("one", "quick", place.target)
+
+    def meanwhile(point: CrashPoint) -> None:
+        if point is CrashPoint.FORK_WRITTEN:
+            assert run_child(other).finished
+
+    with mulligan.open(place.store, reach=meanwhile) as store:
+        session = store.session("run", workspace=place.work)
+        with pytest.raises(UnsafeWorkspace):
+            session.fork("one", "slow", place.target)
+        assert [found.name for found in store.sessions()] == ["run", "quick"]
+    assert not [path for path in tmp_path.iterdir() if "fork-" in path.name]
+    assert (place.target / "a.txt").read_bytes() == b"one"

@@ -73,6 +73,9 @@ class Forker:
                 write_pointer(note.draft, store, chosen, reach, of=of)
             finish_directory(note, entry)
             self._engine.reach(CrashPoint.FORK_WRITTEN)
+            if note.is_new:
+                # Files take their time: another fork may be there by now, and none could be moved.
+                self._files.place_for_fork(note.place)
             try:
                 return make_fork(self._engine, point, chosen, self._actor, note.place, note.token)
             except SessionExists:
