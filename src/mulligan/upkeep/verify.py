@@ -65,6 +65,7 @@ def _check_pages(engine: Engine, findings: Findings) -> None:
     if lost:
         commits = "commit" if lost == 1 else "commits"
         copy = f"it is an older copy: it lacks the last {lost} acknowledged {commits}"
+        copy += "; if it was put back on purpose, delete journal/clean"
         findings.blame("journal", "data.mdb", copy)
 
 
