@@ -213,6 +213,8 @@ def translation(error: OSError, directory: Path) -> Exception:
     """Return what an error in making a store means."""
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return ReadOnlyStore(f"It is not permitted to make a store at {directory}.")
+    if error.errno == errno.ENOENT:  # of /proc and the like
+        return ReadOnlyStore(f"Nothing can be made at {directory}, so no store either.")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"There is no space left to make a store at {directory}.")
     if error.errno in (errno.EEXIST, errno.ENOTDIR):

@@ -93,6 +93,13 @@ def test_a_project_that_has_a_file_named_format_is_no_store(cli, place: Path, mo
     assert cli("checkpoint", "--json").json["files"] == 2
 
 
+def test_a_place_for_stores_where_nothing_can_be_made_says_what_to_do(cli, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nothing")
+    refused = cli("init")
+    assert refused.code == 14
+    assert "`mulligan init --inside`" in refused.err
+
+
 def test_a_project_around_the_place_of_stores_is_refused(cli, place: Path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(place / ".state"))
     refused = cli("init")

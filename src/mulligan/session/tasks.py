@@ -231,8 +231,9 @@ class Board:
         found = self._document.find((*STATE, TASKS, id))
         record: Any = None if found is MISSING else self._document.resolved(found)
         if not _is_task(record):
-            some = ", ".join(self.in_order()[:8]) or "there are none"
-            raise UnknownTask(f"There is no task {id!r}; some that are: {some}.")
+            some = ", ".join(self.in_order()[:8])
+            others = f"; some that are: {some}." if some else ", nor any other."
+            raise UnknownTask(f"There is no task {id!r}{others}")
         known: Record = record
         return known
 

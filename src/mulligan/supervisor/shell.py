@@ -460,7 +460,8 @@ class Shell:
         await asyncio.gather(*self._tasks)
         self._records.finish(action.status, self._reason or action.status)
         self._status = action.status
-        self._say(f"{self._name} is {action.status}")
+        verb = "has" if action.status == "failed" else "is"
+        self._say(f"{self._name} {verb} {action.status}")
 
     def _now(self) -> float:
         return self._session.clock.monotonic()

@@ -213,6 +213,8 @@ def test_two_tasks_that_wait_for_each_other_are_refused(coder: Session):
 
 
 def test_an_unknown_task_names_some_that_are_known(coder: Session):
+    with pytest.raises(UnknownTask, match=r"no task 'b', nor any other\.$"):
+        coder.tasks.get("b")
     coder.tasks.add("a")
     with pytest.raises(UnknownTask, match="some that are: a"):
         coder.tasks.get("b")
