@@ -33,9 +33,6 @@ MAX_PATH = 4095
 _CTIME = struct.Struct(">q")
 """How a packed stat begins."""
 
-_LARGE = 1 << 20
-"""A file of more bytes is not read again in the same capture, as long as it is the same file."""
-
 _LATEST = b"\xff\xff"
 """Later than all packed stats."""
 
@@ -316,9 +313,10 @@ class Scan:
             self.changes.leaves.append(base + name)
 
     def _is_unchanged(self, status: os.stat_result, seen: Seen) -> bool:
-        may_be_under_write = seen.is_doubtful or seen.size > _LARGE
-        if self._fresh_stats is _LATEST and may_be_under_write and seen.ino == status.st_ino:
-            return True  # it was read just now, and is so again at the next capture
+        if self._fresh_stats is _LATEST and seen.ino == status.st_ino:
+            # It was read just now. A program that goes on writing to it moves no name; what it
+            # wrote is found by the next capture, since the stat is still that of the reading.
+            return True
         return seen.stat == packed_stat(status) and seen.stat < self._fresh_stats
 
     def _look(self, path: bytes, *, whole: bool) -> bool:
