@@ -342,9 +342,9 @@ class Follower:
     def full(self, *, follow: bool = False) -> Captured:
         scan = Scan(os.fsencode(self.root), None, self.rules)
         changes = scan.everything()
-        captured = self._capture(changes, None, time.time_ns())
+        captured, linked = self._capture(changes, None, time.time_ns())
         if follow:
-            self.watcher.follow(changes.linked)
+            self.watcher.follow(linked)
         return captured
 
     def step(self) -> Captured:
@@ -357,16 +357,17 @@ class Follower:
         changes = Scan(os.fsencode(self.root), self.captured.index, self.rules).paths(
             drained.paths, drained.renewed
         )
-        self.captured = self._capture(changes, self.captured.index, taken)
-        self.watcher.follow(changes.linked)
+        self.captured, linked = self._capture(changes, self.captured.index, taken)
+        self.watcher.follow(linked)
         return self.captured
 
-    def _capture(self, changes: Any, index: Any, taken: int) -> Captured:
+    def _capture(self, changes: Any, index: Any, taken: int) -> tuple[Captured, dict[bytes, int]]:
+        """Return what was captured, and which files have several names: a watcher follows them."""
         bundle = self.objects.bundle()
         capture = Capture(self.root, bundle, index, Limits())
         captured = capture.run(changes, self.rules, taken)
         bundle.flush()
-        return captured
+        return captured, capture.linked
 
 
 class Scanner(Follower):
@@ -378,7 +379,7 @@ class Scanner(Follower):
     def step(self) -> Captured:
         taken = time.time_ns()
         changes = Scan(os.fsencode(self.root), self.captured.index, self.rules).everything()
-        self.captured = self._capture(changes, self.captured.index, taken)
+        self.captured, _ = self._capture(changes, self.captured.index, taken)
         return self.captured
 
 

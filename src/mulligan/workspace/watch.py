@@ -64,7 +64,7 @@ class Watcher:
     """Knows what changed in a workspace since it was last asked. Not for several threads at once.
 
     Start it, then capture everything, then for each further capture: take the time, drain, and
-    scan what was drained. After each capture hand the scan's ``linked`` to :meth:`follow`. After a
+    scan what was drained. After each capture hand its ``linked`` to :meth:`follow`. After a
     drain that returned None, or one whose result did not reach the index, begin again with a new
     watcher.
     """

@@ -86,9 +86,7 @@ class Follower:
 
     def full(self) -> Captured:
         changes = Scan(os.fsencode(self.root), None, Rules.read(self.root)).everything()
-        captured = self._capture(None, changes, time.time_ns())
-        self.watcher.follow(changes.linked)
-        return captured
+        return self._capture(None, changes, time.time_ns())
 
     def step(self, meanwhile: Callable[[], object] = lambda: None) -> Captured:
         """Capture what was drained, with something that happens just after the drain."""
@@ -98,7 +96,6 @@ class Follower:
         scan = Scan(os.fsencode(self.root), self.captured.index, Rules.read(self.root))
         changes = scan.paths(drained.paths, drained.renewed)
         self.captured = self._capture(self.captured.index, changes, taken)
-        self.watcher.follow(changes.linked)
         return self.captured
 
     def settle(self) -> None:
@@ -115,10 +112,10 @@ class Follower:
 
     def _capture(self, index, changes, taken: int) -> Captured:  # type: ignore[no-untyped-def]
         bundle = self.objects.bundle()
-        captured = Capture(self.root, bundle, index, Limits()).run(
-            changes, Rules.read(self.root), taken
-        )
+        capture = Capture(self.root, bundle, index, Limits())
+        captured = capture.run(changes, Rules.read(self.root), taken)
         bundle.flush()
+        self.watcher.follow(capture.linked)
         return captured
 
 
