@@ -81,7 +81,7 @@ class Track:
         self.work = work
         self.stateless = store.session(session.name)  # writes without files
         self.past: list[Moment] = []
-        self.labels: dict[str, int] = {}
+        self.given: list[tuple[str, int]] = []  # labels; a later one moves
 
     def __len__(self) -> int:
         return len(self.past)
@@ -121,7 +121,7 @@ class Track:
     def do_checkpoint(self, files: bool) -> None:
         label = f"label {len(self.past) % 3}"  # some move
         taken = (self.session if files else self.stateless).checkpoint(label=label)
-        self.labels[label] = taken.seq
+        self.given.append((label, taken.seq))
 
     def do_restore(self, where: int, parts: tuple[str, ...] | None) -> None:
         seq = self.seq(where)
@@ -171,7 +171,9 @@ class Track:
             self.check_point(event.seq, moment, scratch)
         for event in {event.time: event for event in events}.values():  # the last of each time
             self.check_point(event.time, self.past[event.seq - 1], scratch)
-        for label, seq in self.labels.items():
+        labels = dict(self.given)
+        assert {label: at.seq for label, at in self.session.labels().items()} == labels
+        for label, seq in labels.items():
             self.check_point(label, self.past[seq - 1], scratch)
         for seq in range(2, len(events) + 1):
             self.check_diff(seq - 1, seq)
@@ -231,7 +233,7 @@ def fork(store: Store, tracks: list[Track], parent: Track, where: int, place: Pa
     assert content(work) == moment.files
     track = Track(store, parent.hook, made, work)
     track.past = parent.past[:seq]
-    track.labels = {label: at for label, at in parent.labels.items() if at <= seq}
+    track.given = [(label, at) for label, at in parent.given if at <= seq]
     track.note_events(moment.files, moment.state)
     tracks.append(track)
 

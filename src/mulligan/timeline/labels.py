@@ -60,7 +60,8 @@ def _parts(view: View, session: SessionRecord) -> Iterator[tuple[SessionRecord, 
         origin = session.origin
         if origin is None:
             return
-        session, until = view.session(origin.session), origin.seq
+        # A fork may begin before its parent did: then it has less of the parent's own past.
+        session, until = view.session(origin.session), min(until, origin.seq)
 
 
 def _dropped(engine: Engine, view: View, session: SessionRecord, until: int) -> dict[str, int]:

@@ -80,6 +80,19 @@ def test_a_fork_has_the_labels_of_its_past_as_they_were(session: Session, store:
     assert store.verify().ok
 
 
+def test_a_fork_from_before_its_parent_began_has_no_later_labels(session: Session, store: Store):
+    first = session.checkpoint(label="one")
+    session.checkpoint(label="two")
+    session.checkpoint(label="one")
+    parent = session.fork(session.head)
+    fork = parent.fork(first.seq)
+    assert {label: point.checkpoint for label, point in fork.labels().items()} == {"one": first.id}
+    assert fork.point("one").checkpoint == first.id
+    with pytest.raises(UnknownPoint):
+        fork.point("two")
+    assert store.verify().ok
+
+
 def test_only_labels_can_be_dropped(session: Session):
     made = session.checkpoint(label="green")
     for name in (made.id, "@latest", "", None, "#1"):
