@@ -2,10 +2,11 @@
 
 A batch belongs to the thread and, under asyncio, to the task that opened it. What anything else
 writes through the same handle must never become part of it: it would be gone when the batch fails,
-although its call returned. So another thread waits until the batch is over. Another task of the
-same thread cannot wait, for it would stop the event loop that the batch needs to go on, and
-neither can what was started inside the batch (``asyncio.gather``, ``asyncio.to_thread``), for the
-batch may be waiting for it: both get ``BatchOpen``.
+although its call returned. So another thread waits until the batch is over, within bounds: the
+batch may be waiting for that thread. Another task of the same thread cannot wait, for it would
+stop the event loop that the batch needs to go on, and neither can what was started inside the
+batch (``asyncio.gather``, ``asyncio.to_thread``), for the batch may be waiting for it: both get
+``BatchOpen``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ _INSIDE: ContextVar[tuple[object, ...]] = ContextVar("mulligan_batches", default
 
 Tasks and ``to_thread`` copy it. A token is no more than an identity: copies of it may live long.
 """
+
+
+PATIENCE = 60.0
+"""How many seconds another thread waits: whether a batch waits for that thread cannot be seen."""
 
 
 class Batch:
@@ -72,6 +77,15 @@ class Batch:
                 hint="Nothing was written. Do not await inside a batch, or give each task a "
                 "handle of its own: store.session(NAME).",
             )
+
+
+def waited_in_vain() -> BatchOpen:
+    """Return the error for a thread that has waited for a batch of another one long enough."""
+    return BatchOpen(
+        f"Another thread's batch on this handle did not end within {PATIENCE:g} seconds.",
+        hint="Nothing was written. Do not wait for other threads inside a batch, or give each a "
+        "handle of its own: store.session(NAME).",
+    )
 
 
 def _current_task() -> object:

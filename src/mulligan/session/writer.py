@@ -19,6 +19,7 @@ from mulligan.errors import MulliganError, StaleLease, StateError
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Digest, Draft, Event, Head, Lease, ObjectKind, SessionRecord
 from mulligan.objects.protocol import Bundle
+from mulligan.session import batch as batches
 from mulligan.session import leases
 from mulligan.session.batch import Batch
 from mulligan.session.changes import Ask
@@ -152,8 +153,13 @@ class Writer:
         with guard:
             while self._batch is not None and not self._batch.is_ours():
                 self._batch.refuse_if_endless()
-                guard.wait()
+                self._wait(guard, self._batch)
             yield self._batch
+
+    def _wait(self, guard: threading.Condition, other: Batch) -> None:
+        """Wait for the end of a batch of another thread; raises ``BatchOpen`` if it never comes."""
+        if not guard.wait_for(lambda: self._batch is not other, batches.PATIENCE):
+            raise batches.waited_in_vain()
 
     def check_alone(self, what: str) -> None:
         """Refuse to choose inside a batch: at its end the choice might be another one."""

@@ -211,6 +211,21 @@ def test_threads_wait_for_the_batch_of_another_and_lose_nothing(session: Session
     assert session.state.get("") == {"before": 1, **{f"thread {n}": 1 for n in range(4)}}
 
 
+def test_a_batch_that_waits_for_another_thread_does_not_hang(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+):
+    """A pool's thread knows nothing of the batch that waits for it, so its patience decides."""
+    monkeypatch.setattr("mulligan.session.batch.PATIENCE", 0.0)
+    with ThreadPoolExecutor(1) as pool, session.batch():
+        session.state.set("mine", 1)
+        with pytest.raises(BatchOpen, match="Another thread") as refused:
+            pool.submit(session.state.set, "theirs", 1).result()
+        assert "Nothing was written" in refused.value.hint
+        session.state.set("more", 2)
+    assert session.state.get("") == {"before": 1, "mine": 1, "more": 2}
+    session.state.set("theirs", 1)
+
+
 def test_a_thread_waits_for_the_batch_of_a_task(session: Session):
     """A thread that was not started inside may wait: the event loop goes on."""
     is_open, wrote = threading.Event(), threading.Event()
