@@ -130,7 +130,7 @@ class Engine:
         self.directory_lock = threading.RLock()
         """Stands for the locks of all directories where there is no file to lock."""
         self._waiting = waiting
-        self._lock = threading.Lock()
+        self._lock, self._lock_pid = threading.Lock(), os.getpid()
         self._writes = 0
         self._closed = False
         self._pid = os.getpid()
@@ -192,15 +192,21 @@ class Engine:
     def begin_write(self) -> None:
         """Count a write, so that nobody releases its pack before it is committed."""
         self.check_present()
-        with self._lock:
+        with self._guard():
             if self._closed:
                 raise StoreClosed("This store was closed.")
             self._writes += 1
 
     def end_write(self) -> None:
         """A write has ended."""
-        with self._lock:
+        with self._guard():
             self._writes -= 1
+
+    def _guard(self) -> threading.Lock:
+        """Return the lock of this process; a copy from before a fork may be held for good."""
+        if self._lock_pid != os.getpid():
+            self._lock, self._lock_pid = threading.Lock(), os.getpid()
+        return self._lock
 
     def load(self, digest: Digest) -> bytes:
         """Return the bytes of a value's object."""
@@ -222,7 +228,7 @@ class Engine:
 
         A pack that is let go before its objects are committed may be cut by its next owner.
         """
-        with self._lock:
+        with self._guard():
             self._closed = True
         deadline = time.monotonic() + CLOSE_WAIT
         while self._writes and self._pid == os.getpid() and time.monotonic() < deadline:

@@ -25,6 +25,23 @@ _kept: dict[int, _File] = {}
 _lock = threading.Lock()
 
 
+def _begin_anew() -> None:
+    """Share nothing with the process that this one was forked from.
+
+    A thread that is not here may have held the lock. Of a descriptor from there both processes
+    would move the same position; this one has no locks yet that closing it could release.
+    """
+    global _lock
+    _lock = threading.Lock()
+    for handle, file in _kept.items():
+        if _is_still(handle, file):
+            os.close(handle)
+    _kept.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
 def open_file(name: bytes, flags: int, directory: int | None = None) -> int:
     """Open a file for reading, at its start; to be closed by :func:`close_file`."""
     if _kept:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,11 @@ from pathlib import Path
 import pytest
 
 import mulligan
+from mulligan.workspace import opened
+from tests.children import Tell, run_child
+
+HANGS = 60
+"""Seconds after which a child that waits for nobody is ended."""
 
 WRITE = """
 import sqlite3, sys
@@ -79,3 +85,30 @@ def test_descriptors_are_kept_no_longer_than_the_program_has_the_file_open(
         (work / "a.db").unlink()
         session.checkpoint()
         assert descriptors() <= before
+
+
+def test_a_process_that_is_forked_off_during_a_checkpoint_takes_its_own(
+    tmp_path: Path, work: Path
+) -> None:
+    """Threads that are not in it may have held any lock at that moment."""
+    file = work / "a.db"
+    file.write_bytes(bytes(4096))
+    with mulligan.open(tmp_path / "store") as store, file.open("rb"):
+        session = store.session("run", workspace=work)
+        session.checkpoint()
+        assert opened._kept
+
+        def go_on(tell: Tell) -> None:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(HANGS)
+            assert not opened._kept  # it would share its position with the parent
+            file.write_bytes(b"1" * 4096)
+            session.checkpoint(label="child")
+            tell("done")
+
+        with opened._lock, store._engine._lock:
+            child = run_child(go_on)
+        assert child.finished
+        assert child.told == ["done"]
+        assert opened._kept
+        assert session.checkpoints()[-1].label == "child"
