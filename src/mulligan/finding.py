@@ -123,8 +123,14 @@ def leave(store: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """Delete the unfinished pointers and copies of stores that killed processes left behind."""
+    """Delete the unfinished pointers and copies of stores that killed processes left behind.
+
+    Directories of forks are ended by their own store, which may be any: only its journal says
+    whether their files are needed.
+    """
     for left in directory.glob(f"{layout.STAGING}*"):
+        if left.name.startswith(layout.FORKING):
+            continue
         with suppress(OSError):  # a process is at work on it, or it cannot be deleted
             handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:

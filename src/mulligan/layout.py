@@ -29,6 +29,9 @@ NAME = ".mulligan"
 STAGING = ".mulligan.new"
 """How the names begin under which pointers and stores are made before they get their own."""
 
+FORKING = f"{STAGING}-fork-"
+"""How those begin of the directories of forks."""
+
 FORMAT = "FORMAT"
 CONFIG = "config.toml"
 PROJECT = "PROJECT"

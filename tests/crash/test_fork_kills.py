@@ -17,6 +17,8 @@ import mulligan
 from mulligan import Session
 from mulligan.errors import MulliganError, RestoreIncomplete, UnsafeWorkspace
 from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.finding import Note, find_in
+from mulligan.opening import make_outside
 from mulligan.pointer import read_pointer
 from mulligan.session.placing import end_interrupted
 from mulligan.store import Store
@@ -127,6 +129,19 @@ def test_a_fork_without_a_name_that_was_killed_takes_none_away(place: Place) -> 
     assert not place.is_made("run-fork-1")
     place.fork(name=None)
     assert place.is_made("run-fork-1")
+
+
+def test_a_project_around_the_target_leaves_the_files_of_a_fork_alone(place: Place) -> None:
+    """Its pointer is put back beside a fork that was interrupted."""
+    state = place.root / "state"
+    make_outside(place.root, state)
+    killed = run_child(lambda _: place.fork(reach=kill_at(CrashPoint.JOURNAL_COMMITTED)))
+    assert killed.by_sigkill
+    (place.root / ".mulligan").unlink()
+    found = find_in(place.root, state, write=True)
+    assert found is not None
+    assert found.note is Note.PUT_BACK
+    assert place.is_made()
 
 
 def test_the_fork_of_a_living_process_is_left_to_it(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from mulligan.engine import Engine
 from mulligan.errors import MulliganError
 from mulligan.faults import CrashPoint
 from mulligan.journal.protocol import View
-from mulligan.layout import STAGING, sync_directory
+from mulligan.layout import FORKING, sync_directory
 from mulligan.timeline.checkpoints import event_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.content import read_xattrs
@@ -57,7 +57,7 @@ class Note(msgspec.Struct, frozen=True):
     def draft(self) -> Path:
         """Where it is made."""
         holder = self.place.parent if self.is_new else self.place
-        return holder / f"{STAGING}-fork-{self.token}"
+        return holder / f"{FORKING}{self.token}"
 
 
 def end_interrupted(engine: Engine) -> None:
