@@ -32,6 +32,9 @@ STAGING = ".mulligan.new"
 FORKING = f"{STAGING}-fork-"
 """How those begin of the directories of forks."""
 
+FORK_NOTES = "fork-*"
+"""The names in ``tmp/`` of what is noted of forks that are being made, or were interrupted."""
+
 FORMAT = "FORMAT"
 CONFIG = "config.toml"
 PROJECT = "PROJECT"

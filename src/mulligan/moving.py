@@ -122,8 +122,15 @@ def _copy(store: Path, draft: Path) -> None:
             raise DamageError(f"The copy of {source} is not what was written; nothing was moved.")
     for name in ("tmp", layout.LOCKS):
         (draft / name).mkdir(mode=0o700)
-    for directory in directories:
+    _copy_notes(store / "tmp", draft / "tmp")
+    for directory in (*directories, draft / "tmp"):
         layout.sync_directory(directory)
+
+
+def _copy_notes(source: Path, target: Path) -> None:
+    """Copy what is noted of forks that were interrupted: without it nobody would end them."""
+    for note in source.glob(layout.FORK_NOTES):
+        layout.write_file(target / note.name, note.read_bytes())
 
 
 def _contents(store: Path) -> Iterator[Path]:

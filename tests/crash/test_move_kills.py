@@ -105,6 +105,24 @@ def test_a_store_is_moved(setting: Setting) -> None:
     setting.check_done()
 
 
+def test_a_fork_that_was_interrupted_is_ended_in_the_new_place(setting: Setting) -> None:
+    (setting.work / "a.txt").write_text("one")
+    place = setting.work.parent / "place"
+
+    def fork() -> None:
+        with mulligan.open(setting.old, reach=kill_at(CrashPoint.FORK_MOVED)) as store:
+            session = store.session("side", workspace=setting.work)
+            session.checkpoint(label="one")
+            session.fork("one", "late", place)
+
+    place.mkdir()
+    assert in_child(fork) == signal.SIGKILL
+    assert list(place.glob(".mulligan.new-fork-*"))
+    with mulligan.open(setting.move(), create=False) as store:
+        assert store.session("late", create=False).head
+    assert [path.name for path in place.iterdir()] == ["a.txt"]
+
+
 def test_there_and_back_again(setting: Setting) -> None:
     setting.old, setting.outward = setting.move(), not setting.outward
     setting.move()

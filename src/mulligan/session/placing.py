@@ -23,7 +23,7 @@ from mulligan.engine import Engine
 from mulligan.errors import MulliganError
 from mulligan.faults import CrashPoint
 from mulligan.journal.protocol import View
-from mulligan.layout import FORKING, sync_directory
+from mulligan.layout import FORK_NOTES, FORKING, sync_directory
 from mulligan.timeline.checkpoints import event_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.content import read_xattrs
@@ -31,8 +31,6 @@ from mulligan.workspace.durable import make_directories, sync_names
 from mulligan.workspace.entries import Directory, from_name, to_name
 from mulligan.workspace.fill import DIRECTORY
 from mulligan.workspace.writing import try_xattrs
-
-_NOTES = "fork-*"
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -67,7 +65,7 @@ def end_interrupted(engine: Engine) -> None:
     """
     if engine.directory is None or engine.read_only:
         return
-    for file in sorted((engine.directory / "tmp").glob(_NOTES)):
+    for file in sorted((engine.directory / "tmp").glob(FORK_NOTES)):
         with suppress(OSError, MulliganError), _locked(file) as is_left:
             if is_left:
                 _end(engine, file)
