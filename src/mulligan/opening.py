@@ -86,10 +86,23 @@ def open_store(
     if directory.name == layout.NAME and not engine.read_only:
         with suppress(OSError):  # a store without its guard is as good as any other
             guard(directory)
+    _call_move_off(engine)
     end_interrupted(engine)
     surroundings = Surroundings(_project(directory), variables, keep_env)
     limits = layout.read_config(directory, Limits)
     return Store(engine, surroundings, home, limits, state / STORES)
+
+
+def _call_move_off(engine: Engine) -> None:
+    """Forget a move that was interrupted before it took place, now that the store is used again.
+
+    A copy of the store that turns up at the target later is an older one. Nobody moves the store
+    meanwhile: a mover needs it for itself.
+    """
+    directory = engine.directory
+    if directory is not None and not engine.read_only and stores.current(directory) == directory:
+        with suppress(OSError):
+            (directory / layout.MOVED).unlink(missing_ok=True)
 
 
 def make_outside(directory: Path, state: Path, reach: Reach = pass_by) -> Path:

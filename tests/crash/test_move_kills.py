@@ -187,6 +187,24 @@ def test_the_store_of_a_copy_is_not_taken_for_where_a_killed_move_was_going(
     assert setting.move() != other
 
 
+def test_an_old_copy_that_is_put_where_a_killed_move_was_going_does_not_replace_the_store(
+    tmp_path: Path,
+) -> None:
+    """Once the store is used again, the move is off: what is at its target later is no copy."""
+    setting = Setting(tmp_path, outward=False)
+    backup = tmp_path / "backup"
+    shutil.copytree(setting.old, backup)
+    assert in_child(lambda: setting.move(kill_at(CrashPoint.MOVE_ANNOUNCED))) == signal.SIGKILL
+    with mulligan.open(setting.old, create=False) as store:
+        store.session("main").state.set("later", 1)
+    (setting.work / ".mulligan").unlink(missing_ok=True)
+    backup.rename(setting.work / ".mulligan")
+    with staged(setting.state):
+        pass  # deletes stores that were moved
+    with mulligan.open(setting.old, create=False) as store:
+        assert store.session("main").state.get("later") == 1
+
+
 def test_a_store_that_is_open_elsewhere_stays(setting: Setting) -> None:
     ready, go = os.pipe(), os.pipe()
     pid = os.fork()
