@@ -27,21 +27,26 @@ class Mark(NamedTuple):
 
     size: int
     mtime: int
+    ctime: int
     commit: int
     highest: int
 
 
 class Look(NamedTuple):
-    """What is compared of a file: anything that writes to it changes one of them."""
+    """What is compared of a file: anything that writes to it changes one of them.
+
+    Programs that copy over a file set its ``mtime`` to what it was; nobody can set ``ctime``.
+    """
 
     size: int
     mtime: int
+    ctime: int
 
 
 def look(file: Path) -> Look:
     """Return what a file looks like."""
     status = os.stat(file)
-    return Look(status.st_size, status.st_mtime_ns)
+    return Look(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def read(directory: Path) -> Mark | None:
@@ -59,14 +64,15 @@ def read(directory: Path) -> Mark | None:
     line, _, check = data.rstrip(b"\n").rpartition(b" ")
     if check != _checksum(line):
         return None
-    return Mark(*map(int, line.split()))
+    numbers = list(map(int, line.split()))
+    return Mark(*numbers) if len(numbers) == len(Mark._fields) else None
 
 
 def write(directory: Path, found: Look, commit: int) -> None:
     """Write down that the journal was left clean at this commit; raises ``OSError``."""
     before = read(directory)
     highest = max(commit, before.highest if before else 0)
-    line = b"%d %d %d %d" % (*found, commit, highest)
+    line = b"%d %d %d %d %d" % (*found, commit, highest)
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(directory / NAME, flags, 0o600)
     try:
@@ -80,7 +86,7 @@ def write(directory: Path, found: Look, commit: int) -> None:
 
 def is_clean(mark: Mark | None, found: Look, commit: int) -> bool:
     """Whether a journal still is as its mark says."""
-    return mark is not None and (mark.size, mark.mtime, mark.commit) == (*found, commit)
+    return mark is not None and mark[:-1] == (*found, commit)
 
 
 def _checksum(line: bytes) -> bytes:

@@ -66,6 +66,17 @@ def test_a_journal_whose_writer_was_killed_is_doubted_once(place: Path) -> None:
     assert not is_doubted(place)
 
 
+def test_a_journal_that_was_written_over_is_doubted_though_its_time_is_the_same(
+    place: Path,
+) -> None:
+    """As copying programs leave it, which set the times of what they copy."""
+    file = place / ".mulligan/journal/data.mdb"
+    before = file.stat()
+    while file.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of a filesystem is coarse
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert is_doubted(place)
+
+
 def test_a_look_is_enough_to_have_it_checked(place: Path) -> None:
     subprocess.run(child(place, "kill"), check=False)
     mulligan.open(place, read_only=True).close()
@@ -191,6 +202,6 @@ def test_what_a_killed_writer_leaves_in_a_pack_is_no_reason_to_warn(place: Path)
 
 
 def test_the_highest_commit_outlives_lower_ones(tmp_path: Path) -> None:
-    clean.write(tmp_path, clean.Look(1, 2), 9)
-    clean.write(tmp_path, clean.Look(1, 2), 4)
-    assert clean.read(tmp_path) == clean.Mark(1, 2, 4, 9)
+    clean.write(tmp_path, clean.Look(1, 2, 3), 9)
+    clean.write(tmp_path, clean.Look(1, 2, 3), 4)
+    assert clean.read(tmp_path) == clean.Mark(1, 2, 3, 4, 9)
