@@ -26,6 +26,13 @@ _NEARLY_NOTHING = 1024  # blocks
 _FAULT_HINT = (
     "Everything acknowledged before is safe. Try again; if it fails again, check the disk."
 )
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What this process, or the system, has no more of; it says nothing about the journal."""
+
+_SCARCE_HINT = (
+    "Everything acknowledged before is safe. End other processes that use the store, or raise the "
+    "limit (`ulimit -n`, `ulimit -v`), then try again."
+)
 _GROWN_HINT = "Everything acknowledged before is safe. Try again: there is more room then."
 
 
@@ -54,6 +61,9 @@ def translation(error: Exception, what: str) -> Exception:
         return StoreUnwritable(
             f"The disk failed to read or write {what}: {said}.", hint=_FAULT_HINT
         )
+    if number in _SCARCE or isinstance(error, lmdb.ReadersFullError):
+        said = str(error) if number is None else os.strerror(number)
+        return StoreUnwritable(f"It was not possible to use {what}: {said}.", hint=_SCARCE_HINT)
     if "already open in this process" in str(error):
         return StoreOpenedTwice("The journal is already open in this process.")
     if isinstance(error, lmdb.Error):
@@ -74,5 +84,5 @@ def error_number(error: Exception) -> int | None:
     if isinstance(error, OSError):
         return error.errno
     text = str(error)
-    known = (*_FULL, *READ_ONLY, errno.EIO, errno.ENOMEM)
+    known = (*_FULL, *READ_ONLY, *_SCARCE, errno.EIO)
     return next((n for n in known if os.strerror(n) in text), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from mulligan.errors import DamagedJournal, StoreOpenedTwice
+import mulligan
+from mulligan.errors import DamagedJournal, DamageError, MulliganError, StoreOpenedTwice
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.journal.lmdb_env import Environment, acquire, identity, release
-from tests.children import run_child
+from tests.children import Tell, run_child
 
 
 @pytest.fixture
@@ -125,3 +128,31 @@ def test_a_process_that_is_forked_off_amid_the_reads_of_other_threads_can_write(
             thread.join()
     assert all(end.finished for end in ends)
     assert value(tables) == b"forked"
+
+
+def test_too_many_open_files_are_not_called_damage(tmp_path: Path) -> None:
+    mulligan.open(tmp_path).close()
+
+    def open_with_few_left(tell: Tell) -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        for left in range(8):
+            taken = []
+            with suppress(OSError):
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+            for handle in taken[:left]:
+                os.close(handle)
+            try:
+                mulligan.open(tmp_path).close()
+            except DamageError as error:
+                tell(str(error))
+            except (MulliganError, OSError):
+                pass
+            for handle in taken[left:]:
+                os.close(handle)
+        mulligan.open(tmp_path).close()
+
+    child = run_child(open_with_few_left)
+    assert child.told == []
+    assert child.finished
