@@ -186,11 +186,14 @@ class Writer:
 
         It belongs to the task and thread that opened it; see ``mulligan.session.batch``.
         """
-        with self._turn() as other:
-            if other is not None:
-                raise StateError("A batch is open already.", hint="Batches do not nest.")
-            batch = self._batch = Batch(self.document())
+        batch: Batch | None = None
         try:
+            with self._turn() as other:
+                if other is not None:
+                    raise StateError("A batch is open already.", hint="Batches do not nest.")
+                # Known here before it is open: a signal may interrupt this at any place.
+                batch = Batch(self.document())
+                self._batch = batch
             batch.enter()
             yield
             # The lock is held from the end of the batch to its commit: those that waited for it
@@ -199,8 +202,9 @@ class Writer:
                 if self._end(batch) and batch.asks:
                     self.commit(_plan(batch.asks))
         finally:
-            batch.leave()
-            self._end(batch)
+            if batch is not None:
+                batch.leave()
+                self._end(batch)
 
     def _end(self, batch: Batch) -> bool:
         """End a batch; False if it was not open here, as in a process forked off meanwhile."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 import mulligan
 from mulligan import Session
 from mulligan.errors import BatchOpen, StateError
+from mulligan.session import writer
 
 
 class Failed(Exception):
@@ -178,6 +183,39 @@ def test_a_cancelled_batch_ends(session: Session):
 
     asyncio.run(run())
     assert session.state.get("") == {"before": 1, "after": 1}
+
+
+def opens_before_interrupted(session: Session, nth: int) -> bool:
+    """Open a batch, with Ctrl-C at the nth line of the writer; whether that was too late."""
+    left = nth
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename == writer.__file__ and event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        with session.batch():
+            sys.settrace(before)
+    except KeyboardInterrupt:
+        return False
+    finally:
+        sys.settrace(before)
+    return True
+
+
+def test_a_batch_whose_opening_is_interrupted_is_not_open(session: Session):
+    for nth in count(1):
+        if opens_before_interrupted(session, nth):
+            break
+        session.state.set("after", nth)
+        assert session.state.get("after") == nth
+    assert nth > 10
 
 
 def test_threads_wait_for_the_batch_of_another_and_lose_nothing(session: Session):
