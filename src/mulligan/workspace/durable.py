@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Generic, TypeVar
@@ -129,9 +130,12 @@ def sync_all(handles: Iterable[int]) -> dict[int, OSError]:
             except OSError as error:
                 errors[handle] = error
 
-    others = [Thread(target=work, daemon=True) for _ in range(THREADS - 1)]
-    for thread in others:
-        thread.start()
+    others = []
+    for _ in range(THREADS - 1):
+        thread = Thread(target=work, daemon=True)
+        with suppress(RuntimeError):  # the system allows no more: then it takes longer
+            thread.start()
+            others.append(thread)
     work()
     for thread in others:
         thread.join()

@@ -41,8 +41,7 @@ class Remover(Generic[Key]):
 
     def unlink(self, key: Key, parent: int, name: bytes) -> None:
         """Delete a file in an open directory, by the next :meth:`settle` at the latest."""
-        if self._patience < 0:
-            self._start()
+        if self._patience < 0 and self._start():
             self._queue.put((key, os.dup(parent), name))
             return
         started = time.perf_counter()
@@ -64,10 +63,16 @@ class Remover(Generic[Key]):
             thread.join()
         self._threads = []
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Start the threads; return whether there are any, for the system may allow no more."""
         while len(self._threads) < THREADS:
-            self._threads.append(Thread(target=self._work, daemon=True))
-            self._threads[-1].start()
+            thread = Thread(target=self._work, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                break
+            self._threads.append(thread)
+        return bool(self._threads)
 
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mulligan.workspace.durable import sync_all
 from mulligan.workspace.removing import Remover
 
 NEVER = float("inf")
@@ -68,3 +69,19 @@ def test_what_cannot_be_deleted_is_told_by_its_key(tmp_path: Path, parent: int) 
     assert sorted(key for key, _ in failures) == [1, 3]
     with pytest.raises(IsADirectoryError):
         Remover(lambda *_: None, patience=NEVER).unlink(0, parent, b"directory")
+
+
+def test_all_is_deleted_and_synced_where_no_thread_can_be_started(
+    tmp_path: Path, parent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    remover: Remover[int] = Remover(lambda *_: None, patience=-1.0)
+    for number in range(300):
+        remover.unlink(number, parent, b"%d" % number)
+    remover.settle()
+    remover.close()
+    assert list(tmp_path.iterdir()) == []
+    assert sync_all([parent]) == {}
