@@ -331,8 +331,14 @@ _environments: dict[Key, Environment] = {}
 _registry_lock = threading.Lock()
 
 
-_releases: list[Callable[[], None]] = []
-"""What is to be let go after a fork."""
+class _Releases(threading.local):
+    """What a thread that forks has to let go after it; two may fork at the same time."""
+
+    def __init__(self) -> None:
+        self.all: list[Callable[[], None]] = []
+
+
+_releases = _Releases()
 
 
 def _before_fork() -> None:
@@ -341,15 +347,15 @@ def _before_fork() -> None:
     All waits are bounded: the thread that forks may be inside of a transaction itself.
     """
     if _registry_lock.acquire(timeout=PAUSE):
-        _releases.append(_registry_lock.release)
+        _releases.all.append(_registry_lock.release)
     for shared in list(_environments.values()):
         if shared.pause():
-            _releases.append(shared.resume)
+            _releases.all.append(shared.resume)
 
 
 def _after_fork() -> None:
-    while _releases:
-        _releases.pop()()
+    while _releases.all:
+        _releases.all.pop()()
 
 
 def _renew_locks() -> None:
@@ -358,7 +364,7 @@ def _renew_locks() -> None:
     _registry_lock = threading.Lock()
     for shared in _environments.values():
         shared.renew_lock()
-    _releases.clear()
+    _releases.all.clear()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_renew_locks)

@@ -14,6 +14,7 @@ import pytest
 
 import mulligan
 from mulligan.errors import DamagedJournal, DamageError, MulliganError, StoreOpenedTwice
+from mulligan.journal import lmdb_env
 from mulligan.journal.lmdb import LmdbTables
 from mulligan.journal.lmdb_env import Environment, acquire, identity, release
 from tests.children import Tell, run_child
@@ -128,6 +129,28 @@ def test_a_process_that_is_forked_off_amid_the_reads_of_other_threads_can_write(
             thread.join()
     assert all(end.finished for end in ends)
     assert value(tables) == b"forked"
+
+
+def test_a_fork_of_another_thread_meanwhile_lets_no_transaction_in(
+    tables: LmdbTables, shared: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each lets go of what it has itself, when its own fork is over."""
+    monkeypatch.setattr(lmdb_env, "PAUSE", 0.01)
+
+    def fork() -> None:
+        lmdb_env._before_fork()
+        lmdb_env._after_fork()
+
+    lmdb_env._before_fork()
+    try:
+        other = threading.Thread(target=fork)
+        other.start()
+        other.join()
+        assert shared._is_paused
+        assert shared._lock.locked()
+    finally:
+        lmdb_env._after_fork()
+    assert value(tables) == b"value"
 
 
 def test_too_many_open_files_are_not_called_damage(tmp_path: Path) -> None:
