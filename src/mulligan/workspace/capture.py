@@ -92,6 +92,7 @@ class Capture:
         self._aside = aside or Aside(None, SystemClock())
         self._snapshots = Snapshots(root, limits.snapshot)
         self._backed_up: set[bytes] = set()
+        self._not_backed_up: set[bytes] = set()
         self._problems: list[Changing] = []
         self._changing: dict[bytes, Changing] = {}
         self._directories = index.directories if index else {}
@@ -309,6 +310,7 @@ class Capture:
                     return plain()
                 read = read_snapshot(directory, name, snapshot, before, self._bundle, room)
         except SnapshotFailed as error:
+            self._not_backed_up.add(path)
             read = plain()
             reason = f"it was read as it is, no snapshot could be taken: {error}"
             self._changing[path] = Changing(_shown(path), reason, read.torn)
@@ -326,9 +328,14 @@ class Capture:
         return True
 
     def _databases(self, leaves: list[bytes]) -> set[bytes]:
-        """Return databases whose side files have changed, and that have not themselves."""
+        """Return databases whose side files have changed, and that have not themselves.
+
+        One snapshot is enough for a capture, and so is one that failed: a program at work makes and
+        deletes side files all the time.
+        """
         found = {database for path in leaves if (database := self._snapshots.database_of(path))}
-        return {path for path in found - set(leaves) if self._has(path)}
+        known = self._backed_up.union(self._not_backed_up, leaves)
+        return {path for path in found - known if self._has(path)}
 
     def _note_linked(self, path: bytes, status: os.stat_result) -> None:
         if status.st_nlink > 1:

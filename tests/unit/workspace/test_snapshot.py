@@ -18,6 +18,10 @@ from mulligan import Session
 from mulligan.errors import InvalidConfig
 from mulligan.layout import locate
 from mulligan.model import Checkpoint
+from mulligan.workspace import snapshot
+from mulligan.workspace.capture import Capture
+from mulligan.workspace.scan import Changes
+from mulligan.workspace.snapshot import SnapshotFailed, _back_up
 from tests.neighbours import neighbour
 
 
@@ -121,6 +125,37 @@ def test_what_sqlite_keeps_beside_a_database_is_in_its_snapshot(tmp_path: Path, 
         assert numbers((work / "app.db").read_bytes(), tmp_path / "copy.db") == {0}
         closed = session.checkpoint()
         assert (left_out(closed), changing(closed)) == ({}, [])
+
+
+@pytest.mark.parametrize("locked", [False, True], ids=["taken", "failed"])
+def test_a_capture_takes_one_snapshot_however_often_side_files_come_and_go(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, locked: bool
+) -> None:
+    make_database(work / "app.db", "delete").close()
+    real, backed_up = Capture.take, []
+
+    def busy(self: Capture, changes: Changes) -> None:
+        real(self, changes)
+        changes.moved = True  # so that the capture looks again
+        journal = work / "app.db-journal"
+        journal.unlink(missing_ok=True)
+        journal.touch()
+
+    def back_up(*arguments: object) -> bool:
+        backed_up.append(arguments)
+        if locked:
+            raise SnapshotFailed("it is locked")
+        return _back_up(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Capture, "take", busy)
+    monkeypatch.setattr(snapshot, "_back_up", back_up)
+    with configured(tmp_path, work, SQLITE) as session:
+        made = session.checkpoint()
+        assert len(backed_up) == 1
+        assert numbers(session.read_file(made, "app.db"), tmp_path / "copy.db") == {0}
+        assert [path for path, *_ in changing(made) if path == "app.db"] == ["app.db"] * locked
+        session.checkpoint()
+        assert len(backed_up) == 2, "the next capture takes one of its own"
 
 
 def test_a_snapshot_with_the_bytes_of_the_file_is_no_change(tmp_path: Path, work: Path) -> None:
