@@ -296,6 +296,10 @@ class OpenFile(msgspec.Struct, frozen=True, order=True):
     mode: str
 
 
+DIFFERS = "it is not what the checkpoint says"
+"""The reason when a restore was done, and a look at the result found something else."""
+
+
 class Problem(msgspec.Struct, frozen=True):
     """One thing that ``verify`` found broken, or that a restore could not bring back."""
 

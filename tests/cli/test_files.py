@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mulligan
 from mulligan.faults import CrashPoint
+from mulligan.workspace.swap import Swap
 from tests.stores import store_of
 
 Look = dict[str, tuple[int, int, bytes]]
@@ -409,6 +413,35 @@ class TestRestore:
         assert "  run.sh: " in failed.err
         assert "safety checkpoint" in failed.out
         assert (place / "src/app.py").read_text() == "print('hello')\n"
+
+    def test_over_a_database_in_use_says_to_end_the_program(self, project, place: Path):
+        (store_of(place) / "config.toml").write_text('[workspace.snapshot]\nsqlite = ["*.db"]\n')
+        with closing(sqlite3.connect(place / "app.db")) as database:
+            database.execute("pragma journal_mode = wal")
+            database.execute("create table t (n)")
+            project("checkpoint", "--label", "empty")
+            database.execute("insert into t values (1)")
+            database.commit()
+            refused = project("restore", "empty")
+        assert refused.code == 83
+        assert "app.db: it is left alone" in refused.err
+        assert "End the programs that have these open, then do it again." in refused.err
+
+    def test_beside_a_program_that_changes_files_says_to_let_it_finish(
+        self, project, place: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        (place / "src/app.py").write_text("broken")
+        real = Swap.put
+
+        def changed(*arguments: Any) -> None:
+            (place / "src/app.py").write_text("changed by somebody else")
+            real(*arguments)
+
+        monkeypatch.setattr(Swap, "put", changed)
+        failed = project("restore", "one")
+        assert failed.code == 83
+        assert "src/app.py: it was changed while the restore was under way" in failed.err
+        assert "Let the programs finish that change these, then do it again." in failed.err
 
     def test_that_cannot_be_complete_as_json(self, project, place: Path):
         (place / "run.sh").unlink()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 INCOMPLETE = 83
 SHOWN_PROBLEMS = 20
 
+_VANISHED = os.strerror(errno.ENOENT)
 _OPPOSITE = {"restore": "undo", "undo": "redo", "redo": "undo"}
 _DONE = {"restore": "Restored", "undo": "Undone", "redo": "Redone"}
 
@@ -51,15 +54,22 @@ def print_problems(call: Call, problems: Sequence[Problem]) -> None:
 
 
 def _advice(problems: Sequence[Problem]) -> str:
+    from mulligan.model import DIFFERS
+    from mulligan.workspace.snapshot import IN_USE
     from mulligan.workspace.spare import LEFT_ALONE
+    from mulligan.workspace.swap import CHANGED
     from mulligan.workspace.writing import TOO_MANY_FILES
 
     if any(problem.detail.startswith(TOO_MANY_FILES) for problem in problems):
         return "Let more files be open at once, with `ulimit -n 1024`"
     if any("cannot be read" in problem.detail for problem in problems):
         return "Make these readable and writable"
+    if any(IN_USE in problem.detail for problem in problems):
+        return "End the programs that have these open"
     if all(problem.detail.startswith(LEFT_ALONE) for problem in problems):
         return "Move these out of the way"
+    if all(problem.detail.startswith((CHANGED, DIFFERS, _VANISHED)) for problem in problems):
+        return "Let the programs finish that change these"
     return "Make these writable"
 
 

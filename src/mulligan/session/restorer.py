@@ -27,6 +27,7 @@ from mulligan.errors import (
 )
 from mulligan.faults import CrashPoint
 from mulligan.model import (
+    DIFFERS,
     Checkpoint,
     Digest,
     HeldFiles,
@@ -485,5 +486,5 @@ def _touched(paths: Sequence[TreePath] | None, steps: Sequence[Step]) -> list[li
 def _problems(failures: list[Failure], wrong: list[TreePath]) -> tuple[Problem, ...]:
     named = dict(failures)
     for path in wrong:
-        named.setdefault(path, "it is not what the checkpoint says")
+        named.setdefault(path, DIFFERS)
     return tuple(Problem("file", shown(path), reason) for path, reason in sorted(named.items()))

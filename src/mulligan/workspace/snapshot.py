@@ -35,6 +35,9 @@ SIDES = (b"-wal", b"-shm", b"-journal")
 IN_SNAPSHOT = "its content is in the snapshot of "
 """How the reason begins why such a file is left out."""
 
+IN_USE = "a program has it open"
+"""How the reason begins why a restore leaves such a database alone."""
+
 PATH, OUTPUT = "{path}", "{output}"
 """What stands in a command for the file, and for where its copy is to be written."""
 
@@ -151,8 +154,7 @@ def databases_in_use(left_out: Iterable[LeftOut]) -> dict[str, str]:
     """
     sides = [left.path for left in left_out if left.rule.startswith(IN_SNAPSHOT)]
     return {
-        path.rpartition("-")[0]: f"a program has it open, or ended without closing it: {path}"
-        for path in sides
+        path.rpartition("-")[0]: f"{IN_USE}, or ended without closing it: {path}" for path in sides
     }
 
 

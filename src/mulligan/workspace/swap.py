@@ -31,6 +31,9 @@ from mulligan.workspace.held import is_held
 DRAFT = b".mulligan-draft-"
 """How the names begin of what a restore has beside a leaf while it takes its place."""
 
+CHANGED = "it was changed"
+"""How the reason begins why a restore left alone what another program works on."""
+
 
 _OURS = re.compile(re.escape(DRAFT) + rb"([0-9a-f]{16})-[0-9a-f]{20}")
 
@@ -127,7 +130,7 @@ class Swap:
         if _is_same(ours, _status(swap, parent)):
             os.unlink(swap, dir_fd=parent)
             raise _changed()
-        text = f"it was changed twice while the restore was under way; see {os.fsdecode(swap)}"
+        text = f"{CHANGED} twice while the restore was under way; see {os.fsdecode(swap)}"
         raise FileExistsError(errno.EEXIST, text)
 
 
@@ -198,4 +201,4 @@ def _is_entry(name: bytes, parent: int, entry: object, objects: Objects) -> bool
 
 
 def _changed() -> FileExistsError:
-    return FileExistsError(errno.EEXIST, "it was changed while the restore was under way")
+    return FileExistsError(errno.EEXIST, f"{CHANGED} while the restore was under way")
