@@ -45,6 +45,11 @@ PARTS = ("journal", "packs", LOCKS, "tmp")
 PATCHES = "patches"
 """The feature of a store whose trees may be patches; see ``mulligan.workspace.patch``."""
 
+ORPHANS_HINT = (
+    "Nothing was touched. Put FORMAT and journal/ back from a copy of the store, or "
+    "move the directory away and make a new store."
+)
+
 FEATURES = (PATCHES,)
 """What this version knows, and what new stores have; one that was made without stays so."""
 
@@ -164,14 +169,13 @@ def _refuse_orphans(directory: Path) -> None:
 
     One whose making was interrupted has none, because packs come after FORMAT.
     """
-    packs = directory / "packs"
-    if (directory / "journal" / "data.mdb").exists() or not packs.is_dir():
+    packs, journal = directory / "packs", directory / "journal" / "data.mdb"
+    if not packs.is_dir() or (journal.exists() and journal.stat().st_size):
         return
     if any(packs.iterdir()):
         raise NotAStore(
             f"{directory} holds the packs of a store whose FORMAT and journal are gone.",
-            hint="Nothing was touched. Put FORMAT and journal/ back from a copy of the store, or "
-            "move the directory away and make a new store.",
+            hint=ORPHANS_HINT,
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from mulligan import layout, stores
 from mulligan.clock import Clock, SystemClock
 from mulligan.engine import Engine
-from mulligan.errors import MulliganError, NotAttached, ReadOnlyStore
+from mulligan.errors import DamagedJournal, MulliganError, NotAStore, NotAttached, ReadOnlyStore
 from mulligan.faults import Reach, pass_by
 from mulligan.finding import agree, copied, find_in
 from mulligan.gitdir import guard
@@ -22,8 +22,11 @@ from mulligan.model import (
     Digest,
     Location,
 )
+from mulligan.objects.frames import pack_name
 from mulligan.objects.memory import MemoryObjects
 from mulligan.objects.packs import PackObjects
+from mulligan.objects.scan import is_foreign
+from mulligan.objects.writer import list_packs
 from mulligan.pointer import write_pointer
 from mulligan.project import project_of
 from mulligan.session import Session
@@ -40,6 +43,8 @@ NO_STATE = (
     "Nothing was made. `mulligan init --inside` keeps the store in the project itself; "
     "XDG_STATE_HOME names another place for stores."
 )
+
+NO_JOURNAL = "The packs are untouched. Put journal/ back from a copy of the store."
 
 STORE = "MULLIGAN_STORE"
 SESSION = "MULLIGAN_SESSION"
@@ -220,9 +225,17 @@ def _new_journal(directory: Path) -> bytes:
     """Make the journal of a new store and return the id that it carries."""
     tables = LmdbTables(directory)
     try:
-        return claim(tables, os.urandom(16))
+        identity = claim(tables, os.urandom(16))
     finally:
         tables.close()
+    # A store that lost its FORMAT alone is completed; its packs carry the journal's id.
+    packs = directory.parent / "packs"
+    if any(is_foreign(packs / pack_name(number), identity) for number in list_packs(packs)):
+        raise NotAStore(
+            f"{directory.parent} holds the packs of another store than its journal.",
+            hint=layout.ORPHANS_HINT,
+        )
+    return identity
 
 
 def _check_tables(tables: LmdbTables, identity: bytes, salvage: bool) -> None:
@@ -245,6 +258,8 @@ def _engine(
     salvage: bool,
 ) -> Engine:
     identity = bytes.fromhex(format_.id)
+    if not (directory / "journal").is_dir():
+        raise DamagedJournal(f"The store at {directory} has no journal.", hint=NO_JOURNAL)
     read_only = read_only or not os.access(directory, os.W_OK)
     tables = LmdbTables(
         directory / "journal",

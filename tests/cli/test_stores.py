@@ -67,6 +67,11 @@ class TestStores:
         assert str(project) in cli("stores").out
         assert cli("stores", "-q").out == f"{store_of(project)}\n"
 
+    def test_a_store_without_its_journal_hides_no_other(self, cli, project: Path):
+        shutil.rmtree(store_of(project) / "journal")
+        assert statuses(cli) == {"project": "here"}
+        assert cli("log").code == 63
+
     def test_says_whose_project_is_gone_or_another_one(self, cli, project: Path, place: Path):
         for name in ("inside", "gone", "again"):
             (place / name).mkdir()

@@ -141,6 +141,10 @@ def test_a_store_whose_journal_is_gone_is_damaged_and_its_packs_stay(tmp_path: P
     for _ in range(2):
         with pytest.raises(DamagedJournal):
             mulligan.open(tmp_path)
+    shutil.rmtree(tmp_path / ".mulligan" / "journal")
+    for read_only in (True, False):
+        with pytest.raises(DamagedJournal, match="no journal"):
+            mulligan.open(tmp_path, read_only=read_only)
     assert {file: file.read_bytes() for file in packs} == packs
 
 
@@ -161,6 +165,30 @@ def test_packs_whose_format_and_journal_are_gone_are_not_taken_over(
             mulligan.open(tmp_path)
         assert "Nothing was touched" in refused.value.hint
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+
+
+def test_an_empty_journal_counts_as_gone(tmp_path: Path) -> None:
+    with mulligan.open(tmp_path) as store:
+        store.session("s").state.set("a", "x" * 10_000)
+    place = tmp_path / ".mulligan"
+    (place / "FORMAT").unlink()
+    (place / "journal" / "data.mdb").write_bytes(b"")
+    with pytest.raises(NotAStore, match="packs"):
+        mulligan.open(tmp_path)
+    assert not (place / "journal" / "data.mdb").stat().st_size
+
+
+def test_packs_beside_the_journal_of_another_store_are_not_taken_over(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        with mulligan.open(tmp_path / name) as store:
+            store.session("s").state.set("a", "x" * 10_000)
+    one, other = tmp_path / "one/.mulligan", tmp_path / "other/.mulligan"
+    (one / "FORMAT").unlink()
+    shutil.rmtree(one / "journal")
+    shutil.copytree(other / "journal", one / "journal")
+    with pytest.raises(NotAStore, match="another store"):
+        mulligan.open(tmp_path / "one")
+    assert not (one / "FORMAT").exists()
 
 
 def test_a_store_that_lost_its_format_alone_is_completed(tmp_path: Path) -> None:

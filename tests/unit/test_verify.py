@@ -196,6 +196,22 @@ def test_bytes_nobody_acknowledged_are_no_problem(store: Path) -> None:
     assert found.unreferenced_bytes >= 9
 
 
+def test_a_pack_of_another_store_is_named_and_not_called_collectable(
+    store: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    with mulligan.open(other) as opened:
+        opened.session("s").state.set("a", "x" * 10_000)
+    data = bytearray((other / ".mulligan/packs/00000001.pack").read_bytes())
+    data[12:16] = (9).to_bytes(4, "little")  # its number
+    before = report(store).unreferenced_bytes
+    (store / ".mulligan/packs/00000009.pack").write_bytes(data)
+    found = report(store)
+    assert found.ok
+    assert [w.where for w in found.warnings if "another store" in w.detail] == ["00000009.pack"]
+    assert found.unreferenced_bytes == before
+
+
 # --- every index against them ----------------------------------------------------------------
 
 SMALL = ["sessions", "names", "heads", "checkpoints", "ids", "keyframes", "packs"]

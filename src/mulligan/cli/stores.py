@@ -60,7 +60,6 @@ def _check_readable(state: Path) -> None:
 
 
 def _fields(known: Known) -> dict[str, Any]:
-    used = (known.path / "journal" / "data.mdb").stat().st_mtime
     return {
         "store": str(known.path),
         "id": known.id,
@@ -68,8 +67,15 @@ def _fields(known: Known) -> dict[str, Any]:
         "project": known.project and str(known.project),
         "project_status": _project_status(known),
         "size_bytes": size_on_disk(known.path),
-        "last_used": datetime.fromtimestamp(used, UTC),
+        "last_used": _last_used(known.path),
     }
+
+
+def _last_used(store: Path) -> datetime:
+    """Return when a store was last written; one whose journal is gone is listed like any other."""
+    journal = store / "journal" / "data.mdb"
+    written = journal if journal.exists() else store
+    return datetime.fromtimestamp(written.stat().st_mtime, UTC)
 
 
 def _project_status(known: Known) -> str:

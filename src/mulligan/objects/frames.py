@@ -128,6 +128,14 @@ def encode_pack_header(number: int, store_id: bytes) -> bytes:
     return _PACK_HEADER.pack(PACK_MAGIC, PACK_VERSION, number, store_id)
 
 
+def pack_owner(data: bytes) -> bytes | None:
+    """Return the id of the store that a pack header names; None if it is not a whole header."""
+    if len(data) < PACK_HEADER_SIZE or not data.startswith(PACK_MAGIC):
+        return None
+    owner: bytes = _PACK_HEADER.unpack_from(data)[3]
+    return owner
+
+
 def check_pack_header(data: bytes, number: int, store_id: bytes) -> None:
     """Raise ``DamagedFrame`` unless the bytes are the header of this pack of this store."""
     if len(data) < PACK_HEADER_SIZE:

@@ -33,7 +33,7 @@ from mulligan.objects.protocol import (
     Whereabouts,
 )
 from mulligan.objects.reader import PackReader, ReadHandle, open_pack
-from mulligan.objects.scan import Scanned, scan_pack, values_after
+from mulligan.objects.scan import Scanned, is_foreign, scan_pack, values_after
 from mulligan.objects.writer import OwnPack, PackWriter, list_packs
 
 if TYPE_CHECKING:
@@ -197,6 +197,10 @@ class PackObjects:
         directories are read. Raises ``DamagedPack`` when the file cannot be opened.
         """
         return scan_pack(self._file(number), number, self._store_id, end, bodies=bodies)
+
+    def is_foreign(self, number: int) -> bool:
+        """Whether a pack belongs to another store."""
+        return is_foreign(self.path(number), self._store_id)
 
     def values_after(self, number: int, start: int) -> Iterator[bytes]:
         """Yield the values of a pack that lie past its acknowledged length, as far as they go."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -25,8 +26,9 @@ from mulligan.objects.frames import (
     decode_frame,
     decode_header,
     entries,
+    pack_owner,
 )
-from mulligan.objects.reader import ReadHandle
+from mulligan.objects.reader import ReadHandle, open_pack
 
 _WINDOW = 1 << 20
 
@@ -79,6 +81,14 @@ def scan_pack(
     if end is not None and max(size, PACK_HEADER_SIZE) < end:
         missing = max(size, PACK_HEADER_SIZE)
         yield ScannedGap(number, missing, end - missing, f"the file ends at {size}, not at {end}")
+
+
+def is_foreign(path: Path, store_id: bytes) -> bool:
+    """Whether a pack belongs to another store; a header that a crash cut short names none."""
+    with contextlib.suppress(OSError, DamagedFrame):
+        if path.is_file():  # opening a FIFO would block
+            return pack_owner(open_pack(path).read(0, PACK_HEADER_SIZE)) not in (None, store_id)
+    return False
 
 
 def values_after(file: ReadHandle, start: int) -> Iterator[bytes]:

@@ -16,6 +16,8 @@ from mulligan.workspace.patch import PATCH
 _DOCUMENT = {"state", "undo", "redo"}
 """What every keyframe has; see ``mulligan.state.events``."""
 
+FOREIGN = "it belongs to another store, whose journal is not here; move it away to keep it"
+
 
 class PackCheck:
     """Walks every pack once; with ``full`` every object is read and digested."""
@@ -59,6 +61,9 @@ class PackCheck:
     def _pack(self, number: int, length: int) -> None:
         self.packs += 1
         try:
+            if not length and self._objects.is_foreign(number):
+                self._findings.warn("pack", self._name(number), FOREIGN)
+                return
             if (tail := self._objects.size(number) - length) > 0:
                 self.unreferenced += tail
                 self._look_for_newer(number, length)
