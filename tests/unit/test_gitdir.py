@@ -81,6 +81,15 @@ def test_a_store_of_before_git_is_guarded_at_its_next_use(tmp_path: Path) -> Non
     check(tmp_path)
 
 
+def test_a_store_of_before_git_is_guarded_at_the_next_checkpoint_of_files(tmp_path: Path) -> None:
+    with mulligan.open(tmp_path) as store:
+        session = store.session("s", workspace=tmp_path)
+        git(tmp_path, "init", "-q")
+        checkpoint = session.checkpoint()
+        git(tmp_path, "clean", "-fdx")
+        assert session.checkpoint().parent == checkpoint.id
+
+
 def test_looking_at_a_store_writes_nothing(tmp_path: Path) -> None:
     stored(tmp_path)
     git(tmp_path, "init", "-q")

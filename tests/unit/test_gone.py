@@ -98,6 +98,16 @@ def test_a_watcher_says_so_at_its_next_look(tmp_path: Path, way, said: str) -> N
             watcher.look()
 
 
+@pytest.mark.parametrize(("way", "said"), WAYS)
+def test_whoever_follows_the_events_is_told(tmp_path: Path, way, said: str) -> None:
+    with mulligan.open(tmp_path, clock=FakeClock()) as store:
+        events = store.session("main").events(follow=True)
+        assert next(events).kind == "session.created"
+        way(tmp_path / ".mulligan")
+        with pytest.raises(StoreGone, match=said):
+            next(events)
+
+
 def test_a_store_that_is_there_is_passed(tmp_path: Path) -> None:
     with mulligan.open(tmp_path) as store, mulligan.open("memory:") as memory:
         store.check_present()

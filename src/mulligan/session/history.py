@@ -95,7 +95,10 @@ class History:
     def events(
         self, since: PointLike | None, until: PointLike | None, *, follow: bool
     ) -> Iterator[Event]:
-        """Yield the events after a point up to another; with ``follow`` wait for new ones."""
+        """Yield the events after a point up to another; with ``follow`` wait for new ones.
+
+        Raises ``StoreGone`` where it would wait and the store was removed or replaced.
+        """
         seq = 0 if since is None else self.point(since).seq
         last = None if until is None else self.point(until).seq
         pause, longest = POLL_SECONDS
@@ -107,6 +110,8 @@ class History:
                 continue
             if not follow or (last is not None and seq >= last):
                 return
+            # Of a deleted journal the last page stays readable for ever, without a new event.
+            self._engine.check_present()
             self._engine.clock.sleep(pause)
             pause = min(pause * 2, longest)
 

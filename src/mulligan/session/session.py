@@ -378,6 +378,7 @@ class Session:
         """Yield the events after ``since`` up to and including ``until``.
 
         With ``follow`` it waits for new ones, whoever writes them, and never ends by itself.
+        It raises ``StoreGone`` once the store was removed or replaced.
         """
         return self._history.events(since, until, follow=follow)
 

@@ -14,6 +14,7 @@ from blake3 import blake3
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, UnsafeWorkspace
 from mulligan.faults import Reach, pass_by
+from mulligan.gitdir import guard
 from mulligan.layout import NAME, PATCHES
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
@@ -96,6 +97,7 @@ class Workspace:
         What was seen only counts once the bundle is part of the store: call :meth:`accept` then,
         or :meth:`reset` when it does not become so.
         """
+        self._guard_store()
         try:
             with quiesced(self.root, self._limits.snapshot) as problems:
                 mapped = self._mapped.files()
@@ -111,6 +113,13 @@ class Workspace:
         if self._watcher is not None:
             self._watcher.follow(capture.linked)
         return captured
+
+    def _guard_store(self) -> None:
+        """Guard a store inside its project: git may have come since it was opened."""
+        store = self._engine.directory
+        if store is not None and store.name == NAME and not self._engine.read_only:
+            with suppress(OSError):  # a store without its guard is as good as any other
+                guard(store)
 
     def _taken(self, bundle: Bundle, mapped: set[bytes]) -> tuple[Rules, int, Capture]:
         """Read everything that has changed, by which rules and from which time on.
