@@ -103,6 +103,7 @@ def alone(store: Path) -> Iterator[None]:
 def _announce(store: Path, target: Path, reach: Reach) -> None:
     """Have a store say where it will be, durably, before it is there."""
     draft = store / "tmp" / f"{layout.MOVED}.{secrets.token_hex(8)}"
+    draft.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     layout.write_file(draft, os.fsencode(target) + b"\n")
     draft.replace(store / layout.MOVED)
     layout.sync_directory(store)

@@ -100,6 +100,7 @@ def _known(store: Path) -> list[Place]:
 def _write(store: Path, places: list[Place]) -> None:
     content = {"version": VERSION, "places": _plain(places), "check": _check(places)}
     draft = store / "tmp" / f"{PROJECT}.{secrets.token_hex(8)}"
+    draft.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     try:
         write_file(draft, json.dumps(content, indent=2).encode() + b"\n")
         draft.replace(store / PROJECT)

@@ -134,6 +134,15 @@ class TestMoveStore:
         monkeypatch.chdir(project)
         assert cli("show", "later").code == 0
 
+    def test_also_where_tmp_was_deleted(self, cli, project: Path, place: Path):
+        store = store_of(project)
+        for way in ("--inside", "--outside"):
+            shutil.rmtree(store / "tmp")
+            assert cli("fork", "one", "--to", str(place / way)).code == 0
+            shutil.rmtree(store / "tmp")
+            store = Path(cli("move-store", way, "--json").json["store"])
+        assert cli("verify").code == 0
+
     def test_a_fork_goes_on_finding_it(self, cli, project: Path, place: Path, monkeypatch):
         cli("fork", "one", "--name", "bold", "--to", "../bold")
         assert cli("move-store", "--inside").code == 0

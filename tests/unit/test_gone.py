@@ -58,6 +58,28 @@ def test_no_write_is_acknowledged(session: Session, tmp_path: Path, way, said: s
 
 
 @pytest.mark.parametrize(("way", "said"), WAYS)
+def test_nor_one_with_files(tmp_path: Path, way, said: str) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for number in range(20):
+        (work / f"file-{number}").write_text(f"one {number}" * 1000)
+    with mulligan.open(tmp_path) as store:
+        session = store.session("main", workspace=work)
+        point = session.checkpoint()
+        (work / "file-1").write_text("two" * 100_000)
+        way(tmp_path / ".mulligan")
+        for write in (
+            session.checkpoint,
+            lambda: session.restore(point),
+            lambda: session.fork(point, "bold", workspace=tmp_path / "fork"),
+        ):
+            with pytest.raises(StoreGone, match=said):
+                write()
+    assert (work / "file-1").read_text() == "two" * 100_000
+    assert not (tmp_path / "fork").exists()
+
+
+@pytest.mark.parametrize(("way", "said"), WAYS)
 def test_a_loop_ends_at_its_next_safe_point(
     session: Session, tmp_path: Path, way, said: str
 ) -> None:

@@ -110,6 +110,7 @@ def noted(engine: Engine, note: Note) -> Iterator[Note]:
             _settle(engine, note)
             raise
         return
+    engine.check_present()
     file = engine.directory / "tmp" / f"fork-{note.token}"
     handle = _write_note(file, msgspec.json.encode(note))
     try:
@@ -130,6 +131,7 @@ def noted(engine: Engine, note: Note) -> Iterator[Note]:
 
 def _write_note(file: Path, data: bytes) -> int:
     """Make a note durable and return its locked handle."""
+    file.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

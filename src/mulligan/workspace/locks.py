@@ -230,6 +230,9 @@ class _Held:
         """Open a lock's file; None where there is none and nothing can be written."""
         if self._engine.directory is None:
             return None
+        if not self._engine.read_only:
+            # Otherwise a store that was removed would look like one that cannot be written.
+            self._engine.check_present()
         locks = self._engine.directory / LOCKS
         file = locks / f"{which}-{self._name}"
         try:
