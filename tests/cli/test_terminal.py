@@ -193,3 +193,9 @@ def test_all_output_takes_this_way() -> None:
     ]
     assert found == []
     assert {args[0] for args in LOOKS} <= COMMANDS.keys()
+
+
+def test_a_name_in_brackets_is_no_markup(cli: Cli, on_terminal) -> None:
+    assert cli("init", "--session", "[/b]").code == 0
+    code, shown = on_terminal("verify")
+    assert code == 0, shown

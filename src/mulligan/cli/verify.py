@@ -61,9 +61,10 @@ def _verify(store: Store, *, full: bool) -> Report:
     if not sys.stderr.isatty():
         return store.verify(full)
     from rich.console import Console
+    from rich.markup import escape
 
     with Console(file=behind(sys.stderr)).status("verifying") as status:
-        return store.verify(full, lambda what: status.update(f"verifying {clean(what)}"))
+        return store.verify(full, lambda what: status.update(f"verifying {escape(clean(what))}"))
 
 
 def _print(report: Report, quiet: bool) -> None:
