@@ -47,7 +47,7 @@ bench: $(BENCH_READY) ## every benchmark, with the peers in the same run
 
 crash: $(READY) ## kill, cut the power, fail system calls and damage files at random; ROUNDS, BLOWS, CUTS, STRIKES, DAMAGES
 	@$(VENV)/bin/python -m mulligan.testing.crash --rounds $(ROUNDS) $(ARGS)
-	@$(VENV)/bin/python -m tests.crash.damage --kinds $(ROUNDS)
+	@$(VENV)/bin/python -m tests.crash.damage --kinds $(ROUNDS) $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.chaos --blows $(BLOWS) $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.power --cuts $(CUTS) $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.strikes --strikes $(STRIKES) $(ARGS)

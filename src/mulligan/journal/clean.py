@@ -3,6 +3,9 @@
 A file that still looks so is as LMDB left it, and is opened at once. Any other (its writer was
 killed, the power failed, it was copied, put back or tampered with) is checked page by page first.
 The mark is a hint: it is not synced, and without it the file is checked.
+
+A disk that loses bits changes neither the size nor the time of a file, so the mark has a digest of
+its content, too, unless the file is so large that every command would have to wait for it.
 """
 
 from __future__ import annotations
@@ -14,15 +17,23 @@ from typing import NamedTuple
 from blake3 import blake3
 
 NAME = "clean"
+DATA = "data.mdb"
+
+LARGEST = 32 << 20
+"""The size in bytes of the largest file whose content is compared with its digest."""
+
 _SIZE = 200
-_CHECK = 8
+_CHECK = 12
+_DIGEST = 16
+_PIECE = 1 << 18
+_NO_DIGEST = "-"
 
 
 class Mark(NamedTuple):
     """What was written down at the last clean close.
 
     ``highest`` is the highest commit that any mark of this journal ever named: a journal that ends
-    before it is an older copy.
+    before it is an older copy. ``digest`` is that of the file's content, if it is not too large.
     """
 
     size: int
@@ -30,6 +41,7 @@ class Mark(NamedTuple):
     ctime: int
     commit: int
     highest: int
+    digest: str
 
 
 class Look(NamedTuple):
@@ -64,15 +76,16 @@ def read(directory: Path) -> Mark | None:
     line, _, check = data.rstrip(b"\n").rpartition(b" ")
     if check != _checksum(line):
         return None
-    numbers = list(map(int, line.split()))
-    return Mark(*numbers) if len(numbers) == len(Mark._fields) else None
+    size, mtime, ctime, commit, highest, digest = line.decode().split()
+    return Mark(int(size), int(mtime), int(ctime), int(commit), int(highest), digest)
 
 
 def write(directory: Path, found: Look, commit: int) -> None:
     """Write down that the journal was left clean at this commit; raises ``OSError``."""
     before = read(directory)
     highest = max(commit, before.highest if before else 0)
-    line = b"%d %d %d %d %d" % (*found, commit, highest)
+    digest = _digest_now(directory, found).encode()
+    line = b"%d %d %d %d %d %b" % (*found, commit, highest, digest)
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(directory / NAME, flags, 0o600)
     try:
@@ -84,9 +97,33 @@ def write(directory: Path, found: Look, commit: int) -> None:
         os.close(fd)
 
 
-def is_clean(mark: Mark | None, found: Look, commit: int) -> bool:
-    """Whether a journal still is as its mark says."""
-    return mark is not None and mark[:-1] == (*found, commit)
+def is_clean(mark: Mark | None, found: Look, commit: int, fd: int) -> bool:
+    """Whether a journal, which is open as ``fd``, still is as its mark says."""
+    if mark is None or mark[:4] != (*found, commit):
+        return False
+    return mark.digest in (_NO_DIGEST, _digest(fd, found.size))
+
+
+def _digest_now(directory: Path, found: Look) -> str:
+    """Return the digest of a journal's file; raises ``OSError``.
+
+    If others write to it meanwhile, the digest does not fit, and the file is checked.
+    """
+    fd = os.open(directory / DATA, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _digest(fd, found.size)
+    finally:
+        os.close(fd)
+
+
+def _digest(fd: int, size: int) -> str:
+    if size > LARGEST:
+        return _NO_DIGEST
+    hasher, at = blake3(), 0
+    while data := os.pread(fd, _PIECE, at):
+        hasher.update(data)
+        at += len(data)
+    return hasher.hexdigest(length=_DIGEST)
 
 
 def _checksum(line: bytes) -> bytes:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mulligan.journal import clean, pages
+from mulligan.journal.clean import DATA
 
-DATA = "data.mdb"
 _LOOKS = 5
 
 
@@ -60,7 +60,7 @@ def _verdict(fd: int, file: Path, mark: clean.Mark | None, *, is_shared: IsShare
             continue
         if newest.number == checked:
             break
-        is_trusted = is_shared() or clean.is_clean(mark, found, newest.number)
+        is_trusted = is_shared() or clean.is_clean(mark, found, newest.number, fd)
         if is_trusted and found.size >= (newest.last_page + 1) * newest.page_size:
             return Verdict({})
         damage, checked = pages.check(fd, newest), newest.number

@@ -13,7 +13,8 @@ import lmdb
 
 from mulligan.errors import DamagedJournal, StoreClosed, StoreOpenedTwice, StoreUnwritable
 from mulligan.journal import clean, pages
-from mulligan.journal.examine import DATA, check_commit, commits_lost, examine
+from mulligan.journal.clean import DATA
+from mulligan.journal.examine import check_commit, commits_lost, examine
 from mulligan.journal.lmdb_errors import READ_ONLY, error_number, translated, translation
 from mulligan.journal.lmdb_map import MAP_SIZE, map_sizes, needs_growth, too_little_memory
 from mulligan.journal.lockfile import LockFile

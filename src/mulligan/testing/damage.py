@@ -2,8 +2,9 @@
 
 ``python -m mulligan.testing.damage --rounds 60 [--seed N]`` is part of ``make crash``. In each
 round one file of a store is damaged: bits flipped, a block zeroed, garbage, an older block or an
-older copy, cut short, deleted. Then commands run on it. None may be ended by a signal or by an
-error that nothing expects, and whatever a command gives back as right must be right.
+older copy, cut short, deleted; half of the time its modification time stays, as when a disk fails.
+Then commands run on it. None may be ended by a signal or by an error that nothing expects, and
+whatever a command gives back as right must be right.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ DAMAGES: dict[str, Damage] = {
     "a lost end": _cut,
 }
 
+DELETED = "no file"
+
 
 class Subject:
     """A project whose store is damaged again and again, always from the same sound copy."""
@@ -100,10 +103,15 @@ class Subject:
 
     def damage(self, file: Path, kind: str, rng: random.Random) -> None:
         """Damage one file."""
+        if kind == DELETED:
+            file.unlink()
+            return
         older = self._older / file.relative_to(self.store)
-        data = bytearray(file.read_bytes())
+        data, status = bytearray(file.read_bytes()), file.stat()
         DAMAGES[kind](data, older.read_bytes() if older.exists() else b"", rng)
         file.write_bytes(data)
+        if rng.random() < 0.5:
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def violations(self) -> Iterator[str]:
         """Run commands on the damaged store; yield what no damage may cause."""
@@ -164,7 +172,7 @@ def run(rounds: int, seed: int, only: str | None) -> list[str]:
         for _ in range(rounds):
             subject.mend()
             targets = [file for file in subject.targets() if only is None or only in str(file)]
-            file, kind = rng.choice(targets), rng.choice(list(DAMAGES))
+            file, kind = rng.choice(targets), rng.choice([*DAMAGES, DELETED])
             subject.damage(file, kind, rng)
             counts[file.name] += 1
             for violation in subject.violations():
