@@ -54,6 +54,9 @@ FEATURES = (PATCHES,)
 """What this version knows, and what new stores have; one that was made without stays so."""
 
 
+_DAMAGED_FORMAT = "Nothing was changed. If it is a store, put FORMAT back from a copy of it."
+
+
 class Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of the FORMAT file."""
 
@@ -89,7 +92,9 @@ def parse_format(data: bytes, directory: Path) -> Format:
     try:
         version = msgspec.json.decode(data.decode(), type=_Version).format
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NotAStore(f"The FORMAT file of {directory} cannot be read: {error}.") from error
+        raise NotAStore(
+            f"The FORMAT file of {directory} cannot be read: {error}.", hint=_DAMAGED_FORMAT
+        ) from error
     if version != FORMAT_VERSION:
         raise UnknownFormat(
             f"The store at {directory} has format {version}; this version knows {FORMAT_VERSION}."
@@ -99,7 +104,9 @@ def parse_format(data: bytes, directory: Path) -> Format:
     except msgspec.DecodeError as error:
         raise UnknownFormat(f"The FORMAT file of {directory} says more: {error}.") from error
     if not re.fullmatch("[0-9a-f]{32}", found.id):
-        raise NotAStore(f"The FORMAT file of {directory} holds no id of a store.")
+        raise NotAStore(
+            f"The FORMAT file of {directory} holds no id of a store.", hint=_DAMAGED_FORMAT
+        )
     if unknown := [feature for feature in found.features if feature not in FEATURES]:
         raise UnknownFormat(
             f"The store at {directory} uses features this version does not know: "

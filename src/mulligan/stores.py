@@ -84,6 +84,16 @@ def known_stores(state: Path) -> Iterator[Known]:
             yield known
 
 
+def damaged_stores(state: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the stores below a state directory that cannot be told what they are, and why."""
+    for directory in _entries(state / STORES):
+        if not directory.name.startswith("."):
+            try:
+                layout.read_format(directory)
+            except (MulliganError, OSError) as error:
+                yield directory, str(error)
+
+
 def find_match(state: Path, directory: Path, known: Sequence[Known] | None = None) -> Match | None:
     """Return the store that knows a directory; None if none does.
 

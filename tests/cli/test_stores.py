@@ -38,7 +38,7 @@ def statuses(cli) -> dict[str, str]:
 
 class TestStores:
     def test_without_any(self, cli):
-        assert cli("stores", "--json").json == {"stores": []}
+        assert cli("stores", "--json").json == {"stores": [], "damaged": []}
         assert "mulligan init" in cli("stores").err
 
     def test_that_may_not_be_looked_at_are_not_called_none(self, place: Path):
@@ -71,6 +71,16 @@ class TestStores:
         shutil.rmtree(store_of(project) / "journal")
         assert statuses(cli) == {"project": "here"}
         assert cli("log").code == 63
+
+    def test_names_a_store_whose_format_cannot_be_read(self, cli, project: Path):
+        store = store_of(project)
+        (store / "FORMAT").write_bytes(b"\xff")
+        said = cli("stores")
+        assert f"The FORMAT file of {store} cannot be read" in said.err
+        assert "init" not in said.err
+        [damaged] = cli("stores", "--json").json["damaged"]
+        assert damaged["store"] == str(store)
+        assert "back from a copy" in cli("status").err
 
     def test_says_whose_project_is_gone_or_another_one(self, cli, project: Path, place: Path):
         for name in ("inside", "gone", "again"):

@@ -35,20 +35,23 @@ def command(call: Call) -> None:
     of a project that is gone can be given to another directory with `mulligan init --adopt STORE`,
     or deleted by hand.
     """
-    from mulligan.stores import known_stores
+    from mulligan.stores import damaged_stores, known_stores
 
     state = state_home()
     _check_readable(state)
     found = [_fields(known) for known in known_stores(state)]
+    damaged = [{"store": str(path), "problem": why} for path, why in damaged_stores(state)]
     if call.json:
-        print_json({"stores": found})
+        print_json({"stores": found, "damaged": damaged})
     elif call.quiet:
         for store in found:
             click.echo(clean(store["store"]))
     elif found:
         echo_columns([[Cell(h, dim=True) for h in HEADERS], *map(_row, found)])
-    else:
+    elif not damaged:
         click.echo("There is no store yet. `mulligan init` makes one.", err=True)
+    for store in [] if call.json else damaged:
+        click.echo(clean(store["problem"]), err=True)
 
 
 def _check_readable(state: Path) -> None:
@@ -67,15 +70,16 @@ def _fields(known: Known) -> dict[str, Any]:
         "project": known.project and str(known.project),
         "project_status": _project_status(known),
         "size_bytes": size_on_disk(known.path),
-        "last_used": _last_used(known.path),
+        "last_used": datetime.fromtimestamp(_last_used(known.path), UTC),
     }
 
 
-def _last_used(store: Path) -> datetime:
+def _last_used(store: Path) -> float:
     """Return when a store was last written; one whose journal is gone is listed like any other."""
-    journal = store / "journal" / "data.mdb"
-    written = journal if journal.exists() else store
-    return datetime.fromtimestamp(written.stat().st_mtime, UTC)
+    try:
+        return (store / "journal" / "data.mdb").stat().st_mtime
+    except OSError:
+        return store.stat().st_mtime
 
 
 def _project_status(known: Known) -> str:
