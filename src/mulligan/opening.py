@@ -29,7 +29,7 @@ from mulligan.objects.scan import is_foreign
 from mulligan.objects.writer import list_packs
 from mulligan.pointer import write_pointer
 from mulligan.project import project_of
-from mulligan.session import Session
+from mulligan.session import Session, arguments
 from mulligan.session.heart import Heart
 from mulligan.session.leases import this_process
 from mulligan.session.placing import end_interrupted
@@ -79,7 +79,7 @@ def open_store(
         engine = Engine(journal, MemoryObjects(), clock, reach=reach)
         surroundings = Surroundings(Path.cwd(), variables, keep_env)
         return Store(engine, surroundings, home, Limits(), state / STORES)
-    place = Path(path).absolute()
+    place = Path(arguments.directory(path, "The path of a store")).absolute()
     found = find_in(place, state, write=create and not read_only)
     if found and found.pointer and not agree(found.store, found.pointer):
         raise copied(found.pointer, found.store)

@@ -24,6 +24,11 @@ def parts(only: Any) -> list[PathLike] | None:
             hint='Nothing was changed. Write only=["memory"] for one part.',
         )
     named = list(only)
+    if "" in named:
+        raise InvalidPath(
+            "only= has an empty name for a part.",
+            hint="Nothing was changed. Leave only= out for everything.",
+        )
     for part in named:
         if isinstance(part, bytes) or not isinstance(part, str | list | tuple):
             raise InvalidPath(

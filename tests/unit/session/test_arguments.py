@@ -54,7 +54,17 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
     (UnstorableValue, lambda s: s.state.extend("list", None)),
     *(
         (InvalidPath, call)
-        for only in ("memory", b"memory", Path("m"), {"memory": 1}, 5, [5], [None], [b"m"])
+        for only in (
+            "memory",
+            b"memory",
+            Path("m"),
+            {"memory": 1},
+            5,
+            [5],
+            [None],
+            [b"m"],
+            [""],
+        )
         for call in (
             lambda s, only=only: s.restore("here", only),
             lambda s, only=only: s.restore("here", only=only),
@@ -162,3 +172,9 @@ def test_what_was_meant_works(session: Session):
     assert session.mailbox.receive(timeout=0) is None
     assert session.state.get("list") == [0, 1, 2, ["text"], {"a": 1}]
     assert len(session.tasks) == 4
+
+
+@pytest.mark.parametrize("path", [None, "", b"bytes", 5])
+def test_what_names_no_directory_is_refused(path: Any) -> None:
+    with pytest.raises(UnsafeWorkspace, match="The path of a store"):
+        mulligan.open(path)
