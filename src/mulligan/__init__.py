@@ -19,7 +19,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     stores.py   the stores outside of their projects   project.py  the directories a store knows
     pointer.py  the file that names a directory's store    gitdir.py  git passes over stores
     codec.py    canonical encoding        model.py   the nouns
-    faults.py   the named crash points    errors.py  every error, in one tree
+    faults.py   the named failpoints    errors.py  every error, in one tree
     procfs.py   other processes, and which files they have open
     identity.py what makes a directory this one
 
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from mulligan import errors
 from mulligan.errors import MulliganError
-from mulligan.faults import Reach, pass_by
+from mulligan.failpoints import FailpointHook, ignore
 
 if TYPE_CHECKING:
     from mulligan.clock import Clock
@@ -114,7 +114,7 @@ def open(
     salvage: bool = False,
     keep_env: Iterable[str] = (),
     clock: Clock | None = None,
-    reach: Reach = pass_by,
+    failpoint: FailpointHook = ignore,
     waiting: Tell | None = None,
 ) -> Store:
     """Open the store of a directory, made inside it (``DIR/.mulligan``) if there is none.
@@ -128,7 +128,7 @@ def open(
     ``salvage`` opens one with a damaged journal, too, for ``verify`` and to read what is sound.
     ``keep_env`` names further environment variables that checkpoints record; whatever looks like a
     secret is never stored. ``waiting`` is told when a write, a capture or a restore has to wait for
-    another process for seconds, and which one that is. ``clock`` and ``reach`` are for tests.
+    another process for seconds, and which one that is. ``clock`` and ``failpoint`` are for tests.
     """
     from mulligan.opening import open_store
 
@@ -138,7 +138,7 @@ def open(
         create,
         keep_env,
         clock,
-        reach,
+        failpoint,
         waiting,
         read_only=read_only,
         salvage=salvage,

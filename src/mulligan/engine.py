@@ -21,7 +21,7 @@ import msgspec
 from mulligan import codec
 from mulligan.clock import Clock
 from mulligan.errors import StoreClosed, StoreGone
-from mulligan.faults import Reach, pass_by
+from mulligan.failpoints import FailpointHook, ignore
 from mulligan.journal.protocol import Journal, Txn, View
 from mulligan.journal.waiting import Holder, Tell
 from mulligan.layout import FEATURES
@@ -114,13 +114,13 @@ class Engine:
         objects: Objects,
         clock: Clock,
         directory: Path | None = None,
-        reach: Reach = pass_by,
+        failpoint: FailpointHook = ignore,
         *,
         read_only: bool = False,
         features: Collection[str] = FEATURES,
         waiting: Tell | None = None,
     ) -> None:
-        self.reach = reach
+        self.failpoint = failpoint
         self.features = features
         """What may be used here that not all stores have; see ``mulligan.layout``."""
         self.read_only = read_only

@@ -21,7 +21,7 @@ from mulligan.errors import (
     StoreNotFound,
     UnknownFormat,
 )
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 
 T = TypeVar("T")
 
@@ -129,7 +129,9 @@ def read_config(directory: Path, shape: type[T]) -> T:
         raise InvalidConfig(f"{file} cannot be used: {error}.") from error
 
 
-def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach = pass_by) -> Format:
+def create(
+    directory: Path, new_journal: Callable[[Path], bytes], failpoint: FailpointHook = ignore
+) -> Format:
     """Make the store's directory, or complete one whose making was interrupted.
 
     The journal is made first and holds the store's id; FORMAT is linked into place last. So of
@@ -140,12 +142,12 @@ def create(directory: Path, new_journal: Callable[[Path], bytes], reach: Reach =
         for made in (directory, *(directory / part for part in PARTS)):
             made.mkdir(mode=0o700, parents=made == directory, exist_ok=True)
         write_file(directory / ".gitignore", b"*\n")
-        reach(CrashPoint.STORE_DIRECTORY_MADE)
+        failpoint(Failpoint.STORE_DIRECTORY_MADE)
         identity = new_journal(directory / "journal")
         sync_directory(directory / "journal")
-        reach(CrashPoint.STORE_JOURNAL_MADE)
+        failpoint(Failpoint.STORE_JOURNAL_MADE)
         _link_format(directory, Format(FORMAT_VERSION, identity.hex(), list(FEATURES)))
-        reach(CrashPoint.STORE_FORMAT_WRITTEN)
+        failpoint(Failpoint.STORE_FORMAT_WRITTEN)
     except OSError as error:
         raise translation(error, directory) from error
     return read_format(directory)

@@ -20,7 +20,7 @@ from blake3 import blake3
 
 from mulligan import layout
 from mulligan.errors import DamageError, NotAStore, StoreInUse
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.finding import leave, sweep
 from mulligan.gitdir import exclude, guard
 from mulligan.pointer import write_pointer
@@ -32,25 +32,25 @@ _LEFT = {"tmp", layout.LOCKS, ".git", layout.MOVED}
 """What a copy does without: it is made anew, or belongs to the place and not to the store."""
 
 
-def move_outside(store: Path, state: Path, reach: Reach = pass_by) -> Path:
+def move_outside(store: Path, state: Path, failpoint: FailpointHook = ignore) -> Path:
     """Move the store inside a project below the state directory; return where it is now."""
     project = store.parent
     with _translated(state), staged(state) as draft, alone(store):
         sweep(project)
         _copy(store, draft)
         remember(draft, project)
-        reach(CrashPoint.MOVE_COPIED)
+        failpoint(Failpoint.MOVE_COPIED)
         target = place_for(state, project, layout.read_format(store).id)
-        _announce(store, target, reach)
+        _announce(store, target, failpoint)
         publish(draft, target)
-        reach(CrashPoint.MOVE_DONE)
+        failpoint(Failpoint.MOVE_DONE)
         leave(store)
-        reach(CrashPoint.MOVE_OLD_REMOVED)
-        write_pointer(project, str(target), None, reach)
+        failpoint(Failpoint.MOVE_OLD_REMOVED)
+        write_pointer(project, str(target), None, failpoint)
     return target
 
 
-def move_inside(store: Path, project: Path, state: Path, reach: Reach = pass_by) -> Path:
+def move_inside(store: Path, project: Path, state: Path, failpoint: FailpointHook = ignore) -> Path:
     """Move a store into the directory of its project; return where it is now."""
     target = project / layout.NAME
     with _translated(project), staged(state), alone(store):
@@ -64,8 +64,8 @@ def move_inside(store: Path, project: Path, state: Path, reach: Reach = pass_by)
             fcntl.flock(handle, fcntl.LOCK_EX)
             _copy(store, draft)
             forget_project(draft)
-            reach(CrashPoint.MOVE_COPIED)
-            _announce(store, target, reach)
+            failpoint(Failpoint.MOVE_COPIED)
+            _announce(store, target, failpoint)
             # Where it is killed now, the store knows its project and the pointer is put back.
             target.unlink(missing_ok=True)
             publish(draft, target)
@@ -73,11 +73,11 @@ def move_inside(store: Path, project: Path, state: Path, reach: Reach = pass_by)
             if draft.exists():
                 shutil.rmtree(draft)
             os.close(handle)
-        reach(CrashPoint.MOVE_DONE)
+        failpoint(Failpoint.MOVE_DONE)
         guard(target)
         note_inside(state, target)
         discard(store)
-        reach(CrashPoint.MOVE_OLD_REMOVED)
+        failpoint(Failpoint.MOVE_OLD_REMOVED)
     return target
 
 
@@ -100,14 +100,14 @@ def alone(store: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _announce(store: Path, target: Path, reach: Reach) -> None:
+def _announce(store: Path, target: Path, failpoint: FailpointHook) -> None:
     """Have a store say where it will be, durably, before it is there."""
     draft = store / "tmp" / f"{layout.MOVED}.{secrets.token_hex(8)}"
     draft.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     layout.write_file(draft, os.fsencode(target) + b"\n")
     draft.replace(store / layout.MOVED)
     layout.sync_directory(store)
-    reach(CrashPoint.MOVE_ANNOUNCED)
+    failpoint(Failpoint.MOVE_ANNOUNCED)
 
 
 def _copy(store: Path, draft: Path) -> None:

@@ -11,7 +11,7 @@ from mulligan import layout, stores
 from mulligan.clock import Clock, SystemClock
 from mulligan.engine import Engine
 from mulligan.errors import DamagedJournal, MulliganError, NotAStore, NotAttached, ReadOnlyStore
-from mulligan.faults import Reach, pass_by
+from mulligan.failpoints import FailpointHook, ignore
 from mulligan.finding import agree, copied, find_in
 from mulligan.gitdir import guard
 from mulligan.journal.keyed import KeyedJournal, check_ends, check_identity, claim
@@ -64,7 +64,7 @@ def open_store(
     create: bool,
     keep_env: Iterable[str],
     clock: Clock | None,
-    reach: Reach,
+    failpoint: FailpointHook,
     waiting: Tell | None = None,
     *,
     read_only: bool = False,
@@ -75,8 +75,8 @@ def open_store(
     clock = clock or SystemClock()
     home, state = Path(variables.get("HOME") or os.devnull), state_directory(variables)
     if str(path) == MEMORY:
-        journal = KeyedJournal(MemoryTables(reach=reach), reach=reach)
-        engine = Engine(journal, MemoryObjects(), clock, reach=reach)
+        journal = KeyedJournal(MemoryTables(failpoint=failpoint), failpoint=failpoint)
+        engine = Engine(journal, MemoryObjects(), clock, failpoint=failpoint)
         surroundings = Surroundings(Path.cwd(), variables, keep_env)
         return Store(engine, surroundings, home, Limits(), state / STORES)
     place = Path(arguments.directory(path, "The path of a store")).absolute()
@@ -84,9 +84,9 @@ def open_store(
     if found and found.pointer and not agree(found.store, found.pointer):
         raise copied(found.pointer, found.store)
     directory = found.store if found else place / layout.NAME
-    format_ = _format(directory, create and not read_only, reach)
+    format_ = _format(directory, create and not read_only, failpoint)
     engine = _engine(
-        directory, format_, clock, reach, waiting, read_only=read_only, salvage=salvage
+        directory, format_, clock, failpoint, waiting, read_only=read_only, salvage=salvage
     )
     if directory.name == layout.NAME and not engine.read_only:
         with suppress(OSError):  # a store without its guard is as good as any other
@@ -110,21 +110,21 @@ def _call_move_off(engine: Engine) -> None:
             (directory / layout.MOVED).unlink(missing_ok=True)
 
 
-def make_outside(directory: Path, state: Path, reach: Reach = pass_by) -> Path:
+def make_outside(directory: Path, state: Path, failpoint: FailpointHook = ignore) -> Path:
     """Make the store of a project below the state directory and return its path.
 
     A process that is killed meanwhile leaves nothing that anything refers to, or a store that
     knows its project, so that only the pointer is missing.
     """
     try:
-        store = stores.make(state, directory, _new_journal, reach)
+        store = stores.make(state, directory, _new_journal, failpoint)
     except (OSError, ReadOnlyStore) as error:
         found = layout.translation(error, state) if isinstance(error, OSError) else error
         if isinstance(found, ReadOnlyStore):
             found = ReadOnlyStore(str(found), hint=NO_STATE)
         raise found from error
     try:
-        write_pointer(directory, str(store), None, reach)
+        write_pointer(directory, str(store), None, failpoint)
     except OSError as error:
         if not isinstance(layout.translation(error, directory), ReadOnlyStore):
             raise layout.translation(error, directory) from error
@@ -146,7 +146,7 @@ def attach(variables: Mapping[str, str]) -> Session:
     missing = [name for name in (STORE, SESSION, AGENT, EPOCH) if not variables.get(name)]
     if missing:
         raise NotAttached(f"This process was not started by Mulligan: no {', '.join(missing)}.")
-    store = open_store(variables[STORE], variables, False, (), None, pass_by)
+    store = open_store(variables[STORE], variables, False, (), None, ignore)
     name, agent, epoch = variables[SESSION], variables[AGENT], int(variables[EPOCH])
     if is_guest := _is_taken(store.session(name, False, actor=agent), epoch, variables):
         session = store.session(name, False, actor=agent)
@@ -215,9 +215,9 @@ def _renewal(session: Session) -> Callable[[], None]:
     return renew
 
 
-def _format(directory: Path, create: bool, reach: Reach) -> layout.Format:
+def _format(directory: Path, create: bool, failpoint: FailpointHook) -> layout.Format:
     if create and not (directory / layout.FORMAT).is_file():
-        return layout.create(directory, _new_journal, reach)
+        return layout.create(directory, _new_journal, failpoint)
     return layout.read_format(directory)
 
 
@@ -251,7 +251,7 @@ def _engine(
     directory: Path,
     format_: layout.Format,
     clock: Clock,
-    reach: Reach,
+    failpoint: FailpointHook,
     waiting: Tell | None,
     *,
     read_only: bool,
@@ -265,7 +265,7 @@ def _engine(
         directory / "journal",
         read_only=read_only,
         salvage=salvage,
-        reach=reach,
+        failpoint=failpoint,
         waiting=waiting,
     )
     try:
@@ -273,7 +273,7 @@ def _engine(
     except BaseException:
         tables.close()
         raise
-    journal = KeyedJournal(tables, reach=reach)
+    journal = KeyedJournal(tables, failpoint=failpoint)
 
     def locate(digest: Digest) -> Location | None:
         with journal.read() as view:
@@ -293,7 +293,7 @@ def _engine(
         locate,
         committed,
         locate_all=locate_all,
-        reach=reach,
+        failpoint=failpoint,
         read_only=read_only,
     )
     features = format_.features
@@ -302,7 +302,7 @@ def _engine(
         objects,
         clock,
         directory,
-        reach,
+        failpoint,
         read_only=read_only,
         features=features,
         waiting=waiting,

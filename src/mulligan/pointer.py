@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from mulligan.errors import UnknownFormat
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.gitdir import exclude
 from mulligan.identity import Identity, identity_of
 from mulligan.layout import NAME, STAGING, read_format, sync_directory, write_all
@@ -94,7 +94,7 @@ def write_pointer(
     directory: Path,
     store: str,
     session: str | None = None,
-    reach: Reach = pass_by,
+    failpoint: FailpointHook = ignore,
     *,
     of: Path | None = None,
 ) -> None:
@@ -123,7 +123,7 @@ def write_pointer(
         fcntl.flock(handle, fcntl.LOCK_EX)
         write_all(handle, data)
         os.fsync(handle)
-        reach(CrashPoint.POINTER_WRITTEN)
+        failpoint(Failpoint.POINTER_WRITTEN)
         draft.replace(directory / NAME)
     except BaseException:
         draft.unlink(missing_ok=True)
@@ -131,7 +131,7 @@ def write_pointer(
     finally:
         os.close(handle)
     sync_directory(directory)
-    reach(CrashPoint.POINTER_IN_PLACE)
+    failpoint(Failpoint.POINTER_IN_PLACE)
 
 
 def _read(file: Path) -> bytes | None:

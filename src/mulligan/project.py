@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from blake3 import blake3
 
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.identity import Identity, identity_of
 from mulligan.layout import LOCKS, PROJECT, sync_directory, write_file
 
@@ -73,14 +73,14 @@ def project_of(store: Path) -> Place | None:
 
 
 def remember(
-    store: Path, directory: Path, session: str | None = None, reach: Reach = pass_by
+    store: Path, directory: Path, session: str | None = None, failpoint: FailpointHook = ignore
 ) -> None:
     """Have a store know a directory as its project's, or as a fork's. Durable on return."""
     known = identity_of(directory)
     made = Place(str(directory.resolve()), known.device, known.inode, known.born, session)
     with _locked(store):
         _write(store, [made, *(known for known in _known(store) if known.session != session)])
-        reach(CrashPoint.PROJECT_WRITTEN)
+        failpoint(Failpoint.PROJECT_WRITTEN)
 
 
 def forget_project(store: Path) -> None:

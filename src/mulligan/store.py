@@ -144,8 +144,8 @@ class Store:
         tell = progress or (lambda _: None)
         if self._limits.snapshot.has_commands:
             _refuse_commands(real, self._engine.directory)
-        reach = self._engine.reach
-        return Workspace(real, self._engine, self._limits, reach, tell, self._stores)
+        failpoint = self._engine.failpoint
+        return Workspace(real, self._engine, self._limits, failpoint, tell, self._stores)
 
     def _agent(self, session: str, agent: str) -> str:
         """Return an agent's name if it may have it; one that had a lease before keeps it."""

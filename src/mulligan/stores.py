@@ -27,7 +27,7 @@ import msgspec
 
 from mulligan import layout
 from mulligan.errors import MulliganError
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.identity import identity_of
 from mulligan.project import Place, project_of, read_places, remember
 
@@ -120,7 +120,10 @@ def find_by_id(state: Path, identity: str) -> Path | None:
 
 
 def make(
-    state: Path, project: Path, new_journal: Callable[[Path], bytes], reach: Reach = pass_by
+    state: Path,
+    project: Path,
+    new_journal: Callable[[Path], bytes],
+    failpoint: FailpointHook = ignore,
 ) -> Path:
     """Make the store of a project, which becomes findable in one step, by a rename.
 
@@ -130,9 +133,9 @@ def make(
         match = find_match(state, project)
         if match is not None and match.same_path and match.place.session is None:
             return match.store
-        format_ = layout.create(draft, new_journal, reach)
-        remember(draft, project, None, reach)
-        return publish(draft, place_for(state, project, format_.id), reach)
+        format_ = layout.create(draft, new_journal, failpoint)
+        remember(draft, project, None, failpoint)
+        return publish(draft, place_for(state, project, format_.id), failpoint)
 
 
 def place_for(state: Path, project: Path, identity: str) -> Path:
@@ -146,11 +149,11 @@ def place_for(state: Path, project: Path, identity: str) -> Path:
     return next(free for free in chain([place], others) if not os.path.lexists(free))
 
 
-def publish(draft: Path, target: Path, reach: Reach = pass_by) -> Path:
+def publish(draft: Path, target: Path, failpoint: FailpointHook = ignore) -> Path:
     """Give a finished store its name."""
     draft.rename(target)
     layout.sync_directory(target.parent)
-    reach(CrashPoint.OUTSIDE_STORE_RENAMED)
+    failpoint(Failpoint.OUTSIDE_STORE_RENAMED)
     return target
 
 

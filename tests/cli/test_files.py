@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import mulligan
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.workspace.swap import Swap
 from tests.stores import store_of
 
@@ -458,11 +458,11 @@ class TestRestore:
         class Died(Exception):
             pass
 
-        def die(point: CrashPoint) -> None:
-            if point is CrashPoint.RESTORE_WRITTEN:
+        def die(point: Failpoint) -> None:
+            if point is Failpoint.RESTORE_WRITTEN:
                 raise Died
 
-        with mulligan.open(place, reach=die) as opened, pytest.raises(Died):
+        with mulligan.open(place, failpoint=die) as opened, pytest.raises(Died):
             opened.session("main", workspace=place).restore("one")
         assert (place / "junk.txt").exists()
         looked = wrecked("diff", "one", "--json")

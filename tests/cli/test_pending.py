@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.faults import CrashPoint
-from mulligan.testing.faults import kill_at
+from mulligan.failpoints import Failpoint
+from mulligan.testing.failpoints import kill_at
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture
 
@@ -52,13 +52,13 @@ def now(then: Picture, store, place: Path) -> Picture:
 
 
 def killed(
-    place: Path, mode: str = "restore", point: CrashPoint = CrashPoint.RESTORE_RENAMED
+    place: Path, mode: str = "restore", point: Failpoint = Failpoint.RESTORE_RENAMED
 ) -> Picture:
     """Kill a restore, an undo or a redo halfway, and return what it left."""
 
     def body(_: Tell) -> None:
         hook = kill_at(point, FILES // 2)
-        with mulligan.open(place, reach=hook) as opened:
+        with mulligan.open(place, failpoint=hook) as opened:
             session = opened.session("main", workspace=place)
             session.restore("then") if mode == "restore" else getattr(session, mode)()
 
@@ -103,7 +103,7 @@ def test_commands_that_look_name_it_and_how_it_ends(half: Picture, store, args: 
 def test_what_it_keeps_beside_the_files_is_no_change_of_theirs(
     now: Picture, store, place: Path
 ) -> None:
-    left = killed(place, point=CrashPoint.RESTORE_SWAPPED)
+    left = killed(place, point=Failpoint.RESTORE_SWAPPED)
     assert [path for path in left if b".mulligan-draft-" in path]
     for args in (["diff", "then"], ["diff", "then", "--stat"], ["restore", "then", "--dry-run"]):
         shown = store(*args).out
@@ -239,13 +239,13 @@ def test_an_undo_that_was_interrupted_and_is_typed_again_goes_no_further(
 INTERRUPTED = """
 import signal, sys
 import mulligan.opening
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.cli.main import main
 
 left = [10]
 
-def reach(point):
-    if point is CrashPoint.RESTORE_RENAMED:
+def failpoint(point):
+    if point is Failpoint.RESTORE_RENAMED:
         left[0] -= 1
         if left[0] == 0:
             print("HALF", file=sys.stderr, flush=True)
@@ -253,7 +253,7 @@ def reach(point):
 
 real = mulligan.opening.open_store
 def open_store(path, variables, create, keep_env, clock, _, *rest, **more):
-    return real(path, variables, create, keep_env, clock, reach, *rest, **more)
+    return real(path, variables, create, keep_env, clock, failpoint, *rest, **more)
 mulligan.opening.open_store = open_store
 signal.signal(signal.SIGINT, signal.default_int_handler)
 main()

@@ -39,7 +39,7 @@ def test_help_and_version_import_nothing_of_the_library(option: str):
     modules = imported_by(option)
     library = {name for name in modules if name.startswith("mulligan.")} - {
         "mulligan.errors",
-        "mulligan.faults",
+        "mulligan.failpoints",
     }
     assert library == {"mulligan.cli", *(f"mulligan.cli.{name}" for name in OWN)}
     heavy = HEAVY - {"importlib.metadata"} if option == "--version" else HEAVY

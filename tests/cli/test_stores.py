@@ -12,8 +12,8 @@ import pytest
 
 import mulligan
 from mulligan.cli.main import run
-from mulligan.faults import CrashPoint
-from mulligan.testing.faults import kill_at
+from mulligan.failpoints import Failpoint
+from mulligan.testing.failpoints import kill_at
 from tests.children import Tell, run_child
 from tests.nobody import as_nobody, place_of_nobody
 from tests.stores import store_of
@@ -178,8 +178,8 @@ class TestMoveStore:
         store = store_of(project)
 
         def die(_: Tell) -> None:
-            reach = kill_at(CrashPoint.RESTORE_DRAFT_WRITTEN)
-            with mulligan.open(store, reach=reach) as opened:
+            failpoint = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
+            with mulligan.open(store, failpoint=failpoint) as opened:
                 opened.session("main", workspace=project).restore("one")
 
         assert run_child(die).by_sigkill

@@ -13,8 +13,8 @@ import pytest
 
 import mulligan
 from mulligan import Checkpoint, Session
-from mulligan.faults import CrashPoint
-from mulligan.testing.faults import kill_at
+from mulligan.failpoints import Failpoint
+from mulligan.testing.failpoints import kill_at
 from mulligan.workspace.ignore import DRAFT as DRAFT_RULE
 from mulligan.workspace.swap import DRAFT, beside
 from tests.children import Tell, run_child
@@ -124,11 +124,11 @@ def test_a_handle_that_is_open_never_captures_a_half_restored_tree(
 # --- a restore whose process died ------------------------------------------------------------
 
 
-def killed(tmp_path: Path, work: Path, point: CrashPoint, count: int = 1) -> None:
+def killed(tmp_path: Path, work: Path, point: Failpoint, count: int = 1) -> None:
     """Kill a restore of ``a`` at a point."""
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", reach=kill_at(point, count)) as store:
+        with mulligan.open(tmp_path / "store", failpoint=kill_at(point, count)) as store:
             store.session("run", workspace=work).restore("a")
 
     assert run_child(body).by_sigkill
@@ -141,7 +141,7 @@ def test_a_handle_that_is_open_finishes_what_another_process_left_half_done(
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
         session.checkpoint()
-        killed(tmp_path, work, CrashPoint.RESTORE_RENAMED, 20)
+        killed(tmp_path, work, Failpoint.RESTORE_RENAMED, 20)
         taken = session.checkpoint("routine")
         assert session.recovered is not None
         assert session.recovered.point.seq == session.point("a").seq
@@ -154,9 +154,9 @@ def test_a_handle_that_is_open_finishes_what_another_process_left_half_done(
         assert session.diff("b").files == ()
 
 
-@pytest.mark.parametrize("point", [CrashPoint.RESTORE_MARKED, CrashPoint.RESTORE_WRITTEN])
+@pytest.mark.parametrize("point", [Failpoint.RESTORE_MARKED, Failpoint.RESTORE_WRITTEN])
 def test_another_session_of_the_directory_keeps_its_state_and_no_half_restored_files(
-    tmp_path: Path, work: Path, point: CrashPoint
+    tmp_path: Path, work: Path, point: Failpoint
 ) -> None:
     prepare(tmp_path, work)
     with mulligan.open(tmp_path / "store") as store:
@@ -185,7 +185,7 @@ def test_a_directory_that_has_another_device_number_is_known_to_be_half_restored
 ) -> None:
     """As after a power cut: btrfs and others get another number with each mount."""
     prepare(tmp_path, work)
-    killed(tmp_path, work, CrashPoint.RESTORE_WRITTEN)
+    killed(tmp_path, work, Failpoint.RESTORE_WRITTEN)
     for lock in (tmp_path / "store/.mulligan/locks").iterdir():
         which, _, inode = lock.name.split("-")
         lock.rename(lock.with_name(f"{which}-abcdef-{inode}"))
@@ -203,7 +203,7 @@ def test_a_restore_that_died_after_its_commit_keeps_no_files_out(
     prepare(tmp_path, work)
     with mulligan.open(tmp_path / "store") as store:
         other = store.session("other", workspace=work)
-        killed(tmp_path, work, CrashPoint.JOURNAL_COMMITTED, 2)
+        killed(tmp_path, work, Failpoint.JOURNAL_COMMITTED, 2)
         assert store.session("run").pending is None
         for _ in range(2):
             assert other.diff("run:a", other.checkpoint()).files == ()

@@ -28,9 +28,9 @@ from mulligan.errors import (
     StoreClosed,
     StoreOpenedTwice,
 )
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.journal.lmdb import LmdbTables
-from mulligan.testing.faults import fail_at
+from mulligan.testing.failpoints import fail_at
 from tests.crash.damage import GOOD, campaign
 from tests.disks import disk_of, mount
 
@@ -133,33 +133,33 @@ class Armed:
     """A hook that can be put in place while the store is open."""
 
     def __init__(self) -> None:
-        self.hook: Reach = pass_by
+        self.hook: FailpointHook = ignore
 
-    def __call__(self, point: CrashPoint) -> None:
+    def __call__(self, point: Failpoint) -> None:
         self.hook(point)
 
 
 WRITE_POINTS = [
     point
-    for point in CrashPoint
-    if point.name.startswith(("PACK_", "JOURNAL_")) and point is not CrashPoint.PACK_TAIL_CUT
+    for point in Failpoint
+    if point.name.startswith(("PACK_", "JOURNAL_")) and point is not Failpoint.PACK_TAIL_CUT
 ]
-WHERE_BYTES_ARE_WRITTEN = (CrashPoint.PACK_CREATED, CrashPoint.PACK_FRAME_HALF_WRITTEN)
+WHERE_BYTES_ARE_WRITTEN = (Failpoint.PACK_CREATED, Failpoint.PACK_FRAME_HALF_WRITTEN)
 """Elsewhere no system call of ours can fail, so the error may arrive as it was injected."""
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("point", WRITE_POINTS)
-def test_no_space_at_any_point_of_a_write(tmp_path: Path, point: CrashPoint, code: int) -> None:
+def test_no_space_at_any_point_of_a_write(tmp_path: Path, point: Failpoint, code: int) -> None:
     armed = Armed()
-    with mulligan.open(tmp_path, reach=armed) as store:
+    with mulligan.open(tmp_path, failpoint=armed) as store:
         session = store.session("run")
         session.state.set("kept", 1)
         armed.hook = fail_at(point, OSError(code, os.strerror(code)))
         with pytest.raises((DiskFull, OSError)) as caught:
             session.state.set("large", LARGE)
         assert caught.type is DiskFull or point not in WHERE_BYTES_ARE_WRITTEN
-        happened = point is CrashPoint.JOURNAL_COMMITTED
+        happened = point is Failpoint.JOURNAL_COMMITTED
         assert session.state.get("") == ({"kept": 1, "large": LARGE} if happened else {"kept": 1})
         session.state.set("large", LARGE * 2)
         assert session.state.get("") == {"kept": 1, "large": LARGE * 2}
@@ -174,8 +174,8 @@ def test_no_space_while_a_torn_tail_is_cut(tmp_path: Path) -> None:
         store.session("run").state.set("large", LARGE)
     with (tmp_path / ".mulligan" / "packs" / "00000001.pack").open("ab") as file:
         file.write(b"torn")
-    hook = fail_at(CrashPoint.PACK_TAIL_CUT, OSError(errno.ENOSPC, "full"))
-    with mulligan.open(tmp_path, reach=hook) as store:
+    hook = fail_at(Failpoint.PACK_TAIL_CUT, OSError(errno.ENOSPC, "full"))
+    with mulligan.open(tmp_path, failpoint=hook) as store:
         session = store.session("run")
         with pytest.raises(DiskFull):
             session.state.set("more", LARGE * 2)
@@ -186,10 +186,10 @@ def test_no_space_while_a_torn_tail_is_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("point", WRITE_POINTS)
 def test_an_interrupt_at_any_point_leaves_a_store_that_goes_on(
-    tmp_path: Path, point: CrashPoint
+    tmp_path: Path, point: Failpoint
 ) -> None:
     armed = Armed()
-    with mulligan.open(tmp_path, reach=armed) as store:
+    with mulligan.open(tmp_path, failpoint=armed) as store:
         session = store.session("run")
         armed.hook = fail_at(point, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):

@@ -16,25 +16,25 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.errors import MulliganError, RestoreIncomplete, UnsafeWorkspace
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.finding import Note, find_in
 from mulligan.opening import make_outside
 from mulligan.pointer import read_pointer
 from mulligan.session.placing import end_interrupted
 from mulligan.store import Store
-from mulligan.testing.faults import Reached, fail_at, kill_at
+from mulligan.testing.failpoints import FailpointCounter, fail_at, kill_at
 from mulligan.workspace import syscalls
 from tests.children import Tell, run_child
 from tests.pictures import picture
 
 POINTS = [
-    *(point for point in CrashPoint if point.name.startswith(("FORK_", "POINTER_"))),
-    CrashPoint.RESTORE_DRAFT_WRITTEN,
-    CrashPoint.RESTORE_WRITTEN,
-    CrashPoint.JOURNAL_BEGUN,
-    CrashPoint.JOURNAL_APPENDED,
-    CrashPoint.JOURNAL_BEFORE_COMMIT,
-    CrashPoint.JOURNAL_COMMITTED,
+    *(point for point in Failpoint if point.name.startswith(("FORK_", "POINTER_"))),
+    Failpoint.RESTORE_DRAFT_WRITTEN,
+    Failpoint.RESTORE_WRITTEN,
+    Failpoint.JOURNAL_BEGUN,
+    Failpoint.JOURNAL_APPENDED,
+    Failpoint.JOURNAL_BEFORE_COMMIT,
+    Failpoint.JOURNAL_COMMITTED,
 ]
 TARGETS = ["new", "made/on/the/way", "there"]
 
@@ -61,8 +61,8 @@ class Place:
         if self.was_there:
             self.target.mkdir(mode=0o750)
 
-    def fork(self, name: str | None = "fork", reach: Reach = pass_by) -> None:
-        with mulligan.open(self.store, reach=reach) as store:
+    def fork(self, name: str | None = "fork", failpoint: FailpointHook = ignore) -> None:
+        with mulligan.open(self.store, failpoint=failpoint) as store:
             self.forked(store.session("run", workspace=self.work), name)
 
     def forked(self, session: Session, name: str | None) -> Session:
@@ -103,16 +103,16 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def test_every_point_is_reached(place: Place) -> None:
-    reached = Reached()
-    place.fork(reach=reached)
+    reached = FailpointCounter()
+    place.fork(failpoint=reached)
     assert [point for point in POINTS if not reached.counts[point]] == []
     assert place.is_made()
 
 
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_a_point_of_a_fork(place: Place, point: CrashPoint, nth: int) -> None:
-    killed = run_child(lambda _: place.fork(reach=kill_at(point, nth)))
+def test_killed_at_a_point_of_a_fork(place: Place, point: Failpoint, nth: int) -> None:
+    killed = run_child(lambda _: place.fork(failpoint=kill_at(point, nth)))
     assert killed.by_sigkill or nth == 2, f"{point} was not reached"
     if not place.is_made():
         assert killed.by_sigkill
@@ -122,7 +122,7 @@ def test_killed_at_a_point_of_a_fork(place: Place, point: CrashPoint, nth: int) 
 
 def test_a_fork_without_a_name_that_was_killed_takes_none_away(place: Place) -> None:
     def body(_: Tell) -> None:
-        with mulligan.open(place.store, reach=kill_at(CrashPoint.FORK_WRITTEN)) as store:
+        with mulligan.open(place.store, failpoint=kill_at(Failpoint.FORK_WRITTEN)) as store:
             place.forked(store.session("run", workspace=place.work), None)
 
     assert run_child(body).by_sigkill
@@ -135,7 +135,7 @@ def test_a_project_around_the_target_leaves_the_files_of_a_fork_alone(place: Pla
     """Its pointer is put back beside a fork that was interrupted."""
     state = place.root / "state"
     make_outside(place.root, state)
-    killed = run_child(lambda _: place.fork(reach=kill_at(CrashPoint.JOURNAL_COMMITTED)))
+    killed = run_child(lambda _: place.fork(failpoint=kill_at(Failpoint.JOURNAL_COMMITTED)))
     assert killed.by_sigkill
     (place.root / ".mulligan").unlink()
     found = find_in(place.root, state, write=True)
@@ -147,11 +147,11 @@ def test_a_project_around_the_target_leaves_the_files_of_a_fork_alone(place: Pla
 def test_the_fork_of_a_living_process_is_left_to_it(tmp_path: Path) -> None:
     place, looked = Place(tmp_path, "new"), []
 
-    def reach(point: CrashPoint) -> None:
-        if point in (CrashPoint.FORK_WRITTEN, CrashPoint.FORK_MOVED):
+    def failpoint(point: Failpoint) -> None:
+        if point in (Failpoint.FORK_WRITTEN, Failpoint.FORK_MOVED):
             looked.append(run_child(lambda _: mulligan.open(place.store).close()).finished)
 
-    place.fork(reach=reach)
+    place.fork(failpoint=failpoint)
     assert looked == [True, True]
     assert place.is_made()
 
@@ -159,13 +159,13 @@ def test_the_fork_of_a_living_process_is_left_to_it(tmp_path: Path) -> None:
 def test_a_target_that_is_taken_meanwhile_is_not_touched(tmp_path: Path) -> None:
     place = Place(tmp_path, "new")
 
-    def reach(point: CrashPoint) -> None:
-        if point is CrashPoint.JOURNAL_COMMITTED and not place.target.exists():
+    def failpoint(point: Failpoint) -> None:
+        if point is Failpoint.JOURNAL_COMMITTED and not place.target.exists():
             place.target.mkdir()
             (place.target / "mine").write_bytes(b"mine")
 
     with pytest.raises(RestoreIncomplete, match="was made") as caught:
-        place.fork(reach=reach)
+        place.fork(failpoint=failpoint)
     assert "next command" in caught.value.hint
     assert [path.name for path in place.target.iterdir()] == ["mine"]
     shutil.rmtree(place.target)
@@ -236,9 +236,9 @@ def test_an_error_at_any_call(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "point", [point for point in POINTS if point.name.startswith(("JOURNAL_", "FORK_"))]
 )
-def test_an_error_at_a_point(place: Place, point: CrashPoint) -> None:
+def test_an_error_at_a_point(place: Place, point: Failpoint) -> None:
     with suppress(OSError, MulliganError):
-        place.fork(reach=fail_at(point, OSError(errno.EIO, "Input/output error")))
+        place.fork(failpoint=fail_at(point, OSError(errno.EIO, "Input/output error")))
     if not place.is_made():
         place.fork()
         assert place.is_made()
@@ -261,11 +261,11 @@ def test_a_target_that_another_fork_takes_meanwhile_is_refused(tmp_path: Path) -
         with mulligan.open(place.store) as store:
             store.session("run", workspace=place.work).fork("one", "quick", place.target)
 
-    def meanwhile(point: CrashPoint) -> None:
-        if point is CrashPoint.FORK_WRITTEN:
+    def meanwhile(point: Failpoint) -> None:
+        if point is Failpoint.FORK_WRITTEN:
             assert run_child(other).finished
 
-    with mulligan.open(place.store, reach=meanwhile) as store:
+    with mulligan.open(place.store, failpoint=meanwhile) as store:
         session = store.session("run", workspace=place.work)
         with pytest.raises(UnsafeWorkspace):
             session.fork("one", "slow", place.target)

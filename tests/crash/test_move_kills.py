@@ -16,7 +16,7 @@ import pytest
 
 import mulligan
 from mulligan.errors import NotAStore, StoreInUse
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.finding import find_in
 from mulligan.layout import read_format
 from mulligan.moving import move_inside, move_outside
@@ -24,9 +24,9 @@ from mulligan.opening import make_outside
 from mulligan.pointer import read_pointer, write_pointer
 from mulligan.project import remember
 from mulligan.stores import known_stores, staged
-from mulligan.testing.faults import kill_at
+from mulligan.testing.failpoints import kill_at
 
-POINTS = [p for p in CrashPoint if p.name.startswith(("MOVE_", "POINTER_"))]
+POINTS = [p for p in Failpoint if p.name.startswith(("MOVE_", "POINTER_"))]
 INSIDE_POINTS = [p for p in POINTS if not p.name.startswith("POINTER_")]
 
 
@@ -48,10 +48,10 @@ class Setting:
         write_pointer(self.fork, str(self.old), "bold")
         remember(self.old, self.fork, "bold")
 
-    def move(self, reach: Reach = pass_by) -> Path:
+    def move(self, failpoint: FailpointHook = ignore) -> Path:
         if self.outward:
-            return move_outside(self.old, self.state, reach)
-        return move_inside(self.old, self.work, self.state, reach)
+            return move_outside(self.old, self.state, failpoint)
+        return move_inside(self.old, self.work, self.state, failpoint)
 
     def check(self) -> Path:
         """Find the store as the next command does, from the project and the fork."""
@@ -110,7 +110,7 @@ def test_a_fork_that_was_interrupted_is_ended_in_the_new_place(setting: Setting)
     place = setting.work.parent / "place"
 
     def fork() -> None:
-        with mulligan.open(setting.old, reach=kill_at(CrashPoint.FORK_MOVED)) as store:
+        with mulligan.open(setting.old, failpoint=kill_at(Failpoint.FORK_MOVED)) as store:
             session = store.session("side", workspace=setting.work)
             session.checkpoint(label="one")
             session.fork("one", "late", place)
@@ -130,7 +130,7 @@ def test_there_and_back_again(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_on_the_way(setting: Setting, point: CrashPoint) -> None:
+def test_killed_on_the_way(setting: Setting, point: Failpoint) -> None:
     if not setting.outward and point not in INSIDE_POINTS:
         pytest.skip("no pointer is written on this way")
     status = in_child(lambda: setting.move(kill_at(point)))
@@ -179,7 +179,7 @@ def test_the_store_of_a_copy_is_not_taken_for_where_a_killed_move_was_going(
     setting = Setting(tmp_path, outward=True)
     copy = tmp_path / "backup" / "work"
     shutil.copytree(setting.work, copy)
-    assert in_child(lambda: setting.move(kill_at(CrashPoint.MOVE_ANNOUNCED))) == signal.SIGKILL
+    assert in_child(lambda: setting.move(kill_at(Failpoint.MOVE_ANNOUNCED))) == signal.SIGKILL
     other = move_outside(copy / ".mulligan", setting.state)
     found = find_in(setting.work, setting.state, write=True)
     assert found is not None
@@ -194,7 +194,7 @@ def test_an_old_copy_that_is_put_where_a_killed_move_was_going_does_not_replace_
     setting = Setting(tmp_path, outward=False)
     backup = tmp_path / "backup"
     shutil.copytree(setting.old, backup)
-    assert in_child(lambda: setting.move(kill_at(CrashPoint.MOVE_ANNOUNCED))) == signal.SIGKILL
+    assert in_child(lambda: setting.move(kill_at(Failpoint.MOVE_ANNOUNCED))) == signal.SIGKILL
     with mulligan.open(setting.old, create=False) as store:
         store.session("main").state.set("later", 1)
     (setting.work / ".mulligan").unlink(missing_ok=True)

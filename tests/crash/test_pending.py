@@ -15,9 +15,9 @@ import mulligan
 from mulligan import Session
 from mulligan.cli.main import run
 from mulligan.errors import DiskFull, MissingObject, NothingToUndo, RestorePending
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.store import Store
-from mulligan.testing.faults import kill_at
+from mulligan.testing.failpoints import kill_at
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture
 
@@ -46,8 +46,8 @@ def interrupted(tmp_path: Path, work: Path, only: list[str] | None = None) -> No
         session.state.set("", NOW)
 
     def body(_: Tell) -> None:
-        hook = kill_at(CrashPoint.RESTORE_RENAMED)
-        with mulligan.open(tmp_path / "store", reach=hook) as store:
+        hook = kill_at(Failpoint.RESTORE_RENAMED)
+        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("then", only=only)
 
     assert run_child(body).by_sigkill
@@ -134,13 +134,13 @@ def test_a_part_that_was_deleted_since_does_not_keep_a_restore_from_its_end(
 def test_what_others_write_while_files_are_restored_is_kept(tmp_path: Path, work: Path) -> None:
     armed = False
 
-    def reach(point: CrashPoint) -> None:
+    def failpoint(point: Failpoint) -> None:
         nonlocal armed
-        if armed and point is CrashPoint.RESTORE_WRITTEN:
+        if armed and point is Failpoint.RESTORE_WRITTEN:
             armed = False
             write_in_another_process(tmp_path)
 
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.state.set("", THEN)
         made = session.checkpoint()
@@ -357,7 +357,7 @@ def test_the_command_line_says_that_a_restore_cannot_be_finished(
         (tmp_path / "file.2").write_text("now")
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path, reach=kill_at(CrashPoint.RESTORE_DRAFT_WRITTEN)) as store:
+        with mulligan.open(tmp_path, failpoint=kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)) as store:
             store.session("main", workspace=tmp_path).restore("then")
 
     assert run_child(body).by_sigkill

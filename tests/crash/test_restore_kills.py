@@ -12,16 +12,16 @@ import pytest
 
 import mulligan
 from mulligan import Session
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.store import Store
-from mulligan.testing.faults import kill_at
+from mulligan.testing.failpoints import kill_at
 from mulligan.workspace import removing
 from mulligan.workspace.swap import DRAFT
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture, without_times
 
-RESTORE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
-COMMIT_POINTS = [CrashPoint.JOURNAL_BEFORE_COMMIT, CrashPoint.JOURNAL_COMMITTED]
+RESTORE_POINTS = [point for point in Failpoint if point.name.startswith("RESTORE_")]
+COMMIT_POINTS = [Failpoint.JOURNAL_BEFORE_COMMIT, Failpoint.JOURNAL_COMMITTED]
 
 
 def drafts(work: Path) -> list[str]:
@@ -103,7 +103,7 @@ def assert_consistent(session: Session, work: Path, pictures: dict[str, Picture]
 @pytest.mark.parametrize("point", RESTORE_POINTS + COMMIT_POINTS)
 @pytest.mark.parametrize("files", [3, 30], ids=["few files", "many files"])
 def test_killed_at_a_point_of_a_restore(
-    tmp_path: Path, point: CrashPoint, nth: int, files: int
+    tmp_path: Path, point: Failpoint, nth: int, files: int
 ) -> None:
     work, pictures = prepare(tmp_path, random.Random(files), files)
     killed = run_child(lambda _: walk(tmp_path, work, kill_at(point, nth)))
@@ -134,7 +134,7 @@ def test_killed_at_a_point_of_a_restore(
 
 @pytest.mark.parametrize("point", RESTORE_POINTS)
 def test_killed_while_others_delete_what_was_replaced(
-    tmp_path: Path, point: CrashPoint, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, point: Failpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removing, "PATIENCE", -1.0)
     work, pictures = prepare(tmp_path, random.Random(11), 30)
@@ -145,8 +145,8 @@ def test_killed_while_others_delete_what_was_replaced(
         assert store.verify().problems == ()
 
 
-def walk(tmp_path: Path, work: Path, reach: Reach) -> None:
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+def walk(tmp_path: Path, work: Path, failpoint: FailpointHook) -> None:
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.restore("first")
         session.undo()
@@ -154,9 +154,9 @@ def walk(tmp_path: Path, work: Path, reach: Reach) -> None:
 
 
 @pytest.mark.parametrize("point", RESTORE_POINTS)
-def test_killed_again_while_what_was_begun_is_finished(tmp_path: Path, point: CrashPoint) -> None:
+def test_killed_again_while_what_was_begun_is_finished(tmp_path: Path, point: Failpoint) -> None:
     work, pictures = prepare(tmp_path, random.Random(5), 5)
-    first = run_child(lambda _: walk(tmp_path, work, kill_at(CrashPoint.RESTORE_RENAMED, 4)))
+    first = run_child(lambda _: walk(tmp_path, work, kill_at(Failpoint.RESTORE_RENAMED, 4)))
     assert first.by_sigkill
     for _ in range(3):
         again = run_child(lambda _: open_only(tmp_path, work, kill_at(point)))
@@ -169,20 +169,18 @@ def test_killed_again_while_what_was_begun_is_finished(tmp_path: Path, point: Cr
         assert store.verify().problems == ()
 
 
-def open_only(tmp_path: Path, work: Path, reach: Reach) -> None:
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+def open_only(tmp_path: Path, work: Path, failpoint: FailpointHook) -> None:
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         store.session("run", workspace=work)
 
 
 @pytest.mark.parametrize("point", RESTORE_POINTS)
 @pytest.mark.parametrize("only", [["src/2.txt", "link"], ["src"], ["swap", "closed"]], ids="+".join)
-def test_killed_while_parts_are_restored(
-    tmp_path: Path, point: CrashPoint, only: list[str]
-) -> None:
+def test_killed_while_parts_are_restored(tmp_path: Path, point: Failpoint, only: list[str]) -> None:
     work, pictures = prepare(tmp_path, random.Random(6), 4)
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", reach=kill_at(point)) as store:
+        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first", only=only)
 
     assert run_child(body).by_sigkill
@@ -201,7 +199,7 @@ def test_killed_while_parts_are_restored(
 
 def test_work_done_after_the_kill_is_kept_before_the_restore_is_finished(tmp_path: Path) -> None:
     work, pictures = prepare(tmp_path, random.Random(7), 4)
-    point = kill_at(CrashPoint.RESTORE_RENAMED, 3)
+    point = kill_at(Failpoint.RESTORE_RENAMED, 3)
     assert run_child(lambda _: walk(tmp_path, work, point)).by_sigkill
     (work / "src" / "2.txt").write_bytes(b"edited by a person, who knew of nothing")
     (work / "src" / "added.txt").write_bytes(b"added by a person")
@@ -224,8 +222,8 @@ def test_no_draft_is_left_where_rules_hide_it_nor_kept_in_a_checkpoint(
     (work / ".mulliganignore").write_text(".*\n")
 
     def body(_: Tell) -> None:
-        hook = kill_at(CrashPoint.RESTORE_DRAFT_WRITTEN)
-        with mulligan.open(tmp_path / "store", reach=hook) as store:
+        hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
+        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("first", only=only)
 
     assert run_child(body).by_sigkill
@@ -238,7 +236,7 @@ def test_no_draft_is_left_where_rules_hide_it_nor_kept_in_a_checkpoint(
 
 
 @pytest.mark.parametrize("point", RESTORE_POINTS)
-def test_killed_at_any_point_no_stale_cache_is_left(tmp_path: Path, point: CrashPoint) -> None:
+def test_killed_at_any_point_no_stale_cache_is_left(tmp_path: Path, point: Failpoint) -> None:
     work = tmp_path / "work"
     with mulligan.open(tmp_path / "store") as store:
         for name in ("a.py", "b.py", "src/a.py"):
@@ -256,7 +254,7 @@ def test_killed_at_any_point_no_stale_cache_is_left(tmp_path: Path, point: Crash
         (work / "__pycache__/b.cpython-311.pyc").write_text("of x = 1")
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", reach=kill_at(point)) as store:
+        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first")
 
     assert run_child(body).by_sigkill
@@ -269,14 +267,14 @@ def test_killed_at_any_point_no_stale_cache_is_left(tmp_path: Path, point: Crash
 
 
 @pytest.mark.parametrize("point", RESTORE_POINTS)
-def test_killed_at_any_point_all_that_changes_is_touched(tmp_path: Path, point: CrashPoint) -> None:
+def test_killed_at_any_point_all_that_changes_is_touched(tmp_path: Path, point: Failpoint) -> None:
     work, pictures = prepare(tmp_path, random.Random(10), 4)
     old = 10**9
     for path in work.rglob("*.txt"):
         os.utime(path, ns=(old, old))
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", reach=kill_at(point)) as store:
+        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first", touch=True)
 
     before = picture(work)
@@ -312,7 +310,7 @@ TORN = {
 def test_what_a_power_cut_left_of_a_successor_goes(
     tmp_path: Path, left: Callable[[bytes], bytes]
 ) -> None:
-    work, whole = begun_with_one_file(tmp_path, CrashPoint.RESTORE_DRAFT_WRITTEN)
+    work, whole = begun_with_one_file(tmp_path, Failpoint.RESTORE_DRAFT_WRITTEN)
     [draft] = work.glob(".mulligan-draft-*")
     draft.rename(draft.with_name(draft.name + ".swap")).write_bytes(left(whole))
     with mulligan.open(tmp_path / "store") as store:
@@ -323,7 +321,7 @@ def test_what_a_power_cut_left_of_a_successor_goes(
 @pytest.mark.parametrize("left", [b"", bytes(4096)], ids=["nothing", "zeros"])
 def test_what_a_power_cut_left_of_what_was_taken_out_goes(tmp_path: Path, left: bytes) -> None:
     """Names reach the disk before bytes do."""
-    work, whole = begun_with_one_file(tmp_path, CrashPoint.RESTORE_SWAPPED)
+    work, whole = begun_with_one_file(tmp_path, Failpoint.RESTORE_SWAPPED)
     [swap] = work.glob(".mulligan-draft-*.swap")
     swap.write_bytes(left)
     with mulligan.open(tmp_path / "store") as store:
@@ -331,8 +329,8 @@ def test_what_a_power_cut_left_of_what_was_taken_out_goes(tmp_path: Path, left: 
     assert (work / "file").read_bytes() == whole
 
 
-@pytest.mark.parametrize("point", [CrashPoint.RESTORE_DRAFT_WRITTEN, CrashPoint.RESTORE_SWAPPED])
-def test_what_no_power_cut_can_have_left_stays(tmp_path: Path, point: CrashPoint) -> None:
+@pytest.mark.parametrize("point", [Failpoint.RESTORE_DRAFT_WRITTEN, Failpoint.RESTORE_SWAPPED])
+def test_what_no_power_cut_can_have_left_stays(tmp_path: Path, point: Failpoint) -> None:
     work, whole = begun_with_one_file(tmp_path, point)
     [left] = work.glob(".mulligan-draft-*")
     swap = left.rename(left.with_name(left.name.removesuffix(".swap") + ".swap"))
@@ -342,7 +340,7 @@ def test_what_no_power_cut_can_have_left_stays(tmp_path: Path, point: CrashPoint
     assert swap.read_bytes().endswith(b"somebody's work")
 
 
-def begun_with_one_file(tmp_path: Path, point: CrashPoint) -> tuple[Path, bytes]:
+def begun_with_one_file(tmp_path: Path, point: Failpoint) -> tuple[Path, bytes]:
     """Have the restore of one file killed at a point; return the workspace and what was wanted."""
     work, whole = tmp_path / "work", random.Random(3).randbytes(5000)
     work.mkdir()
@@ -352,7 +350,7 @@ def begun_with_one_file(tmp_path: Path, point: CrashPoint) -> tuple[Path, bytes]
     (work / "file").write_bytes(b"present")
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", reach=kill_at(point)) as store:
+        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first", only=["file"])
 
     assert run_child(body).by_sigkill
@@ -361,7 +359,7 @@ def begun_with_one_file(tmp_path: Path, point: CrashPoint) -> tuple[Path, bytes]
 
 def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
     work, _ = prepare(tmp_path, random.Random(8), 3)
-    assert run_child(lambda _: walk(tmp_path, work, kill_at(CrashPoint.RESTORE_WRITTEN))).by_sigkill
+    assert run_child(lambda _: walk(tmp_path, work, kill_at(Failpoint.RESTORE_WRITTEN))).by_sigkill
     with mulligan.open(tmp_path / "store") as store:
         assert opened(store, work).recovered is not None
         assert opened(store, work).recovered is None
@@ -434,7 +432,7 @@ def test_killed_at_any_moment_of_captures(tmp_path: Path) -> None:
 
 
 def capture_for_ever(tmp_path: Path, work: Path, tell: Tell, round_: int) -> None:
-    with mulligan.open(tmp_path / "store", reach=pass_by) as store:
+    with mulligan.open(tmp_path / "store", failpoint=ignore) as store:
         session = store.session("run", workspace=work)
         rng = random.Random(round_)
         (work / "src").mkdir(exist_ok=True)

@@ -16,10 +16,10 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.errors import RestoreBusy, RestorePending
-from mulligan.faults import CrashPoint, Reach
+from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Pending, Point, Restored
 from mulligan.session.restorer import Restorer
-from mulligan.testing.faults import kill_at
+from mulligan.testing.failpoints import kill_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.swap import DRAFT
 from tests.children import Tell, run_child
@@ -59,15 +59,15 @@ def details(restored: Restored) -> dict[str, str]:
     return {problem.where: problem.detail for problem in restored.problems}
 
 
-def once_at(point: CrashPoint, act: Callable[[], None]) -> Reach:
+def once_at(point: Failpoint, act: Callable[[], None]) -> FailpointHook:
     """Return a hook that does something the first time that a point is reached."""
     todo = [act]
 
-    def reach(reached: CrashPoint) -> None:
+    def failpoint(reached: Failpoint) -> None:
         if reached is point and todo:
             todo.pop()()
 
-    return reach
+    return failpoint
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def work(tmp_path: Path) -> Path:
 def test_an_edit_after_the_first_look_is_kept(
     tmp_path: Path, work: Path, edit: Callable[[Path], None]
 ) -> None:
-    reach = once_at(CrashPoint.RESTORE_DRAFT_WRITTEN, lambda: edit(work / "file"))
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+    failpoint = once_at(Failpoint.RESTORE_DRAFT_WRITTEN, lambda: edit(work / "file"))
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         (work / "file").write_text("after the checkpoint")
@@ -100,8 +100,8 @@ def test_an_edit_after_the_first_look_is_kept(
 def test_what_appears_where_a_file_is_to_be_made_is_kept(
     tmp_path: Path, work: Path, edit: Callable[[Path], None]
 ) -> None:
-    reach = once_at(CrashPoint.RESTORE_DRAFT_WRITTEN, lambda: edit(work / "file"))
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+    failpoint = once_at(Failpoint.RESTORE_DRAFT_WRITTEN, lambda: edit(work / "file"))
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         (work / "file").unlink()
@@ -189,8 +189,8 @@ def test_an_edit_that_was_taken_out_survives_a_kill(
 
     def body(_: Tell) -> None:
         monkeypatch.setattr(syscalls, "rename", rename)
-        hook = kill_at(CrashPoint.RESTORE_SWAPPED)
-        with mulligan.open(tmp_path / "store", reach=hook) as store:
+        hook = kill_at(Failpoint.RESTORE_SWAPPED)
+        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("then")
 
     assert run_child(body).by_sigkill
@@ -269,7 +269,7 @@ def _edit(file: Path, tell: int) -> None:
 
 
 @contextmanager
-def stopped_in_a_restore(tmp_path: Path, work: Path, name: str, at: CrashPoint) -> Iterator[None]:
+def stopped_in_a_restore(tmp_path: Path, work: Path, name: str, at: Failpoint) -> Iterator[None]:
     """Have another process stand still in the middle of a restore; it is killed at the end."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -279,7 +279,7 @@ def stopped_in_a_restore(tmp_path: Path, work: Path, name: str, at: CrashPoint) 
             os.write(writing, b"!")
             signal.pause()
 
-        with mulligan.open(tmp_path / "store", reach=once_at(at, stand_still)) as store:
+        with mulligan.open(tmp_path / "store", failpoint=once_at(at, stand_still)) as store:
             store.session(name, workspace=work).restore("then")
         os._exit(1)
     try:
@@ -307,7 +307,7 @@ def test_two_sessions_do_not_restore_one_directory_at_once(
     link = tmp_path / "link"
     link.symlink_to(work)
     with (
-        stopped_in_a_restore(tmp_path, work, "one", CrashPoint.RESTORE_DRAFT_WRITTEN),
+        stopped_in_a_restore(tmp_path, work, "one", Failpoint.RESTORE_DRAFT_WRITTEN),
         mulligan.open(tmp_path / "store") as store,
     ):
         shutil.rmtree(tmp_path / "store" / ".mulligan" / "tmp")  # it is safe to delete
@@ -324,7 +324,7 @@ def test_two_sessions_do_not_restore_one_directory_at_once(
 
 def test_a_lease_is_given_up_when_another_process_restores(tmp_path: Path, work: Path) -> None:
     prepare(tmp_path, work, "one")
-    point = CrashPoint.RESTORE_WRITTEN
+    point = Failpoint.RESTORE_WRITTEN
     with (
         stopped_in_a_restore(tmp_path, work, "one", point),
         mulligan.open(tmp_path / "store") as store,
@@ -338,7 +338,7 @@ def test_two_sessions_never_share_the_name_of_a_draft(tmp_path: Path, work: Path
     names = set()
     prepare(tmp_path, work, "one", "two")
     for name in ("one", "two", "one"):
-        with stopped_in_a_restore(tmp_path, work, name, CrashPoint.RESTORE_DRAFT_WRITTEN):
+        with stopped_in_a_restore(tmp_path, work, name, Failpoint.RESTORE_DRAFT_WRITTEN):
             names |= set(drafts(work))
         with mulligan.open(tmp_path / "store") as store:
             store.session(name, workspace=work).undo()
@@ -361,8 +361,8 @@ def interrupted(tmp_path: Path, work: Path) -> None:
     prepare(tmp_path, work, "run")
 
     def body(_: Tell) -> None:
-        hook = kill_at(CrashPoint.RESTORE_DRAFT_WRITTEN)
-        with mulligan.open(tmp_path / "store", reach=hook) as store:
+        hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
+        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("then")
 
     assert run_child(body).by_sigkill

@@ -14,7 +14,7 @@ import pytest
 
 import mulligan
 from mulligan import Session, Store
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.recovery.plan import attempts
 from tests.e2e.test_resume import processes_in, run, until
 from tests.unit.recovery.dead import control, dead
@@ -106,7 +106,7 @@ def session(store: Store, place: Path, side: Path) -> Session:
     return found
 
 
-def killed(side: Path, point: CrashPoint, nth: int, *args: str) -> None:
+def killed(side: Path, point: Failpoint, nth: int, *args: str) -> None:
     """Run a command that dies at a point, or once it has started the whole team."""
     begun = (side / "starts").read_text()
     command = [sys.executable, "-m", "mulligan.testing.dying", point.value, str(nth), *args]
@@ -142,12 +142,12 @@ def check(store: Store, session: Session) -> None:
 
 
 STEPS = [
-    (CrashPoint.JOURNAL_COMMITTED, 1),
-    (CrashPoint.JOURNAL_BEFORE_COMMIT, 3),
-    (CrashPoint.JOURNAL_COMMITTED, 6),
-    (CrashPoint.JOURNAL_BEFORE_COMMIT, 9),
-    (CrashPoint.JOURNAL_COMMITTED, 13),
-    (CrashPoint.JOURNAL_BEFORE_COMMIT, 18),
+    (Failpoint.JOURNAL_COMMITTED, 1),
+    (Failpoint.JOURNAL_BEFORE_COMMIT, 3),
+    (Failpoint.JOURNAL_COMMITTED, 6),
+    (Failpoint.JOURNAL_BEFORE_COMMIT, 9),
+    (Failpoint.JOURNAL_COMMITTED, 13),
+    (Failpoint.JOURNAL_BEFORE_COMMIT, 18),
 ]
 """One after the other: so recoveries are recovered from that were interrupted themselves."""
 
@@ -169,14 +169,14 @@ def test_killed_at_one_step_after_the_other(
 @pytest.mark.parametrize(
     ("point", "nth"),
     [
-        (CrashPoint.RESTORE_RENAMED, 1),
-        (CrashPoint.RESTORE_DELETED, 1),
-        (CrashPoint.PACK_SYNCED, 1),
-        *((CrashPoint.JOURNAL_COMMITTED, nth) for nth in (2, 4, 6)),
+        (Failpoint.RESTORE_RENAMED, 1),
+        (Failpoint.RESTORE_DELETED, 1),
+        (Failpoint.PACK_SYNCED, 1),
+        *((Failpoint.JOURNAL_COMMITTED, nth) for nth in (2, 4, 6)),
     ],
 )
 def test_killed_on_the_way_back_to_a_checkpoint(
-    place: Path, side: Path, store: Store, session: Session, point: CrashPoint, nth: int
+    place: Path, side: Path, store: Store, session: Session, point: Failpoint, nth: int
 ) -> None:
     killed(side, point, nth, "resume", "main", "--rollback")
     went_back = any(event.kind == "recovery.begun" for event in session.events())

@@ -11,7 +11,7 @@ import pytest
 
 from mulligan import codec
 from mulligan.errors import DamagedObject, DamageError
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.model import Digest
 from mulligan.objects.frames import ENTRY_SIZE, FRAME_HEADER_SIZE, PACK_HEADER_SIZE
 from mulligan.objects.packs import PackObjects
@@ -19,7 +19,7 @@ from mulligan.objects.scan import ScannedFrame, ScannedGap
 from mulligan.testing.objects import MemoryIndex, noise
 
 STORE = b"0123456789abcdef"
-PACK_POINTS = [point for point in CrashPoint if point.name.startswith("PACK_")]
+PACK_POINTS = [point for point in Failpoint if point.name.startswith("PACK_")]
 
 
 def open_packs(directory: Path, index: MemoryIndex, **options: object) -> PackObjects:
@@ -186,22 +186,22 @@ def _covers(index: MemoryIndex, digest: Digest, offset: int) -> bool:
     return location.offset <= offset < location.offset + location.length
 
 
-def killed_at(point: CrashPoint) -> Callable[[CrashPoint], None]:
-    def reach(reached: CrashPoint) -> None:
+def killed_at(point: Failpoint) -> Callable[[Failpoint], None]:
+    def failpoint(reached: Failpoint) -> None:
         if reached is point:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return reach
+    return failpoint
 
 
 @pytest.mark.parametrize("point", PACK_POINTS)
 def test_a_writer_killed_at_any_point_leaves_a_store_that_goes_on(
-    tmp_path: Path, point: CrashPoint
+    tmp_path: Path, point: Failpoint
 ) -> None:
     index = MemoryIndex()
-    if point is not CrashPoint.PACK_CREATED:
+    if point is not Failpoint.PACK_CREATED:
         a_pack(tmp_path, index, FIRST)
-    if point is CrashPoint.PACK_TAIL_CUT:
+    if point is Failpoint.PACK_TAIL_CUT:
         with (tmp_path / "00000001.pack").open("ab") as file:
             file.write(b"FRM1 and then the power went")
     acknowledged = dict(index.entries)
@@ -210,7 +210,7 @@ def test_a_writer_killed_at_any_point_leaves_a_store_that_goes_on(
     pid = os.fork()
     if pid == 0:
         try:
-            keep(open_packs(tmp_path, index, reach=killed_at(point)), index, *LAST)
+            keep(open_packs(tmp_path, index, failpoint=killed_at(point)), index, *LAST)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL

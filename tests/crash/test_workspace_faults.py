@@ -16,9 +16,9 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.errors import DiskFull, MulliganError, StoreUnwritable
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.session.checkpointer import Checkpointer
-from mulligan.testing.faults import fail_at
+from mulligan.testing.failpoints import fail_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.index import GRAIN
 from mulligan.workspace.swap import DRAFT
@@ -26,8 +26,8 @@ from tests.children import Tell, run_child
 from tests.disks import disk_of, mount
 from tests.pictures import picture
 
-RESTORE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
-WRITE_POINTS = [point for point in CrashPoint if point.name.startswith(("PACK_FRAME", "JOURNAL_"))]
+RESTORE_POINTS = [point for point in Failpoint if point.name.startswith("RESTORE_")]
+WRITE_POINTS = [point for point in Failpoint if point.name.startswith(("PACK_FRAME", "JOURNAL_"))]
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_whatever_finds_the_disk_full_it_is_one_error(
 
 @pytest.mark.parametrize("point", WRITE_POINTS)
 def test_a_failed_checkpoint_of_files_does_not_spoil_the_next(
-    tmp_path: Path, point: CrashPoint
+    tmp_path: Path, point: Failpoint
 ) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -226,11 +226,11 @@ def test_a_failed_checkpoint_of_files_does_not_spoil_the_next(
     armed = False
     hook = fail_at(point, OSError(errno.ENODEV, "broken"))
 
-    def reach(reached: CrashPoint) -> None:
+    def failpoint(reached: Failpoint) -> None:
         if armed:
             hook(reached)
 
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.checkpoint()
         (work / "file").write_bytes(b"two " * 1000)
@@ -256,8 +256,8 @@ def test_an_error_of_the_store_is_not_taken_for_one_of_a_file(
     work.mkdir()
     for number in range(12_000_000 // size):
         (work / str(number)).write_bytes(random.Random(number).randbytes(size))
-    hook = fail_at(CrashPoint.PACK_FRAME_HALF_WRITTEN, OSError(code, os.strerror(code)))
-    with mulligan.open(tmp_path / "store", reach=hook) as store:
+    hook = fail_at(Failpoint.PACK_FRAME_HALF_WRITTEN, OSError(code, os.strerror(code)))
+    with mulligan.open(tmp_path / "store", failpoint=hook) as store:
         session = store.session("run", workspace=work)
         with pytest.raises(StoreUnwritable, match=os.strerror(code)):
             session.checkpoint()
@@ -290,7 +290,7 @@ def test_a_pack_that_may_not_grow_is_no_unreadable_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("point", WRITE_POINTS + RESTORE_POINTS)
 def test_a_restore_whose_writes_fail_is_done_or_can_be_completed(
-    tmp_path: Path, point: CrashPoint, nth: int
+    tmp_path: Path, point: Failpoint, nth: int
 ) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -299,11 +299,11 @@ def test_a_restore_whose_writes_fail_is_done_or_can_be_completed(
     armed = False
     hook = fail_at(point, RuntimeError("broken"), nth)
 
-    def reach(reached: CrashPoint) -> None:
+    def failpoint(reached: Failpoint) -> None:
         if armed:
             hook(reached)
 
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.state.set("a", 1)
         then, made = picture(work), session.checkpoint()

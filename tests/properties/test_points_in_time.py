@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import mulligan
 from mulligan import Session, Store
 from mulligan.errors import NothingToUndo, PathNotFound, UnknownPoint
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.testing.clock import FakeClock
 
 FILES = st.sampled_from(["a", "b", "d/a", "d/e/b"])
@@ -28,7 +28,7 @@ PARTS = st.sampled_from(
     [None, None, None, ("workspace",), ("memory",), ("a",), ("d", "memory"), ("b",)]
 )
 WHERE = st.integers(0, 1_000)
-INTERRUPTED = st.sampled_from([CrashPoint.RESTORE_WRITTEN, CrashPoint.RESTORE_DELETED])
+INTERRUPTED = st.sampled_from([Failpoint.RESTORE_WRITTEN, Failpoint.RESTORE_DELETED])
 
 EDIT = st.tuples(st.just("write"), FILES, st.integers(0, 3))
 CHECKPOINT = st.tuples(st.just("checkpoint"), st.booleans())
@@ -64,9 +64,9 @@ class Hook:
     """Interrupts the next restore where it is told to."""
 
     def __init__(self) -> None:
-        self.point: CrashPoint | None = None
+        self.point: Failpoint | None = None
 
-    def __call__(self, reached: CrashPoint) -> None:
+    def __call__(self, reached: Failpoint) -> None:
         if reached is self.point:
             self.point = None
             raise Interrupted
@@ -139,7 +139,7 @@ class Track:
     def do_restore_state(self, where: int) -> None:
         self.stateless.restore(self.seq(where))
 
-    def do_interrupt(self, where: int, point: CrashPoint, writes: bool, ends: bool) -> None:
+    def do_interrupt(self, where: int, point: Failpoint, writes: bool, ends: bool) -> None:
         """Stop a restore half way, perhaps write something, then finish or abandon it."""
         self.hook.point = point
         before, state = content(self.work), self.session.state.get("")
@@ -242,7 +242,7 @@ def fork(store: Store, tracks: list[Track], parent: Track, where: int, place: Pa
 def test_files_and_state_of_any_point_are_those_of_that_moment(script: list[Any]) -> None:
     hook = Hook()
     clock = FakeClock(tick=1.0)
-    with scratch() as place, mulligan.open("memory:", clock=clock, reach=hook) as store:
+    with scratch() as place, mulligan.open("memory:", clock=clock, failpoint=hook) as store:
         work = place / "work 0"
         work.mkdir()
         first = Track(store, hook, store.session("run", workspace=work), work)

@@ -13,9 +13,9 @@ import pytest
 
 import mulligan
 from mulligan.errors import UnknownFormat
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.pointer import read_pointer, write_pointer
-from mulligan.testing.faults import kill_at
+from mulligan.testing.failpoints import kill_at
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def test_neither_symlinks_nor_fifos_are_pointers(store: str, work: Path) -> None
     assert read_pointer(work) is None
 
 
-@pytest.mark.parametrize("point", [CrashPoint.POINTER_WRITTEN, CrashPoint.POINTER_IN_PLACE])
+@pytest.mark.parametrize("point", [Failpoint.POINTER_WRITTEN, Failpoint.POINTER_IN_PLACE])
 def test_killed_on_the_way_it_is_the_old_one_or_the_new_one(
-    store: str, work: Path, point: CrashPoint
+    store: str, work: Path, point: Failpoint
 ) -> None:
     write_pointer(work, store, "old")
     pid = os.fork()
@@ -101,4 +101,4 @@ def test_killed_on_the_way_it_is_the_old_one_or_the_new_one(
     assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
     found = read_pointer(work)
     assert found
-    assert found.session == ("new" if point is CrashPoint.POINTER_IN_PLACE else "old")
+    assert found.session == ("new" if point is Failpoint.POINTER_IN_PLACE else "old")

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.finding import Note, find_in
 from mulligan.opening import make_outside
 from mulligan.stores import find_by_id, find_match, known_stores, note_inside, state_directory
-from mulligan.testing.faults import kill_at
+from mulligan.testing.failpoints import kill_at
 
 POINTS = [
     point
-    for point in CrashPoint
+    for point in Failpoint
     if point.name.startswith(("STORE_", "PROJECT_", "OUTSIDE_", "POINTER_"))
 ]
 
@@ -50,7 +50,7 @@ def test_where_stores_are(variables: dict[str, str], expected: str) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_while_it_is_made(work: Path, state: Path, point: CrashPoint) -> None:
+def test_killed_while_it_is_made(work: Path, state: Path, point: Failpoint) -> None:
     pid = os.fork()
     if pid == 0:
         make_outside(work, state, kill_at(point))

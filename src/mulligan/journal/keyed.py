@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from mulligan import codec
 from mulligan.errors import DamagedJournal, SessionExists, StaleLease, UnknownSession
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.journal import chain
 from mulligan.journal.protocol import Examined, Reader, Tables, Writer
 from mulligan.model import (
@@ -271,10 +271,10 @@ class KeyedView:
 class KeyedTxn(KeyedView):
     """The write transaction of the journal."""
 
-    def __init__(self, writer: Writer, memory: Memory, reach: Reach) -> None:
+    def __init__(self, writer: Writer, memory: Memory, failpoint: FailpointHook) -> None:
         super().__init__(writer, memory)
         self._writer = writer
-        self._reach = reach
+        self._failpoint = failpoint
         self._heads: dict[int, Head] = {}
         self._moved: set[int] = set()
         self._created: dict[int, SessionRecord] = {}
@@ -331,7 +331,7 @@ class KeyedTxn(KeyedView):
             prev = hash_
             self._hashes[number, seq] = hash_
         self._put_head(number, msgspec.structs.replace(head, seq=seq, hash=prev, time=time))
-        self._reach(CrashPoint.JOURNAL_APPENDED)
+        self._failpoint(Failpoint.JOURNAL_APPENDED)
         return events
 
     def _time_after(self, number: int, head: Head, time: datetime) -> datetime:
@@ -382,7 +382,7 @@ class KeyedTxn(KeyedView):
             # Another bundle of the same pack may have acknowledged more already.
             length = max(length, self.pack_length(pack))
             self._put("packs", _NUMBER.pack(pack), _LENGTH.pack(length))
-        self._reach(CrashPoint.JOURNAL_INDEXED)
+        self._failpoint(Failpoint.JOURNAL_INDEXED)
 
     def _check_epoch(self, session: SessionRecord, actor: str, epoch: int) -> None:
         lease = self.lease(session.number, actor)
@@ -453,15 +453,15 @@ class _Read:
 class _Write:
     """The write transaction as a context manager."""
 
-    __slots__ = ("_memory", "_reach", "_txn", "_writing")
+    __slots__ = ("_failpoint", "_memory", "_txn", "_writing")
 
-    def __init__(self, tables: Tables, memory: Memory, reach: Reach) -> None:
+    def __init__(self, tables: Tables, memory: Memory, failpoint: FailpointHook) -> None:
         self._writing = tables.write()
         self._memory = memory
-        self._reach = reach
+        self._failpoint = failpoint
 
     def __enter__(self) -> KeyedTxn:
-        self._txn = KeyedTxn(self._writing.__enter__(), self._memory, self._reach)
+        self._txn = KeyedTxn(self._writing.__enter__(), self._memory, self._failpoint)
         return self._txn
 
     def __exit__(
@@ -482,9 +482,9 @@ class _Write:
 class KeyedJournal:
     """A journal over any ordered tables with transactions."""
 
-    def __init__(self, tables: Tables, *, reach: Reach = pass_by) -> None:
+    def __init__(self, tables: Tables, *, failpoint: FailpointHook = ignore) -> None:
         self._tables = tables
-        self._reach = reach
+        self._failpoint = failpoint
         self._memory = Memory()
 
     def read(self) -> _Read:
@@ -493,7 +493,7 @@ class KeyedJournal:
 
     def write(self) -> _Write:
         """Open the write transaction; commit durably on a clean exit."""
-        return _Write(self._tables, self._memory, self._reach)
+        return _Write(self._tables, self._memory, self._failpoint)
 
     def examine(self) -> Examined:
         """Check the storage below the tables; those that are damaged are refused afterwards."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import lmdb
 
 from mulligan.errors import ReadOnlyStore, StoreClosed
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.journal.lmdb_env import Environment, OpenTables, acquire, identity, release
 from mulligan.journal.lmdb_errors import commit_failure, translation
 from mulligan.journal.protocol import Examined
@@ -30,12 +30,12 @@ class LmdbTables:
         *,
         read_only: bool = False,
         salvage: bool = False,
-        reach: Reach = pass_by,
+        failpoint: FailpointHook = ignore,
         waiting: Tell | None = None,
     ) -> None:
         self._directory = directory
         self._read_only = read_only or salvage
-        self._reach = reach
+        self._failpoint = failpoint
         self._waits = None if waiting is None or self._read_only else Waits(directory, waiting)
         self._key = identity(directory)
         with self._waits or nullcontext():  # even opening waits for whoever writes
@@ -53,7 +53,7 @@ class LmdbTables:
         shared = self._environment()
         if self._read_only:
             raise ReadOnlyStore(f"The store at {self._directory.parent} was opened for reading.")
-        return _Write(shared, self._reach, self._waits)
+        return _Write(shared, self._failpoint, self._waits)
 
     def examine(self) -> Examined:
         """Check every page of the file; tables that are damaged are refused from then on."""
@@ -122,11 +122,11 @@ class _Read:
 class _Write:
     """The write transaction as a context manager."""
 
-    __slots__ = ("_reach", "_shared", "_txn", "_waits", "_writer")
+    __slots__ = ("_failpoint", "_shared", "_txn", "_waits", "_writer")
 
-    def __init__(self, shared: Environment, reach: Reach, waits: Waits | None) -> None:
+    def __init__(self, shared: Environment, failpoint: FailpointHook, waits: Waits | None) -> None:
         self._shared = shared
-        self._reach = reach
+        self._failpoint = failpoint
         self._waits = waits
 
     def __enter__(self) -> LmdbWriter:
@@ -136,7 +136,7 @@ class _Write:
         except lmdb.Error as error:
             raise translation(error, "the journal") from error
         try:
-            self._reach_or_abort(CrashPoint.JOURNAL_BEGUN)
+            self._reach_or_abort(Failpoint.JOURNAL_BEGUN)
         except BaseException:
             self._shared.leave()
             raise
@@ -159,18 +159,18 @@ class _Write:
             if isinstance(error, lmdb.Error):
                 raise translation(error, "the journal") from error
             return
-        self._reach_or_abort(CrashPoint.JOURNAL_BEFORE_COMMIT)
+        self._reach_or_abort(Failpoint.JOURNAL_BEFORE_COMMIT)
         try:
             self._txn.commit()
         except lmdb.Error as failure:
             self._shared.wear()
             raise commit_failure(failure, str(self._shared.directory)) from failure
         self._shared.committed()
-        self._reach(CrashPoint.JOURNAL_COMMITTED)
+        self._failpoint(Failpoint.JOURNAL_COMMITTED)
 
-    def _reach_or_abort(self, point: CrashPoint) -> None:
+    def _reach_or_abort(self, point: Failpoint) -> None:
         try:
-            self._reach(point)
+            self._failpoint(point)
         except BaseException as error:
             self._txn.abort()
             if isinstance(error, OSError):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from mulligan.errors import StoreClosed
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.journal.protocol import TABLES, Examined
 
 
@@ -21,10 +21,10 @@ class _Table:
 class MemoryTables:
     """Ordered tables of one process; readers and the writer take turns."""
 
-    def __init__(self, *, reach: Reach = pass_by) -> None:
+    def __init__(self, *, failpoint: FailpointHook = ignore) -> None:
         self._tables = {name: _Table() for name in TABLES}
         self._lock = threading.RLock()
-        self._reach = reach
+        self._failpoint = failpoint
         self._closed = False
 
     @contextmanager
@@ -41,13 +41,13 @@ class MemoryTables:
             self._check_open()
             writer = MemoryWriter(self._tables)
             try:
-                self._reach(CrashPoint.JOURNAL_BEGUN)
+                self._failpoint(Failpoint.JOURNAL_BEGUN)
                 yield writer
-                self._reach(CrashPoint.JOURNAL_BEFORE_COMMIT)
+                self._failpoint(Failpoint.JOURNAL_BEFORE_COMMIT)
             except BaseException:
                 writer.undo()
                 raise
-            self._reach(CrashPoint.JOURNAL_COMMITTED)
+            self._failpoint(Failpoint.JOURNAL_COMMITTED)
 
     def examine(self) -> Examined:
         """Memory is what it is."""

@@ -19,7 +19,7 @@ from mulligan.errors import (
     StoreClosed,
     UnstorableValue,
 )
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects.frames import ENTRY_SIZE, DamagedFrame, encode_frame, pack_name
 from mulligan.objects.helper import Helper
@@ -99,14 +99,14 @@ class PackObjects:
         committed: CommittedLength,
         *,
         locate_all: LocateAll | None = None,
-        reach: Reach = pass_by,
+        failpoint: FailpointHook = ignore,
         read_only: bool = False,
         pack_limit: int = PACK_LIMIT,
     ) -> None:
         self.directory = directory
         self.locate = locate
         self.locate_all = locate_all or self._one_by_one
-        self.reach = reach
+        self.failpoint = failpoint
         self._store_id = store_id
         self._committed = committed
         self._read_only = read_only
@@ -228,7 +228,7 @@ class PackObjects:
         writer = None
         if not self._read_only:
             writer = PackWriter(
-                self.directory, self._store_id, self._committed, self.reach, self._limit
+                self.directory, self._store_id, self._committed, self.failpoint, self._limit
             )
         handles = self._by_process.setdefault(pid, Handles(self.directory, writer))
         for other in [key for key in self._by_process if key != pid]:
@@ -309,7 +309,7 @@ class PackBundle:
         for pack, end in self._packs.values():
             pack.sync(end)
         if self._packs:
-            self._store.reach(CrashPoint.PACK_SYNCED)
+            self._store.failpoint(Failpoint.PACK_SYNCED)
             self._handles.reader.trim()
         ends = {number: end for number, (_, end) in self._packs.items()}
         return Flushed(dict(self._written), ends, self._size)

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 
 from mulligan.errors import DiskFull, ReadOnlyStore, StoreUnwritable
-from mulligan.faults import CrashPoint, Reach
+from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.objects.frames import (
     PACK_HEADER_SIZE,
     DamagedFrame,
@@ -91,7 +91,9 @@ def list_packs(directory: Path) -> list[int]:
 class OwnPack:
     """A pack whose lock this process holds."""
 
-    def __init__(self, path: Path, number: int, fd: int, end: int, reach: Reach) -> None:
+    def __init__(
+        self, path: Path, number: int, fd: int, end: int, failpoint: FailpointHook
+    ) -> None:
         self.path = path
         self.number = number
         self.end = end
@@ -100,7 +102,7 @@ class OwnPack:
         self._started = end
         self._synced = end
         self._syncing = Lock()
-        self._reach = reach
+        self._failpoint = failpoint
 
     def append(self, frame: bytes) -> int:
         """Write a frame at the end and return its offset; nothing is appended on any error."""
@@ -109,7 +111,7 @@ class OwnPack:
         with _explained(self.path):
             try:
                 _write(self._fd, view[:half], offset)
-                self._reach(CrashPoint.PACK_FRAME_HALF_WRITTEN)
+                self._failpoint(Failpoint.PACK_FRAME_HALF_WRITTEN)
                 _write(self._fd, view[half:], offset + half)
             except BaseException:
                 # Only to give the space back: the next frame goes over these bytes anyway.
@@ -117,7 +119,7 @@ class OwnPack:
                     os.ftruncate(self._fd, offset)
                 raise
         self.end = offset + len(frame)
-        self._reach(CrashPoint.PACK_FRAME_WRITTEN)
+        self._failpoint(Failpoint.PACK_FRAME_WRITTEN)
         if self.end - self._started >= START_SYNC:
             self._start_sync()
         return offset
@@ -167,13 +169,13 @@ class PackWriter:
         directory: Path,
         store_id: bytes,
         committed: CommittedLength,
-        reach: Reach,
+        failpoint: FailpointHook,
         pack_limit: int,
     ) -> None:
         self._directory = directory
         self._store_id = store_id
         self._committed = committed
-        self._reach = reach
+        self._failpoint = failpoint
         self._limit = pack_limit
         self._lock = Lock()
         self._current: OwnPack | None = None
@@ -266,7 +268,7 @@ class PackWriter:
                 os.close(fd)
         if end is None:
             return None
-        return OwnPack(self._path(number), number, fd, end, self._reach)
+        return OwnPack(self._path(number), number, fd, end, self._failpoint)
 
     def _prepared(self, fd: int, number: int) -> int | None:
         """Return where a locked pack ends once it is fit to be appended to, or None."""
@@ -296,9 +298,9 @@ class PackWriter:
         _write(fd, memoryview(encode_pack_header(number, self._store_id)), 0)
         os.fsync(fd)
         _sync_directory(self._directory)
-        self._reach(CrashPoint.PACK_CREATED)
+        self._failpoint(Failpoint.PACK_CREATED)
 
     def _cut_tail(self, fd: int, end: int) -> None:
         os.ftruncate(fd, end)
         os.fsync(fd)
-        self._reach(CrashPoint.PACK_TAIL_CUT)
+        self._failpoint(Failpoint.PACK_TAIL_CUT)

@@ -223,8 +223,8 @@ class Files:
 
     def _fresh(self, target: OsPath, contents: Contents, *, is_new: bool) -> Fresh:
         source = self._workspace.source() if self._workspace is not None else None
-        objects, reach = self._engine.objects, self._engine.reach
-        return Fresh(os.fsencode(target), contents, objects, reach, source, is_new=is_new)
+        objects, failpoint = self._engine.objects, self._engine.failpoint
+        return Fresh(os.fsencode(target), contents, objects, failpoint, source, is_new=is_new)
 
     def _place_for_copy(self, to: OsPath) -> OsPath:
         """Return the real path of a directory for a copy, or refuse it."""

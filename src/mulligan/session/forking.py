@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mulligan.engine import Engine
 from mulligan.errors import RestoreIncomplete, SessionExists
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.model import Point, SessionRecord
 from mulligan.pointer import write_pointer
 from mulligan.session.files import Files
@@ -69,10 +69,10 @@ class Forker:
             note.draft.chmod(0o700)
             if pointer and self._engine.directory is not None:
                 of = None if note.is_new else note.place
-                store, reach = str(self._engine.directory), self._engine.reach
-                write_pointer(note.draft, store, chosen, reach, of=of)
+                store, failpoint = str(self._engine.directory), self._engine.failpoint
+                write_pointer(note.draft, store, chosen, failpoint, of=of)
             finish_directory(note, entry)
-            self._engine.reach(CrashPoint.FORK_WRITTEN)
+            self._engine.failpoint(Failpoint.FORK_WRITTEN)
             if note.is_new:
                 # Files take their time: another fork may be there by now, and none could be moved.
                 self._files.place_for_fork(note.place)

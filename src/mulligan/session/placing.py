@@ -21,7 +21,7 @@ import msgspec
 
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.journal.protocol import View
 from mulligan.layout import FORK_NOTES, FORKING, sync_directory
 from mulligan.timeline.checkpoints import event_at
@@ -114,7 +114,7 @@ def noted(engine: Engine, note: Note) -> Iterator[Note]:
     file = engine.directory / "tmp" / f"fork-{note.token}"
     handle = _write_note(file, msgspec.json.encode(note))
     try:
-        engine.reach(CrashPoint.FORK_NOTED)
+        engine.failpoint(Failpoint.FORK_NOTED)
         try:
             yield note
         except BaseException:
@@ -194,7 +194,7 @@ def make_draft(engine: Engine, note: Note) -> None:
     """Make the directory under its temporary name."""
     make_directories(note.place.parent)
     note.draft.mkdir(mode=0o700)
-    engine.reach(CrashPoint.FORK_DIRECTORY_MADE)
+    engine.failpoint(Failpoint.FORK_DIRECTORY_MADE)
 
 
 def move_into_place(engine: Engine, note: Note) -> None:
@@ -203,7 +203,7 @@ def move_into_place(engine: Engine, note: Note) -> None:
         if note.is_new:
             # Replaces nothing but a directory that is empty.
             note.draft.rename(note.place)
-            engine.reach(CrashPoint.FORK_MOVED)
+            engine.failpoint(Failpoint.FORK_MOVED)
         else:
             _move_in(engine, note)
     with suppress(FileNotFoundError):  # it may have been moved away since
@@ -211,7 +211,7 @@ def move_into_place(engine: Engine, note: Note) -> None:
             os.utime(note.place, ns=(note.mtime, note.mtime))
             sync_directory(note.place)
         sync_names([note.place, *map(_path, note.parents)])
-    engine.reach(CrashPoint.FORK_PLACED)
+    engine.failpoint(Failpoint.FORK_PLACED)
 
 
 def _move_in(engine: Engine, note: Note) -> None:
@@ -222,7 +222,7 @@ def _move_in(engine: Engine, note: Note) -> None:
             for name in map(os.fsencode, os.listdir(draft)):
                 if not syscalls.rename(name, name, draft, syscalls.NO_REPLACE, place):
                     os.rename(name, name, src_dir_fd=draft, dst_dir_fd=place)
-                engine.reach(CrashPoint.FORK_MOVED)
+                engine.failpoint(Failpoint.FORK_MOVED)
             try_xattrs(place, read_xattrs(draft))
             note.draft.rmdir()
         finally:

@@ -25,7 +25,7 @@ from mulligan.errors import (
     StoreUnwritable,
     WorkspaceNeeded,
 )
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.model import (
     DIFFERS,
     Checkpoint,
@@ -327,7 +327,7 @@ class Restorer:
         touch = caches.changed if target.touch else ()
         # Before the first file is touched: captures of other sessions go by it.
         marks.add(self._record.number)
-        self._engine.reach(CrashPoint.RESTORE_MARKED)
+        self._engine.failpoint(Failpoint.RESTORE_MARKED)
         failures = workspace.apply(steps, token, parts_of, caches, touch)
         bundle = self._engine.bundle()
         after = workspace.capture(bundle)

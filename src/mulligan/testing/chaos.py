@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import mulligan
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.session import Session
 
 AGENTS = 5
@@ -52,7 +52,7 @@ STOPPED = (0.05, 1.5)
 DYING = 0.5
 """Which part of the resumes is killed on the way."""
 
-DELICATE = tuple(point for point in CrashPoint if point.name.startswith(("JOURNAL_", "PACK_")))
+DELICATE = tuple(point for point in Failpoint if point.name.startswith(("JOURNAL_", "PACK_")))
 """Where: at the points that every write passes."""
 
 PATIENCE = 600.0

@@ -24,10 +24,10 @@ import msgspec
 
 import mulligan
 from mulligan.errors import MulliganError
-from mulligan.faults import CrashPoint, pass_by
+from mulligan.failpoints import Failpoint, ignore
 from mulligan.session import Session
 from mulligan.store import Store
-from mulligan.testing.faults import kill_at
+from mulligan.testing.failpoints import kill_at
 from mulligan.testing.workload import Done, Intent, Line, Workload, fingerprint, tell_pipe
 
 FRESH_EVERY = 12
@@ -66,7 +66,7 @@ class Child:
         prefix: str = "s",
         *,
         calls: int = CALLS,
-        point: CrashPoint | None = None,
+        point: Failpoint | None = None,
         nth: int = 1,
     ) -> None:
         command = [sys.executable, "-m", "mulligan.testing.crash", "--child", str(store)]
@@ -251,7 +251,7 @@ class Loop:
         if self._rng.random() < 0.5:
             return Child(self.store, seed, prefix)
         # The named points are where it is most delicate, so half of the children die there.
-        point = self._rng.choice(list(CrashPoint))
+        point = self._rng.choice(list(Failpoint))
         return Child(self.store, seed, prefix, point=point, nth=self._rng.randint(1, 40))
 
     def _kill_some_time(self, children: list[Child]) -> None:
@@ -293,8 +293,8 @@ def _summary(counts: Counter[str]) -> str:
 
 def run_child(options: argparse.Namespace) -> int:
     """Run the workload in this process; whoever started it will kill it."""
-    reach = kill_at(CrashPoint(options.point), options.nth) if options.point else pass_by
-    with mulligan.open(options.child, reach=reach) as store:
+    failpoint = kill_at(Failpoint(options.point), options.nth) if options.point else ignore
+    with mulligan.open(options.child, failpoint=failpoint) as store:
         rng = random.Random(options.seed)
         Workload(store, rng, tell_pipe(sys.stdout.fileno()), options.prefix).run(options.calls)
     return 0

@@ -1,4 +1,4 @@
-"""The command line, killed at a crash point: ``python -m mulligan.testing.dying POINT NTH ARGS…``.
+"""The command line, killed at a failpoint: ``python -m mulligan.testing.dying POINT NTH ARGS…``.
 
 It is the real one: only the hook that every store has is handed in. So a test can end
 ``mulligan resume`` by SIGKILL in the middle of a recovery, at a step of its choice.
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from functools import partial
 
 import mulligan
-from mulligan.faults import CrashPoint
-from mulligan.testing.faults import kill_at
+from mulligan.failpoints import Failpoint
+from mulligan.testing.failpoints import kill_at
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run a command that dies when it reaches the point the nth time."""
     point, nth, *command = arguments
-    reach = kill_at(CrashPoint(point), int(nth))
-    mulligan.open = partial(mulligan.open, reach=reach)
+    failpoint = kill_at(Failpoint(point), int(nth))
+    mulligan.open = partial(mulligan.open, failpoint=failpoint)
     sys.argv = ["mulligan", *command]
     runpy.run_module("mulligan", run_name="__main__", alter_sys=True)
 

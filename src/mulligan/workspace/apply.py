@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 
 from mulligan.errors import MulliganError
-from mulligan.faults import CrashPoint, Reach, pass_by
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
 from mulligan.workspace.caches import Caches, directory_of, remove_cache
@@ -59,7 +59,7 @@ class Apply:
         known: Known | None = None,
         settled: int = 0,
         is_snapshot: Callable[[bytes], bool] = lambda _: False,
-        reach: Reach = pass_by,
+        failpoint: FailpointHook = ignore,
         token: str = "",
         caches: Caches | None = None,
     ) -> None:
@@ -68,12 +68,12 @@ class Apply:
         self._known = known
         self._settled = settled
         self._is_snapshot = is_snapshot
-        self._reach = reach
+        self._failpoint = failpoint
         self._token = token
         self._caches = caches
         self._cleared: dict[TreePath, int] = {}
         self._emptied: set[TreePath] = set()
-        self._swap = Swap(reach, self._unlink)
+        self._swap = Swap(failpoint, self._unlink)
         self._remover: Remover[TreePath] = Remover(self._failed)
         self._path: TreePath = ()
         self._handles = Handles(root)
@@ -109,14 +109,14 @@ class Apply:
         self._each(sorted(directories, key=lambda s: s.path), self._make_directory)
         leaves = [s for s in made if not isinstance(s.after, Directory)]
         self._write_leaves(leaves)
-        self._reach(CrashPoint.RESTORE_WRITTEN)
+        self._failpoint(Failpoint.RESTORE_WRITTEN)
         if self._caches is not None:
             # Not before the sources are there: a program may import the old ones until then.
             self._clear(self._caches.stale(self._handles))
         done = set(map(id, in_the_way))
         self._each([s for s in deleted if id(s) not in done], self._delete)
         self._remover.settle()
-        self._reach(CrashPoint.RESTORE_DELETED)
+        self._failpoint(Failpoint.RESTORE_DELETED)
         failed = {path for path, _ in self.failures}
         self._each([s for s in touch if _is_new(s) and s.path not in failed], self._touch)
         self._directory_attributes(steps)
@@ -162,7 +162,7 @@ class Apply:
                 continue  # it went by itself
             except OSError as error:
                 self.failures.append(failure(path, error))
-        self._reach(CrashPoint.RESTORE_CACHES_REMOVED)
+        self._failpoint(Failpoint.RESTORE_CACHES_REMOVED)
 
     def _do(self, path: TreePath, act: Callable[[], None]) -> None:
         """Do something to a path; a directory that nobody may write to is opened up for it."""
@@ -243,7 +243,7 @@ class Apply:
         """Give an open file its content and attributes; return what was not to be had."""
         get = self._objects.get
         write_parts(handle, (get(ObjectKind.CHUNK, digest) for digest in file.chunks))
-        self._reach(CrashPoint.RESTORE_DRAFT_WRITTEN)
+        self._failpoint(Failpoint.RESTORE_DRAFT_WRITTEN)
         trouble = try_xattrs(handle, file.xattrs)
         os.fchmod(handle, file.mode)
         os.utime(handle, ns=(file.mtime, file.mtime))
@@ -275,7 +275,7 @@ class Apply:
         except BaseException:
             discard(parent, own, made)
             raise
-        self._reach(CrashPoint.RESTORE_RENAMED)
+        self._failpoint(Failpoint.RESTORE_RENAMED)
 
     def _leaf_attributes(self, parent: int, path: TreePath, entry: object) -> None:
         name = from_name(path[-1])

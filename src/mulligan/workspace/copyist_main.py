@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects.helper import Helper
 from mulligan.objects.reader import PackReader
@@ -87,7 +87,7 @@ class Copyist:
         places = self._places
         return [Whole(places[number], name, mode, mtime) for number, name, mode, mtime in files]
 
-    def _stay(self, _: CrashPoint) -> None:
+    def _stay(self, _: Failpoint) -> None:
         """End when the caller has: nobody waits for the rest, nor would know of it."""
         if os.getppid() != self._caller:
             raise SystemExit(1)

@@ -7,7 +7,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from mulligan.faults import CrashPoint, Reach
+from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Digest
 from mulligan.workspace.contents import Made, Place, Whole
 from mulligan.workspace.durable import Syncer
@@ -29,9 +29,9 @@ Parts = Callable[[int], Iterable[bytes]]
 class Filler:
     """Makes files, and holds their directories open; that of the root is the caller's."""
 
-    def __init__(self, reach: Reach, syncer: Syncer[Made], *, inherits: bool) -> None:
+    def __init__(self, failpoint: FailpointHook, syncer: Syncer[Made], *, inherits: bool) -> None:
         """``inherits`` if new files may get extended attributes that they must not keep."""
-        self._reach = reach
+        self._failpoint = failpoint
         self._syncer = syncer
         self.inherits = inherits
         self._most = room_for(OPEN_DIRECTORIES)
@@ -56,7 +56,7 @@ class Filler:
         handle = os.open(name, _NEW, mode & _PERMISSIONS, dir_fd=parent)
         try:
             write_parts(handle, parts(handle))
-            self._reach(CrashPoint.RESTORE_DRAFT_WRITTEN)
+            self._failpoint(Failpoint.RESTORE_DRAFT_WRITTEN)
             if mode not in self._granted:
                 self._set_mode(handle, mode)
             trouble = None

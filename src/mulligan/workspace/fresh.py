@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from functools import partial
 
 from mulligan.errors import MulliganError
-from mulligan.faults import CrashPoint, Reach
+from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
 from mulligan.state.document import uncollected
@@ -38,7 +38,7 @@ class Fresh:
         root: bytes,
         contents: Contents,
         objects: Objects,
-        reach: Reach,
+        failpoint: FailpointHook,
         source: Source | None = None,
         *,
         is_new: bool = True,
@@ -48,12 +48,12 @@ class Fresh:
         self._contents = contents
         self._source = source
         self._objects = objects
-        self._reach = reach
+        self._failpoint = failpoint
         self._root = contents.root
         self._root.handle = os.open(root, DIRECTORY & ~os.O_NOFOLLOW)
         inherits = read_xattrs(self._root.handle) is not None
         self._syncer = Syncer(self._unsynced, by_count(contents.count))
-        self._filler = Filler(reach, self._syncer, inherits=inherits)
+        self._filler = Filler(failpoint, self._syncer, inherits=inherits)
         self.failures: list[Failure] = []
 
     def run(self) -> list[Failure]:
@@ -68,7 +68,7 @@ class Fresh:
             self._write_wholes()
             for place, name, leaf in self._contents.leaves:
                 self._make_leaf(place, name, leaf)
-            self._reach(CrashPoint.RESTORE_WRITTEN)
+            self._failpoint(Failpoint.RESTORE_WRITTEN)
             for place, entry in reversed(directories):
                 self._finish_directory(place, entry)
             self._syncer.add(self._root, self._root.handle)

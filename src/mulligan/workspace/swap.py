@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from mulligan.faults import CrashPoint, Reach
+from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.objects.protocol import Objects
 from mulligan.workspace import syscalls
 from mulligan.workspace.entries import File, Link
@@ -69,9 +69,9 @@ def token_of(name: bytes) -> str | None:
 class Swap:
     """Puts leaves in place of others within a directory, and takes leaves away."""
 
-    def __init__(self, reach: Reach, unlink: Unlink) -> None:
+    def __init__(self, failpoint: FailpointHook, unlink: Unlink) -> None:
         """``unlink`` deletes what was taken out, or soon will; nobody needs it any more."""
-        self._reach = reach
+        self._failpoint = failpoint
         self._unlink = unlink
 
     def put(
@@ -93,7 +93,7 @@ class Swap:
             return
         if exchanged:
             try:
-                self._reach(CrashPoint.RESTORE_SWAPPED)
+                self._failpoint(Failpoint.RESTORE_SWAPPED)
             finally:
                 self._drop(parent, name, own.swap, before, held)
         else:
@@ -110,7 +110,7 @@ class Swap:
         """
         _rename_new(name, own.swap, parent)
         try:
-            self._reach(CrashPoint.RESTORE_SWAPPED)
+            self._failpoint(Failpoint.RESTORE_SWAPPED)
         finally:
             if _is_same(before, _status(own.swap, parent)) and held(own.swap):
                 self._unlink(parent, own.swap)

@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, UnsafeWorkspace
-from mulligan.faults import Reach, pass_by
+from mulligan.failpoints import FailpointHook, ignore
 from mulligan.gitdir import guard
 from mulligan.layout import NAME, PATCHES
 from mulligan.model import Digest, ObjectKind
@@ -53,7 +53,7 @@ class Workspace:
         root: Path,
         engine: Engine,
         limits: Limits,
-        reach: Reach = pass_by,
+        failpoint: FailpointHook = ignore,
         progress: Progress = lambda _: None,
         stores: Collection[Path] = (),
     ) -> None:
@@ -61,7 +61,7 @@ class Workspace:
         self._stores = stores
         self._engine = engine
         self._limits = limits
-        self._reach = reach
+        self._failpoint = failpoint
         self._progress = progress
         self._aside = Aside(engine.directory and engine.directory / "tmp", engine.clock)
         self._index: Index | None = None
@@ -85,7 +85,7 @@ class Workspace:
 
     def elsewhere(self, root: Path) -> Workspace:
         """Return the workspace of another directory under the same limits."""
-        return Workspace(root, self._engine, self._limits, self._reach, stores=self._stores)
+        return Workspace(root, self._engine, self._limits, self._failpoint, stores=self._stores)
 
     def source(self) -> Source | None:
         """Return the files as they were last captured by this process, to share bytes with."""
@@ -217,7 +217,7 @@ class Workspace:
             known=None if index is None else self._seen,
             settled=0 if index is None or _in_memory(root) else index.settled_until,
             is_snapshot=lambda path: snapshots.is_used and snapshots.has(path),
-            reach=self._reach,
+            failpoint=self._failpoint,
             token=token,
             caches=caches,
         )

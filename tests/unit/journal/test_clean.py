@@ -233,9 +233,9 @@ def test_a_whole_journal_from_an_older_copy_is_suspected_by_the_packs(place: Pat
 KILLED = """
     import os, signal, sys
     import mulligan
-    from mulligan.faults import CrashPoint
-    from mulligan.testing.faults import kill_at
-    store = mulligan.open(sys.argv[1], reach=kill_at(CrashPoint.JOURNAL_BEFORE_COMMIT, 3))
+    from mulligan.failpoints import Failpoint
+    from mulligan.testing.failpoints import kill_at
+    store = mulligan.open(sys.argv[1], failpoint=kill_at(Failpoint.JOURNAL_BEFORE_COMMIT, 3))
     session = store.session("run", workspace=sys.argv[1])
     for number in range(9):
         session.state.set("large", str(number) * 9_000)

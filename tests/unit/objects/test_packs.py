@@ -25,7 +25,7 @@ from mulligan.errors import (
     StoreClosed,
     StoreUnwritable,
 )
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects import frames
 from mulligan.objects.frames import ENTRY_SIZE
@@ -102,14 +102,14 @@ def is_locked(path: Path) -> bool:
 
 
 class At:
-    """A hook that does something at the first arrival at a crash point, and counts them all."""
+    """A hook that does something at the first arrival at a failpoint, and counts them all."""
 
-    def __init__(self, point: CrashPoint | None = None, act: Callable[[], None] = int) -> None:
+    def __init__(self, point: Failpoint | None = None, act: Callable[[], None] = int) -> None:
         self.point = point
         self.act = act
-        self.seen: list[CrashPoint] = []
+        self.seen: list[Failpoint] = []
 
-    def __call__(self, point: CrashPoint) -> None:
+    def __call__(self, point: Failpoint) -> None:
         self.seen.append(point)
         if point is self.point:
             self.point = None
@@ -165,10 +165,10 @@ def test_what_was_never_acknowledged_is_cut_from_a_pack_taken_up(place: Place) -
     lost.flush()
     first.close()
     hook = At()
-    flushed = place.keep(place.open(reach=hook), b"next")
+    flushed = place.keep(place.open(failpoint=hook), b"next")
     assert flushed.entries[codec.digest(1, b"next")].offset == length
     assert place.pack(1).stat().st_size == flushed.packs[1]
-    assert hook.seen[0] is CrashPoint.PACK_TAIL_CUT
+    assert hook.seen[0] is Failpoint.PACK_TAIL_CUT
 
 
 def test_a_pack_in_use_is_never_cut(place: Place) -> None:
@@ -333,7 +333,7 @@ def test_a_child_is_not_stopped_by_a_lock_held_in_the_parent(place: Place) -> No
         inside.set()
         leave.wait(30)
 
-    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, hold))
+    store = place.open(failpoint=At(Failpoint.PACK_FRAME_HALF_WRITTEN, hold))
     thread = threading.Thread(target=place.keep, args=(store, b"parent"))
     thread.start()
     inside.wait(30)
@@ -501,8 +501,8 @@ def test_a_new_pack_is_durable_by_name_before_anything_is_in_it(
 
     monkeypatch.setattr(os, "fsync", recorded)
     seen: list[list[bool]] = []
-    hook = At(CrashPoint.PACK_CREATED, lambda: seen.append(list(synced)))
-    place.keep(place.open(reach=hook), b"content")
+    hook = At(Failpoint.PACK_CREATED, lambda: seen.append(list(synced)))
+    place.keep(place.open(failpoint=hook), b"content")
     assert seen == [[False, True]]
 
 
@@ -534,21 +534,19 @@ def test_writes_that_the_kernel_takes_piece_by_piece_are_completed(
 
 def test_the_crash_points_of_a_write_come_in_order(place: Place) -> None:
     hook = At()
-    place.keep(place.open(reach=hook), b"content")
+    place.keep(place.open(failpoint=hook), b"content")
     assert hook.seen == [
-        CrashPoint.PACK_CREATED,
-        CrashPoint.PACK_FRAME_HALF_WRITTEN,
-        CrashPoint.PACK_FRAME_WRITTEN,
-        CrashPoint.PACK_SYNCED,
+        Failpoint.PACK_CREATED,
+        Failpoint.PACK_FRAME_HALF_WRITTEN,
+        Failpoint.PACK_FRAME_WRITTEN,
+        Failpoint.PACK_SYNCED,
     ]
 
 
 def test_half_of_the_frame_is_in_the_file_at_the_half_way_point(place: Place) -> None:
     sizes: list[int] = []
-    hook = At(
-        CrashPoint.PACK_FRAME_HALF_WRITTEN, lambda: sizes.append(place.pack(1).stat().st_size)
-    )
-    flushed = place.keep(place.open(reach=hook), noise(1_000))
+    hook = At(Failpoint.PACK_FRAME_HALF_WRITTEN, lambda: sizes.append(place.pack(1).stat().st_size))
+    flushed = place.keep(place.open(failpoint=hook), noise(1_000))
     assert sizes == [32 + flushed.size // 2]
 
 
@@ -556,7 +554,7 @@ def test_half_of_the_frame_is_in_the_file_at_the_half_way_point(place: Place) ->
 def test_a_full_disk_loses_nothing_and_the_bundle_can_be_flushed_later(
     place: Place, code: int
 ) -> None:
-    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(code)))
+    store = place.open(failpoint=At(Failpoint.PACK_FRAME_HALF_WRITTEN, fail(code)))
     bundle = store.bundle()
     digest = bundle.put(1, noise(1_000))
     with pytest.raises(DiskFull, match=r"00000001\.pack"):
@@ -568,7 +566,7 @@ def test_a_full_disk_loses_nothing_and_the_bundle_can_be_flushed_later(
 
 
 def test_a_large_object_that_met_a_full_disk_is_not_lost(place: Place) -> None:
-    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(errno.ENOSPC)))
+    store = place.open(failpoint=At(Failpoint.PACK_FRAME_HALF_WRITTEN, fail(errno.ENOSPC)))
     bundle = store.bundle()
     digest = bundle.put(1, noise(2_000_000))
     with pytest.raises(DiskFull):
@@ -601,19 +599,19 @@ def test_a_write_the_kernel_really_cuts_short_is_undone(place: Place) -> None:
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])
 def test_a_directory_that_cannot_be_written_is_a_read_only_store(place: Place, code: int) -> None:
-    store = place.open(reach=At(CrashPoint.PACK_CREATED, fail(code)))
+    store = place.open(failpoint=At(Failpoint.PACK_CREATED, fail(code)))
     with pytest.raises(ReadOnlyStore):
         place.keep(store, b"content")
 
 
 def test_other_errors_of_the_system_are_not_dressed_up(place: Place) -> None:
-    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(errno.EMFILE)))
+    store = place.open(failpoint=At(Failpoint.PACK_FRAME_HALF_WRITTEN, fail(errno.EMFILE)))
     with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
         place.keep(store, b"content")
 
 
 def test_a_fault_of_the_disk_can_be_tried_again(place: Place) -> None:
-    store = place.open(reach=At(CrashPoint.PACK_FRAME_HALF_WRITTEN, fail(errno.EIO)))
+    store = place.open(failpoint=At(Failpoint.PACK_FRAME_HALF_WRITTEN, fail(errno.EIO)))
     with pytest.raises(StoreUnwritable, match=os.strerror(errno.EIO)) as caught:
         place.keep(store, b"content")
     assert caught.value.retryable

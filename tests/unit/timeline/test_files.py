@@ -10,16 +10,16 @@ import pytest
 import mulligan
 from mulligan import Session, Store
 from mulligan.errors import InvalidMark, MulliganError
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.model import Digest
 
 
 class Hook:
-    """Raises at a crash point when it is told to."""
+    """Raises at a failpoint when it is told to."""
 
-    point: CrashPoint | None = None
+    point: Failpoint | None = None
 
-    def __call__(self, reached: CrashPoint) -> None:
+    def __call__(self, reached: Failpoint) -> None:
         if reached is self.point:
             self.point = None
             raise RuntimeError(f"interrupted at {reached}")
@@ -32,7 +32,7 @@ def hook() -> Hook:
 
 @pytest.fixture
 def store(tmp_path: Path, hook: Hook) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store", reach=hook) as store:
+    with mulligan.open(tmp_path / "store", failpoint=hook) as store:
         yield store
 
 
@@ -111,7 +111,7 @@ def test_a_restore_under_way_or_abandoned_has_the_files_and_state_of_before(
     """Halfway, files are neither; the state is as before, and so are the files of the point."""
     (work / "f").write_text("before")
     session.state.set("x", "before")
-    hook.point = CrashPoint.RESTORE_WRITTEN
+    hook.point = Failpoint.RESTORE_WRITTEN
     with pytest.raises(RuntimeError):
         session.restore("A")
     session.state.set("y", 1)
@@ -129,7 +129,7 @@ def test_a_restore_that_is_finished_late_counts_from_then_on(
     session: Session, hook: Hook, work: Path
 ):
     (work / "f").write_text("before")
-    hook.point = CrashPoint.RESTORE_WRITTEN
+    hook.point = Failpoint.RESTORE_WRITTEN
     with pytest.raises(RuntimeError):
         session.restore("A")
     begun = session.head
@@ -149,7 +149,7 @@ def test_one_interrupted_on_its_way_to_a_restored_point_is_finished(
     after = session.head
     (work / ".mulliganignore").unlink()
     (work / "f").write_text("more")
-    hook.point = CrashPoint.RESTORE_WRITTEN
+    hook.point = Failpoint.RESTORE_WRITTEN
     with pytest.raises(RuntimeError):
         session.restore(after)
     again = store.session("run", workspace=work)

@@ -23,14 +23,14 @@ import pytest
 import mulligan
 from mulligan import Session, codec
 from mulligan.errors import UnsafeWorkspace
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.model import Checkpoint, Digest
 from mulligan.session import checkpointer
 from mulligan.state.document import settle
 from mulligan.state.values import freeze
 from mulligan.store import Store
 from mulligan.testing.clock import FakeClock
-from mulligan.testing.faults import fail_at
+from mulligan.testing.failpoints import fail_at
 from mulligan.workspace import content
 from mulligan.workspace.index import COARSE_GRAIN, GRAIN, VERSION, Edits, Index, SeenDirectory
 from tests.nobody import as_nobody, place_of_nobody
@@ -898,8 +898,8 @@ def test_a_list_of_what_is_left_out_that_was_not_committed_is_put_again(
     tmp_path: Path, work: Path
 ) -> None:
     many_ignored(work)
-    failing = fail_at(CrashPoint.JOURNAL_APPENDED, OSError(errno.EIO, "no"), nth=2)
-    with mulligan.open(tmp_path / "store", reach=failing) as store:
+    failing = fail_at(Failpoint.JOURNAL_APPENDED, OSError(errno.EIO, "no"), nth=2)
+    with mulligan.open(tmp_path / "store", failpoint=failing) as store:
         session = store.session("run", workspace=work)
         with pytest.raises(OSError, match="no"):
             session.checkpoint()

@@ -14,7 +14,7 @@ import pytest
 import mulligan
 from mulligan import Session, codec
 from mulligan.errors import DamagedObject, DiskFull, RestoreIncomplete, UnsafeWorkspace
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.model import Digest
 from mulligan.store import Store
 from mulligan.workspace import fill, syscalls
@@ -134,13 +134,13 @@ def test_what_appears_in_the_directory_meanwhile_is_kept(work: Path, tmp_path: P
     copy = tmp_path / "copy"
     todo = [b"mine"]
 
-    def reach(point: CrashPoint) -> None:
-        if point is CrashPoint.RESTORE_DRAFT_WRITTEN and todo:
+    def failpoint(point: Failpoint) -> None:
+        if point is Failpoint.RESTORE_DRAFT_WRITTEN and todo:
             (copy / "z").write_bytes(todo.pop())
 
     (work / "a").write_bytes(b"a")
     (work / "z").write_bytes(b"z")
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         problems = session.copy_files(session.checkpoint(), copy)
     assert [problem.where for problem in problems] == ["z"]
@@ -165,13 +165,13 @@ def test_a_forks_files_are_durable_before_the_fork_is_known(
     for number in range(FEW):
         (work / str(number)).write_bytes(b"content %d" % number)
     monkeypatch.setattr(syscalls, "sync_filesystem", sync)
-    with mulligan.open(tmp_path / "store", reach=happened.append) as store:
+    with mulligan.open(tmp_path / "store", failpoint=happened.append) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         happened.clear()
         session.fork(made, name="fork", workspace=tmp_path / "fork")
-    last = len(happened) - 1 - happened[::-1].index(CrashPoint.RESTORE_DRAFT_WRITTEN)
-    assert last < happened.index("synced") < happened.index(CrashPoint.JOURNAL_BEFORE_COMMIT)
+    last = len(happened) - 1 - happened[::-1].index(Failpoint.RESTORE_DRAFT_WRITTEN)
+    assert last < happened.index("synced") < happened.index(Failpoint.JOURNAL_BEFORE_COMMIT)
 
 
 @pytest.mark.parametrize("count", [1, FEW])

@@ -14,10 +14,10 @@ import pytest
 import mulligan
 from mulligan.engine import Engine
 from mulligan.errors import RestoreBusy
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.journal.waiting import Holder
 from mulligan.store import Store
-from mulligan.testing.faults import kill_at
+from mulligan.testing.failpoints import kill_at
 from mulligan.workspace import locks
 from mulligan.workspace.locks import GATE, lock_directory, lock_name, share_directory
 from tests.children import Tell, run_child
@@ -134,8 +134,8 @@ def test_what_was_interrupted_is_finished_by_another_path_to_the_directory(
     (work / "file").write_text("now")
 
     def body(_: Tell) -> None:
-        hook = kill_at(CrashPoint.RESTORE_DRAFT_WRITTEN)
-        with mulligan.open(tmp_path / "store", reach=hook) as opened:
+        hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
+        with mulligan.open(tmp_path / "store", failpoint=hook) as opened:
             opened.session("run", workspace=work).restore("then")
 
     assert run_child(body).by_sigkill

@@ -16,7 +16,7 @@ import pytest
 
 import mulligan
 from mulligan import Session
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.workspace.mapped import Mapped
 
 SHM = Path("/dev/shm")
@@ -163,21 +163,21 @@ def test_a_scan_of_a_filesystem_in_memory_finds_writes_of_which_nothing_is_left(
         assert held(session) == b"unseen"
 
 
-@pytest.mark.parametrize("point", [CrashPoint.RESTORE_DRAFT_WRITTEN, CrashPoint.RESTORE_SWAPPED])
+@pytest.mark.parametrize("point", [Failpoint.RESTORE_DRAFT_WRITTEN, Failpoint.RESTORE_SWAPPED])
 @pytest.mark.parametrize("size", [0, 3 << 20], ids=["small", "large"])
 def test_a_restore_keeps_a_file_that_was_written_through_a_mapping_meanwhile(
-    place: Path, work: Path, point: CrashPoint, size: int
+    place: Path, work: Path, point: Failpoint, size: int
 ) -> None:
     """No checkpoint holds those bytes, and the file's stat does not show them."""
     writes: list[Mapper] = []
     file = work / "data" / "file"
     file.write_bytes(b"first" + random.Random(3).randbytes(size))
 
-    def meanwhile(reached: CrashPoint) -> None:
+    def meanwhile(reached: Failpoint) -> None:
         if reached is point and writes:
             writes.pop().write("unheld")
 
-    with mulligan.open(place / "store", reach=meanwhile) as store:
+    with mulligan.open(place / "store", failpoint=meanwhile) as store:
         session = store.session("run", workspace=work)
         first = session.checkpoint()
         file.write_bytes(b"second" + random.Random(4).randbytes(size))
@@ -205,11 +205,11 @@ def test_a_restore_that_deletes_keeps_what_was_written_through_a_mapping_meanwhi
     writes: list[Mapper] = []
     file = work / "data" / "new"
 
-    def meanwhile(reached: CrashPoint) -> None:
-        if reached is CrashPoint.RESTORE_SWAPPED and writes:
+    def meanwhile(reached: Failpoint) -> None:
+        if reached is Failpoint.RESTORE_SWAPPED and writes:
             writes.pop().write("unheld")
 
-    with mulligan.open(place / "store", reach=meanwhile) as store:
+    with mulligan.open(place / "store", failpoint=meanwhile) as store:
         session = store.session("run", workspace=work)
         first = session.checkpoint()
         file.write_bytes(b"second")

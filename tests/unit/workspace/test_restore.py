@@ -23,7 +23,7 @@ from mulligan.errors import (
     UnsafeName,
     UnsafeWorkspace,
 )
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.model import Checkpoint, Digest, ObjectKind, Restored
 from mulligan.store import Store
 from mulligan.workspace.locks import lock_name
@@ -487,12 +487,12 @@ def test_what_changes_between_safety_checkpoint_and_restore_is_left_as_it_is(
     }
     first = iter([True])
 
-    def reach(point: CrashPoint) -> None:
-        if point is CrashPoint.RESTORE_RENAMED and next(first, False):
+    def failpoint(point: Failpoint) -> None:
+        if point is Failpoint.RESTORE_RENAMED and next(first, False):
             for change in later.values():
                 change()
 
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         (work / "aaa").write_text("written first")
         os.utime(work / "aaa", ns=(1, 1))
@@ -820,19 +820,19 @@ def test_a_directory_swapped_for_a_symlink_while_a_restore_is_under_way(
         (outside / name).write_text("not yours")
     places = {"a directory": outside, "nothing": tmp_path / "missing", "the root": Path("/")}
     wanted = {
-        "before the first file": CrashPoint.JOURNAL_COMMITTED,
-        "after the first file": CrashPoint.RESTORE_RENAMED,
+        "before the first file": Failpoint.JOURNAL_COMMITTED,
+        "after the first file": Failpoint.RESTORE_RENAMED,
     }[point]
     armed = False
 
-    def reach(reached: CrashPoint) -> None:
+    def failpoint(reached: Failpoint) -> None:
         nonlocal armed
         if armed and reached is wanted:
             armed = False
             (work / "src").rename(tmp_path / "moved")
             (work / "src").symlink_to(places[target])
 
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         for number in range(6):
             (work / "src" / f"file-{number}").write_text(str(number))
@@ -857,8 +857,11 @@ def test_a_workspace_of_another_directory_does_not_finish_what_was_begun_elsewhe
 ) -> None:
     made = session.checkpoint()
     wreck(work)
-    hook = interrupt(CrashPoint.RESTORE_RENAMED)
-    with mulligan.open(tmp_path / "store", reach=hook) as other, pytest.raises(KeyboardInterrupt):
+    hook = interrupt(Failpoint.RESTORE_RENAMED)
+    with (
+        mulligan.open(tmp_path / "store", failpoint=hook) as other,
+        pytest.raises(KeyboardInterrupt),
+    ):
         other.session("run", workspace=work).restore(made)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -871,33 +874,33 @@ def test_a_workspace_of_another_directory_does_not_finish_what_was_begun_elsewhe
     assert finished.problems == ()
 
 
-def interrupt(point: CrashPoint) -> Callable[[CrashPoint], None]:
-    def reach(reached: CrashPoint) -> None:
+def interrupt(point: Failpoint) -> Callable[[Failpoint], None]:
+    def failpoint(reached: Failpoint) -> None:
         if reached is point:
             raise KeyboardInterrupt
 
-    return reach
+    return failpoint
 
 
 # --- interrupted, in this process ------------------------------------------------------------
 
 
-RESTORE_POINTS = [point for point in CrashPoint if point.name.startswith("RESTORE_")]
+RESTORE_POINTS = [point for point in Failpoint if point.name.startswith("RESTORE_")]
 
 
 @pytest.mark.parametrize("point", RESTORE_POINTS)
 def test_an_interrupted_restore_is_finished_by_the_next_call_and_undone_by_undo(
-    tmp_path: Path, work: Path, point: CrashPoint
+    tmp_path: Path, work: Path, point: Failpoint
 ) -> None:
     armed = True
 
-    def reach(reached: CrashPoint) -> None:
+    def failpoint(reached: Failpoint) -> None:
         nonlocal armed
         if armed and reached is point:
             armed = False
             raise KeyboardInterrupt
 
-    with mulligan.open(tmp_path / "store", reach=reach) as store:
+    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.state.set("a", 1)
         then, made = picture(work), session.checkpoint()
@@ -926,7 +929,7 @@ def test_undo_right_after_an_interrupted_restore_takes_it_back(tmp_path: Path, w
         made = session.checkpoint()
         wreck(work)
         now = picture(work)
-    with mulligan.open(tmp_path / "store", reach=interrupt(CrashPoint.RESTORE_WRITTEN)) as store:
+    with mulligan.open(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_WRITTEN)) as store:
         with pytest.raises(KeyboardInterrupt):
             store.session("run", workspace=work).restore(made)
         assert picture(work) != now
@@ -937,7 +940,7 @@ def test_undo_right_after_an_interrupted_restore_takes_it_back(tmp_path: Path, w
 
 
 def test_a_fork_does_not_inherit_a_restore_under_way(tmp_path: Path, work: Path) -> None:
-    with mulligan.open(tmp_path / "store", reach=interrupt(CrashPoint.RESTORE_RENAMED)) as store:
+    with mulligan.open(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_RENAMED)) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         wreck(work)
@@ -954,7 +957,7 @@ def test_a_fork_does_not_inherit_a_restore_under_way(tmp_path: Path, work: Path)
 
 
 def test_a_moved_directory_is_finished_where_it_is_now(tmp_path: Path, work: Path) -> None:
-    with mulligan.open(tmp_path / "store", reach=interrupt(CrashPoint.RESTORE_RENAMED)) as store:
+    with mulligan.open(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_RENAMED)) as store:
         session = store.session("run", workspace=work)
         then, made = picture(work), session.checkpoint()
         wreck(work)

@@ -1,7 +1,7 @@
 """The named places on every write path where a process may die.
 
-Each write step calls ``reach(CrashPoint.X)`` with the hook it was given. In production the
-hook is :func:`pass_by`; tests hand in one that kills the process or raises an error
+Each write step calls ``failpoint(Failpoint.X)`` with the hook it was given. In production the
+hook is :func:`ignore`; tests hand in one that kills the process or raises an error
 there, so a new write step without a crash test is visible in this list.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class CrashPoint(StrEnum):
+class Failpoint(StrEnum):
     """Where a writer can be killed; the order is the order of one write."""
 
     STORE_DIRECTORY_MADE = "store-directory-made"
@@ -49,8 +49,8 @@ class CrashPoint(StrEnum):
     FORK_PLACED = "fork-placed"
 
 
-Reach = Callable[[CrashPoint], None]
+FailpointHook = Callable[[Failpoint], None]
 
 
-def pass_by(point: CrashPoint) -> None:
-    """Reach a crash point and live: the hook of every real store."""
+def ignore(point: Failpoint) -> None:
+    """Do nothing: the hook of every real store."""

@@ -1,4 +1,4 @@
-"""Hooks for ``mulligan.open(..., reach=hook)`` that make something happen at a crash point."""
+"""Hooks for ``mulligan.open(..., failpoint=hook)`` that make something happen at a failpoint."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from mulligan.faults import CrashPoint, Reach
+from mulligan.failpoints import Failpoint, FailpointHook
 
 
-def kill_at(point: CrashPoint, nth: int = 1) -> Reach:
+def kill_at(point: Failpoint, nth: int = 1) -> FailpointHook:
     """Return a hook that kills this process, by SIGKILL, when it reaches the point the nth time."""
     return _at(point, nth, _die)
 
 
-def fail_at(point: CrashPoint, error: BaseException, nth: int = 1) -> Reach:
+def fail_at(point: Failpoint, error: BaseException, nth: int = 1) -> FailpointHook:
     """Return a hook that raises the error when the point is reached the nth time, and only then."""
 
     def fail() -> None:
@@ -25,24 +25,24 @@ def fail_at(point: CrashPoint, error: BaseException, nth: int = 1) -> Reach:
     return _at(point, nth, fail)
 
 
-class Reached:
+class FailpointCounter:
     """A hook that counts which points were reached, and lives."""
 
     def __init__(self) -> None:
-        self.counts: Counter[CrashPoint] = Counter()
+        self.counts: Counter[Failpoint] = Counter()
 
-    def __call__(self, point: CrashPoint) -> None:
+    def __call__(self, point: Failpoint) -> None:
         """Reach a point."""
         self.counts[point] += 1
 
 
-def _at(point: CrashPoint, nth: int, act: Callable[[], None]) -> Reach:
+def _at(point: Failpoint, nth: int, act: Callable[[], None]) -> FailpointHook:
     if nth < 1:
         raise ValueError("a point is reached for the first time at nth=1")
     counted = 0
     lock = threading.Lock()
 
-    def hook(reached: CrashPoint) -> None:
+    def hook(reached: Failpoint) -> None:
         nonlocal counted
         if reached is not point:
             return

@@ -1,4 +1,4 @@
-"""A writer is killed at every named crash point; the store opens, verifies, has lost nothing."""
+"""A writer is killed at every named failpoint; the store opens, verifies, has lost nothing."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.faults import CrashPoint
+from mulligan.failpoints import Failpoint
 from mulligan.testing.crash import Child, Killed, Ledger
-from mulligan.testing.faults import kill_at
+from mulligan.testing.failpoints import kill_at
 
-STORE_POINTS = [point for point in CrashPoint if point.name.startswith("STORE_")]
-RARE_POINTS = [CrashPoint.PACK_CREATED, CrashPoint.PACK_TAIL_CUT]
-"""Reached once in the life of a process, if at all."""
+STORE_POINTS = [point for point in Failpoint if point.name.startswith("STORE_")]
+RARE_POINTS = [Failpoint.PACK_CREATED, Failpoint.PACK_TAIL_CUT]
+"""FailpointCounter once in the life of a process, if at all."""
 
-WORKSPACE_POINTS = [point for point in CrashPoint if point.name.startswith(("RESTORE_", "FORK_"))]
-"""Reached while files are written, which the tests of the workspace see to."""
+WORKSPACE_POINTS = [point for point in Failpoint if point.name.startswith(("RESTORE_", "FORK_"))]
+"""FailpointCounter while files are written, which the tests of the workspace see to."""
 
 POINTER_POINTS = [
-    point for point in CrashPoint if point.name.startswith(("POINTER_", "PROJECT_", "OUTSIDE_"))
+    point for point in Failpoint if point.name.startswith(("POINTER_", "PROJECT_", "OUTSIDE_"))
 ]
-"""Reached while a store outside of its project is made: ``tests/unit/test_stores.py``."""
+"""FailpointCounter while a store outside of its project is made: ``tests/unit/test_stores.py``."""
 
-MOVE_POINTS = [point for point in CrashPoint if point.name.startswith("MOVE_")]
-"""Reached while a store is moved: ``tests/crash/test_move_kills.py``."""
+MOVE_POINTS = [point for point in Failpoint if point.name.startswith("MOVE_")]
+"""FailpointCounter while a store is moved: ``tests/crash/test_move_kills.py``."""
 
 OTHER_POINTS = STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS + POINTER_POINTS + MOVE_POINTS
-COMMON_POINTS = [point for point in CrashPoint if point not in OTHER_POINTS]
+COMMON_POINTS = [point for point in Failpoint if point not in OTHER_POINTS]
 
 
-def killed_at(store: Path, point: CrashPoint, nth: int = 1, seed: int = 1) -> Killed:
+def killed_at(store: Path, point: Failpoint, nth: int = 1, seed: int = 1) -> Killed:
     """Run the workload until it dies at the point; anything else is a failure."""
     killed = Child(store, seed, point=point, nth=nth, calls=60).finished(60)
     assert killed.by_sigkill, f"{point} was not reached {nth} times: {killed.stderr}"
@@ -59,13 +59,13 @@ def go_on(store: Path, ledger: Ledger, seed: int = 2) -> None:
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("point", COMMON_POINTS)
-def test_killed_on_the_way_of_a_write(tmp_path: Path, point: CrashPoint, nth: int) -> None:
+def test_killed_on_the_way_of_a_write(tmp_path: Path, point: Failpoint, nth: int) -> None:
     killed = killed_at(tmp_path, point, nth, seed=nth)
     go_on(tmp_path, check(tmp_path, killed))
 
 
 @pytest.mark.parametrize("point", STORE_POINTS)
-def test_killed_while_the_store_is_made(tmp_path: Path, point: CrashPoint) -> None:
+def test_killed_while_the_store_is_made(tmp_path: Path, point: Failpoint) -> None:
     killed = killed_at(tmp_path, point)
     assert killed.done == []
     go_on(tmp_path, check(tmp_path, killed))
@@ -76,7 +76,7 @@ def test_killed_again_and_again_while_packs_are_made(tmp_path: Path) -> None:
     with ExitStack() as locks:
         for seed in range(3):
             # While others hold the packs there are, a writer has to make one.
-            ended.append(killed_at(tmp_path, CrashPoint.PACK_CREATED, seed=seed))
+            ended.append(killed_at(tmp_path, Failpoint.PACK_CREATED, seed=seed))
             locks.enter_context(locked(packs(tmp_path)[-1]))
         ledger = check(tmp_path, *ended)
     assert len(packs(tmp_path)) == 3
@@ -95,34 +95,34 @@ def locked(pack: Path) -> Iterator[None]:
 
 
 def test_killed_again_and_again_while_a_torn_tail_is_cut(tmp_path: Path) -> None:
-    ended = [killed_at(tmp_path, CrashPoint.PACK_FRAME_WRITTEN, nth=3)]
+    ended = [killed_at(tmp_path, Failpoint.PACK_FRAME_WRITTEN, nth=3)]
     ledger = check(tmp_path, *ended)
     for seed in range(2, 5):
         [pack] = packs(tmp_path)
         with pack.open("ab") as file:
             file.write(b"torn" * seed)
-        cut = killed_at(tmp_path, CrashPoint.PACK_TAIL_CUT, seed=seed)
+        cut = killed_at(tmp_path, Failpoint.PACK_TAIL_CUT, seed=seed)
         assert ledger.check(tmp_path, [cut], random.Random(1)) == []
     go_on(tmp_path, ledger)
 
 
 def test_a_dead_writers_half_frame_is_cut_by_the_next_one(tmp_path: Path) -> None:
-    ended = [killed_at(tmp_path, CrashPoint.PACK_FRAME_HALF_WRITTEN, nth=3)]
+    ended = [killed_at(tmp_path, Failpoint.PACK_FRAME_HALF_WRITTEN, nth=3)]
     ledger = check(tmp_path, *ended)
-    ended = [killed_at(tmp_path, CrashPoint.PACK_TAIL_CUT, seed=9)]
+    ended = [killed_at(tmp_path, Failpoint.PACK_TAIL_CUT, seed=9)]
     assert ledger.check(tmp_path, ended, random.Random(1)) == []
     go_on(tmp_path, ledger)
 
 
 def test_every_point_is_in_one_of_the_tests() -> None:
-    assert sorted(OTHER_POINTS + COMMON_POINTS) == sorted(CrashPoint)
+    assert sorted(OTHER_POINTS + COMMON_POINTS) == sorted(Failpoint)
 
 
 def test_kill_at_kills_at_the_nth_time_and_no_other(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
-        hook = kill_at(CrashPoint.JOURNAL_COMMITTED, nth=2)
-        with mulligan.open(tmp_path, reach=hook) as store:
+        hook = kill_at(Failpoint.JOURNAL_COMMITTED, nth=2)
+        with mulligan.open(tmp_path, failpoint=hook) as store:
             session = store.session("s")
             (tmp_path / "made").touch()
             session.state.set("a", 1)

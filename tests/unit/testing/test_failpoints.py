@@ -1,0 +1,34 @@
+"""The hooks act at their point, at their time, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+
+import mulligan
+from mulligan.failpoints import Failpoint
+from mulligan.testing.failpoints import FailpointCounter, fail_at, kill_at
+
+
+def test_an_error_is_raised_at_the_nth_time_only() -> None:
+    hook = fail_at(Failpoint.JOURNAL_BEGUN, ValueError("on purpose"), nth=3)
+    for point in (Failpoint.JOURNAL_BEGUN, Failpoint.JOURNAL_COMMITTED) * 2:
+        hook(point)
+    with pytest.raises(ValueError, match="on purpose"):
+        hook(Failpoint.JOURNAL_BEGUN)
+    hook(Failpoint.JOURNAL_BEGUN)
+
+
+@pytest.mark.parametrize("nth", [0, -1])
+def test_a_point_is_reached_once_at_least(nth: int) -> None:
+    with pytest.raises(ValueError, match="nth=1"):
+        fail_at(Failpoint.JOURNAL_BEGUN, ValueError(), nth)
+    with pytest.raises(ValueError, match="nth=1"):
+        kill_at(Failpoint.JOURNAL_BEGUN, nth)
+
+
+def test_what_was_reached_is_counted() -> None:
+    reached = FailpointCounter()
+    with mulligan.open("memory:", failpoint=reached) as store:
+        store.session("run").state.set("a", 1)
+    assert reached.counts[Failpoint.JOURNAL_COMMITTED] == 2
+    assert reached.counts[Failpoint.PACK_SYNCED] == 0
