@@ -39,7 +39,7 @@ from mulligan.failpoints import FailpointHook, ignore
 
 if TYPE_CHECKING:
     from mulligan.clock import Clock
-    from mulligan.journal.waiting import Tell
+    from mulligan.journal.lmdb.lock_owner import Tell
     from mulligan.model import (
         Checkpoint,
         Cost,

@@ -22,8 +22,8 @@ from mulligan import codec
 from mulligan.clock import Clock
 from mulligan.errors import StoreClosed, StoreGone
 from mulligan.failpoints import FailpointHook, ignore
+from mulligan.journal.lmdb.lock_owner import Holder, Tell
 from mulligan.journal.protocol import Journal, Txn, View
-from mulligan.journal.waiting import Holder, Tell
 from mulligan.layout import FEATURES
 from mulligan.model import Digest, Environment, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle, Flushed, Objects

@@ -14,10 +14,10 @@ from mulligan.errors import DamagedJournal, MulliganError, NotAStore, NotAttache
 from mulligan.failpoints import FailpointHook, ignore
 from mulligan.finding import agree, copied, find_in
 from mulligan.gitdir import guard
-from mulligan.journal.keyed import KeyedJournal, check_ends, check_identity, claim
-from mulligan.journal.lmdb import LmdbTables
+from mulligan.journal.kv import KeyedJournal, check_ends, check_identity, claim
+from mulligan.journal.lmdb.lock_owner import Tell
+from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.journal.memory import MemoryTables
-from mulligan.journal.waiting import Tell
 from mulligan.model import (
     Digest,
     Location,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mulligan.journal.keyed import KeyedJournal
-from mulligan.journal.lmdb import LmdbTables
+from mulligan.journal.kv import KeyedJournal
+from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.journal.memory import MemoryTables
 from mulligan.journal.protocol import Journal
 from mulligan.testing.journal import JournalSuite

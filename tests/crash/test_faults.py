@@ -29,7 +29,7 @@ from mulligan.errors import (
     StoreOpenedTwice,
 )
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.journal.lmdb import LmdbTables
+from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.testing.failpoints import fail_at
 from tests.crash.damage import GOOD, campaign
 from tests.disks import disk_of, mount

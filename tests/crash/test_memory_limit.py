@@ -12,8 +12,8 @@ import pytest
 
 import mulligan
 from mulligan.errors import MemoryLimit
-from mulligan.journal.lmdb import LmdbTables
-from mulligan.journal.lmdb_map import LEAST, MAP_SIZE, map_sizes, needs_growth
+from mulligan.journal.lmdb.map_size import LEAST, MAP_SIZE, map_sizes, needs_growth
+from mulligan.journal.lmdb.tables import LmdbTables
 
 GIB = 1 << 30
 

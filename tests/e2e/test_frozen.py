@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.journal.waiting import Holder, find_holder
+from mulligan.journal.lmdb.lock_owner import Holder, find_holder
 from mulligan.opening import agent_variables
 from mulligan.supervisor.frozen import end_frozen, find_frozen
 from tests.e2e.test_resume import MULLIGAN, PATIENCE, processes_in, run, start, until

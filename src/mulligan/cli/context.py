@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mulligan import Session, Store
     from mulligan.cli.directory import Standing
     from mulligan.cli.progress import ProgressLine
-    from mulligan.journal.waiting import Holder, Tell
+    from mulligan.journal.lmdb.lock_owner import Holder, Tell
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
-from mulligan.journal.pages import ALL
+from mulligan.journal.lmdb.pages import ALL
 from mulligan.journal.protocol import TABLES, View
 from mulligan.model import Report, SessionRecord
 from mulligan.objects.packs import PackObjects

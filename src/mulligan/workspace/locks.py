@@ -28,7 +28,7 @@ from blake3 import blake3
 
 from mulligan.engine import Engine
 from mulligan.errors import DiskFull, RestoreBusy, StoreUnwritable
-from mulligan.journal.waiting import AFTER, NAP, find_locker
+from mulligan.journal.lmdb.lock_owner import AFTER, NAP, find_locker
 from mulligan.layout import LOCKS
 from mulligan.workspace.writing import is_disk_full
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from mulligan import procfs
-from mulligan.journal import lockfile
+from mulligan.journal.lmdb import lockfile
 
 AFTER = 3.0
 """Seconds after which waiting is worth a word."""

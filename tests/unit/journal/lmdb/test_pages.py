@@ -11,7 +11,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from mulligan.journal import pages
+from mulligan.journal.lmdb import pages
 
 PAGE = 4_096
 SIZES = (0, 1, 30, 300, 2_000, 3_000, 9_000, 50_000)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.journal.lockfile import LockFile
-from mulligan.journal.waiting import find_holder
+from mulligan.journal.lmdb.lock_owner import find_holder
+from mulligan.journal.lmdb.lockfile import LockFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/locks")
 
@@ -67,7 +67,8 @@ def test_another_process_is_seen_and_sees(tmp_path: Path, journal: Path) -> None
     with mulligan.open(tmp_path, waiting=lambda _: None) as store:
         store.session("run").state.set("a", 1)
         inside = (
-            "import sys; from pathlib import Path; from mulligan.journal.lockfile import LockFile;"
+            "import sys; from pathlib import Path;"
+            "from mulligan.journal.lmdb.lockfile import LockFile;"
             "print(LockFile(Path(sys.argv[1])).is_used_elsewhere())"
         )
         assert said(inside, str(journal)) == "True"

@@ -14,8 +14,8 @@ import pytest
 
 import mulligan
 from mulligan.errors import DamagedJournal
-from mulligan.journal import clean
-from mulligan.journal.lmdb import LmdbTables
+from mulligan.journal.lmdb import clean_close
+from mulligan.journal.lmdb.tables import LmdbTables
 
 
 def is_doubted(place: Path) -> bool:
@@ -177,10 +177,10 @@ def test_pages_that_the_disk_lost_without_a_trace_are_an_error_before_lmdb_sees_
 def test_a_large_journal_is_not_read_as_a_whole(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clean, "LARGEST", 4_096)
+    monkeypatch.setattr(clean_close, "LARGEST", 4_096)
     with mulligan.open(place) as store:
         store.session("run").state.set("a", 2)
-    mark = clean.read(place / ".mulligan/journal")
+    mark = clean_close.read(place / ".mulligan/journal")
     assert mark is not None
     assert mark.digest == "-"
     assert not is_doubted(place)
@@ -257,9 +257,9 @@ def test_what_a_killed_writer_leaves_in_a_pack_is_no_reason_to_warn(place: Path)
 
 
 def test_the_highest_commit_outlives_lower_ones(tmp_path: Path) -> None:
-    (tmp_path / clean.DATA).write_bytes(b"x")
-    clean.write(tmp_path, clean.Look(1, 2, 3), 9)
-    clean.write(tmp_path, clean.Look(1, 2, 3), 4)
-    mark = clean.read(tmp_path)
+    (tmp_path / clean_close.DATA).write_bytes(b"x")
+    clean_close.write(tmp_path, clean_close.Look(1, 2, 3), 9)
+    clean_close.write(tmp_path, clean_close.Look(1, 2, 3), 4)
+    mark = clean_close.read(tmp_path)
     assert mark is not None
     assert mark[:5] == (1, 2, 3, 4, 9)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from mulligan.journal import clean, pages
-from mulligan.journal.clean import DATA
+from mulligan.journal.lmdb import clean_close, pages
+from mulligan.journal.lmdb.clean_close import DATA
 
 _LOOKS = 5
 
@@ -17,7 +17,7 @@ class Verdict(NamedTuple):
     """What is wrong with which tables, and what was checked, if it was in doubt."""
 
     damage: dict[str, str]
-    checked: tuple[clean.Look, int] | None = None
+    checked: tuple[clean_close.Look, int] | None = None
 
 
 IsShared = Callable[[], bool]
@@ -40,19 +40,19 @@ def examine(directory: Path, *, is_shared: IsShared, may_be_new: bool) -> Verdic
             return nothing
         if not pages.can_check():
             return Verdict({})
-        return _verdict(fd, file, clean.read(directory), is_shared=is_shared)
+        return _verdict(fd, file, clean_close.read(directory), is_shared=is_shared)
     finally:
         os.close(fd)
 
 
-def _verdict(fd: int, file: Path, mark: clean.Mark | None, *, is_shared: IsShared) -> Verdict:
+def _verdict(fd: int, file: Path, mark: clean_close.Mark | None, *, is_shared: IsShared) -> Verdict:
     damage: dict[str, str] = {}
     checked = -1
     # Others may be committing, or begin to: then the pages that were looked at are not those of
     # one commit, and another look is taken. They may have opened it only since the last look, so
     # that is asked each time: a quick writer would spoil every look.
     for _ in range(_LOOKS):
-        found = clean.look(file)
+        found = clean_close.look(file)
         try:
             newest = _newest(fd)
         except pages.Unreadable as error:
@@ -60,7 +60,7 @@ def _verdict(fd: int, file: Path, mark: clean.Mark | None, *, is_shared: IsShare
             continue
         if newest.number == checked:
             break
-        is_trusted = is_shared() or clean.is_clean(mark, found, newest.number, fd)
+        is_trusted = is_shared() or clean_close.is_clean(mark, found, newest.number, fd)
         if is_trusted and found.size >= (newest.last_page + 1) * newest.page_size:
             return Verdict({})
         damage, checked = pages.check(fd, newest), newest.number
@@ -104,5 +104,5 @@ def commits_lost(directory: Path, number: int) -> int:
 
     More than none are missing from a file that was put back from an older copy.
     """
-    mark = clean.read(directory)
+    mark = clean_close.read(directory)
     return max(0, mark.highest - number) if mark else 0

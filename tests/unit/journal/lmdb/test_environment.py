@@ -14,9 +14,9 @@ import pytest
 
 import mulligan
 from mulligan.errors import DamagedJournal, DamageError, MulliganError, StoreOpenedTwice
-from mulligan.journal import lmdb_env
-from mulligan.journal.lmdb import LmdbTables
-from mulligan.journal.lmdb_env import Environment, acquire, identity, release
+from mulligan.journal.lmdb import environment
+from mulligan.journal.lmdb.environment import Environment, acquire, identity, release
+from mulligan.journal.lmdb.tables import LmdbTables
 from tests.children import Tell, run_child
 
 
@@ -135,13 +135,13 @@ def test_a_fork_of_another_thread_meanwhile_lets_no_transaction_in(
     tables: LmdbTables, shared: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each lets go of what it has itself, when its own fork is over."""
-    monkeypatch.setattr(lmdb_env, "PAUSE", 0.01)
+    monkeypatch.setattr(environment, "PAUSE", 0.01)
 
     def fork() -> None:
-        lmdb_env._before_fork()
-        lmdb_env._after_fork()
+        environment._before_fork()
+        environment._after_fork()
 
-    lmdb_env._before_fork()
+    environment._before_fork()
     try:
         other = threading.Thread(target=fork)
         other.start()
@@ -149,7 +149,7 @@ def test_a_fork_of_another_thread_meanwhile_lets_no_transaction_in(
         assert shared._is_paused
         assert shared._lock.locked()
     finally:
-        lmdb_env._after_fork()
+        environment._after_fork()
     assert value(tables) == b"value"
 
 

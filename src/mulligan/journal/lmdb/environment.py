@@ -12,12 +12,12 @@ from pathlib import Path
 import lmdb
 
 from mulligan.errors import DamagedJournal, StoreClosed, StoreOpenedTwice, StoreUnwritable
-from mulligan.journal import clean, pages
-from mulligan.journal.clean import DATA
-from mulligan.journal.examine import check_commit, commits_lost, examine
-from mulligan.journal.lmdb_errors import READ_ONLY, error_number, translated, translation
-from mulligan.journal.lmdb_map import MAP_SIZE, map_sizes, needs_growth, too_little_memory
-from mulligan.journal.lockfile import LockFile
+from mulligan.journal.lmdb import clean_close, pages
+from mulligan.journal.lmdb.clean_close import DATA
+from mulligan.journal.lmdb.errors import READ_ONLY, error_number, translated, translation
+from mulligan.journal.lmdb.examine import check_commit, commits_lost, examine
+from mulligan.journal.lmdb.lockfile import LockFile
+from mulligan.journal.lmdb.map_size import MAP_SIZE, map_sizes, needs_growth, too_little_memory
 from mulligan.journal.protocol import TABLES, Examined
 
 MAX_READERS = 1022
@@ -68,7 +68,7 @@ class Environment:
 
     env: lmdb.Environment | None
     tables: OpenTables
-    checked: tuple[clean.Look, int] | None
+    checked: tuple[clean_close.Look, int] | None
     """What a file that was in doubt looked like, and its commit, until it is vouched for."""
     _lock_file: LockFile | None
 
@@ -85,7 +85,7 @@ class Environment:
         self._waiting = 0
         self._is_worn = False
         self._is_limited = False
-        self._left: clean.Look | None = None
+        self._left: clean_close.Look | None = None
         self._open(may_be_new=not read_only)
 
     @property
@@ -137,7 +137,7 @@ class Environment:
     def committed(self) -> None:
         """Note what the file looks like after a commit of this process."""
         try:
-            self._left = clean.look(self.directory / DATA)
+            self._left = clean_close.look(self.directory / DATA)
         except OSError:  # the store was removed under it: there is nothing to leave clean
             self._left = None
 
@@ -145,7 +145,7 @@ class Environment:
         """Write down that a file that was in doubt has been checked, if it can be written."""
         if self.checked is not None:
             with suppress(OSError):
-                clean.write(self.directory, *self.checked)
+                clean_close.write(self.directory, *self.checked)
             self.checked = None
 
     def examine(self) -> Examined:
@@ -239,8 +239,8 @@ class Environment:
         if left is None or self.env is None or self.pid != os.getpid():
             return
         with suppress(OSError, lmdb.Error):
-            if clean.look(self.directory / DATA) == left:
-                clean.write(self.directory, left, self.env.info()["last_txnid"])
+            if clean_close.look(self.directory / DATA) == left:
+                clean_close.write(self.directory, left, self.env.info()["last_txnid"])
 
     def _renew(self) -> None:
         """Open the environment anew, once no other thread is inside; called with the lock."""

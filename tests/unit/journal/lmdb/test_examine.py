@@ -7,14 +7,14 @@ import sys
 import textwrap
 from pathlib import Path
 
-from mulligan.journal.examine import examine
-from mulligan.journal.lmdb import LmdbTables
-from mulligan.journal.lockfile import LockFile
+from mulligan.journal.lmdb.examine import examine
+from mulligan.journal.lmdb.lockfile import LockFile
+from mulligan.journal.lmdb.tables import LmdbTables
 
 WRITER = """
     import os, sys
     from pathlib import Path
-    from mulligan.journal.lmdb import LmdbTables
+    from mulligan.journal.lmdb.tables import LmdbTables
     sys.stdin.readline()
     tables = LmdbTables(Path(sys.argv[1]))
     for _ in range(10):

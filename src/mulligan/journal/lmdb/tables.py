@@ -11,10 +11,10 @@ import lmdb
 
 from mulligan.errors import ReadOnlyStore, StoreClosed
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.journal.lmdb_env import Environment, OpenTables, acquire, identity, release
-from mulligan.journal.lmdb_errors import commit_failure, translation
+from mulligan.journal.lmdb.environment import Environment, OpenTables, acquire, identity, release
+from mulligan.journal.lmdb.errors import commit_failure, translation
+from mulligan.journal.lmdb.lock_owner import Tell, Waits
 from mulligan.journal.protocol import Examined
-from mulligan.journal.waiting import Tell, Waits
 
 
 class LmdbTables:
