@@ -24,9 +24,9 @@ from mulligan.model import (
 )
 from mulligan.objects.frames import pack_name
 from mulligan.objects.memory import MemoryObjects
+from mulligan.objects.pack_writer import list_packs
 from mulligan.objects.packs import PackObjects
 from mulligan.objects.scan import is_foreign
-from mulligan.objects.writer import list_packs
 from mulligan.pointer import write_pointer
 from mulligan.project import project_of
 from mulligan.session import Session, arguments

@@ -21,8 +21,10 @@ from mulligan.errors import (
 )
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.model import Digest, Location, ObjectKind
+from mulligan.objects.background import Helper
 from mulligan.objects.frames import ENTRY_SIZE, DamagedFrame, encode_frame, pack_name
-from mulligan.objects.helper import Helper
+from mulligan.objects.pack_reader import PackReader, ReadHandle, open_pack
+from mulligan.objects.pack_writer import OwnPack, PackWriter, list_packs
 from mulligan.objects.protocol import (
     MAX_OBJECT,
     CommittedLength,
@@ -32,9 +34,7 @@ from mulligan.objects.protocol import (
     Places,
     Whereabouts,
 )
-from mulligan.objects.reader import PackReader, ReadHandle, open_pack
 from mulligan.objects.scan import Scanned, is_foreign, scan_pack, values_after
-from mulligan.objects.writer import OwnPack, PackWriter, list_packs
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -28,7 +28,7 @@ from mulligan.objects.frames import (
     entries,
     pack_owner,
 )
-from mulligan.objects.reader import ReadHandle, open_pack
+from mulligan.objects.pack_reader import ReadHandle, open_pack
 
 _WINDOW = 1 << 20
 

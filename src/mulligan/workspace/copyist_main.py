@@ -15,8 +15,8 @@ import msgspec
 
 from mulligan.failpoints import Failpoint
 from mulligan.model import Digest, Location, ObjectKind
-from mulligan.objects.helper import Helper
-from mulligan.objects.reader import PackReader
+from mulligan.objects.background import Helper
+from mulligan.objects.pack_reader import PackReader
 from mulligan.workspace.contents import Made, Place, Whole
 from mulligan.workspace.durable import Syncer
 from mulligan.workspace.fill import Filler

@@ -29,6 +29,8 @@ from mulligan.failpoints import Failpoint
 from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects import frames
 from mulligan.objects.frames import ENTRY_SIZE
+from mulligan.objects.pack_reader import CACHE_BYTES, KEPT_BYTES, OPEN_FILES
+from mulligan.objects.pack_writer import START_SYNC
 from mulligan.objects.packs import (
     FRAME_TARGET,
     MAX_HANDED,
@@ -37,9 +39,7 @@ from mulligan.objects.packs import (
     PackObjects,
 )
 from mulligan.objects.protocol import Flushed
-from mulligan.objects.reader import CACHE_BYTES, KEPT_BYTES, OPEN_FILES
 from mulligan.objects.scan import ScannedFrame, ScannedGap
-from mulligan.objects.writer import START_SYNC
 from mulligan.testing.objects import MemoryIndex, noise
 
 STORE = b"0123456789abcdef"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mulligan
 from mulligan import Session
-from mulligan.objects.reader import KEPT_BYTES
+from mulligan.objects.pack_reader import KEPT_BYTES
 from mulligan.session.writer import KNOWN, Work
 from mulligan.state.document import Document
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mulligan.errors import DamagedObject, MissingObject
 from mulligan.model import Digest, Location
+from mulligan.objects.background import Helper
 from mulligan.objects.frames import (
     MAX_FRAME,
     PACK_HEADER_SIZE,
@@ -21,7 +22,6 @@ from mulligan.objects.frames import (
     decode_frame,
     pack_name,
 )
-from mulligan.objects.helper import Helper
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
