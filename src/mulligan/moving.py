@@ -3,7 +3,8 @@
 A copy is made under a temporary name beside the target, synced and compared. Then the old store
 says where the new one will be (its file MOVED), and one rename puts the new one there. That rename
 is the moment of the move: before it MOVED names nothing and the old store counts, after it every
-reader follows MOVED to the new one (``mulligan.stores.current``). The old one is deleted last.
+reader follows MOVED to the new one (``mulligan.locate.registry.current``). The old one is deleted
+last.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from blake3 import blake3
 from mulligan import layout
 from mulligan.errors import DamageError, NotAStore, StoreInUse
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.finding import leave, sweep
-from mulligan.gitdir import exclude, guard
-from mulligan.pointer import write_pointer
-from mulligan.project import forget_project, remember
-from mulligan.stores import discard, note_inside, place_for, publish, staged
+from mulligan.locate.find import leave, sweep
+from mulligan.locate.git import exclude, guard
+from mulligan.locate.pointer import write_pointer
+from mulligan.locate.project import forget_project, remember
+from mulligan.locate.registry import discard, note_inside, place_for, publish, staged
 
 _BLOCK = 1 << 20
 _LEFT = {"tmp", layout.LOCKS, ".git", layout.MOVED}

@@ -7,17 +7,21 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from mulligan import layout, stores
+from mulligan import layout
 from mulligan.clock import Clock, SystemClock
 from mulligan.engine import Engine
 from mulligan.errors import DamagedJournal, MulliganError, NotAStore, NotAttached, ReadOnlyStore
 from mulligan.failpoints import FailpointHook, ignore
-from mulligan.finding import agree, copied, find_in
-from mulligan.gitdir import guard
 from mulligan.journal.kv import KeyedJournal, check_ends, check_identity, claim
 from mulligan.journal.lmdb.lock_owner import Tell
 from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.journal.memory import MemoryTables
+from mulligan.locate import registry
+from mulligan.locate.find import agree, copied, find_in
+from mulligan.locate.git import guard
+from mulligan.locate.pointer import write_pointer
+from mulligan.locate.project import project_of
+from mulligan.locate.registry import STORES, state_directory
 from mulligan.model import (
     Digest,
     Location,
@@ -27,15 +31,12 @@ from mulligan.objects.memory import MemoryObjects
 from mulligan.objects.pack_writer import list_packs
 from mulligan.objects.packs import PackObjects
 from mulligan.objects.scan import is_foreign
-from mulligan.pointer import write_pointer
-from mulligan.project import project_of
 from mulligan.session import Session, arguments
 from mulligan.session.heart import Heart
 from mulligan.session.leases import this_process
 from mulligan.session.placing import end_interrupted
 from mulligan.session.surroundings import Surroundings
 from mulligan.store import LEASE_TTL, Store
-from mulligan.stores import STORES, state_directory
 from mulligan.workspace.capture import Limits
 
 MEMORY = "memory:"
@@ -105,7 +106,7 @@ def _call_move_off(engine: Engine) -> None:
     meanwhile: a mover needs it for itself.
     """
     directory = engine.directory
-    if directory is not None and not engine.read_only and stores.current(directory) == directory:
+    if directory is not None and not engine.read_only and registry.current(directory) == directory:
         with suppress(OSError):
             (directory / layout.MOVED).unlink(missing_ok=True)
 
@@ -117,7 +118,7 @@ def make_outside(directory: Path, state: Path, failpoint: FailpointHook = ignore
     knows its project, so that only the pointer is missing.
     """
     try:
-        store = stores.make(state, directory, _new_journal, failpoint)
+        store = registry.make(state, directory, _new_journal, failpoint)
     except (OSError, ReadOnlyStore) as error:
         found = layout.translation(error, state) if isinstance(error, OSError) else error
         if isinstance(found, ReadOnlyStore):

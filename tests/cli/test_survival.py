@@ -275,7 +275,7 @@ class TestInside:
         def refuse(*_: object, **__: object) -> None:
             raise PermissionError(13, "denied")
 
-        monkeypatch.setattr("mulligan.stores.layout.create", refuse)
+        monkeypatch.setattr("mulligan.locate.registry.layout.create", refuse)
         refused = cli("init")
         assert refused.code == 14
         assert "--inside" in refused.err
@@ -378,7 +378,7 @@ class TestMovedAndCopied:
         precious = place / "precious"
         precious.mkdir()
         (precious / "file").touch()
-        from mulligan.project import remember
+        from mulligan.locate.project import remember
 
         remember(foreign, precious)
         monkeypatch.chdir(place)

@@ -17,9 +17,9 @@ import mulligan
 from mulligan import Session
 from mulligan.errors import MulliganError, RestoreIncomplete, UnsafeWorkspace
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.finding import Note, find_in
+from mulligan.locate.find import Note, find_in
+from mulligan.locate.pointer import read_pointer
 from mulligan.opening import make_outside
-from mulligan.pointer import read_pointer
 from mulligan.session.placing import end_interrupted
 from mulligan.store import Store
 from mulligan.testing.failpoints import FailpointCounter, fail_at, kill_at

@@ -17,13 +17,13 @@ import pytest
 import mulligan
 from mulligan.errors import NotAStore, StoreInUse
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.finding import find_in
 from mulligan.layout import read_format
+from mulligan.locate.find import find_in
+from mulligan.locate.pointer import read_pointer, write_pointer
+from mulligan.locate.project import remember
+from mulligan.locate.registry import known_stores, staged
 from mulligan.moving import move_inside, move_outside
 from mulligan.opening import make_outside
-from mulligan.pointer import read_pointer, write_pointer
-from mulligan.project import remember
-from mulligan.stores import known_stores, staged
 from mulligan.testing.failpoints import kill_at
 
 POINTS = [p for p in Failpoint if p.name.startswith(("MOVE_", "POINTER_"))]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.gitdir import find_git
+from mulligan.locate.git import find_git
 from mulligan.session.surroundings import ALLOWED, Surroundings, git_head, is_secret
 
 SECRETS = {

@@ -69,7 +69,7 @@ class Call:
         import mulligan
         from mulligan.cli.directory import Standing
         from mulligan.cli.discovery import nearest, state_home, tell_of_finding
-        from mulligan.finding import find_in
+        from mulligan.locate.find import find_in
 
         state = state_home()
         found = find_in(_path(self.store), state, write=True) if self.store else nearest(state)

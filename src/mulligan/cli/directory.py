@@ -1,8 +1,8 @@
 """Which directory holds the files of a session.
 
-Store and directory must agree (``mulligan.finding``): the store names the directory, by its path
-or its identity, and the pointer in the directory names the store. A store inside its project, as
-``PROJECT/.mulligan``, has the files of that directory.
+Store and directory must agree (``mulligan.locate.find``): the store names the directory, by its
+path or its identity, and the pointer in the directory names the store. A store inside its
+project, as ``PROJECT/.mulligan``, has the files of that directory.
 
 A directory that was moved is followed: the pointer in it has the directory's identity, which a
 rename keeps, and no copy, archive or clone has.
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mulligan.cli.discovery import tell_of_finding
-from mulligan.finding import agree, copied, find_in
 from mulligan.layout import NAME
-from mulligan.pointer import Pointer, read_pointer
-from mulligan.project import project_of
+from mulligan.locate.find import agree, copied, find_in
+from mulligan.locate.pointer import Pointer, read_pointer
+from mulligan.locate.project import project_of
 
 if TYPE_CHECKING:
     from mulligan import Session, Store

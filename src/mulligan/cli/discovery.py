@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from mulligan.finding import Found
+    from mulligan.locate.find import Found
 
 
 def state_home() -> Path:
     """Return where the stores outside of their projects are."""
-    from mulligan.stores import state_directory
+    from mulligan.locate.registry import state_directory
 
     return state_directory(os.environ)
 
@@ -22,8 +22,8 @@ def state_home() -> Path:
 def remember_fork(store: Path, directory: Path, session: str) -> None:
     """Have a store know the directory of a fork, so that it is found without its pointer."""
     from mulligan.layout import NAME
-    from mulligan.project import remember
-    from mulligan.stores import note_inside
+    from mulligan.locate.project import remember
+    from mulligan.locate.registry import note_inside
 
     remember(store, directory, session)
     if store.name == NAME:
@@ -33,9 +33,9 @@ def remember_fork(store: Path, directory: Path, session: str) -> None:
 def nearest(state: Path) -> Found:
     """Return the store of this directory, or of the nearest one upward that has one."""
     from mulligan.errors import StoreNotFound
-    from mulligan.finding import find_in
     from mulligan.layout import NAME
-    from mulligan.stores import known_stores
+    from mulligan.locate.find import find_in
+    from mulligan.locate.registry import known_stores
 
     start, known = Path.cwd(), None
     for directory in (start, *start.parents):
@@ -50,7 +50,7 @@ def nearest(state: Path) -> Found:
 def tell_of_finding(found: Found) -> None:
     """Say that a pointer was gone, or that a directory or a store was moved."""
     from mulligan.cli.render import clean
-    from mulligan.finding import Note
+    from mulligan.locate.find import Note
 
     here, store = found.directory, found.store
     said = {

@@ -82,8 +82,8 @@ def command(call: Call, directory: str | None, inside: bool, adopt: Path | None)
 
 def _existing(root: Path) -> Path | None:
     """Return the store that a directory has already, finished or not."""
-    from mulligan.finding import agree, copied, find_in
     from mulligan.layout import FORMAT
+    from mulligan.locate.find import agree, copied, find_in
 
     found = find_in(root, state_home(), write=True)
     if found is None:
@@ -97,8 +97,8 @@ def _existing(root: Path) -> Path | None:
 def _made(root: Path, inside: bool) -> Path:
     import mulligan
     from mulligan.layout import NAME
+    from mulligan.locate.registry import note_inside
     from mulligan.opening import make_outside
-    from mulligan.stores import note_inside
 
     state = state_home()
     # One that was begun inside is completed there.
@@ -116,8 +116,8 @@ def _adopted(root: Path, store: Path) -> Path:
     """Make a directory the project of a store, and the store that of the directory."""
     from mulligan.errors import UnsafeWorkspace
     from mulligan.layout import NAME, read_format
-    from mulligan.pointer import write_pointer
-    from mulligan.project import remember
+    from mulligan.locate.pointer import write_pointer
+    from mulligan.locate.project import remember
 
     read_format(store)
     if store.name == NAME or (root / NAME).is_dir():
@@ -133,7 +133,7 @@ def _adopted(root: Path, store: Path) -> Path:
 def _other(root: Path, store: Path) -> Path | None:
     """Return the store that a directory has, if it is another one."""
     from mulligan.errors import StoreNotFound
-    from mulligan.finding import find_in
+    from mulligan.locate.find import find_in
 
     try:
         found = find_in(root, state_home(), write=False) if root.is_dir() else None

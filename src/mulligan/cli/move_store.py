@@ -47,8 +47,8 @@ def command(call: Call, outside: bool, inside: bool) -> None:
 
 
 def _found(call: Call) -> Path:
-    from mulligan.finding import find_in
     from mulligan.layout import read_format
+    from mulligan.locate.find import find_in
 
     state = state_home()
     if not call.store:
@@ -64,8 +64,8 @@ def _found(call: Call) -> Path:
 def _project(store: Path) -> Path:
     """Return the directory of the project, which must point to the store."""
     from mulligan.errors import UnsafeWorkspace
-    from mulligan.finding import agree, find_in
-    from mulligan.project import project_of
+    from mulligan.locate.find import agree, find_in
+    from mulligan.locate.project import project_of
 
     place = project_of(store)
     found = find_in(Path(place.path), state_home(), write=True) if place else None

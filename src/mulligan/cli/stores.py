@@ -15,7 +15,7 @@ from mulligan.cli.discovery import state_home
 from mulligan.cli.render import Cell, ago, clean, echo_columns, print_json, size, size_on_disk
 
 if TYPE_CHECKING:
-    from mulligan.stores import Known
+    from mulligan.locate.registry import Known
 
 HEADERS = ("store", "project", "", "size", "last used")
 STATUS = {
@@ -35,7 +35,7 @@ def command(call: Call) -> None:
     of a project that is gone can be given to another directory with `mulligan init --adopt STORE`,
     or deleted by hand.
     """
-    from mulligan.stores import damaged_stores, known_stores
+    from mulligan.locate.registry import damaged_stores, known_stores
 
     state = state_home()
     _check_readable(state)
@@ -56,7 +56,7 @@ def command(call: Call) -> None:
 
 def _check_readable(state: Path) -> None:
     """Refuse to list what this user may not look at: none found is not none there."""
-    from mulligan.stores import STORES
+    from mulligan.locate.registry import STORES
 
     with suppress(FileNotFoundError, NotADirectoryError):
         os.scandir(state / STORES).close()
@@ -84,7 +84,7 @@ def _last_used(store: Path) -> float:
 
 def _project_status(known: Known) -> str:
     """Return whether the project is there, and the one that the store knows."""
-    from mulligan.identity import identity_of
+    from mulligan.locate.identity import identity_of
 
     place = next((place for place in known.places if place.session is None), None)
     if known.inside:

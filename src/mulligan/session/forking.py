@@ -11,8 +11,8 @@ from pathlib import Path
 from mulligan.engine import Engine
 from mulligan.errors import RestoreIncomplete, SessionExists
 from mulligan.failpoints import Failpoint
+from mulligan.locate.pointer import write_pointer
 from mulligan.model import Point, SessionRecord
-from mulligan.pointer import write_pointer
 from mulligan.session.files import Files
 from mulligan.session.forks import free_name, make_fork, refuse_taken
 from mulligan.session.placing import (

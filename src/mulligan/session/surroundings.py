@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from mulligan.gitdir import find_git
+from mulligan.locate.git import find_git
 from mulligan.model import Environment
 
 ALLOWED = frozenset(

@@ -14,8 +14,8 @@ from blake3 import blake3
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, UnsafeWorkspace
 from mulligan.failpoints import FailpointHook, ignore
-from mulligan.gitdir import guard
 from mulligan.layout import NAME, PATCHES
+from mulligan.locate.git import guard
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.state.document import MISSING, Document

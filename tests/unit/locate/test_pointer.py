@@ -14,7 +14,7 @@ import pytest
 import mulligan
 from mulligan.errors import UnknownFormat
 from mulligan.failpoints import Failpoint
-from mulligan.pointer import read_pointer, write_pointer
+from mulligan.locate.pointer import read_pointer, write_pointer
 from mulligan.testing.failpoints import kill_at
 
 

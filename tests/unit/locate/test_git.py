@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.gitdir import exclude, guard, has_stash
-from mulligan.pointer import read_pointer, write_pointer
+from mulligan.locate.git import exclude, guard, has_stash
+from mulligan.locate.pointer import read_pointer, write_pointer
 
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
 

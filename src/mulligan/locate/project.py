@@ -18,8 +18,8 @@ import msgspec
 from blake3 import blake3
 
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.identity import Identity, identity_of
 from mulligan.layout import LOCKS, PROJECT, sync_directory, write_file
+from mulligan.locate.identity import Identity, identity_of
 
 VERSION = 1
 _LOCK = "project"

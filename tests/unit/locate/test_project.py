@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.identity import identity_of
-from mulligan.project import forget_project, project_of, read_places, remember
+from mulligan.locate.identity import identity_of
+from mulligan.locate.project import forget_project, project_of, read_places, remember
 
 
 @pytest.fixture

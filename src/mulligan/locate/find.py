@@ -33,11 +33,11 @@ import msgspec
 
 from mulligan import layout
 from mulligan.errors import NotAStore, StoreNotFound, UnsafeWorkspace
-from mulligan.gitdir import has_stash
-from mulligan.identity import identity_of
-from mulligan.pointer import Pointer, read_pointer, write_pointer
-from mulligan.project import Place, read_places, remember
-from mulligan.stores import Known, Match, current, find_by_id, find_match
+from mulligan.locate.git import has_stash
+from mulligan.locate.identity import identity_of
+from mulligan.locate.pointer import Pointer, read_pointer, write_pointer
+from mulligan.locate.project import Place, read_places, remember
+from mulligan.locate.registry import Known, Match, current, find_by_id, find_match
 
 
 class Note(StrEnum):

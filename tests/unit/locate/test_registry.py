@@ -12,9 +12,15 @@ import pytest
 
 import mulligan
 from mulligan.failpoints import Failpoint
-from mulligan.finding import Note, find_in
+from mulligan.locate.find import Note, find_in
+from mulligan.locate.registry import (
+    find_by_id,
+    find_match,
+    known_stores,
+    note_inside,
+    state_directory,
+)
 from mulligan.opening import make_outside
-from mulligan.stores import find_by_id, find_match, known_stores, note_inside, state_directory
 from mulligan.testing.failpoints import kill_at
 
 POINTS = [

@@ -18,9 +18,9 @@ import msgspec
 
 from mulligan.errors import UnknownFormat
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.gitdir import exclude
-from mulligan.identity import Identity, identity_of
 from mulligan.layout import NAME, STAGING, read_format, sync_directory, write_all
+from mulligan.locate.git import exclude
+from mulligan.locate.identity import Identity, identity_of
 
 VERSION = 1
 FORK = "FORK"

@@ -6,9 +6,9 @@
       stores/NAME-ID/     a store; NAME is that of its project, ID the beginning of its id
       inside/ID           the path of a store inside its project, so that it can be listed
 
-The stores are their own registry: each knows its project (``mulligan.project``), and looking for
-the store of a directory asks them all, so nothing can be out of date. Only ``inside/`` is a cache;
-what it names and is not there any more is passed over.
+The stores are their own registry: each knows its project (``mulligan.locate.project``), and looking
+for the store of a directory asks them all, so nothing can be out of date. Only ``inside/`` is a
+cache; what it names and is not there any more is passed over.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import msgspec
 from mulligan import layout
 from mulligan.errors import MulliganError
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.identity import identity_of
-from mulligan.project import Place, project_of, read_places, remember
+from mulligan.locate.identity import identity_of
+from mulligan.locate.project import Place, project_of, read_places, remember
 
 STORES = "stores"
 INSIDE = "inside"

@@ -1,0 +1,1 @@
+"""Which store a directory has: pointers, the registry of stores, projects, and what git is told."""
