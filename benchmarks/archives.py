@@ -79,7 +79,7 @@ class MulliganArchive(Archive):
     @classmethod
     def probe(cls, directory: Path, points: Sequence[str]) -> Probe:
         # What ``mulligan.open`` imports when it is first called, so that it is counted as import.
-        imported, _ = timed(import_module, "mulligan.opening")
+        imported, _ = timed(import_module, "mulligan.opener")
         mulligan = import_module("mulligan")
 
         def latest() -> tuple[Any, Any, Document]:

@@ -157,7 +157,7 @@ def _overhead(directory: Path, count: int) -> float:
     store = mulligan.open(directory)
     session = store.session(SESSION, agent="a")
     assert session.lease is not None
-    from mulligan.opening import agent_variables
+    from mulligan.opener import agent_variables
 
     supervisor = store.session(SESSION, agent="supervisor", ttl=3600)
     beat = directory / "beat"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mulligan import Store, opening
+from mulligan import Store, opener
 
 
 @pytest.fixture(autouse=True)
@@ -26,14 +26,14 @@ def closed_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     Each of them reserves a terabyte of address space, and a process has room for 127.
     """
     opened: list[Store] = []
-    real = opening.open_store
+    real = opener.open_store
 
     def open_store(*args: Any, **kwargs: Any) -> Store:
         store = real(*args, **kwargs)
         opened.append(store)
         return store
 
-    monkeypatch.setattr(opening, "open_store", open_store)
+    monkeypatch.setattr(opener, "open_store", open_store)
     yield
     for store in opened:
         store.close()

@@ -130,7 +130,7 @@ def open(
     secret is never stored. ``waiting`` is told when a write, a capture or a restore has to wait for
     another process for seconds, and which one that is. ``clock`` and ``failpoint`` are for tests.
     """
-    from mulligan.opening import open_store
+    from mulligan.opener import open_store
 
     return open_store(
         path,
@@ -152,7 +152,7 @@ def attach() -> Session:
     come from the ``MULLIGAN_*`` variables, and a thread of its own tells the supervisor that the
     process lives. Raises ``StaleLease`` when the process was replaced meanwhile.
     """
-    from mulligan.opening import attach as attached
+    from mulligan.opener import attach as attached
 
     return attached(os.environ)
 

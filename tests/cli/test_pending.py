@@ -238,7 +238,7 @@ def test_an_undo_that_was_interrupted_and_is_typed_again_goes_no_further(
 
 INTERRUPTED = """
 import signal, sys
-import mulligan.opening
+import mulligan.opener
 from mulligan.failpoints import Failpoint
 from mulligan.cli.main import main
 
@@ -251,10 +251,10 @@ def failpoint(point):
             print("HALF", file=sys.stderr, flush=True)
             signal.pause()
 
-real = mulligan.opening.open_store
+real = mulligan.opener.open_store
 def open_store(path, variables, create, keep_env, clock, _, *rest, **more):
     return real(path, variables, create, keep_env, clock, failpoint, *rest, **more)
-mulligan.opening.open_store = open_store
+mulligan.opener.open_store = open_store
 signal.signal(signal.SIGINT, signal.default_int_handler)
 main()
 """

@@ -127,7 +127,7 @@ def test_too_little_memory_is_said_with_the_limit(tmp_path: Path) -> None:
     mulligan.open(tmp_path).close()
     code = """
         import resource, sys
-        import mulligan, mulligan.opening
+        import mulligan, mulligan.opener
         from mulligan.errors import MemoryLimit
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         limit = used + (8 << 20)

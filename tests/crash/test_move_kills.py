@@ -22,8 +22,8 @@ from mulligan.locate.find import find_in
 from mulligan.locate.pointer import read_pointer, write_pointer
 from mulligan.locate.project import remember
 from mulligan.locate.registry import known_stores, staged
-from mulligan.moving import move_inside, move_outside
-from mulligan.opening import make_outside
+from mulligan.move_store import move_inside, move_outside
+from mulligan.opener import make_outside
 from mulligan.testing.failpoints import kill_at
 
 POINTS = [p for p in Failpoint if p.name.startswith(("MOVE_", "POINTER_"))]
@@ -166,7 +166,7 @@ def test_killed_at_any_moment(setting: Setting, seed: int) -> None:
 _MOVE = """
 import sys
 from pathlib import Path
-from mulligan.moving import move_inside, move_outside
+from mulligan.move_store import move_inside, move_outside
 store, work, state = map(Path, sys.argv[1:])
 print("ready", flush=True)
 move_outside(store, state) if store.parent == work else move_inside(store, work, state)

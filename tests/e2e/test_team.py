@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.opening import agent_variables
+from mulligan.opener import agent_variables
 
 WORKER = """
     import sys

@@ -98,7 +98,7 @@ def _made(root: Path, inside: bool) -> Path:
     import mulligan
     from mulligan.layout import NAME
     from mulligan.locate.registry import note_inside
-    from mulligan.opening import make_outside
+    from mulligan.opener import make_outside
 
     state = state_home()
     # One that was begun inside is completed there.
@@ -179,7 +179,7 @@ def _refuse_large(directory: Path) -> None:
 def _refuse_around_stores(directory: Path) -> None:
     """Refuse a project that holds the place of the stores: what deletes its files deletes these."""
     from mulligan.errors import UnsafeWorkspace
-    from mulligan.opening import NO_STATE
+    from mulligan.opener import NO_STATE
 
     state, real = state_home().resolve(), directory.resolve()
     if real.name == ".mulligan" or not state.is_relative_to(real):

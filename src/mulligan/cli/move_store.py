@@ -25,7 +25,7 @@ def command(call: Call, outside: bool, inside: bool) -> None:
     go on finding it.
     """
     from mulligan.layout import NAME
-    from mulligan.moving import move_inside, move_outside
+    from mulligan.move_store import move_inside, move_outside
 
     if inside and outside:
         raise click.UsageError("--inside and --outside exclude each other.")

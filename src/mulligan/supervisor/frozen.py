@@ -14,7 +14,7 @@ import signal
 
 import msgspec
 
-from mulligan.opening import AGENT, SESSION, STORE, SUPERVISOR
+from mulligan.opener import AGENT, SESSION, STORE, SUPERVISOR
 from mulligan.procfs import PROC, is_stopped, pids
 from mulligan.session.leases import is_dead
 

@@ -15,7 +15,7 @@ import msgspec
 
 from mulligan.errors import StillRunning
 from mulligan.model import Lease
-from mulligan.opening import AGENT, EPOCH, SESSION, STORE
+from mulligan.opener import AGENT, EPOCH, SESSION, STORE
 from mulligan.procfs import PROC, ancestors, pids
 from mulligan.recovery.resume import fence
 from mulligan.store import Store

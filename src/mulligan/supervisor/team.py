@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mulligan import opening
+from mulligan import opener
 from mulligan.errors import InvalidWorkflow
 from mulligan.session import Session
 from mulligan.session.commands import without_secrets
@@ -25,15 +25,15 @@ from mulligan.supervisor.stimuli import Beat, Progressed
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
 OWN = (
-    opening.STORE,
-    opening.SESSION,
-    opening.AGENT,
-    opening.EPOCH,
-    opening.WORKSPACE,
-    opening.HEARTBEAT,
-    opening.EVERY,
-    opening.PROMPT,
-    opening.SUPERVISOR,
+    opener.STORE,
+    opener.SESSION,
+    opener.AGENT,
+    opener.EPOCH,
+    opener.WORKSPACE,
+    opener.HEARTBEAT,
+    opener.EVERY,
+    opener.PROMPT,
+    opener.SUPERVISOR,
 )
 """The variables that a child has from its supervisor, and from nobody above it."""
 
@@ -202,7 +202,7 @@ class Team:
     def variables(self, name: str, epoch: int, heartbeat: Path, prompt: Any) -> dict[str, str]:
         """Return the variables of an agent: ours, those of the workflow, and who it is."""
         workflow, spec = self._workflow, self._workflow.agents[name]
-        own = opening.agent_variables(
+        own = opener.agent_variables(
             str(self._store.path),
             workflow.session,
             name,

@@ -20,7 +20,7 @@ from mulligan.locate.registry import (
     note_inside,
     state_directory,
 )
-from mulligan.opening import make_outside
+from mulligan.opener import make_outside
 from mulligan.testing.failpoints import kill_at
 
 POINTS = [

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan import opening
+from mulligan import opener
 from mulligan.errors import StaleLease, StillRunning
 from mulligan.session.leases import is_dead
 from mulligan.supervisor import strays
@@ -238,7 +238,7 @@ def orphan(store: mulligan.Store, **changes: str) -> subprocess.Popen[bytes]:
     """Start a process as a supervisor would."""
     session = store.session("main", actor="a")
     epoch = session.take(30, steal=True).epoch
-    variables = opening.agent_variables(
+    variables = opener.agent_variables(
         str(store.path), "main", "a", epoch, heartbeat=Path("/dev/null"), every=1
     )
     process = subprocess.Popen(
@@ -308,7 +308,7 @@ def test_a_shell_of_an_agent_from_which_a_session_is_resumed_lives_on(
         "import os, sys, mulligan; from mulligan.supervisor.strays import find_strays; "
         "os.setpgid(0, 0); print(find_strays(mulligan.open(sys.argv[1]), 'main'))"
     )
-    variables = opening.agent_variables(
+    variables = opener.agent_variables(
         str(store.path), "main", "a", 1, heartbeat=Path("/dev/null"), every=1
     )
     done = subprocess.run(
@@ -325,10 +325,10 @@ def test_a_shell_of_an_agent_from_which_a_session_is_resumed_lives_on(
 @pytest.mark.parametrize(
     "changes",
     [
-        {opening.SESSION: "other"},
-        {opening.STORE: "/elsewhere/.mulligan"},
-        {opening.EPOCH: ""},
-        {opening.AGENT: ""},
+        {opener.SESSION: "other"},
+        {opener.STORE: "/elsewhere/.mulligan"},
+        {opener.EPOCH: ""},
+        {opener.AGENT: ""},
     ],
     ids=["session", "store", "no epoch", "no agent"],
 )
