@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mulligan import Session, codec
+from mulligan.document.document import Document, LoadBytes
 from mulligan.model import Checkpoint, Digest, ObjectKind
-from mulligan.state.document import Document, LoadBytes
 from mulligan.timeline.checkpoints import checkpoint_change
 from mulligan.workspace.patch import open_tree
 

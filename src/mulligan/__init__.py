@@ -39,6 +39,7 @@ from mulligan.failpoints import FailpointHook, ignore
 
 if TYPE_CHECKING:
     from mulligan.clock import Clock
+    from mulligan.document.document import MISSING
     from mulligan.journal.lmdb.lock_owner import Tell
     from mulligan.model import (
         Checkpoint,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
         Task,
     )
     from mulligan.session import Session
-    from mulligan.state.document import MISSING
     from mulligan.store import Store
     from mulligan.timeline.diff import Diff, Difference
 
@@ -84,7 +84,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "MISSING": "mulligan.state.document",
+    "MISSING": "mulligan.document.document",
     "Checkpoint": "mulligan.model",
     "Cost": "mulligan.model",
     "Diff": "mulligan.timeline.diff",

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from mulligan.document.fold import CREATED, small_draft
 from mulligan.engine import Engine
 from mulligan.errors import InvalidConfig, UnknownSession
 from mulligan.journal.protocol import Txn
@@ -18,7 +19,6 @@ from mulligan.session.arguments import directory, seconds
 from mulligan.session.captures import HINDRANCES
 from mulligan.session.names import PLAIN, check_agent, check_name
 from mulligan.session.surroundings import Surroundings
-from mulligan.state.events import CREATED, small_draft
 from mulligan.upkeep.verify import Progress, verify
 from mulligan.workspace.capture import Limits
 from mulligan.workspace.capture import Progress as CaptureProgress

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.state.events import happened
+from mulligan.document.fold import happened
 from tests.stores import store_of
 from tests.unit.recovery.dead import control, dead
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from mulligan import codec
 from mulligan.codec import Ref
+from mulligan.document import nodes
+from mulligan.document.compare import derive, differences, same
+from mulligan.document.document import EMBED_LIMIT, MISSING, Document, settle, settle_root
+from mulligan.document.fold import APPEND, EMPTY, STATE, fold
+from mulligan.document.values import freeze
 from mulligan.model import Digest, ObjectKind
-from mulligan.state import nodes
-from mulligan.state.compare import derive, differences, same
-from mulligan.state.document import EMBED_LIMIT, MISSING, Document, settle, settle_root
-from mulligan.state.events import APPEND, EMPTY, STATE, fold
-from mulligan.state.values import freeze
 
 OFFSETS = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 MOMENTS = st.datetimes(timezones=st.none() | st.just(UTC) | OFFSETS)

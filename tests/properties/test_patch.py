@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mulligan import codec
 from mulligan.codec import Ref
+from mulligan.document.document import MISSING, Document, settle_root
 from mulligan.model import Digest
-from mulligan.state.document import MISSING, Document, settle_root
 from mulligan.workspace.patch import encode_patch, open_tree
 from mulligan.workspace.plan import tree_steps
 

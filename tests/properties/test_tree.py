@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from mulligan import codec
+from mulligan.document import nodes
+from mulligan.document.document import settle_root
 from mulligan.model import Digest
-from mulligan.state import nodes
-from mulligan.state.document import settle_root
 from mulligan.workspace.entries import SELF, to_name
 from mulligan.workspace.index import Nodes, Seen, SeenDirectory
 from mulligan.workspace.tree import Changed, stored_tree

@@ -11,8 +11,8 @@ import pytest
 
 import mulligan
 from mulligan import MISSING, Session
+from mulligan.document.values import MAX_DEPTH, MAX_KEY, format_path, parse_path
 from mulligan.errors import Conflict, InvalidPath, PathNotFound, StateError, UnstorableValue
-from mulligan.state.values import MAX_DEPTH, MAX_KEY, format_path, parse_path
 
 
 @pytest.fixture

@@ -139,6 +139,6 @@ def _happened(payload: dict[str, Any]) -> str:
 
 
 def _path(payload: dict[str, Any]) -> str:
-    from mulligan.state.values import format_path
+    from mulligan.document.values import format_path
 
     return clean(format_path(tuple(payload["path"]))) or "(root)"

@@ -125,7 +125,7 @@ def parts_fields(only: Any, files: Sequence[str] | None) -> list[str] | None:
 
 def only_fields(only: Any) -> list[str] | None:
     """Return the parts as texts."""
-    from mulligan.state.values import format_path, parse_path
+    from mulligan.document.values import format_path, parse_path
 
     return None if only is None else [format_path(parse_path(path)) for path in only]
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document.document import Document
+from mulligan.document.values import freeze
 from mulligan.errors import PathNotFound, UnknownPoint
 from mulligan.model import Checkpoint, Path, Plan, Point
 from mulligan.recovery import ladder
@@ -18,8 +20,6 @@ from mulligan.session import Session
 from mulligan.session.agents import AGENTS
 from mulligan.session.loop import SUPERVISOR
 from mulligan.session.tasks import IN_PROGRESS, TASKS, Board
-from mulligan.state.document import Document
-from mulligan.state.values import freeze
 from mulligan.timeline.marks import BAD
 from mulligan.timeline.points import PointLike
 

@@ -17,6 +17,9 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import CONTROL, STATE, Change, happened
+from mulligan.document.values import freeze, parse_path
 from mulligan.errors import (
     LeaseHeld,
     MulliganError,
@@ -44,9 +47,6 @@ from mulligan.session.loop import SUPERVISOR
 from mulligan.session.mailbox import MAILBOX
 from mulligan.session.operations import OPERATIONS
 from mulligan.session.tasks import IN_PROGRESS, PENDING, TASKS
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import CONTROL, STATE, Change, happened
-from mulligan.state.values import freeze, parse_path
 from mulligan.store import LEASE_TTL, Store
 from mulligan.timeline.record import RESTORE_ORDER
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document.fold import RESTORED
 from mulligan.errors import PathNotFound, UnknownPoint
 from mulligan.model import Event, Path, Point, Task
 from mulligan.session import Session
 from mulligan.session.agents import AGENTS
 from mulligan.session.mailbox import MAILBOX
 from mulligan.session.tasks import DONE, TASKS
-from mulligan.state.events import RESTORED
 
 Record = dict[str, Any]
 

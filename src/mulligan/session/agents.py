@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from mulligan.document.compare import same
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import STATE, Change, happened
+from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
 from mulligan.session.arguments import optional_text, seconds
 from mulligan.session.heart import Heart
 from mulligan.session.writer import Writer
-from mulligan.state.compare import same
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import STATE, Change, happened
-from mulligan.state.values import freeze
 
 STATES = ("starting", "planning", "working", "waiting", "suspended", "done", "failed")
 """What an agent can be doing."""

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mulligan.document.values import PathLike
 from mulligan.errors import InvalidPath, InvalidTask, MulliganError, UnsafeWorkspace
-from mulligan.state.values import PathLike
 
 MANY = 60
 """How many characters of a wrong argument are shown."""

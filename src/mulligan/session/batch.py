@@ -15,10 +15,10 @@ import sys
 import threading
 from contextvars import ContextVar
 
+from mulligan.document.document import Document
+from mulligan.document.fold import fold
 from mulligan.errors import BatchOpen
 from mulligan.session.changes import Ask
-from mulligan.state.document import Document
-from mulligan.state.events import fold
 
 _INSIDE: ContextVar[tuple[object, ...]] = ContextVar("mulligan_batches", default=())
 """The tokens of the batches that were open where this flow of control began, or that it opened.

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import PENDING, RESTORE_BEGUN, Change
 from mulligan.engine import Engine
 from mulligan.model import Digest, Path, Pending, Point
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import PENDING, RESTORE_BEGUN, Change
 from mulligan.workspace.entries import from_name, to_name
 from mulligan.workspace.plan import TreePath
 

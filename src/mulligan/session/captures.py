@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mulligan.document.history import document_at
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, StoreUnwritable
 from mulligan.model import Restored, SessionRecord
 from mulligan.session.begun import Begun, read_begun
 from mulligan.session.names import a
 from mulligan.session.restorer import Restorer
-from mulligan.state.history import document_at
 from mulligan.workspace.locks import Marks, share_directory
 from mulligan.workspace.workspace import Workspace
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from mulligan.document import nodes
+from mulligan.document.compare import derive, same
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import APPEND, DELETE, SET, STATE, Change
+from mulligan.document.values import format_path
 from mulligan.errors import Conflict, InvalidPath
 from mulligan.model import Path
-from mulligan.state import nodes
-from mulligan.state.compare import derive, same
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import APPEND, DELETE, SET, STATE, Change
-from mulligan.state.values import format_path
 
 Ask = Callable[[Document], Iterable[Change]]
 """Decides, on the newest document inside the transaction, which changes to write."""

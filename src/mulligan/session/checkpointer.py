@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from mulligan import codec
+from mulligan.document.document import settle, settle_root
 from mulligan.engine import Engine
 from mulligan.model import Digest, Environment, Event, LeftOut
 from mulligan.objects.protocol import Bundle
 from mulligan.session.surroundings import Surroundings
 from mulligan.session.writer import Plan, Work, Writer
-from mulligan.state.document import settle, settle_root
 from mulligan.timeline.checkpoints import checkpoint_change, environment_value, left_out_value
 from mulligan.workspace.capture import Captured
 from mulligan.workspace.workspace import Workspace

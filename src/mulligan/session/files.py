@@ -10,6 +10,8 @@ from itertools import starmap
 from pathlib import Path as OsPath
 from typing import NamedTuple
 
+from mulligan.document.document import MISSING, Document, LoadBytes, uncollected
+from mulligan.document.values import PathLike
 from mulligan.engine import Engine
 from mulligan.errors import DiskFull, PathNotFound, RestoreIncomplete, UnknownPoint, UnsafeWorkspace
 from mulligan.journal.protocol import View
@@ -27,8 +29,6 @@ from mulligan.model import (
 from mulligan.objects.scratch import Scratch
 from mulligan.session.leases import process_of
 from mulligan.session.loop import SUPERVISOR
-from mulligan.state.document import MISSING, Document, LoadBytes, uncollected
-from mulligan.state.values import PathLike
 from mulligan.timeline.checkpoints import event_at
 from mulligan.timeline.files import files_at
 from mulligan.workspace.capture import Captured

@@ -12,16 +12,16 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from mulligan.document import nodes
+from mulligan.document.compare import same
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import FORKED, MARKS, draft, happened, small_draft
+from mulligan.document.history import document_at
 from mulligan.engine import Engine
 from mulligan.errors import SessionExists, UnknownSession
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Digest, Draft, ObjectKind, Origin, Point, SessionRecord
 from mulligan.session.names import MAX_NAME
-from mulligan.state import nodes
-from mulligan.state.compare import same
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import FORKED, MARKS, draft, happened, small_draft
-from mulligan.state.history import document_at
 from mulligan.workspace.entries import to_name
 
 INHERITED = "marks.inherited"

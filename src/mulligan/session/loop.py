@@ -14,12 +14,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from mulligan.document.fold import happened
+from mulligan.document.values import freeze
 from mulligan.errors import StoreGone
 from mulligan.session.commands import without_secrets
 from mulligan.session.leases import this_process
 from mulligan.session.usage import usage
-from mulligan.state.events import happened
-from mulligan.state.values import freeze
 
 if TYPE_CHECKING:
     from mulligan.session.session import Session

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
+from mulligan.document import nodes
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import STATE, Change, happened
+from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
 from mulligan.model import Message
 from mulligan.session.arguments import seconds, text
 from mulligan.session.names import check_name
 from mulligan.session.writer import Writer
-from mulligan.state import nodes
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import STATE, Change, happened
-from mulligan.state.values import freeze
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 

@@ -9,13 +9,13 @@ from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
+from mulligan.document.fold import happened
+from mulligan.document.values import PathLike
 from mulligan.errors import InvalidTask
 from mulligan.model import Checkpoint, Path, Restored
 from mulligan.session.agents import AGENTS
 from mulligan.session.files import WORKSPACE
 from mulligan.session.mailbox import MAILBOX
-from mulligan.state.events import happened
-from mulligan.state.values import PathLike
 from mulligan.timeline.later import whole
 from mulligan.timeline.restore import outermost
 

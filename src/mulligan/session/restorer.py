@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document.document import Document
+from mulligan.document.fold import RESTORED, Change
 from mulligan.engine import Engine
 from mulligan.errors import (
     DamageError,
@@ -41,8 +43,6 @@ from mulligan.session.begun import Begun, Origin, begun_change, read_begun
 from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.names import a
 from mulligan.session.writer import Work, Writer
-from mulligan.state.document import Document
-from mulligan.state.events import RESTORED, Change
 from mulligan.timeline.checkpoints import coverage_value, event_at, read_checkpoint
 from mulligan.timeline.files import read_files
 from mulligan.timeline.later import changed_after, keep_later

@@ -13,6 +13,9 @@ import msgspec
 
 from mulligan import codec
 from mulligan.clock import Clock
+from mulligan.document.document import MISSING, settle_root
+from mulligan.document.fold import CONTROL, STATE
+from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.engine import Engine
 from mulligan.errors import (
     InvalidMark,
@@ -51,9 +54,6 @@ from mulligan.session.surroundings import Surroundings
 from mulligan.session.targets import Foreseen, Targets
 from mulligan.session.tasks import Tasks
 from mulligan.session.writer import Work, Writer
-from mulligan.state.document import MISSING, settle_root
-from mulligan.state.events import CONTROL, STATE
-from mulligan.state.values import PathLike, freeze, parse_path
 from mulligan.timeline.checkpoints import (
     read_checkpoint,
 )
@@ -238,7 +238,7 @@ class Session:
     def tell(self, ask: Ask) -> None:
         """Write the events that are decided on, given the newest document, in one transaction.
 
-        For parts of Mulligan that stand above the session; see ``mulligan.state.events``.
+        For parts of Mulligan that stand above the session; see ``mulligan.document.fold``.
         """
         self._writer.write(ask)
 

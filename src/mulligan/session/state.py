@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import STATE
+from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.errors import InvalidPath, UnstorableValue
 from mulligan.session import changes
 from mulligan.session.arguments import items
 from mulligan.session.changes import UNSET, Ask
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import STATE
-from mulligan.state.values import PathLike, freeze, parse_path
 
 _ONE = "Nothing was written. `append` adds one value, whatever it is."
 

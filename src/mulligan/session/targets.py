@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from mulligan.document.document import Document
+from mulligan.document.fold import STATE
+from mulligan.document.values import PathLike, parse_path
 from mulligan.errors import PathNotFound
 from mulligan.model import Path, Plan, Point
 from mulligan.session.files import WORKSPACE, Files
 from mulligan.session.restorer import Target
 from mulligan.session.writer import Writer
-from mulligan.state.document import Document
-from mulligan.state.events import STATE
-from mulligan.state.values import PathLike, parse_path
 from mulligan.timeline.diff import Diff
 from mulligan.workspace.entries import shown
 from mulligan.workspace.plan import TreePath, tree_path, unescaped

@@ -14,16 +14,16 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document import nodes
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import STATE, Change, happened
+from mulligan.document.values import freeze
 from mulligan.errors import Conflict, InvalidTask, UnknownTask
 from mulligan.model import Task
 from mulligan.session import arguments
 from mulligan.session.agents import AGENTS
 from mulligan.session.names import check_name
 from mulligan.session.writer import Writer
-from mulligan.state import nodes
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import STATE, Change, happened
-from mulligan.state.values import freeze
 
 PENDING = "pending"
 IN_PROGRESS = "in_progress"

@@ -14,6 +14,9 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 
+from mulligan.document.document import Document, settle_root
+from mulligan.document.fold import STATE, Change, draft, fold
+from mulligan.document.history import KEYFRAME_EVERY, advance, document_at, from_keyframe
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, StaleLease, StateError
 from mulligan.journal.protocol import Txn, View
@@ -24,9 +27,6 @@ from mulligan.session import leases
 from mulligan.session.batch import Batch
 from mulligan.session.changes import Ask
 from mulligan.session.names import NO_AGENTS
-from mulligan.state.document import Document, settle_root
-from mulligan.state.events import STATE, Change, draft, fold
-from mulligan.state.history import KEYFRAME_EVERY, advance, document_at, from_keyframe
 
 KNOWN = 8
 """How many documents of the past are kept at hand: history is never rewritten."""

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import CONTROL, STATE, Change, happened
+from mulligan.document.values import freeze
 from mulligan.model import Checkpoint, Lease
 from mulligan.recovery.plan import GAVE_UP
 from mulligan.session import Session
 from mulligan.session.agents import AGENTS
 from mulligan.session.loop import START_AGAIN
 from mulligan.session.tasks import FAILED, IN_PROGRESS, TASKS, Board
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import CONTROL, STATE, Change, happened
-from mulligan.state.values import freeze
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.process import Ending
 from mulligan.supervisor.stimuli import Ask, Exited, Quarantine, TakeCheckpoint, Wanted

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document.document import Document
+from mulligan.document.fold import CONTROL, Change, happened
+from mulligan.document.values import freeze
 from mulligan.errors import Conflict, NotRunning
 from mulligan.procfs import PROC, is_stopped
 from mulligan.session import Session
 from mulligan.session.loop import SUPERVISOR
 from mulligan.session.names import check_name
-from mulligan.state.document import Document
-from mulligan.state.events import CONTROL, Change, happened
-from mulligan.state.values import freeze
 from mulligan.supervisor.machine import LAST
 from mulligan.supervisor.records import RUNNING
 from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE, Wanted

@@ -9,12 +9,12 @@ import msgspec
 
 from mulligan import codec
 from mulligan.codec import Ref
+from mulligan.document.fold import CHECKPOINT, Change
+from mulligan.document.values import freeze
 from mulligan.engine import Engine
 from mulligan.errors import DamagedJournal
 from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Checkpoint, Cost, Coverage, Digest, Environment, Event, LeftOut
-from mulligan.state.events import CHECKPOINT, Change
-from mulligan.state.values import freeze
 
 
 def environment_value(environment: Environment) -> dict[str, Any]:

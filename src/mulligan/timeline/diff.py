@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document.compare import differences
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import STATE
+from mulligan.document.values import format_path
 from mulligan.model import FileChange, Path, Point
-from mulligan.state.compare import differences
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import STATE
-from mulligan.state.values import format_path
 from mulligan.timeline.restore import nothing_at, outermost
 
 CONVERSATION = "conversation"

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document.document import MISSING
+from mulligan.document.fold import CHECKPOINT, PENDING, RESTORE_BEGUN, RESTORED
+from mulligan.document.history import document_at
 from mulligan.engine import Engine
 from mulligan.errors import DamagedJournal
 from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Coverage, Digest, Event, HeldFiles, LeftOut
-from mulligan.state.document import MISSING
-from mulligan.state.events import CHECKPOINT, PENDING, RESTORE_BEGUN, RESTORED
-from mulligan.state.history import document_at
 from mulligan.timeline.checkpoints import event_at, is_safety, read_coverage
 
 

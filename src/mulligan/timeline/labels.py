@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mulligan.document.document import MISSING
+from mulligan.document.fold import CONTROL, Change, happened
+from mulligan.document.history import document_at
 from mulligan.engine import Engine
 from mulligan.journal.protocol import View
 from mulligan.model import SessionRecord
-from mulligan.state.document import MISSING
-from mulligan.state.events import CONTROL, Change, happened
-from mulligan.state.history import document_at
 
 LABELS = "labels"
 DROPPED = "label.dropped"

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mulligan.document import nodes
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import APPEND, DELETE, SET, STATE
 from mulligan.journal.protocol import View
 from mulligan.model import Event, Path
-from mulligan.state import nodes
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import APPEND, DELETE, SET, STATE
 from mulligan.timeline.restore import outermost
 
 

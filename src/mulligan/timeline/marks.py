@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import MARKS, Change, happened
+from mulligan.document.values import freeze
 from mulligan.errors import InvalidMark
 from mulligan.journal.protocol import View
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import MARKS, Change, happened
-from mulligan.state.values import freeze
 
 GOOD = "good"
 BAD = "bad"

@@ -13,11 +13,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
+from mulligan.document.history import document_at
 from mulligan.engine import Engine
 from mulligan.errors import AmbiguousPoint, UnknownPoint, UnknownSession
 from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Checkpoint, Event, Point, SessionRecord
-from mulligan.state.history import document_at
 from mulligan.timeline.checkpoints import event_at, is_safety, read_checkpoint
 from mulligan.timeline.labels import label_seq
 from mulligan.timeline.marks import marked_before

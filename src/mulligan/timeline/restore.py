@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mulligan.document import nodes
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import RESTORED, STATE, Change
+from mulligan.document.values import format_path
 from mulligan.errors import NothingToUndo, PathNotFound
 from mulligan.model import Event, Path, Point
-from mulligan.state import nodes
-from mulligan.state.document import MISSING, Document
-from mulligan.state.events import RESTORED, STATE, Change
-from mulligan.state.values import format_path
 
 
 def restore_change(

@@ -14,7 +14,7 @@ from mulligan.upkeep.findings import Findings
 from mulligan.workspace.patch import PATCH
 
 _DOCUMENT = {"state", "undo", "redo"}
-"""What every keyframe has; see ``mulligan.state.events``."""
+"""What every keyframe has; see ``mulligan.document.fold``."""
 
 FOREIGN = "it belongs to another store, whose journal is not here; move it away to keep it"
 

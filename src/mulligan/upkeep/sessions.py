@@ -8,13 +8,13 @@ from typing import Any
 
 from mulligan import codec
 from mulligan.codec import ListBranch, MapBranch, Ref
+from mulligan.document.document import Document, settle_root
+from mulligan.document.fold import CHECKPOINT, EMPTY, RESTORED, fold
+from mulligan.document.history import document_at, from_keyframe
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
 from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Digest, Event, SessionRecord
-from mulligan.state.document import Document, settle_root
-from mulligan.state.events import CHECKPOINT, EMPTY, RESTORED, fold
-from mulligan.state.history import document_at, from_keyframe
 from mulligan.timeline.checkpoints import read_checkpoint
 from mulligan.timeline.files import restored_files
 from mulligan.upkeep.findings import Findings

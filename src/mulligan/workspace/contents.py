@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from mulligan.document import nodes
+from mulligan.document.document import Document
 from mulligan.model import DIGEST_SIZE, Digest
-from mulligan.state import nodes
-from mulligan.state.document import Document
 from mulligan.workspace.entries import (
     FILE,
     SELF,

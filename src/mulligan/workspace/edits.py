@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mulligan.document.document import Put
 from mulligan.model import Digest
-from mulligan.state.document import Put
 from mulligan.workspace.entries import to_name
 from mulligan.workspace.index import Edits
 from mulligan.workspace.patch import encode_patch

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 
+from mulligan.document.document import uncollected
 from mulligan.errors import MulliganError
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
-from mulligan.state.document import uncollected
 from mulligan.workspace.content import read_xattrs
 from mulligan.workspace.contents import Contents, Made, Place, Whole
 from mulligan.workspace.copyist import Copyists, start_copyists

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 
 from mulligan import codec
 from mulligan.codec import digest
+from mulligan.document.document import Document
 from mulligan.errors import MulliganError
 from mulligan.model import ObjectKind
 from mulligan.objects.protocol import Objects
-from mulligan.state.document import Document
 from mulligan.workspace.entries import File
 from mulligan.workspace.index import Index
 from mulligan.workspace.opened import close_file, open_file

@@ -16,10 +16,10 @@ from msgspec.msgpack import Ext
 
 from mulligan import codec
 from mulligan.codec import Ref
+from mulligan.document import nodes
+from mulligan.document.document import MISSING, Document
 from mulligan.errors import DamageError
 from mulligan.model import DIGEST_SIZE, Digest
-from mulligan.state import nodes
-from mulligan.state.document import MISSING, Document
 from mulligan.workspace.entries import DIRECTORY, FILE, LINK
 
 PATCH = "p"

@@ -12,12 +12,12 @@ from msgspec import Raw
 
 from mulligan import codec
 from mulligan.codec import Ref
+from mulligan.document import nodes
+from mulligan.document.compare import differing_entries
+from mulligan.document.document import MISSING, Document
+from mulligan.document.values import PathLike
 from mulligan.errors import DamageError, UnsafeName
 from mulligan.model import Digest
-from mulligan.state import nodes
-from mulligan.state.compare import differing_entries
-from mulligan.state.document import MISSING, Document
-from mulligan.state.values import PathLike
 from mulligan.workspace.entries import (
     SELF,
     Directory,

@@ -13,9 +13,9 @@ from msgspec import Raw
 
 from mulligan import codec
 from mulligan.codec import MapBranch, Ref
+from mulligan.document import nodes
+from mulligan.document.document import EMBED_LIMIT, Put, settle
 from mulligan.model import Digest
-from mulligan.state import nodes
-from mulligan.state.document import EMBED_LIMIT, Put, settle
 from mulligan.workspace.entries import SELF, Directory, Leaf, encode_entry, to_name
 from mulligan.workspace.index import Kept, Nodes, SeenDirectory
 

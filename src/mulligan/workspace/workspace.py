@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
+from mulligan.document.document import MISSING, Document
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, UnsafeWorkspace
 from mulligan.failpoints import FailpointHook, ignore
@@ -18,7 +19,6 @@ from mulligan.layout import NAME, PATCHES
 from mulligan.locate.git import guard
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
-from mulligan.state.document import MISSING, Document
 from mulligan.workspace.apply import Apply
 from mulligan.workspace.aside import Aside
 from mulligan.workspace.caches import Caches

@@ -25,8 +25,8 @@ def dead(session: Session, actor: str, holder: str = GONE, *, seconds: float = 3
 
 def control(session: Session, path: str, value: object) -> None:
     """Let supervision remember something."""
-    from mulligan.state.events import happened
-    from mulligan.state.values import freeze, parse_path
+    from mulligan.document.fold import happened
+    from mulligan.document.values import freeze, parse_path
 
     change = [list(parse_path(path)), freeze(value)]
     session.tell(lambda _: [happened("orchestrator.changed", control=[change])])

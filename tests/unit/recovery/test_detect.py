@@ -8,6 +8,7 @@ import pytest
 
 import mulligan
 from mulligan import Store
+from mulligan.document.fold import happened
 from mulligan.recovery.detect import (
     in_doubt,
     interrupted,
@@ -16,7 +17,6 @@ from mulligan.recovery.detect import (
     is_paused,
 )
 from mulligan.session.leases import this_process
-from mulligan.state.events import happened
 from mulligan.testing.clock import FakeClock
 from tests.unit.recovery.dead import ELSEWHERE, control, dead, team
 

@@ -9,12 +9,12 @@ import pytest
 
 import mulligan
 from mulligan import Store
+from mulligan.document.fold import happened
 from mulligan.errors import RecoveryStopped
 from mulligan.recovery.plan import attempts, plan_rung
 from mulligan.recovery.resume import _begin as begin
 from mulligan.recovery.resume import open_session, resume, settle
 from mulligan.recovery.watch import Notice, Watcher
-from mulligan.state.events import happened
 from mulligan.testing.clock import FakeClock
 from tests.unit.recovery.dead import control, dead, team
 

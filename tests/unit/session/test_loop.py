@@ -11,12 +11,12 @@ import pytest
 
 import mulligan
 from mulligan import Session
+from mulligan.document.fold import happened
 from mulligan.errors import InvalidTask, StaleLease
 from mulligan.session import loop as loops
 from mulligan.session.commands import HIDDEN
 from mulligan.session.heart import Heart, Step, read_step
 from mulligan.session.leases import this_process
-from mulligan.state.events import happened
 from mulligan.testing.clock import FakeClock
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import mulligan
 from mulligan import Session
+from mulligan.document.document import Document
 from mulligan.objects.pack_reader import KEPT_BYTES
 from mulligan.session.writer import KNOWN, Work
-from mulligan.state.document import Document
 
 STEPS = 600
 """More than there are events between two keyframes."""

@@ -15,8 +15,8 @@ import pytest
 
 import mulligan
 from mulligan import Session, Store
+from mulligan.document.values import freeze
 from mulligan.errors import InvalidWorkflow, LeaseHeld, NotAStore, NotRunning, StaleLease
-from mulligan.state.values import freeze
 from mulligan.supervisor import shell
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.requests import request_checkpoint, request_pause

@@ -22,12 +22,12 @@ import pytest
 
 import mulligan
 from mulligan import Session, codec
+from mulligan.document.document import settle
+from mulligan.document.values import freeze
 from mulligan.errors import UnsafeWorkspace
 from mulligan.failpoints import Failpoint
 from mulligan.model import Checkpoint, Digest
 from mulligan.session import checkpointer
-from mulligan.state.document import settle
-from mulligan.state.values import freeze
 from mulligan.store import Store
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.failpoints import fail_at

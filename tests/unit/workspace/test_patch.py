@@ -12,9 +12,9 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.codec import Ref
+from mulligan.document.document import Document
 from mulligan.errors import DamageError, UnsafeName, WorkspaceNeeded
 from mulligan.model import Checkpoint, Digest
-from mulligan.state.document import Document
 from mulligan.store import Store
 from mulligan.workspace.edits import MOST
 from mulligan.workspace.patch import Patch, read_patch

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mulligan import codec
+from mulligan.document.fold import small_draft
 from mulligan.journal.protocol import Journal, View
 from mulligan.model import Digest, Draft, Event, Origin
-from mulligan.state.events import small_draft
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 LATER = START + timedelta(days=1)

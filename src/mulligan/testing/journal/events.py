@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from mulligan.codec import Ref
+from mulligan.document.fold import small_draft
 from mulligan.errors import DamagedJournal, SessionExists, UnknownSession
 from mulligan.journal.chain import GENESIS
 from mulligan.journal.protocol import Journal
 from mulligan.model import Lease, SessionRecord
-from mulligan.state.events import small_draft
 from mulligan.testing.journal.base import LATER, NAMES, START, JournalBase, address
 
 

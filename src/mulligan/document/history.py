@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mulligan import codec
+from mulligan.document.document import Document, LoadBytes
+from mulligan.document.fold import EMPTY, fold
 from mulligan.journal.protocol import View
 from mulligan.model import Digest
-from mulligan.state.document import Document, LoadBytes
-from mulligan.state.events import EMPTY, fold
 
 KEYFRAME_EVERY = 512
 """After how many events a keyframe is due: the bound of every replay."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from mulligan import codec
 from mulligan.codec import ListBranch, MapBranch
+from mulligan.document import nodes
+from mulligan.document.document import MISSING, Document, settle
+from mulligan.document.fold import APPEND, DELETE, SET, Change
 from mulligan.model import Path
-from mulligan.state import nodes
-from mulligan.state.document import MISSING, Document, settle
-from mulligan.state.events import APPEND, DELETE, SET, Change
 
 Difference = tuple[Path, Any, Any]
 """A path with the frozen values before and after; ``MISSING`` where there is none."""

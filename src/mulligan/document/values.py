@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from mulligan import codec
+from mulligan.document import nodes
 from mulligan.errors import InvalidPath, UnstorableValue
 from mulligan.model import Path
-from mulligan.state import nodes
 
 MAX_DEPTH = 100
 """How deep values may nest."""

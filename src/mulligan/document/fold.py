@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from mulligan import codec
+from mulligan.document import nodes
+from mulligan.document.document import MISSING, Document, Put, settle
 from mulligan.model import Draft, Path
-from mulligan.state import nodes
-from mulligan.state.document import MISSING, Document, Put, settle
 
 STATE: Path = ("state",)
 PENDING: Path = ("pending",)

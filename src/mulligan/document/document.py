@@ -11,10 +11,10 @@ import msgspec
 
 from mulligan import codec
 from mulligan.codec import ListBranch, MapBranch, Ref
+from mulligan.document import nodes
+from mulligan.document.values import format_path
 from mulligan.errors import InvalidPath, PathNotFound
 from mulligan.model import Digest, Path
-from mulligan.state import nodes
-from mulligan.state.values import format_path
 
 EMBED_LIMIT = 4096
 """The largest encoding that stays inside its parent; a larger value is an object of its own."""
