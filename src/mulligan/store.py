@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from mulligan.check.verify import Progress, verify
 from mulligan.document.fold import CREATED, small_draft
 from mulligan.engine import Engine
 from mulligan.errors import InvalidConfig, UnknownSession
@@ -19,7 +20,6 @@ from mulligan.session.arguments import directory, seconds
 from mulligan.session.captures import HINDRANCES
 from mulligan.session.names import PLAIN, check_agent, check_name
 from mulligan.session.surroundings import Surroundings
-from mulligan.upkeep.verify import Progress, verify
 from mulligan.workspace.capture import Limits
 from mulligan.workspace.capture import Progress as CaptureProgress
 from mulligan.workspace.workspace import Workspace, check_root

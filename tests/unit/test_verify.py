@@ -13,9 +13,9 @@ from blake3 import blake3
 
 import mulligan
 from mulligan import Problem, Report
+from mulligan.check.sessions import references
 from mulligan.errors import DamagedJournal
 from mulligan.testing.clock import START, FakeClock
-from mulligan.upkeep.sessions import references
 
 LARGE = "large " * 3_000
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mulligan import codec
+from mulligan.check.findings import Findings
 from mulligan.errors import MulliganError
 from mulligan.journal.protocol import View
 from mulligan.model import Digest, Location
 from mulligan.objects.packs import PackObjects
 from mulligan.objects.scan import ScannedFrame, ScannedGap
-from mulligan.upkeep.findings import Findings
 from mulligan.workspace.patch import PATCH
 
 _DOCUMENT = {"state", "undo", "redo"}

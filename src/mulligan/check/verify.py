@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mulligan.check.findings import Findings
+from mulligan.check.packs import PackCheck
+from mulligan.check.sessions import Graph, SessionCheck
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
 from mulligan.journal.lmdb.pages import ALL
 from mulligan.journal.protocol import TABLES, View
 from mulligan.model import Report, SessionRecord
 from mulligan.objects.packs import PackObjects
-from mulligan.upkeep.findings import Findings
-from mulligan.upkeep.packs import PackCheck
-from mulligan.upkeep.sessions import Graph, SessionCheck
 
 Progress = Callable[[str], None]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mulligan import codec
+from mulligan.check.findings import Findings
 from mulligan.codec import ListBranch, MapBranch, Ref
 from mulligan.document.document import Document, settle_root
 from mulligan.document.fold import CHECKPOINT, EMPTY, RESTORED, fold
@@ -17,7 +18,6 @@ from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Digest, Event, SessionRecord
 from mulligan.timeline.checkpoints import read_checkpoint
 from mulligan.timeline.files import restored_files
-from mulligan.upkeep.findings import Findings
 from mulligan.workspace.entries import FILE, split_chunks
 from mulligan.workspace.patch import PATCH, leaf_in, read_patch
 
