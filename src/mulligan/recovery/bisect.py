@@ -17,7 +17,7 @@ from mulligan.session import Session
 from mulligan.timeline.bisect import SKIP, first_bad
 from mulligan.timeline.marks import BAD, GOOD
 from mulligan.timeline.points import PointLike
-from mulligan.timeline.restore import first_restore
+from mulligan.timeline.undo import first_restore
 
 STATE = "MULLIGAN_STATE"
 """The variable that says where the state of the checkpoint is, as JSON."""

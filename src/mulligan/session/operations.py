@@ -16,8 +16,8 @@ from mulligan.model import Checkpoint, Path, Restored
 from mulligan.session.agents import AGENTS
 from mulligan.session.files import WORKSPACE
 from mulligan.session.mailbox import MAILBOX
-from mulligan.timeline.later import whole
-from mulligan.timeline.restore import outermost
+from mulligan.timeline.concurrent_writes import whole
+from mulligan.timeline.undo import outermost
 
 if TYPE_CHECKING:
     from mulligan.session.session import Session

@@ -5,7 +5,8 @@ Without files it is one transaction. With files it is journalled: ``restore.begu
 the next open, after another safety checkpoint; one that cannot be finished can be abandoned.
 
 The state is brought back as of when the restore was begun: what others write to it while files are
-written, or before an interrupted restore is finished, stays (see ``mulligan.timeline.later``).
+written, or before an interrupted restore is finished, stays (see
+``mulligan.timeline.concurrent_writes``).
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.names import a
 from mulligan.session.writer import Work, Writer
 from mulligan.timeline.checkpoints import coverage_value, event_at, read_checkpoint
+from mulligan.timeline.concurrent_writes import changed_after, keep_later
 from mulligan.timeline.files import read_files
-from mulligan.timeline.later import changed_after, keep_later
-from mulligan.timeline.restore import last_walk, restore_change
+from mulligan.timeline.undo import last_walk, restore_change
 from mulligan.workspace.apply import remove_drafts
 from mulligan.workspace.entries import Directory, shown
 from mulligan.workspace.locks import Marks, lock_directory

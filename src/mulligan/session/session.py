@@ -62,7 +62,7 @@ from mulligan.timeline.labels import drop_change, label_seq
 from mulligan.timeline.marks import Mark, mark_change, read_marks
 from mulligan.timeline.points import PointLike
 from mulligan.timeline.record import changed_paths, checkpoint_record
-from mulligan.timeline.restore import first_restore
+from mulligan.timeline.undo import first_restore
 from mulligan.workspace.locks import is_restoring
 from mulligan.workspace.workspace import Workspace
 

@@ -12,7 +12,7 @@ from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE
 from mulligan.document.values import format_path
 from mulligan.model import FileChange, Path, Point
-from mulligan.timeline.restore import nothing_at, outermost
+from mulligan.timeline.undo import nothing_at, outermost
 
 CONVERSATION = "conversation"
 

@@ -14,7 +14,7 @@ from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import APPEND, DELETE, SET, STATE
 from mulligan.journal.protocol import View
 from mulligan.model import Event, Path
-from mulligan.timeline.restore import outermost
+from mulligan.timeline.undo import outermost
 
 
 def changed_after(view: View, number: int, seq: int, until: int, document: Document) -> list[Path]:
