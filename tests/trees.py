@@ -9,7 +9,7 @@ from mulligan import Session, codec
 from mulligan.document.document import Document, LoadBytes
 from mulligan.model import Checkpoint, Digest, ObjectKind
 from mulligan.timeline.checkpoints import checkpoint_change
-from mulligan.workspace.patch import open_tree
+from mulligan.workspace.capture.patch import open_tree
 
 
 def plain_tree(load: LoadBytes, tree: Digest | None) -> dict[str, Any]:

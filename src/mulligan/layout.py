@@ -43,7 +43,7 @@ LOCKS = "locks"
 PARTS = ("journal", "packs", LOCKS, "tmp")
 
 PATCHES = "patches"
-"""The feature of a store whose trees may be patches; see ``mulligan.workspace.patch``."""
+"""The feature of a store whose trees may be patches; see ``mulligan.workspace.capture.patch``."""
 
 ORPHANS_HINT = (
     "Nothing was touched. Put FORMAT and journal/ back from a copy of the store, or "

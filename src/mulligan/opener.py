@@ -37,7 +37,7 @@ from mulligan.session.leases import this_process
 from mulligan.session.placing import end_interrupted
 from mulligan.session.surroundings import Surroundings
 from mulligan.store import LEASE_TTL, Store
-from mulligan.workspace.capture import Limits
+from mulligan.workspace.capture.capture import Limits
 
 MEMORY = "memory:"
 NO_STATE = (

@@ -20,8 +20,8 @@ from mulligan.session.arguments import directory, seconds
 from mulligan.session.captures import HINDRANCES
 from mulligan.session.names import PLAIN, check_agent, check_name
 from mulligan.session.surroundings import Surroundings
-from mulligan.workspace.capture import Limits
-from mulligan.workspace.capture import Progress as CaptureProgress
+from mulligan.workspace.capture.capture import Limits
+from mulligan.workspace.capture.capture import Progress as CaptureProgress
 from mulligan.workspace.workspace import Workspace, check_root
 
 LEASE_TTL = 30.0

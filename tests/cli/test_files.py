@@ -14,7 +14,7 @@ import pytest
 
 import mulligan
 from mulligan.failpoints import Failpoint
-from mulligan.workspace.swap import Swap
+from mulligan.workspace.restore.swap import Swap
 from tests.stores import store_of
 
 Look = dict[str, tuple[int, int, bytes]]

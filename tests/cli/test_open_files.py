@@ -14,7 +14,7 @@ import pytest
 from mulligan.cli.errors import describe
 from mulligan.cli.restored import print_problems
 from mulligan.model import Problem
-from mulligan.workspace.writing import reason
+from mulligan.workspace.restore.fileops import reason
 
 FILES = 400
 

@@ -12,10 +12,10 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.model import Checkpoint
-from mulligan.workspace import scan
-from mulligan.workspace.capture import Capture
-from mulligan.workspace.rounds import PAUSES
-from mulligan.workspace.scan import Changes
+from mulligan.workspace.capture import scan
+from mulligan.workspace.capture.capture import Capture
+from mulligan.workspace.capture.rescan import PAUSES
+from mulligan.workspace.capture.scan import Changes
 from tests.neighbours import neighbour
 from tests.pictures import picture
 

@@ -15,8 +15,8 @@ import mulligan
 from mulligan import Checkpoint, Session
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import kill_at
-from mulligan.workspace.ignore import DRAFT as DRAFT_RULE
-from mulligan.workspace.swap import DRAFT, beside
+from mulligan.workspace.capture.ignore import DRAFT as DRAFT_RULE
+from mulligan.workspace.restore.swap import DRAFT, beside
 from tests.children import Tell, run_child
 from tests.pictures import picture
 

@@ -19,8 +19,8 @@ NEVER_WHOLE = (
 
 
 SEVERAL_PROCESSES = (
-    "from mulligan.workspace import beside, copyist; copyist.WORTH = 30; "
-    "beside.processors = lambda: 3; copyist.Copyists.own = lambda _: (); "
+    "from mulligan.workspace import workers; from mulligan.workspace.checkout import worker; worker.WORTH = 30; "
+    "workers.processors = lambda: 3; worker.Copyists.own = lambda _: (); "
 )
 """Have other processes make all files that they can."""
 

@@ -15,8 +15,8 @@ from mulligan import Session
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
-from mulligan.workspace import removing
-from mulligan.workspace.swap import DRAFT
+from mulligan.workspace.restore import deleter
+from mulligan.workspace.restore.swap import DRAFT
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture, without_times
 
@@ -136,7 +136,7 @@ def test_killed_at_a_point_of_a_restore(
 def test_killed_while_others_delete_what_was_replaced(
     tmp_path: Path, point: Failpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removing, "PATIENCE", -1.0)
+    monkeypatch.setattr(deleter, "PATIENCE", -1.0)
     work, pictures = prepare(tmp_path, random.Random(11), 30)
     assert run_child(lambda _: walk(tmp_path, work, kill_at(point, 3))).by_sigkill
     with mulligan.open(tmp_path / "store") as store:

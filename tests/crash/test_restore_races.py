@@ -21,7 +21,7 @@ from mulligan.model import Pending, Point, Restored
 from mulligan.session.restorer import Restorer
 from mulligan.testing.failpoints import kill_at
 from mulligan.workspace import syscalls
-from mulligan.workspace.swap import DRAFT
+from mulligan.workspace.restore.swap import DRAFT
 from tests.children import Tell, run_child
 from tests.pictures import picture
 

@@ -20,8 +20,8 @@ from mulligan.failpoints import Failpoint
 from mulligan.session.checkpointer import Checkpointer
 from mulligan.testing.failpoints import fail_at
 from mulligan.workspace import syscalls
-from mulligan.workspace.index import GRAIN
-from mulligan.workspace.swap import DRAFT
+from mulligan.workspace.capture.index import GRAIN
+from mulligan.workspace.restore.swap import DRAFT
 from tests.children import Tell, run_child
 from tests.disks import disk_of, mount
 from tests.pictures import picture

@@ -11,8 +11,8 @@ from mulligan import codec
 from mulligan.codec import Ref
 from mulligan.document.document import MISSING, Document, settle_root
 from mulligan.model import Digest
-from mulligan.workspace.patch import encode_patch, open_tree
-from mulligan.workspace.plan import tree_steps
+from mulligan.workspace.capture.patch import encode_patch, open_tree
+from mulligan.workspace.restore.plan import tree_steps
 
 DIRECTORIES = ("", "a", "a/b", "a-b", "c")
 names = st.sampled_from([*"xyz", "a!", "\x00\xff", "a\nb"])

@@ -10,9 +10,9 @@ from mulligan import codec
 from mulligan.document import nodes
 from mulligan.document.document import settle_root
 from mulligan.model import Digest
+from mulligan.workspace.capture.index import Nodes, Seen, SeenDirectory
+from mulligan.workspace.capture.tree import Changed, stored_tree
 from mulligan.workspace.entries import SELF, to_name
-from mulligan.workspace.index import Nodes, Seen, SeenDirectory
-from mulligan.workspace.tree import Changed, stored_tree
 
 raw_names = st.binary(min_size=1, max_size=255).filter(
     lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b"..")

@@ -20,14 +20,15 @@ import pytest
 
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.memory import MemoryObjects
-from mulligan.workspace import beside, lookout
-from mulligan.workspace.capture import Capture, Captured, Limits
+from mulligan.workspace import workers
+from mulligan.workspace.capture import scan_worker
+from mulligan.workspace.capture.capture import Capture, Captured, Limits
+from mulligan.workspace.capture.ignore import FILE_NAME, Rules
+from mulligan.workspace.capture.index import GRAIN
+from mulligan.workspace.capture.scan import Scan
+from mulligan.workspace.capture.tree import stored_tree
 from mulligan.workspace.entries import from_name
-from mulligan.workspace.ignore import FILE_NAME, Rules
-from mulligan.workspace.index import GRAIN
-from mulligan.workspace.scan import Scan
-from mulligan.workspace.tree import stored_tree
-from mulligan.workspace.watch import Watcher, available
+from mulligan.workspace.watch.watcher import Watcher, available
 from tests.trees import plain_tree
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no inotify here")
@@ -460,9 +461,9 @@ def test_the_tree_of_scans_is_that_of_a_full_scan(
     places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, processors: int
 ) -> None:
     """With lookouts and without, and with changes long enough ago for them to be trusted."""
-    monkeypatch.setattr(lookout, "WORTH", 1)
-    monkeypatch.setattr(lookout, "START", 0)
-    monkeypatch.setattr(beside, "processors", lambda: processors)
+    monkeypatch.setattr(scan_worker, "WORTH", 1)
+    monkeypatch.setattr(scan_worker, "START", 0)
+    monkeypatch.setattr(workers, "processors", lambda: processors)
     root, outside = places
     seed = SEED + processors
     print(f"MULLIGAN_TEST_SEED={seed}")

@@ -11,7 +11,7 @@ from mulligan.journal.protocol import View
 from mulligan.model import Digest, Location
 from mulligan.objects.packs import PackObjects
 from mulligan.objects.scan import ScannedFrame, ScannedGap
-from mulligan.workspace.patch import PATCH
+from mulligan.workspace.capture.patch import PATCH
 
 _DOCUMENT = {"state", "undo", "redo"}
 """What every keyframe has; see ``mulligan.document.fold``."""

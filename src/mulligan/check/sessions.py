@@ -18,8 +18,8 @@ from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Digest, Event, SessionRecord
 from mulligan.timeline.checkpoints import read_checkpoint
 from mulligan.timeline.files import restored_files
+from mulligan.workspace.capture.patch import PATCH, leaf_in, read_patch
 from mulligan.workspace.entries import FILE, split_chunks
-from mulligan.workspace.patch import PATCH, leaf_in, read_patch
 
 
 class Graph:

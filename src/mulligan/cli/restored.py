@@ -55,10 +55,10 @@ def print_problems(call: Call, problems: Sequence[Problem]) -> None:
 
 def _advice(problems: Sequence[Problem]) -> str:
     from mulligan.model import DIFFERS
-    from mulligan.workspace.snapshot import IN_USE
-    from mulligan.workspace.spare import LEFT_ALONE
-    from mulligan.workspace.swap import CHANGED
-    from mulligan.workspace.writing import TOO_MANY_FILES
+    from mulligan.workspace.capture.snapshot import IN_USE
+    from mulligan.workspace.restore.fileops import TOO_MANY_FILES
+    from mulligan.workspace.restore.protect import LEFT_ALONE
+    from mulligan.workspace.restore.swap import CHANGED
 
     if any(problem.detail.startswith(TOO_MANY_FILES) for problem in problems):
         return "Let more files be open at once, with `ulimit -n 1024`"

@@ -14,8 +14,7 @@ from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import PENDING, RESTORE_BEGUN, Change
 from mulligan.engine import Engine
 from mulligan.model import Digest, Path, Pending, Point
-from mulligan.workspace.entries import from_name, to_name
-from mulligan.workspace.plan import TreePath
+from mulligan.workspace.entries import TreePath, from_name, to_name
 
 
 class Origin(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from mulligan.objects.protocol import Bundle
 from mulligan.session.surroundings import Surroundings
 from mulligan.session.writer import Plan, Work, Writer
 from mulligan.timeline.checkpoints import checkpoint_change, environment_value, left_out_value
-from mulligan.workspace.capture import Captured
+from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.workspace import Workspace
 
 

@@ -31,21 +31,21 @@ from mulligan.session.leases import process_of
 from mulligan.session.loop import SUPERVISOR
 from mulligan.timeline.checkpoints import event_at
 from mulligan.timeline.files import files_at
-from mulligan.workspace.capture import Captured
-from mulligan.workspace.changes import file_changes
-from mulligan.workspace.contents import Contents
-from mulligan.workspace.durable import make_directories, sync_names
-from mulligan.workspace.entries import File, Link, decode_entry, shown
-from mulligan.workspace.fresh import Fresh
-from mulligan.workspace.ignore import is_users
-from mulligan.workspace.inuse import in_use
+from mulligan.workspace.capture.capture import Captured
+from mulligan.workspace.capture.ignore import is_users
+from mulligan.workspace.capture.patch import open_tree
+from mulligan.workspace.capture.snapshot import databases_in_use
+from mulligan.workspace.checkout.checkout import Fresh
+from mulligan.workspace.checkout.checkout_plan import Contents
+from mulligan.workspace.entries import File, Link, TreePath, decode_entry, shown
+from mulligan.workspace.fsync import make_directories, sync_names
 from mulligan.workspace.locks import share_directory
-from mulligan.workspace.patch import open_tree
-from mulligan.workspace.plan import TreePath, tree_path, tree_steps, unescaped
-from mulligan.workspace.snapshot import databases_in_use
-from mulligan.workspace.spare import in_the_way
+from mulligan.workspace.restore.file_changes import file_changes
+from mulligan.workspace.restore.fileops import is_disk_full
+from mulligan.workspace.restore.open_files import in_use
+from mulligan.workspace.restore.plan import tree_path, tree_steps, unescaped
+from mulligan.workspace.restore.protect import in_the_way
 from mulligan.workspace.workspace import Workspace
-from mulligan.workspace.writing import is_disk_full
 
 WORKSPACE = "workspace"
 """The part of a restore that stands for all files."""

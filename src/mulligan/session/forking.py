@@ -25,8 +25,8 @@ from mulligan.session.placing import (
     noted,
 )
 from mulligan.workspace.entries import Directory
+from mulligan.workspace.restore.fileops import reason
 from mulligan.workspace.workspace import Workspace
-from mulligan.workspace.writing import reason
 
 
 class Forker:

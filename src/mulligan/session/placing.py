@@ -26,11 +26,11 @@ from mulligan.journal.protocol import View
 from mulligan.layout import FORK_NOTES, FORKING, sync_directory
 from mulligan.timeline.checkpoints import event_at
 from mulligan.workspace import syscalls
-from mulligan.workspace.content import read_xattrs
-from mulligan.workspace.durable import make_directories, sync_names
+from mulligan.workspace.capture.file_reader import read_xattrs
+from mulligan.workspace.checkout.file_writer import DIRECTORY
 from mulligan.workspace.entries import Directory, from_name, to_name
-from mulligan.workspace.fill import DIRECTORY
-from mulligan.workspace.writing import try_xattrs
+from mulligan.workspace.fsync import make_directories, sync_names
+from mulligan.workspace.restore.fileops import try_xattrs
 
 
 class Note(msgspec.Struct, frozen=True):

@@ -48,14 +48,14 @@ from mulligan.timeline.checkpoints import coverage_value, event_at, read_checkpo
 from mulligan.timeline.concurrent_writes import changed_after, keep_later
 from mulligan.timeline.files import read_files
 from mulligan.timeline.undo import last_walk, restore_change
-from mulligan.workspace.apply import remove_drafts
-from mulligan.workspace.entries import Directory, shown
+from mulligan.workspace.capture.snapshot import databases_in_use
+from mulligan.workspace.entries import Directory, TreePath, shown
 from mulligan.workspace.locks import Marks, lock_directory
-from mulligan.workspace.plan import Step, TreePath, tree_steps
-from mulligan.workspace.snapshot import databases_in_use
-from mulligan.workspace.spare import in_the_way, spare
+from mulligan.workspace.restore.apply import remove_drafts
+from mulligan.workspace.restore.fileops import Failure
+from mulligan.workspace.restore.plan import Step, tree_steps
+from mulligan.workspace.restore.protect import in_the_way, spare
 from mulligan.workspace.workspace import Workspace
-from mulligan.workspace.writing import Failure
 
 
 class Target(msgspec.Struct, frozen=True):

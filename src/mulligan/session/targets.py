@@ -15,8 +15,8 @@ from mulligan.session.files import WORKSPACE, Files
 from mulligan.session.restorer import Target
 from mulligan.session.writer import Writer
 from mulligan.timeline.diff import Diff
-from mulligan.workspace.entries import shown
-from mulligan.workspace.plan import TreePath, tree_path, unescaped
+from mulligan.workspace.entries import TreePath, shown
+from mulligan.workspace.restore.plan import tree_path, unescaped
 from mulligan.workspace.workspace import Workspace
 
 

@@ -2,7 +2,7 @@
 
 A tree is a document (see ``mulligan.state``): a directory is a dict from names to entries, with its
 own attributes under the empty name; a file or a symlink is a list. So trees share everything
-that did not change, however large a directory is. See ``mulligan.workspace.patch``.
+that did not change, however large a directory is. See ``mulligan.workspace.capture.patch``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Any
 import msgspec
 
 from mulligan.model import Digest
+
+TreePath = tuple[str, ...]
+"""A path in a tree: names as ``to_name`` makes them."""
 
 SELF = ""
 """The name under which a directory keeps its own attributes; no file can have it."""

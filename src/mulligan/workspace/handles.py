@@ -6,8 +6,7 @@ import os
 import resource
 from collections import OrderedDict
 
-from mulligan.workspace.entries import from_name
-from mulligan.workspace.plan import TreePath
+from mulligan.workspace.entries import TreePath, from_name
 
 _MAX_HANDLES = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -30,7 +30,7 @@ from mulligan.engine import Engine
 from mulligan.errors import DiskFull, RestoreBusy, StoreUnwritable
 from mulligan.journal.lmdb.lock_owner import AFTER, NAP, find_locker
 from mulligan.layout import LOCKS
-from mulligan.workspace.writing import is_disk_full
+from mulligan.workspace.restore.fileops import is_disk_full
 
 RESTORE, GATE, FILES = "restore", "gate", "files"
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 NO_REPLACE, EXCHANGE = 1, 2
+FICLONE = 0x40049409
 """How to rename: refuse when the new name is taken, or let the two names change places."""
 
 _WRITE = 2

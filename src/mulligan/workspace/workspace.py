@@ -19,30 +19,30 @@ from mulligan.layout import NAME, PATCHES
 from mulligan.locate.git import guard
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
-from mulligan.workspace.apply import Apply
-from mulligan.workspace.aside import Aside
-from mulligan.workspace.caches import Caches
-from mulligan.workspace.capture import Capture, Captured, Limits, Progress
-from mulligan.workspace.entries import SELF, Directory, decode_entry, from_name, to_name
+from mulligan.workspace.capture.capture import Capture, Captured, Limits, Progress
+from mulligan.workspace.capture.file_copy import Aside
+from mulligan.workspace.capture.ignore import Rules
+from mulligan.workspace.capture.index import Index, Seen, load_index, save_index
+from mulligan.workspace.capture.patch import open_tree
+from mulligan.workspace.capture.rescan import Rounds
+from mulligan.workspace.capture.scan import Changes, Scan
+from mulligan.workspace.capture.snapshot import Snapshots, quiesced
+from mulligan.workspace.checkout.reflink import Source
+from mulligan.workspace.entries import SELF, Directory, TreePath, decode_entry, from_name, to_name
+from mulligan.workspace.file_handles import close_kept
 from mulligan.workspace.handles import Handles
-from mulligan.workspace.held import rewritten
-from mulligan.workspace.ignore import Rules
-from mulligan.workspace.index import Index, Seen, load_index, save_index
-from mulligan.workspace.mapped import Mapped
-from mulligan.workspace.mounts import Mounts
-from mulligan.workspace.opened import close_kept
-from mulligan.workspace.patch import open_tree
-from mulligan.workspace.plan import Step, TreePath, tree_steps
-from mulligan.workspace.rounds import Rounds
-from mulligan.workspace.scan import Changes, Scan
-from mulligan.workspace.share import Source
-from mulligan.workspace.snapshot import Snapshots, quiesced
-from mulligan.workspace.spare import Division, divide
-from mulligan.workspace.swap import token_of
-from mulligan.workspace.writing import Failure
+from mulligan.workspace.restore.apply import Apply
+from mulligan.workspace.restore.caches import Caches
+from mulligan.workspace.restore.content_check import rewritten
+from mulligan.workspace.restore.fileops import Failure
+from mulligan.workspace.restore.plan import Step, tree_steps
+from mulligan.workspace.restore.protect import Division, divide
+from mulligan.workspace.restore.swap import token_of
+from mulligan.workspace.watch.mapped import Mapped
+from mulligan.workspace.watch.mounts import Mounts
 
 if TYPE_CHECKING:
-    from mulligan.workspace.watch import Drained, Watcher
+    from mulligan.workspace.watch.watcher import Drained, Watcher
 
 
 class Workspace:
@@ -276,7 +276,9 @@ class Workspace:
         if drained is None:
             if self._watching:
                 self._stop_watcher()
-                from mulligan.workspace.watch import Watcher  # only long-lived processes watch
+                from mulligan.workspace.watch.watcher import (
+                    Watcher,  # only long-lived processes watch
+                )
 
                 self._watcher = Watcher(root, rules)
                 self._watcher.start()

@@ -12,10 +12,10 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.model import Checkpoint
-from mulligan.workspace import ignore
 from mulligan.workspace.beneath import MOST_OPEN, Beneath
-from mulligan.workspace.content import read_leaf
-from mulligan.workspace.scan import Scan
+from mulligan.workspace.capture import ignore
+from mulligan.workspace.capture.file_reader import read_leaf
+from mulligan.workspace.capture.scan import Scan
 from tests.neighbours import neighbour
 
 FILES = 150
@@ -67,8 +67,8 @@ def assert_inside(session: Session, made: Checkpoint, to: Path) -> None:
 
 
 MOMENTS: dict[str, tuple[str, Callable[..., object]]] = {
-    "before a listing": ("mulligan.workspace.scan.Scan._listed", Scan._listed),
-    "before a reading": ("mulligan.workspace.capture.read_leaf", read_leaf),
+    "before a listing": ("mulligan.workspace.capture.scan.Scan._listed", Scan._listed),
+    "before a reading": ("mulligan.workspace.capture.capture.read_leaf", read_leaf),
 }
 
 

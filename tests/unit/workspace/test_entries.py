@@ -18,7 +18,7 @@ from mulligan.workspace.entries import (
     shown,
     to_name,
 )
-from mulligan.workspace.plan import check_name, tree_path
+from mulligan.workspace.restore.plan import check_name, tree_path
 
 NAMES = st.binary(min_size=1, max_size=30).filter(lambda raw: not {0, 47} & set(raw))
 

@@ -14,8 +14,8 @@ import mulligan
 from mulligan import Session
 from mulligan.store import Store
 from mulligan.workspace.entries import Directory, File
-from mulligan.workspace.plan import Step
-from mulligan.workspace.spare import spare
+from mulligan.workspace.restore.plan import Step
+from mulligan.workspace.restore.protect import spare
 from tests.pictures import picture
 
 

@@ -27,7 +27,7 @@ from mulligan.failpoints import Failpoint
 from mulligan.model import Checkpoint, Digest, ObjectKind, Restored
 from mulligan.store import Store
 from mulligan.workspace.locks import lock_name
-from mulligan.workspace.swap import DRAFT
+from mulligan.workspace.restore.swap import DRAFT
 from tests.nobody import as_nobody, place_of_nobody
 from tests.pictures import Picture, picture, without_times
 from tests.trees import checkpoint_of

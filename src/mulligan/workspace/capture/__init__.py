@@ -1,0 +1,1 @@
+"""Capturing: from a directory to a tree of objects."""

@@ -1,0 +1,423 @@
+"""Capturing: the workspace as a tree of objects, at the cost of what changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Set
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from mulligan.clock import SystemClock
+from mulligan.errors import WorkspaceNeeded
+from mulligan.model import Changing, Coverage, Digest, LeftOut, ObjectKind
+from mulligan.objects.protocol import Bundle
+from mulligan.workspace.beneath import Beneath
+from mulligan.workspace.capture.edits import foresee, patched, touch
+from mulligan.workspace.capture.file_copy import Aside
+from mulligan.workspace.capture.file_reader import (
+    Read,
+    TooLarge,
+    Unreadable,
+    read_leaf,
+    read_snapshot,
+    read_xattrs,
+)
+from mulligan.workspace.capture.ignore import Rules
+from mulligan.workspace.capture.index import (
+    VERSION,
+    Edits,
+    Index,
+    Seen,
+    SeenDirectory,
+    doubtful_stat,
+    packed_stat,
+    root_text,
+)
+from mulligan.workspace.capture.scan import Changes, check_length
+from mulligan.workspace.capture.snapshot import IN_SNAPSHOT, Snapshot, SnapshotFailed, Snapshots
+from mulligan.workspace.capture.tree import Changed, stored_entry, stored_tree
+from mulligan.workspace.entries import Directory, File
+
+TELL_EVERY = 256
+"""After how many files read a capture tells how far it is."""
+
+_NAMES_MOVED = "files in it came, went or were renamed while it was captured"
+_NEVER_STILL = "it kept changing while it was read"
+
+Progress = Callable[[int], None]
+"""Is told how many files a capture has read so far."""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a workspace is captured: how much per file and in all, and what by its own means."""
+
+    max_file_size: int = 4 << 30
+    budget: int = 64 << 30
+    snapshot: Snapshot = Snapshot()
+
+
+class Captured(msgspec.Struct, frozen=True):
+    """A captured workspace: the digest of its tree, what it covers, and the index to go on from."""
+
+    tree: Digest
+    coverage: Coverage
+    index: Index
+
+
+class Capture:
+    """Brings a tree up to date with the workspace, reading only what a scan found changed."""
+
+    def __init__(
+        self,
+        root: Path,
+        bundle: Bundle,
+        index: Index | None,
+        limits: Limits,
+        progress: Progress = lambda _: None,
+        *,
+        aside: Aside | None = None,
+        patches: bool = True,
+    ) -> None:
+        self._root = root
+        self._prefix = os.fsencode(root) + b"/"
+        self._beneath = Beneath(os.fsencode(root))
+        self._bundle = bundle
+        self._limits = limits
+        self._progress = progress
+        self._aside = aside or Aside(None, SystemClock())
+        self._snapshots = Snapshots(root, limits.snapshot)
+        self._backed_up: set[bytes] = set()
+        self._not_backed_up: set[bytes] = set()
+        self._problems: list[Changing] = []
+        self._changing: dict[bytes, Changing] = {}
+        self._directories = index.directories if index else {}
+        self._files, self._bytes = (index.files, index.size) if index else (0, 0)
+        self._left_out = index.left_out if index else {}
+        self._named = index.listed if index else None
+        self._nodes = index.nodes if index else {}
+        self._edits = index.edits if index and patches else None
+        self._linked: dict[bytes, int] = {}
+        self._is_little = True
+        self._listed: dict[bytes, SeenDirectory] = {}
+        self._changed: Changed = {}
+        self._looked_in: set[bytes] | None = set()
+        self.vanished: set[bytes] = set()
+
+    def run(self, changes: Changes, rules: Rules, taken: int) -> Captured:
+        """Apply what a scan found and return the captured workspace; see ``Changes.linked``."""
+        self.take(changes)
+        return self.finish(rules, taken)
+
+    @property
+    def directories(self) -> dict[bytes, SeenDirectory]:
+        """All directories as they have been captured so far."""
+        return self._directories
+
+    @property
+    def linked(self) -> dict[bytes, int]:
+        """Leaves that have other names too; see ``Changes.linked``."""
+        return self._linked
+
+    def take(self, changes: Changes) -> None:
+        """Apply what a scan found; further ones may follow. What went away is in ``vanished``."""
+        self._linked |= changes.linked
+        if self._snapshots.is_used:
+            changes.leaves += self._databases(changes.leaves)
+        changed = _changed_names(changes)
+        if self._is_little and self._edits is not None:
+            self._is_little = foresee(self._edits, changed, self._directories)
+        for path in changes.gone:
+            self._forget(path)
+        new = [path for path in changes.directories if path not in self._directories]
+        for path, directory in changes.directories.items():
+            self._replace(path, directory)
+        for path in new:
+            self._name_in_parent(path)
+        if b"" not in self._directories:
+            raise WorkspaceNeeded(
+                f"The workspace {self._root} is no directory any more.",
+                hint="Nothing was captured. Put it back, or open the session with workspace=DIR.",
+            )
+        with self._beneath:
+            self._read_leaves(changes.leaves)
+        self._listed.update(changes.directories)
+        for path, names in changed.items():
+            self._changed.setdefault(path, set()).update(names)
+        if changes.looked_in is None:
+            self._looked_in = None
+        elif self._looked_in is not None:
+            self._looked_in |= changes.looked_in
+
+    def note(self, problems: Iterable[str]) -> None:
+        """Name what went wrong around the capture."""
+        self._problems += [Changing(".", problem, torn=False) for problem in problems]
+
+    def doubt(self, directories: Iterable[bytes]) -> None:
+        """Name directories whose names did not settle, and have them listed at the next look."""
+        for path in directories:
+            if path in self._directories:
+                self._directories[path].doubt()
+                self._changing[path] = Changing(_shown(path) or ".", _NAMES_MOVED, torn=True)
+
+    def finish(self, rules: Rules, taken: int) -> Captured:
+        """Store the tree and return the captured workspace."""
+        with self._beneath:
+            for path in self._listed:
+                directory = self._directories.get(path)
+                if directory is not None:
+                    directory.entry = self._attributes(path, directory)
+        tree, edits = self._stored(self._changed, self._is_little and self._edits is not None)
+        self._note_left_out(self._looked_in, self._changed.keys())
+        coverage = self._coverage()
+        index = Index(
+            version=VERSION,
+            root=root_text(self._root),
+            rules=rules.identity,
+            taken=taken,
+            tree=tree,
+            directories=self._directories,
+            files=self._files,
+            size=self._bytes,
+            left_out=self._left_out,
+            edits=edits,
+            nodes=self._nodes,
+            listed=coverage.left_out,
+        )
+        return Captured(tree, coverage, index)
+
+    def _stored(self, changed: Changed, is_little: bool) -> tuple[Digest, Edits]:
+        """Store the tree: as a patch while little of it changed, or else in full."""
+        if self._edits is not None:
+            touch(self._edits, changed)
+            if is_little:
+                tree = patched(self._edits, changed, self._directories, self._put)
+                if tree is not None:
+                    return tree, self._edits
+            changed = self._edits.touched
+        tree = stored_tree(self._directories, changed, self._put, self._nodes)
+        return tree, Edits(tree)
+
+    def _put(self, data: bytes) -> Digest:
+        return self._bundle.put(ObjectKind.VALUE, data)
+
+    def _replace(self, path: bytes, directory: SeenDirectory) -> None:
+        """Take a directory as it is now into the index."""
+        known = self._directories.get(path)
+        if known is not directory:
+            if known is not None:
+                self._count(known, -1)
+                directory.reference = known.reference
+                # What is to be read again keeps its place in the budget until it is.
+                directory.leaves.update(
+                    {n: s for n, s in known.leaves.items() if n not in directory.leaves}
+                )
+            self._count(directory, 1)
+            self._directories[path] = directory
+
+    def _count(self, directory: SeenDirectory, sign: int) -> None:
+        self._files += sign * len(directory.leaves)
+        self._bytes += sign * sum(seen.room for seen in directory.leaves.values())
+
+    def _keep_leaf(self, directory: SeenDirectory, name: bytes, seen: Seen | None) -> None:
+        """Set what is known of a leaf, or that there is none."""
+        before = directory.leaves.pop(name, None)
+        if before is not None:
+            self._files -= 1
+            self._bytes -= before.room
+        if seen is not None:
+            self._files += 1
+            self._bytes += seen.room
+            directory.leaves[name] = seen
+
+    def _forget(self, path: bytes) -> None:
+        """Take a path, and all that was below it, out of the index and the tree."""
+        parent, _, name = path.rpartition(b"/")
+        holder = self._directories.get(parent)
+        if holder is not None:
+            self._keep_leaf(holder, name, None)
+            holder.directories.pop(name, None)
+            holder.doubt()
+        pending = [path] if path in self._directories else []
+        while pending:
+            gone = pending.pop()
+            directory = self._directories.pop(gone, None)
+            self._nodes.pop(gone, None)
+            if self._left_out.pop(gone, None) is not None:
+                self._named = None
+            if directory is not None:
+                self._count(directory, -1)
+                pending += [gone + b"/" + child for child in directory.directories]
+
+    def _name_in_parent(self, path: bytes) -> None:
+        """See that a new directory is found from its parent, which may not have been listed."""
+        parent, _, name = path.rpartition(b"/")
+        if path and parent in self._directories:
+            self._directories[parent].directories[name] = None
+
+    def _read_leaves(self, leaves: list[bytes]) -> None:
+        """Read the leaves, in order, so that a budget ends at the same file whoever lists them."""
+        for count, path in enumerate(sorted(leaves), 1):
+            if count % TELL_EVERY == 0:
+                self._progress(count)
+            parent, _, name = path.rpartition(b"/")
+            directory = self._directories.get(parent)
+            if directory is not None:  # or it went away while it was scanned
+                self._read(path, name, directory)
+
+    def _read(self, path: bytes, name: bytes, directory: SeenDirectory) -> None:
+        """Read one leaf into the index, or note why it is left out."""
+        directory.left_out.pop(name, None)
+        self._changing.pop(path, None)
+        room = self._room(directory.leaves.get(name))
+        try:
+            check_length(self._prefix + path)
+            parent = self._beneath.directory(path.rpartition(b"/")[0])
+            if self._backed_up and self._is_in_snapshot(path, name, directory):
+                return
+            read = self._read_as_set(parent, path, name, room)
+        except (FileNotFoundError, NotADirectoryError):
+            self._keep_leaf(directory, name, None)
+            directory.doubt()
+            self.vanished.add(path)
+        except (TooLarge, Unreadable, OSError) as error:
+            self._keep_leaf(directory, name, None)
+            directory.left_out[name] = self._reason(error)
+            with suppress(OSError):
+                self._note_linked(path, self._beneath.lstat(path))
+        else:
+            entry = stored_entry(read.leaf, self._put)
+            self._keep_leaf(directory, name, _seen(read, entry))
+            self._note_linked(path, read.stat)
+            if read.torn and path not in self._changing:
+                self._changing[path] = Changing(_shown(path), _NEVER_STILL, torn=True)
+
+    def _read_as_set(self, directory: int, path: bytes, name: bytes, room: int) -> Read:
+        """Read a leaf, from a snapshot if the configuration asks for one."""
+        if not self._snapshots.is_used or not self._snapshots.has(path):
+            return read_leaf(directory, name, self._bundle, room, self._aside)
+        plain = partial(read_leaf, directory, name, self._bundle, room, self._aside)
+        before = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISREG(before.st_mode):
+            return plain()
+        try:
+            with self._snapshots.take(path, directory) as snapshot:
+                if snapshot is None:
+                    return plain()
+                read = read_snapshot(directory, name, snapshot, before, self._bundle, room)
+        except SnapshotFailed as error:
+            self._not_backed_up.add(path)
+            read = plain()
+            reason = f"it was read as it is, no snapshot could be taken: {error}"
+            self._changing[path] = Changing(_shown(path), reason, read.torn)
+        else:
+            self._backed_up.add(path)
+        return read
+
+    def _is_in_snapshot(self, path: bytes, name: bytes, directory: SeenDirectory) -> bool:
+        """Leave out what SQLite keeps beside a database, if it is in a snapshot of that."""
+        database = self._snapshots.database_of(path)
+        if database is None or database not in self._backed_up:
+            return False
+        self._keep_leaf(directory, name, None)
+        directory.left_out[name] = IN_SNAPSHOT + _shown(database)
+        return True
+
+    def _databases(self, leaves: list[bytes]) -> set[bytes]:
+        """Return databases whose side files have changed, and that have not themselves.
+
+        One snapshot is enough for a capture, and so is one that failed: a program at work makes and
+        deletes side files all the time.
+        """
+        found = {database for path in leaves if (database := self._snapshots.database_of(path))}
+        known = self._backed_up.union(self._not_backed_up, leaves)
+        return {path for path in found - known if self._has(path)}
+
+    def _note_linked(self, path: bytes, status: os.stat_result) -> None:
+        if status.st_nlink > 1:
+            self._linked[path] = status.st_ctime_ns
+
+    def _room(self, known: Seen | None) -> int:
+        """Return how large a file may be that takes the place of what is known."""
+        others = self._bytes - (known.room if known else 0)
+        return min(self._limits.max_file_size, self._limits.budget - others)
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, OSError):
+            return f"it cannot be read: {error.strerror}"
+        if not isinstance(error, TooLarge):
+            return str(error)
+        if error.size > self._limits.max_file_size:
+            return f"it is larger than max_file_size, {self._limits.max_file_size} bytes"
+        return f"the budget of {self._limits.budget} bytes has no room for it"
+
+    def _attributes(self, path: bytes, directory: SeenDirectory) -> bytes:
+        xattrs = None
+        with suppress(OSError):  # it went away, or was closed to us, since it was listed
+            xattrs = read_xattrs(self._beneath.directory(path))
+        entry = Directory(stat.S_IMODE(directory.mode), directory.mtime, xattrs)
+        return stored_entry(entry, self._put)
+
+    def _note_left_out(self, looked_in: set[bytes] | None, changed: Set[bytes]) -> None:
+        """Bring up to date what is left out, in those directories where it may be otherwise."""
+        where = self._directories.keys() if looked_in is None else looked_in | changed
+        for path in where:
+            directory = self._directories.get(path)
+            found = _left_out(path, directory) if directory and directory.left_out else None
+            if found == self._left_out.get(path):
+                continue
+            self._named = None
+            if found is None:
+                del self._left_out[path]
+            else:
+                self._left_out[path] = found
+
+    def _has(self, path: bytes) -> bool:
+        """Whether a path is captured."""
+        parent, _, name = path.rpartition(b"/")
+        holder = self._directories.get(parent)
+        return path in self._directories or (holder is not None and name in holder.leaves)
+
+    def _coverage(self) -> Coverage:
+        changing = [found for path, found in self._changing.items() if self._has(path)]
+        # The same list as before says that nothing changed in it: see ``Checkpointer``.
+        if self._named is None:
+            self._named = sorted(chain.from_iterable(self._left_out.values()))
+        return Coverage(
+            files=self._files,
+            directories=len(self._directories),
+            bytes=self._bytes,
+            left_out=self._named,
+            root=root_text(self._root),
+            changing=sorted(changing + self._problems),
+        )
+
+
+def _left_out(path: bytes, directory: SeenDirectory) -> list[LeftOut]:
+    base = path + b"/" if path else b""
+    return [LeftOut(_shown(base + name), rule) for name, rule in directory.left_out.items()]
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")
+
+
+def _seen(read: Read, entry: bytes) -> Seen:
+    room = read.leaf.size if isinstance(read.leaf, File) else 0
+    # What has changed since it was read is read again at the next look, and no restore may take
+    # it for what the checkpoint holds.
+    stat_of = packed_stat if read.holds else doubtful_stat
+    return Seen(stat_of(read.stat), room, entry)
+
+
+def _changed_names(changes: Changes) -> Changed:
+    """Return what is to be stored anew, by directory."""
+    changed: Changed = {path: {b""} for path in (b"", *changes.directories)}
+    for path in chain(changes.leaves, changes.gone):
+        parent, _, name = path.rpartition(b"/")
+        changed.setdefault(parent, set()).add(name)
+    return changed

@@ -1,0 +1,83 @@
+"""Edits: what changed in a workspace since a tree of it was stored in full.
+
+As long as they are few, a capture stores them as a patch to that tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mulligan.document.document import Put
+from mulligan.model import Digest
+from mulligan.workspace.capture.index import Edits
+from mulligan.workspace.capture.patch import encode_patch
+from mulligan.workspace.capture.tree import Changed, Directories, part_of
+from mulligan.workspace.entries import to_name
+
+MOST = 128
+"""So many entries are told as a patch; more are stored in full, to be a base themselves."""
+
+MOST_BYTES = 64 << 10
+"""And so many bytes of them."""
+
+MOST_TOUCHED = 4 * MOST
+"""How many entries are kept in mind because they may change back to what the base has."""
+
+
+def foresee(edits: Edits, changed: Changed, directories: Directories) -> bool:
+    """Note what the names that will change stand for; False if a patch can not tell of them.
+
+    To be called before the directories are brought up to date.
+    """
+    if sum(map(len, changed.values())) > MOST_TOUCHED:
+        return False
+    for path, name in _each(changed):
+        directory, raw = directories.get(path), _raw(path, name)
+        if directory is None or name in directory.directories or (name and raw in directories):
+            return False  # a directory comes or goes
+        key = _key(path, name)
+        if key not in edits.origins:
+            edits.origins[key] = part_of(path, name, directories)
+    return len(edits.origins) <= MOST_TOUCHED
+
+
+def patched(edits: Edits, changed: Changed, directories: Directories, put: Put) -> Digest | None:
+    """Return the tree as the base with a patch, or None if that has become too large.
+
+    ``changed`` is what was foreseen, and the directories are as they are now.
+    """
+    for path, name in _each(changed):
+        key, part = _key(path, name), part_of(path, name, directories)
+        if part == edits.origins[key]:
+            edits.now.pop(key, None)
+        else:
+            edits.now[key] = part
+    if not edits.now:
+        return edits.base
+    if len(edits.now) > MOST:
+        return None
+    data = encode_patch(edits.base, edits.now)
+    return put(data) if len(data) <= MOST_BYTES else None
+
+
+def touch(edits: Edits, changed: Changed) -> None:
+    """Add to the names that changed since the base was stored."""
+    for path, names in changed.items():
+        edits.touched.setdefault(path, set()).update(names)
+
+
+def _each(changed: Changed) -> Iterator[tuple[bytes, bytes]]:
+    return ((path, name) for path, names in changed.items() for name in names)
+
+
+def _key(path: bytes, name: bytes) -> str:
+    """Return where an entry is, as a patch has it; the empty name is the directory's own."""
+    raw = _raw(path, name)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return "/".join(map(to_name, raw.split(b"/")))
+
+
+def _raw(path: bytes, name: bytes) -> bytes:
+    return path + b"/" + name if path else name

@@ -1,0 +1,253 @@
+"""Reading files into objects: whole when small, in content-defined chunks when large.
+
+Files are read while other programs write to them; see ``readings`` and ``aside``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from functools import partial
+from typing import IO
+
+import msgspec
+
+from mulligan.errors import StoreUnwritable
+from mulligan.model import Digest, ObjectKind
+from mulligan.objects.protocol import Bundle
+from mulligan.workspace.capture.file_copy import Aside
+from mulligan.workspace.capture.steady_read import ATTEMPTS, Reading, read_steadily, signature
+from mulligan.workspace.entries import File, Leaf, Link, to_name
+from mulligan.workspace.file_handles import close_file, open_file
+
+WHOLE = 1 << 20
+"""A file of up to this many bytes is one object."""
+
+CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX = 256 << 10, 1 << 20, 4 << 20
+
+_SWAPPED = (errno.ENXIO, errno.ENODEV)
+"""How opening what was a file ends when it is a socket or a device by now."""
+
+_SOMETHING_ELSE = "it became something else while it was read"
+
+_KEPT_XATTRS = ("user.", "system.posix_acl_", "security.capability")
+"""How the names of extended attributes begin that people set; the system sees to the rest."""
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class Unreadable(Exception):
+    """A file that could not be captured; the text says why."""
+
+
+class TooLarge(Exception):
+    """A file for which there is no room."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+class _Outgrown(Exception):
+    """A small file that has become a large one while it was read."""
+
+
+class Read(msgspec.Struct, frozen=True, gc=False):
+    """A leaf as it was read, with the stat that was looked at before.
+
+    ``holds`` and ``torn`` are those of ``Reading``.
+    """
+
+    leaf: Leaf
+    stat: os.stat_result
+    holds: bool = True
+    torn: bool = False
+
+
+Chunked = Reading[tuple[Digest, ...]]
+"""A file's content as the objects that hold it."""
+
+
+def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int, aside: Aside) -> Read:
+    """Read a file of up to ``room`` bytes, or a symlink, in an open directory.
+
+    A file that changes all the time is read nevertheless; see ``Read``. Raises ``TooLarge``,
+    ``Unreadable``, or an ``OSError`` when it is not there; what goes wrong in the store is a
+    ``StoreError``, for it says nothing about the file.
+    """
+    for _ in range(ATTEMPTS):
+        # Opened without a look before: the scan has looked, and the open file tells all we need.
+        try:
+            handle = open_file(name, _OPEN, directory)
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError as error:
+            if error.errno in _SWAPPED:
+                raise Unreadable(_SOMETHING_ELSE) from error
+            if error.errno != errno.ELOOP:
+                raise Unreadable(f"it cannot be read: {error.strerror}") from error
+            link = _read_link(directory, name)
+            if link is not None:
+                return link
+        else:
+            return _read_file(handle, directory, bundle, room, aside)
+    raise Unreadable(_SOMETHING_ELSE)
+
+
+def read_snapshot(
+    directory: int,
+    name: bytes,
+    snapshot: IO[bytes],
+    before: os.stat_result,
+    bundle: Bundle,
+    room: int,
+) -> Read:
+    """Read a file from a snapshot of it; ``before`` is its stat of before that was taken."""
+    size = os.fstat(snapshot.fileno()).st_size
+    if size > room:
+        raise TooLarge(size)
+    chunks, size = _chunks(snapshot.fileno(), bundle, size)
+    handle = open_file(name, _OPEN, directory)
+    try:
+        holds = signature(before) == signature(os.fstat(handle))
+        mode, mtime = stat.S_IMODE(before.st_mode), before.st_mtime_ns
+        return Read(File(mode, mtime, size, chunks, read_xattrs(handle)), before, holds)
+    finally:
+        close_file(handle)
+
+
+def _read_link(directory: int, name: bytes) -> Read | None:
+    before = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    try:
+        target = os.readlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return None  # no symlink any more; look again
+        raise
+    after = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if signature(before) != signature(after):
+        return None
+    return Read(Link(after.st_mtime_ns, target), after)
+
+
+def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: Aside) -> Read:
+    """Read an open file, and close it."""
+    try:
+        before = os.fstat(handle)
+        if not stat.S_ISREG(before.st_mode):
+            raise Unreadable(_SOMETHING_ELSE)
+        if before.st_size > room:
+            raise TooLarge(before.st_size)
+        reading = None
+        if before.st_size <= WHOLE:
+            reading = _read_whole(handle, directory, before, bundle, aside)
+        if reading is None:
+            reading = _read_large(handle, directory, before, bundle, aside)
+        mode, mtime = stat.S_IMODE(reading.stat.st_mode), reading.stat.st_mtime_ns
+        file = File(mode, mtime, reading.size, reading.content, read_xattrs(handle))
+        return Read(file, reading.stat, reading.holds, reading.torn)
+    except OSError as error:
+        raise Unreadable(f"it cannot be read: {error.strerror}") from error
+    finally:
+        close_file(handle)
+
+
+def _read_whole(
+    handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: Aside
+) -> Chunked | None:
+    """Read a small file into one object, or none if it is empty; None if it has become large."""
+    try:
+        reading = read_steadily(handle, partial(_bytes, handle), ATTEMPTS, before=before)
+    except _Outgrown:
+        return None
+    if reading.torn and (clone := aside.clone(handle, directory)):
+        with clone.content as file:
+            if clone.size > WHOLE:
+                return None
+            data, size = _bytes(file.fileno(), clone.size)
+        reading = Reading(data, size, clone.stat, clone.holds)
+    chunks = (_put(bundle, reading.content),) if reading.content else ()
+    return Reading(chunks, reading.size, reading.stat, reading.holds, reading.torn)
+
+
+def _bytes(handle: int, size: int) -> tuple[bytes, int]:
+    if size > WHOLE:
+        raise _Outgrown
+    data = os.pread(handle, size, 0)
+    while len(data) < size and (more := os.pread(handle, size - len(data), len(data))):
+        data += more
+    return data, len(data)
+
+
+def _read_large(
+    handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: Aside
+) -> Chunked:
+    """Read a large file in chunks: from a copy if it is being written to."""
+    if not aside.is_hot(before):
+        chunks, size = _chunks(handle, bundle, before.st_size)
+        if size == before.st_size and signature(before) == signature(os.fstat(handle)):
+            return Reading(chunks, size, before, holds=True)
+    copy = aside.copy(handle, directory)
+    if copy is None:
+        # Each reading leaves its chunks in the store, so there are only as many as tell whether
+        # the file has just grown.
+        return read_steadily(handle, partial(_chunks, handle, bundle), 2)
+    with copy.content as file:
+        chunks, size = _chunks(file.fileno(), bundle, copy.size)
+    return Reading(chunks, size, copy.stat, copy.holds, copy.torn)
+
+
+def _chunks(handle: int, bundle: Bundle, size: int) -> tuple[tuple[Digest, ...], int]:
+    """Store the first bytes of a file; return their chunks, and how many bytes there were.
+
+    The same bytes are the same chunks, however they were read: so those of a small file are one.
+    """
+    if size <= WHOLE:
+        data, length = _bytes(handle, size)
+        return (_put(bundle, data),) if data else (), length
+    from pyfastcdc import FastCDC  # only large files need it
+
+    cutter = FastCDC(avg_size=CHUNK_AVERAGE, min_size=CHUNK_MIN, max_size=CHUNK_MAX)
+    part = _Part(handle, size)
+    chunks = tuple(_put(bundle, bytes(chunk.data)) for chunk in cutter.cut_stream(part))
+    return chunks, part.at
+
+
+class _Part:
+    """The first bytes of an open file, to be read in order."""
+
+    def __init__(self, handle: int, size: int) -> None:
+        self._handle = handle
+        self._size = size
+        self.at = 0
+
+    def readinto(self, buffer: memoryview) -> int:
+        room = min(len(buffer), self._size - self.at)
+        read = os.preadv(self._handle, [buffer[:room]], self.at) if room else 0
+        self.at += read
+        return read
+
+
+def _put(bundle: Bundle, data: bytes) -> Digest:
+    """Store bytes of a file; an error of the store must not look like one of the file."""
+    try:
+        return bundle.put(ObjectKind.CHUNK, data)
+    except OSError as error:
+        raise StoreUnwritable(f"The store cannot be written: {error.strerror}.") from error
+
+
+def read_xattrs(handle: int) -> dict[str, bytes] | None:
+    """Return the extended attributes that people set, of an open file or directory."""
+    if not hasattr(os, "listxattr"):
+        return None
+    try:
+        names = os.listxattr(handle)
+        if not names:
+            return None  # as almost always
+        kept = [name for name in names if name.startswith(_KEPT_XATTRS)]
+        return {
+            to_name(os.fsencode(name)): os.getxattr(handle, name) for name in sorted(kept)
+        } or None
+    except OSError:
+        return None  # the filesystem has none

@@ -1,0 +1,83 @@
+"""Git directories in a workspace, where the order in which files are read matters.
+
+Git writes objects before the refs that name them, and packs objects before it removes the loose
+ones. So whatever refs, HEAD, index and logs name is there when objects are listed after these were
+read, and what is no longer there as a loose object is in a pack that is listed after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from mulligan.workspace.capture.index import SeenDirectory
+
+OBJECTS, PACKS, INFO = b"objects", b"objects/pack", b"objects/info"
+
+
+class Repositories:
+    """Which directories are git directories, by what is in them: ``objects`` and ``refs``.
+
+    These are ``.git``, bare repositories, and those of submodules; what git keeps for its worktrees
+    is inside of them.
+    """
+
+    def __init__(self, *known: Mapping[bytes, SeenDirectory]) -> None:
+        self._known = known
+        self._found: dict[bytes, bytes | None] = {}
+
+    def of(self, directory: bytes) -> bytes | None:
+        """Return the innermost git directory that a directory is, or lies in."""
+        try:
+            return self._found[directory]
+        except KeyError:
+            found = self._found[directory] = self._search(directory)
+            return found
+
+    def of_all(self, directories: Iterable[bytes], paths: Iterable[bytes]) -> set[bytes]:
+        """Return the git directories that some directories and other paths lie in."""
+        parents = {path.rpartition(b"/")[0] for path in paths}
+        return {
+            found for path in parents.union(directories) if (found := self.of(path)) is not None
+        }
+
+    def is_object(self, path: bytes) -> bool:
+        """Whether a file is an object of git, or a part of a pack."""
+        parent = path.rpartition(b"/")[0]
+        home = self.of(parent)
+        if home is None:
+            return False
+        return _is_in(parent, home, OBJECTS) and not _is_in(parent, home, INFO)
+
+    def is_packed(self, path: bytes) -> bool:
+        """Whether a file is a part of a pack."""
+        parent = path.rpartition(b"/")[0]
+        home = self.of(parent)
+        return home is not None and _is_in(parent, home, PACKS)
+
+    def _search(self, directory: bytes) -> bytes | None:
+        for known in self._known:
+            seen = known.get(directory)
+            if seen is not None and OBJECTS in seen.directories and b"refs" in seen.directories:
+                return directory
+        return self.of(directory.rpartition(b"/")[0]) if directory else None
+
+
+def object_directories(home: bytes, known: Mapping[bytes, SeenDirectory]) -> Iterator[bytes]:
+    """Yield the known directories of a git directory that have loose objects, those above first."""
+    pending = [joined(home, OBJECTS)]
+    packs = joined(home, PACKS)
+    while pending:
+        path = pending.pop()
+        if path in known and path != packs:
+            yield path
+            pending += [path + b"/" + name for name in known[path].directories]
+
+
+def joined(directory: bytes, name: bytes) -> bytes:
+    """Return the path of something in a directory, which may be the root."""
+    return directory + b"/" + name if directory else name
+
+
+def _is_in(directory: bytes, home: bytes, part: bytes) -> bool:
+    top = joined(home, part)
+    return directory == top or directory.startswith(top + b"/")

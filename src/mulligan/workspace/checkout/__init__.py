@@ -1,0 +1,1 @@
+"""Checking out: a tree written into an empty directory."""

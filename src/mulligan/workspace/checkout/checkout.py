@@ -1,0 +1,204 @@
+"""Writing a tree into a new or empty directory, where there is nothing to lose.
+
+Nobody counts on the directory before it is complete, so files are made under their own names, with
+their modes, in the order in which their objects lie in the store; directories get their modes
+and times when all is in them. What is in the way already is a failure, and stays.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+
+from mulligan.document.document import uncollected
+from mulligan.errors import MulliganError
+from mulligan.failpoints import Failpoint, FailpointHook
+from mulligan.model import Digest, ObjectKind
+from mulligan.objects.protocol import Objects
+from mulligan.workspace.capture.file_reader import read_xattrs
+from mulligan.workspace.checkout.checkout_plan import Contents, Made, Place, Whole
+from mulligan.workspace.checkout.file_writer import DIRECTORY, Filler
+from mulligan.workspace.checkout.reflink import Source
+from mulligan.workspace.checkout.worker import Copyists, start_copyists
+from mulligan.workspace.entries import Directory, File, Leaf, Link, to_name
+from mulligan.workspace.fsync import Syncer, by_count, many
+from mulligan.workspace.restore.fileops import Failure, failure, try_xattrs
+
+_MADE = stat.S_IRWXU
+
+
+class Fresh:
+    """Fills an empty directory with what a tree holds; ``source`` has files to share bytes with."""
+
+    def __init__(
+        self,
+        root: bytes,
+        contents: Contents,
+        objects: Objects,
+        failpoint: FailpointHook,
+        source: Source | None = None,
+        *,
+        is_new: bool = True,
+    ) -> None:
+        """``is_new`` unless the directory was there before; then its mode is not ours to set."""
+        self._is_new = is_new
+        self._contents = contents
+        self._source = source
+        self._objects = objects
+        self._failpoint = failpoint
+        self._root = contents.root
+        self._root.handle = os.open(root, DIRECTORY & ~os.O_NOFOLLOW)
+        inherits = read_xattrs(self._root.handle) is not None
+        self._syncer = Syncer(self._unsynced, by_count(contents.count))
+        self._filler = Filler(failpoint, self._syncer, inherits=inherits)
+        self.failures: list[Failure] = []
+
+    def run(self) -> list[Failure]:
+        """Write everything, make it durable, and return what could not be.
+
+        The directory's own name is the caller's to sync.
+        """
+        directories = self._contents.directories
+        try:
+            for place, _ in directories:
+                self._make_directory(place)
+            self._write_wholes()
+            for place, name, leaf in self._contents.leaves:
+                self._make_leaf(place, name, leaf)
+            self._failpoint(Failpoint.RESTORE_WRITTEN)
+            for place, entry in reversed(directories):
+                self._finish_directory(place, entry)
+            self._syncer.add(self._root, self._root.handle)
+            self._syncer.finish()
+        finally:
+            self._syncer.close()
+            self._filler.close()
+            os.close(self._root.handle)
+        return self.failures
+
+    def _failed(self, place: Place, name: bytes | None, error: Exception) -> None:
+        path = place.path if name is None else (*place.path, to_name(name))
+        self.failures.append(failure(path, error))
+
+    def _unsynced(self, made: Made, error: OSError) -> None:
+        if isinstance(made, Whole):
+            self._failed(made.place, made.name, error)
+        else:
+            self._failed(made, None, error)
+
+    def _write_wholes(self) -> None:
+        """Write files as their objects come; those that do not come say why one by one."""
+        wholes = self._contents.wholes
+        if self._source is not None:
+            self._share_wholes(self._source)
+        copyists = None
+        if not self._filler.inherits:
+            copyists = start_copyists(self._root.handle, len(wholes))
+        if copyists is None:
+            self._write_objects(wholes)
+        else:
+            with closing(copyists):
+                self._write_with(copyists)
+        for digest in list(wholes):
+            self._make_one_by_one(digest)
+
+    def _write_with(self, copyists: Copyists) -> None:
+        """Share the work with others, if they can read the objects."""
+        wholes = self._contents.wholes
+        with uncollected():
+            where = self._objects.whereabouts(wholes)
+            if where is not None:
+                copyists.offer(where, wholes, syncs=not many(self._root.handle))
+        if where is None:
+            self._write_objects(wholes)
+            return
+        for places in copyists.own():
+            self._write_found(self._objects.get_at(ObjectKind.CHUNK, places))
+        for digest in copyists.settle(wholes):
+            self._remove_begun(digest)
+
+    def _remove_begun(self, digest: Digest) -> None:
+        """Clear the way for files that a copyist did not finish; what stays is a failure later."""
+        for whole in self._contents.wholes[digest]:
+            with suppress(OSError, MulliganError):
+                data = self._objects.get(ObjectKind.CHUNK, digest)
+                self._filler.remove_begun(whole, data)
+
+    def _write_objects(self, digests: Iterable[Digest]) -> None:
+        self._write_found(self._objects.get_all(ObjectKind.CHUNK, digests))
+
+    def _write_found(self, found: Iterable[tuple[Digest, bytes]]) -> None:
+        self._filler.make_all(found, self._contents.wholes, self._whole_failed)
+
+    def _whole_failed(self, whole: Whole, error: OSError) -> None:
+        self._failed(whole.place, whole.name, error)
+
+    def _share_wholes(self, source: Source) -> None:
+        """Make the files that are still as they were captured, as long as that can be done."""
+        for digest, files in list(self._contents.wholes.items()):
+            if not source.is_possible:
+                return
+            if all(source.has(f.place.path, f.name, _file(f, digest)) for f in files):
+                self._make_one_by_one(digest)
+
+    def _make_one_by_one(self, digest: Digest) -> None:
+        for whole in self._contents.wholes.pop(digest):
+            self._make_leaf(whole.place, whole.name, _file(whole, digest))
+
+    def _make_leaf(self, place: Place, name: bytes, leaf: Leaf) -> None:
+        try:
+            if isinstance(leaf, Link):
+                self._make_link(place, name, leaf)
+            else:
+                self._make_file(place, name, leaf)
+        except (OSError, MulliganError) as error:
+            self._failed(place, name, error)
+
+    def _make_file(self, place: Place, name: bytes, file: File) -> None:
+        whole = Whole(place, name, file.mode, file.mtime)
+        self._filler.make(whole, partial(self._bytes, place, name, file), file.xattrs)
+
+    def _bytes(self, place: Place, name: bytes, file: File, handle: int) -> Iterator[bytes]:
+        """Yield what is to be written into a new file; nothing once it shares its bytes."""
+        source = self._source
+        if source is not None and source.is_possible and file.chunks:
+            if source.share(place.path, name, file, handle):
+                return
+            os.ftruncate(handle, 0)
+        for digest in file.chunks:
+            yield self._objects.get(ObjectKind.CHUNK, digest)
+
+    def _make_directory(self, place: Place) -> None:
+        if place.above is None:
+            return
+        try:
+            os.mkdir(place.name, _MADE, dir_fd=self._filler.handle(place.above))
+        except OSError as error:
+            self._failed(place, None, error)
+
+    def _make_link(self, place: Place, name: bytes, link: Link) -> None:
+        parent, times = self._filler.handle(place), (link.mtime, link.mtime)
+        os.symlink(link.target, name, dir_fd=parent)
+        os.utime(name, ns=times, dir_fd=parent, follow_symlinks=False)
+
+    def _finish_directory(self, place: Place, entry: Directory) -> None:
+        try:
+            handle, trouble = self._filler.handle(place), None
+            if entry.xattrs or self._filler.inherits:
+                trouble = try_xattrs(handle, entry.xattrs)
+            if self._is_new or place.above is not None:
+                os.fchmod(handle, entry.mode)
+            os.utime(handle, ns=(entry.mtime, entry.mtime))
+            if place.above is not None:
+                self._syncer.add(place, handle)
+        except OSError as error:
+            trouble = error
+        if trouble is not None:
+            self._failed(place, None, trouble)
+
+
+def _file(whole: Whole, digest: Digest) -> File:
+    return File(whole.mode, whole.mtime, 0, (digest,))

@@ -1,0 +1,124 @@
+"""A tree laid out to be written: its directories from the top, and its files by their objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from mulligan.document import nodes
+from mulligan.document.document import Document
+from mulligan.model import DIGEST_SIZE, Digest
+from mulligan.workspace.capture.ignore import is_of_store
+from mulligan.workspace.entries import (
+    FILE,
+    SELF,
+    Directory,
+    Leaf,
+    TreePath,
+    from_name,
+    to_name,
+)
+from mulligan.workspace.restore.plan import Entry, Step, check_name, read_entry
+
+_FIELDS = 5
+"""How many a file's entry has that has no extended attributes."""
+
+
+class Place:
+    """A directory that is being filled; its handle is -1 while it is not open."""
+
+    __slots__ = ("above", "handle", "name")
+
+    def __init__(self, above: Place | None = None, name: bytes = b"", handle: int = -1) -> None:
+        self.above = above
+        self.name = name
+        self.handle = handle
+
+    @property
+    def path(self) -> TreePath:
+        """Where it is in the tree."""
+        return () if self.above is None else (*self.above.path, to_name(self.name))
+
+
+class Whole(NamedTuple):
+    """A file that is one object and has no extended attributes, as almost all are."""
+
+    place: Place
+    name: bytes
+    mode: int
+    mtime: int
+
+
+Made = Place | Whole
+"""What was made in a directory that is being filled, and has to be synced."""
+
+
+class Contents:
+    """What has to be written into an empty directory, once all names in it are known to be safe."""
+
+    def __init__(self) -> None:
+        self.root = Place()
+        self.directories: list[tuple[Place, Directory]] = []
+        """Each after the one that it is in."""
+        self.wholes: dict[Digest, list[Whole]] = {}
+        self.leaves: list[tuple[Place, bytes, Leaf]] = []
+        """All the rest: symlinks, and the files that are no ``Whole``."""
+
+    @property
+    def count(self) -> int:
+        """How many files, symlinks and directories there are."""
+        wholes = sum(map(len, self.wholes.values()))
+        return wholes + len(self.leaves) + len(self.directories)
+
+    def add_tree(self, document: Document) -> None:
+        """Take in a whole tree; raises ``UnsafeName``."""
+        pending = [(self.root, document.resolved(document.root))]
+        while pending:
+            place, node = pending.pop()
+            entries = node if type(node) is dict else document.entries(node)
+            for name, value in entries.items():
+                if name == SELF:
+                    self._add(place, read_entry(document, value))
+                    continue
+                check_name(name)
+                if is_of_store(from_name(name)):
+                    continue  # the place of the copy's own pointer
+                if type(value) is list and _is_whole(value):
+                    whole = Whole(place, from_name(name), value[1], value[2])
+                    self.wholes.setdefault(value[4], []).append(whole)
+                    continue
+                child, below = Place(place, from_name(name)), document.resolved(value)
+                if nodes.is_map(below):
+                    pending.append((child, below))
+                else:
+                    self._add(child, read_entry(document, value))
+
+    def add_steps(self, steps: Iterable[Step]) -> None:
+        """Take in parts of a tree: the steps that lead there from nothing, from the top."""
+        places: dict[TreePath, Place] = {(): self.root}
+        for path, entry in ((step.path, step.after) for step in steps):
+            if any(is_of_store(from_name(name)) for name in path):
+                continue
+            place = self.root
+            if path:
+                place = Place(places[path[:-1]], from_name(path[-1]))
+            if isinstance(entry, Directory):
+                places[path] = place
+            if entry is not None:
+                self._add(place, entry)
+
+    def _add(self, place: Place, entry: Entry) -> None:
+        if isinstance(entry, Directory):
+            self.directories.append((place, entry))
+        elif place.above is not None:
+            self.leaves.append((place.above, place.name, entry))
+
+
+def _is_whole(value: list[Any]) -> bool:
+    chunks = value[-1]
+    return (
+        len(value) == _FIELDS
+        and value[0] == FILE
+        and type(chunks) is bytes
+        and len(chunks) == DIGEST_SIZE
+    )

@@ -1,0 +1,125 @@
+"""Making files in directories where nothing is in the way, under their own names at once."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from mulligan.failpoints import Failpoint, FailpointHook
+from mulligan.model import Digest
+from mulligan.workspace.checkout.checkout_plan import Made, Place, Whole
+from mulligan.workspace.fsync import Syncer
+from mulligan.workspace.handles import room_for
+from mulligan.workspace.restore.fileops import Xattrs, try_xattrs, write_parts
+
+OPEN_DIRECTORIES = 128
+"""How many directories are held open, because files of one come together."""
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_PERMISSIONS = stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO
+
+Parts = Callable[[int], Iterable[bytes]]
+"""Returns what is to be written into a file, by its handle."""
+
+
+class Filler:
+    """Makes files, and holds their directories open; that of the root is the caller's."""
+
+    def __init__(self, failpoint: FailpointHook, syncer: Syncer[Made], *, inherits: bool) -> None:
+        """``inherits`` if new files may get extended attributes that they must not keep."""
+        self._failpoint = failpoint
+        self._syncer = syncer
+        self.inherits = inherits
+        self._most = room_for(OPEN_DIRECTORIES)
+        self._open: deque[Place] = deque()
+        self._granted: set[int] = set()
+        """The modes that a file has as soon as it is made with them, whatever the umask."""
+
+    def handle(self, place: Place) -> int:
+        """Return an open handle of a directory; the one opened first gives way."""
+        if place.handle < 0 and place.above is not None:
+            above = self.handle(place.above)
+            place.handle = os.open(place.name, DIRECTORY, dir_fd=above)
+            self._open.append(place)
+            if len(self._open) > self._most:
+                _shut(self._open.popleft())
+        return place.handle
+
+    def make(self, whole: Whole, parts: Parts, xattrs: Xattrs | None = None) -> None:
+        """Make a file; raises ``OSError``, and then it is not there unless it was before."""
+        place, name, mode, mtime = whole
+        parent = self.handle(place)
+        handle = os.open(name, _NEW, mode & _PERMISSIONS, dir_fd=parent)
+        try:
+            write_parts(handle, parts(handle))
+            self._failpoint(Failpoint.RESTORE_DRAFT_WRITTEN)
+            if mode not in self._granted:
+                self._set_mode(handle, mode)
+            trouble = None
+            if xattrs or self.inherits:
+                trouble = try_xattrs(handle, xattrs)
+            os.utime(handle, ns=(mtime, mtime))
+            self._syncer.add(whole, handle)
+        except BaseException:
+            os.unlink(name, dir_fd=parent)
+            raise
+        finally:
+            os.close(handle)
+        if trouble is not None:
+            raise trouble
+
+    def make_all(
+        self,
+        found: Iterable[tuple[Digest, bytes]],
+        wholes: dict[Digest, list[Whole]],
+        failed: Callable[[Whole, OSError], None],
+    ) -> None:
+        """Make the files of all objects that are found, and take them out of ``wholes``."""
+        for digest, data in found:
+            for whole in wholes.pop(digest):
+                try:
+                    self.make(whole, lambda _, data=data: (data,))  # type: ignore[misc]
+                except OSError as error:
+                    failed(whole, error)
+
+    def remove_begun(self, whole: Whole, data: bytes) -> None:
+        """Remove what somebody who died may have made of a file; anything else stays."""
+        parent = self.handle(whole.place)
+        try:
+            handle = os.open(whole.name, _READ, dir_fd=parent)
+        except FileNotFoundError:
+            return
+        try:
+            seen = os.fstat(handle)
+            is_file = stat.S_ISREG(seen.st_mode) and seen.st_size <= len(data)
+            is_begun = is_file and data.startswith(os.read(handle, len(data) + 1))
+        finally:
+            os.close(handle)
+        if is_begun:
+            os.unlink(whole.name, dir_fd=parent)
+
+    def remove(self, whole: Whole) -> None:
+        """Remove a file that was made and cannot be relied on."""
+        os.unlink(whole.name, dir_fd=self.handle(whole.place))
+
+    def close(self) -> None:
+        """Let go of all directories."""
+        for place in self._open:
+            _shut(place)
+        self._open.clear()
+
+    def _set_mode(self, handle: int, mode: int) -> None:
+        """Give a new file its mode; one that new files have anyhow is not set again."""
+        if stat.S_IMODE(os.fstat(handle).st_mode) == mode:
+            self._granted.add(mode)
+        else:
+            os.fchmod(handle, mode)
+
+
+def _shut(place: Place) -> None:
+    os.close(place.handle)
+    place.handle = -1

@@ -1,0 +1,221 @@
+"""Copyists: processes that make some files of a large copy while the caller makes the rest.
+
+To make files is one system call after the other, and to read them one decompression and one digest,
+and threads would only take turns. A copyist is a program of its own rather than a fork, for the
+reasons that a lookout is (``lookout``). All take batches of files from one queue, so nobody waits
+for one that is slow. Whatever goes wrong with a copyist, the caller makes those files itself:
+failures come from one place, and a copy is complete or says what it lacks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mulligan.model import Digest, Location
+from mulligan.objects.protocol import Places, Whereabouts
+from mulligan.workspace import workers
+from mulligan.workspace.checkout.checkout_plan import Place, Whole
+from mulligan.workspace.checkout.worker_main import DONE, LEFT, LENGTH, TOKEN, Head, HeldBy
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+WORTH = 5_000
+"""One more copyist is worth its while for each so many files."""
+
+MOST = 3
+"""More copyists than this would wait for each other in the kernel."""
+
+BATCH = 256
+"""A batch weighs so much at least: its files, and ``FRAME`` for each frame that they are in."""
+
+FRAME = 8
+
+BATCHES = 200
+"""At most about so many, for which a queue has room however small the system makes it."""
+
+_PACKAGES = os.fspath(Path(__file__).parents[3])
+_PROGRAM = """
+import sys
+sys.path[:] = sys.argv[3:]
+from mulligan.workspace.checkout.worker_main import run
+run(int(sys.argv[1]), int(sys.argv[2]), 0, 1)
+import os
+os._exit(0)
+"""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+Wholes = dict[Digest, list[Whole]]
+
+
+class Copyists:
+    """Processes that make files below a root, and the queue that they and their caller share."""
+
+    def __init__(self, root: int, count: int) -> None:
+        """Start so many; raises ``OSError`` if that fails."""
+        self._batches: list[Places] = []
+        self._own: set[int] = set()
+        self._processes: list[Popen[bytes]] = []
+        self._request = workers.nameless_file()
+        self._queue, self._tokens = os.pipe()
+        try:
+            for _ in range(count):
+                self._processes.append(self._start(root))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, root: int) -> Popen[bytes]:
+        from subprocess import DEVNULL, PIPE, Popen  # slow to import; small copies never need it
+
+        handles = root, self._request.fileno()
+        paths = _PACKAGES, *filter(None, sys.path)
+        command = (sys.executable, "-I", "-S", "-c", _PROGRAM, *map(str, handles), *paths)
+        return Popen(command, stdin=self._queue, stdout=PIPE, stderr=DEVNULL, pass_fds=handles)
+
+    def offer(self, where: Whereabouts, wholes: Wholes, *, syncs: bool) -> None:
+        """Put the files of objects into the queue; this is done once.
+
+        With ``syncs`` the copyists make their files durable; else the caller does, all at once.
+        """
+        self._batches = _cut(where.places)
+        with suppress(OSError):  # for what is not in the queue the caller remains
+            self._describe(where.directory, wholes, syncs)
+        os.close(self._tokens)
+        self._tokens = -1
+
+    def _describe(self, packs: Path, wholes: Wholes, syncs: bool) -> None:
+        """Write the request; each batch is in the queue as soon as it is described."""
+        numbers = _Numbers(wholes)
+        head = _encode(Head(os.getpid(), os.fsencode(packs), numbers.directories, syncs))
+        at = self._request.write(LENGTH.pack(len(head)) + head)
+        for number, batch in enumerate(self._batches):
+            length = self._request.write(_encode(_held(batch, wholes, numbers)))
+            self._request.flush()
+            os.write(self._tokens, TOKEN.pack(number, at, length))
+            at += length
+
+    def own(self) -> Iterator[Places]:
+        """Yield the objects of a batch that nobody else has taken, until there are none."""
+        while token := os.read(self._queue, TOKEN.size):
+            number = TOKEN.unpack(token)[0]
+            self._own.add(number)
+            yield self._batches[number]
+
+    def settle(self, wholes: Wholes) -> set[Digest]:
+        """Wait for the copyists, and take the files that they made out of ``wholes``.
+
+        Return the objects of batches that they did not finish: some of these files may be there.
+        """
+        answers: dict[int, list[int]] = {}
+        for process in self._processes:
+            answers.update(_answers(process.communicate()[0]))
+        begun: set[Digest] = set()
+        for number, batch in enumerate(self._batches):
+            if number not in self._own and not _take_out(batch, answers.get(number), wholes):
+                begun.update(digest for digest, _ in batch)
+        return begun
+
+    def close(self) -> None:
+        """End them, whether they are done or not. Idempotent."""
+        for process in self._processes:
+            process.kill()
+            with process:
+                pass
+        with suppress(OSError):  # what it did not take once it will not take now
+            self._request.close()
+        for handle in (self._queue, self._tokens):
+            if handle >= 0:
+                os.close(handle)
+        self._queue = self._tokens = -1
+
+
+class _Numbers:
+    """The directories that a request names, each after the one that it is in."""
+
+    def __init__(self, wholes: Wholes) -> None:
+        self.directories: list[tuple[int, bytes]] = []
+        self._known: dict[Place, int] = {}
+        for files in wholes.values():
+            for whole in files:
+                self.of(whole.place)
+
+    def of(self, place: Place) -> int:
+        """Return the number of a directory; that of the root is 0."""
+        if place.above is None:
+            return 0
+        number = self._known.get(place)
+        if number is None:
+            self.directories.append((self.of(place.above), place.name))
+            number = self._known[place] = len(self.directories)
+        return number
+
+
+def start_copyists(root: int, files: int) -> Copyists | None:
+    """Start as many as are of use for so many files below an open directory."""
+    count = min(workers.processors() - 1, MOST, files // WORTH)
+    if count < 1 or not workers.is_possible():
+        return None
+    try:
+        return Copyists(root, count)
+    except OSError:  # the system may have no room for more processes or files
+        return None
+
+
+def _cut(places: Places) -> list[Places]:
+    """Cut places that are in order into batches; what is in one frame stays together."""
+    frames = [list(frame) for _, frame in groupby(places, key=_frame_of)]
+    least = max(BATCH, (len(places) + FRAME * len(frames)) // BATCHES)
+    batches: list[Places] = []
+    room = 0
+    for frame in frames:
+        if room <= 0:
+            batches.append([])
+            room = least
+        batches[-1] += frame
+        room -= len(frame) + FRAME
+    return batches
+
+
+def _frame_of(place: tuple[Digest, Location]) -> tuple[int, int]:
+    return place[1].pack, place[1].offset
+
+
+def _held(batch: Places, wholes: Wholes, numbers: _Numbers) -> list[HeldBy]:
+    """Return a batch as a copyist has to know it."""
+    return [
+        (digest, location, [(numbers.of(w.place), w.name, w.mode, w.mtime) for w in wholes[digest]])
+        for digest, location in batch
+    ]
+
+
+def _answers(data: bytes) -> Iterator[tuple[int, list[int]]]:
+    """Yield the batches that were finished, and the files in them that were not made."""
+    at = 0
+    while at + DONE.size <= len(data):
+        number, count = DONE.unpack_from(data, at)
+        at += DONE.size
+        left = data[at : at + count * LEFT.size]
+        at += len(left)
+        if len(left) == count * LEFT.size:
+            yield number, [number for (number,) in LEFT.iter_unpack(left)]
+
+
+def _take_out(batch: Places, left: list[int] | None, wholes: Wholes) -> bool:
+    """Take out all files of a batch but those left; return False when nobody knows which."""
+    if left is None:
+        return False
+    files = [(digest, whole) for digest, _ in batch for whole in wholes.pop(digest)]
+    for number in left:
+        digest, whole = files[number]
+        wholes.setdefault(digest, []).append(whole)
+    return True

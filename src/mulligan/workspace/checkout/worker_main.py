@@ -1,0 +1,109 @@
+"""The program of a copyist: makes the files of the batches that it takes from a queue.
+
+Nothing of the caller is in it but two open files, the root and the request, and the queue as its
+standard input. It reads the packs by itself and checks every object as all readers do. Its answer
+tells, batch by batch, which files it did not make; the caller makes them, or knows why not.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import msgspec
+
+from mulligan.failpoints import Failpoint
+from mulligan.model import Digest, Location, ObjectKind
+from mulligan.objects.background import Helper
+from mulligan.objects.pack_reader import PackReader
+from mulligan.workspace.checkout.checkout_plan import Made, Place, Whole
+from mulligan.workspace.checkout.file_writer import Filler
+from mulligan.workspace.fsync import Syncer
+
+LENGTH = struct.Struct(">I")
+"""The length of the head, before it at the start of a request."""
+
+TOKEN = struct.Struct(">IQI")
+"""A batch in the queue: its number, and where it is in the request."""
+
+DONE = struct.Struct(">II")
+"""The start of an answer: the number of a batch, and how many of its files were not made."""
+
+LEFT = struct.Struct(">I")
+"""The number of a file in its batch."""
+
+HeldBy = tuple[bytes, Location, list[tuple[int, bytes, int, int]]]
+"""An object, and the files that it is: the numbers of their directories, names, modes, times."""
+
+
+class Head(msgspec.Struct, array_like=True, frozen=True):
+    """What a request begins with."""
+
+    caller: int
+    packs: bytes
+    directories: list[tuple[int, bytes]]
+    """Each by the number of the one that it is in, and its name; the root is number 0."""
+    syncs: bool
+    """Whether files have to be durable before a batch counts as done; else the caller syncs."""
+
+
+decode_head = msgspec.msgpack.Decoder(Head).decode
+decode_batch = msgspec.msgpack.Decoder(list[HeldBy]).decode
+
+
+class Copyist:
+    """Makes files in the directories of one request."""
+
+    def __init__(self, head: Head, root: int) -> None:
+        self._caller = head.caller
+        self._reader = PackReader(Path(os.fsdecode(head.packs)), Helper())
+        self._syncer = Syncer(self._unsynced, lambda _: not head.syncs)
+        self._filler = Filler(self._stay, self._syncer, inherits=False)
+        self._left: list[Whole] = []
+        self._places = [Place(handle=root)]
+        for above, name in head.directories:
+            self._places.append(Place(self._places[above], name))
+
+    def copy(self, batch: list[HeldBy]) -> list[int]:
+        """Make the files of a batch and return the numbers of those that could not be made."""
+        places = [(Digest(digest), location) for digest, location, _ in batch]
+        wholes = {Digest(digest): self._wholes(files) for digest, _, files in batch}
+        every = [whole for files in wholes.values() for whole in files]
+        self._left = []
+        found = self._reader.read_all(ObjectKind.CHUNK, places)
+        self._filler.make_all(found, wholes, lambda whole, _: self._left.append(whole))
+        self._syncer.flush()
+        self._left += [whole for files in wholes.values() for whole in files]
+        return sorted(map(every.index, self._left))
+
+    def _unsynced(self, made: Made, _: OSError) -> None:
+        """Leave a file to the caller, who makes it anew: to sync it once more proves nothing."""
+        if isinstance(made, Whole):
+            self._filler.remove(made)
+            self._left.append(made)
+
+    def _wholes(self, files: list[tuple[int, bytes, int, int]]) -> list[Whole]:
+        places = self._places
+        return [Whole(places[number], name, mode, mtime) for number, name, mode, mtime in files]
+
+    def _stay(self, _: Failpoint) -> None:
+        """End when the caller has: nobody waits for the rest, nor would know of it."""
+        if os.getppid() != self._caller:
+            raise SystemExit(1)
+
+
+def run(root: int, request: int, queue: int, answers: int) -> None:
+    """Take batches until there are none."""
+    copyist = None
+    while token := os.read(queue, TOKEN.size):
+        if copyist is None:  # the caller writes the request while this program starts
+            copyist = Copyist(_head(request), root)
+        number, offset, length = TOKEN.unpack(token)
+        left = copyist.copy(decode_batch(os.pread(request, length, offset)))
+        os.write(answers, DONE.pack(number, len(left)) + b"".join(map(LEFT.pack, left)))
+
+
+def _head(request: int) -> Head:
+    (length,) = LENGTH.unpack(os.pread(request, LENGTH.size, 0))
+    return decode_head(os.pread(request, length, LENGTH.size))

@@ -1,0 +1,1 @@
+"""Restoring: from a tree to a directory that holds files already."""

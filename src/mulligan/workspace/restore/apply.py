@@ -1,0 +1,436 @@
+"""Applying a plan to a directory: write beside and rename, never through a symlink, delete last.
+
+Every path is reached from the root through directory handles opened without following links, so a
+directory swapped for a symlink can not lead a write out of the root. Applying is idempotent: a
+plan that was interrupted is worked out again and applied again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from mulligan.errors import MulliganError
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
+from mulligan.model import Digest, ObjectKind
+from mulligan.objects.protocol import Objects
+from mulligan.workspace.capture.file_reader import WHOLE
+from mulligan.workspace.capture.index import Seen, packed_stat
+from mulligan.workspace.entries import Directory, File, Link, TreePath, from_name
+from mulligan.workspace.file_handles import close_file, open_file
+from mulligan.workspace.fsync import Syncer, by_count, few
+from mulligan.workspace.handles import Handles
+from mulligan.workspace.restore.caches import Caches, directory_of, remove_cache
+from mulligan.workspace.restore.content_check import is_held
+from mulligan.workspace.restore.deleter import Remover
+from mulligan.workspace.restore.fileops import Failure, failure, set_xattrs, try_xattrs, write_parts
+from mulligan.workspace.restore.plan import Step
+from mulligan.workspace.restore.swap import Beside, Swap, beside, discard, sweep
+from mulligan.workspace.restore.torn_files import is_remains
+
+_PRESENT = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Known = Callable[[TreePath], Seen | None]
+"""Returns how a leaf looked when it was last captured; None when it was not."""
+
+
+class Apply:
+    """Brings a directory from one tree to another, step by step.
+
+    With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it. The
+    bytes of what it drops are compared with the store's, except for large files that were last
+    changed before ``settled``, whose times can be believed, and for those of which a snapshot is
+    stored, which ``is_snapshot`` tells by their paths. ``token`` tells the drafts of this
+    restore from those of any other. ``mtime`` returns the time that a directory has to have that is
+    no step itself, or None. ``caches`` go as well.
+    """
+
+    def __init__(
+        self,
+        root: bytes,
+        objects: Objects,
+        mtime: Callable[[TreePath], int | None],
+        *,
+        known: Known | None = None,
+        settled: int = 0,
+        is_snapshot: Callable[[bytes], bool] = lambda _: False,
+        failpoint: FailpointHook = ignore,
+        token: str = "",
+        caches: Caches | None = None,
+    ) -> None:
+        self._objects = objects
+        self._mtime = mtime
+        self._known = known
+        self._settled = settled
+        self._is_snapshot = is_snapshot
+        self._failpoint = failpoint
+        self._token = token
+        self._caches = caches
+        self._cleared: dict[TreePath, int] = {}
+        self._emptied: set[TreePath] = set()
+        self._swap = Swap(failpoint, self._unlink)
+        self._remover: Remover[TreePath] = Remover(self._failed)
+        self._path: TreePath = ()
+        self._handles = Handles(root)
+        self._opened: dict[TreePath, int] = {}
+        self._linked: set[int] = set()
+        self._syncer: Syncer[TreePath] = Syncer(self._failed, few)
+        self.failures: list[Failure] = []
+
+    def run(self, steps: list[Step], touch: Sequence[Step] = ()) -> list[Failure]:
+        """Apply the steps; what could not be done is returned and the rest is done.
+
+        What the steps of ``touch`` have changed gets the present time.
+        """
+        try:
+            self._run(steps, touch)
+        finally:
+            self._remover.close()
+            self._syncer.close()
+            self._handles.close()
+        return self.failures
+
+    def _run(self, steps: list[Step], touch: Sequence[Step]) -> None:
+        self._syncer = Syncer(self._failed, by_count(len(steps)))
+        made = [s for s in steps if s.after is not None]
+        deleted = sorted((s for s in steps if s.after is None), key=lambda s: -len(s.path))
+        taken = {s.path for s in made if not (s.before and _alike(s.before, s.after))}
+        in_the_way = [s for s in deleted if _is_in_the_way(s.path, taken)]
+        if self._caches is not None:
+            self._clear(self._caches.going)  # or their directories could not go
+        self._each(in_the_way, self._delete)
+        directories = [s for s in made if isinstance(s.after, Directory)]
+        # In the order of paths parents come first, and neighbours share their open handles.
+        self._each(sorted(directories, key=lambda s: s.path), self._make_directory)
+        leaves = [s for s in made if not isinstance(s.after, Directory)]
+        self._write_leaves(leaves)
+        self._failpoint(Failpoint.RESTORE_WRITTEN)
+        if self._caches is not None:
+            # Not before the sources are there: a program may import the old ones until then.
+            self._clear(self._caches.stale(self._handles))
+        done = set(map(id, in_the_way))
+        self._each([s for s in deleted if id(s) not in done], self._delete)
+        self._remover.settle()
+        self._failpoint(Failpoint.RESTORE_DELETED)
+        failed = {path for path, _ in self.failures}
+        self._each([s for s in touch if _is_new(s) and s.path not in failed], self._touch)
+        self._directory_attributes(steps)
+        self._make_durable(steps)
+
+    def _make_durable(self, steps: list[Step]) -> None:
+        """Sync the files, and the directories: a rename is only safe with its directory.
+
+        Not before all is done, so that the disk has to be waited for once. A power cut before that
+        leaves a restore that is not finished, nothing worse.
+        """
+        touched = {s.path[:-1] for s in steps if s.path}
+        touched |= {s.path for s in steps if isinstance(s.after, Directory)}
+        touched |= self._cleared.keys() | self._emptied
+        for path in sorted(touched):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._syncer.add(path, self._handles.directory(path))
+        self._syncer.finish()
+
+    def _failed(self, path: TreePath, error: OSError) -> None:
+        self.failures.append(failure(path, error))
+
+    def _unlink(self, parent: int, name: bytes) -> None:
+        self._remover.unlink(self._path, parent, name)
+
+    def _each(self, steps: Iterable[Step], act: Callable[[Step], None]) -> None:
+        for step in steps:
+            try:
+                self._do(step.path, partial(act, step))
+            except (OSError, MulliganError) as error:
+                self.failures.append(failure(step.path, error))
+
+    def _clear(self, caches: Iterable[TreePath]) -> None:
+        """Remove caches; the directories that they were in are to show no trace of it."""
+        for path in caches:
+            try:
+                holder = directory_of(path)
+                status = os.fstat(self._handles.directory(holder))
+                self._cleared.setdefault(holder, status.st_mtime_ns)
+                self._emptied.add(path[:-1])
+                self._do(path, partial(remove_cache, self._handles, path))
+            except FileNotFoundError:
+                continue  # it went by itself
+            except OSError as error:
+                self.failures.append(failure(path, error))
+        self._failpoint(Failpoint.RESTORE_CACHES_REMOVED)
+
+    def _do(self, path: TreePath, act: Callable[[], None]) -> None:
+        """Do something to a path; a directory that nobody may write to is opened up for it."""
+        self._path = path
+        try:
+            act()
+        except PermissionError:
+            if not self._open_up(path[:-1]):
+                raise
+            act()
+
+    def _open_up(self, path: TreePath) -> bool:
+        """Let the owner write to a directory until all is done; return whether that is new."""
+        handle = self._handles.directory(path)
+        mode = stat.S_IMODE(os.fstat(handle).st_mode)
+        if mode & stat.S_IRWXU == stat.S_IRWXU:
+            return False
+        os.fchmod(handle, mode | stat.S_IRWXU)
+        self._opened[path] = mode
+        return True
+
+    def _write_leaves(self, steps: list[Step]) -> None:
+        """Write files in the order in which their objects lie in the store."""
+        by_first: dict[Digest, list[Step]] = {}
+        others = []
+        for step in steps:
+            if isinstance(step.after, File) and step.after.chunks and step.action != "attributes":
+                by_first.setdefault(step.after.chunks[0], []).append(step)
+            else:
+                others.append(step)
+        self._each(others, self._write)
+        for digest in self._objects.in_order(by_first):
+            self._each(by_first[digest], self._write)
+
+    def _write(self, step: Step) -> None:
+        parent = self._handles.directory(step.path[:-1])
+        name = from_name(step.path[-1])
+        status = self._status(parent, name, step.path)
+        if step.action == "attributes" and status is not None:
+            kind = stat.S_ISREG if isinstance(step.after, File) else stat.S_ISLNK
+            # What we may not open or change, we may still replace.
+            with suppress(PermissionError):
+                if kind(status.st_mode):
+                    self._leaf_attributes(parent, step.path, step.after)
+                    return
+        if isinstance(step.after, Link):
+            draft = beside(name, self._token)
+            made = _new_link(parent, draft, step.after)
+            self._put(parent, step, draft, made)
+        elif isinstance(step.after, File):
+            self._write_file(parent, step, step.after)
+
+    def _status(self, parent: int, name: bytes, path: TreePath) -> os.stat_result | None:
+        """Return the stat of a leaf that may be touched, or None if nothing is there."""
+        try:
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if self._known is not None and status.st_ino not in self._linked:
+            _check_captured(status, self._known(path))
+        if status.st_nlink > 1:
+            self._linked.add(status.st_ino)  # what we do here will show under its other names
+        return status
+
+    def _is_held(self, step: Step, parent: int, name: bytes) -> bool:
+        """Whether the store holds what is about to be dropped, now under the given name."""
+        before = step.before
+        if not isinstance(before, File):
+            return True  # a symlink has no bytes that could be changed in place
+        if self._is_snapshot(b"/".join(map(from_name, step.path))):
+            return True  # what the store holds was made from it, and has other bytes
+        seen = self._known(step.path) if self._known is not None else None
+        if before.size > WHOLE and seen is not None and seen.ctime < self._settled:
+            return True
+        return is_held(name, before, self._objects, parent)
+
+    def _fill(self, handle: int, file: File) -> OSError | None:
+        """Give an open file its content and attributes; return what was not to be had."""
+        get = self._objects.get
+        write_parts(handle, (get(ObjectKind.CHUNK, digest) for digest in file.chunks))
+        self._failpoint(Failpoint.RESTORE_DRAFT_WRITTEN)
+        trouble = try_xattrs(handle, file.xattrs)
+        os.fchmod(handle, file.mode)
+        os.utime(handle, ns=(file.mtime, file.mtime))
+        return trouble
+
+    def _write_file(self, parent: int, step: Step, file: File) -> None:
+        own = beside(from_name(step.path[-1]), self._token)
+        handle = _new_file(parent, own)
+        try:
+            made = os.fstat(handle).st_ino
+            try:
+                trouble = self._fill(handle, file)
+            except BaseException:
+                discard(parent, own, made)
+                raise
+            self._syncer.add(step.path, handle)
+        finally:
+            os.close(handle)
+        self._put(parent, step, own, made)
+        if trouble is not None:
+            raise trouble
+
+    def _put(self, parent: int, step: Step, own: Beside, made: int) -> None:
+        """Give a draft its name; a last look tells whether what is there may still be touched."""
+        name = from_name(step.path[-1])
+        held = partial(self._is_held, step, parent)
+        try:
+            self._swap.put(parent, name, own, self._status(parent, name, step.path), held)
+        except BaseException:
+            discard(parent, own, made)
+            raise
+        self._failpoint(Failpoint.RESTORE_RENAMED)
+
+    def _leaf_attributes(self, parent: int, path: TreePath, entry: object) -> None:
+        name = from_name(path[-1])
+        if isinstance(entry, Link):
+            times = (entry.mtime, entry.mtime)
+            os.utime(name, ns=times, dir_fd=parent, follow_symlinks=False)
+        elif isinstance(entry, File):
+            handle = open_file(name, _PRESENT, parent)
+            try:
+                set_xattrs(handle, entry.xattrs)
+                os.fchmod(handle, entry.mode)
+                os.utime(handle, ns=(entry.mtime, entry.mtime))
+                self._syncer.add(path, handle)
+            finally:
+                close_file(handle)
+
+    def _touch(self, step: Step) -> None:
+        """Give a leaf the present time.
+
+        Only now: drafts have the time of their entry, by which they are known after a crash.
+        """
+        parent, name = self._handles.directory(step.path[:-1]), from_name(step.path[-1])
+        with suppress(FileNotFoundError):
+            os.utime(name, dir_fd=parent, follow_symlinks=False)
+            if isinstance(step.after, File):
+                with suppress(PermissionError):  # one that is not readable; its time may be lost
+                    handle = os.open(name, _PRESENT, dir_fd=parent)
+                    try:
+                        self._syncer.add(step.path, handle)
+                    finally:
+                        os.close(handle)
+
+    def _make_directory(self, step: Step) -> None:
+        if not step.path:
+            return
+        parent = self._handles.directory(step.path[:-1])
+        name = from_name(step.path[-1])
+        try:
+            os.mkdir(name, 0o700, dir_fd=parent)
+        except FileExistsError:
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            if not stat.S_ISDIR(status.st_mode):
+                raise
+
+    def _delete(self, step: Step) -> None:
+        parent = self._handles.directory(step.path[:-1])
+        name = from_name(step.path[-1])
+        try:
+            if isinstance(step.before, Directory):
+                self._remover.settle()  # what is still to be deleted may be in it
+                self._handles.forget(step.path)
+                os.rmdir(name, dir_fd=parent)
+                self._opened.pop(step.path, None)
+            elif (status := self._status(parent, name, step.path)) is not None:
+                held = partial(self._is_held, step, parent)
+                self._swap.take_away(parent, name, beside(name, self._token), status, held)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            # It holds what no checkpoint covers, and stays with just that in it.
+
+    def _directory_attributes(self, steps: list[Step]) -> None:
+        """Set modes and times of every directory touched, deepest first, after all else."""
+        known = {s.path: s.after for s in steps if isinstance(s.after, Directory)}
+        gone = {s.path for s in steps if s.after is None} - known.keys()
+        touched = {s.path[:-1] for s in steps if s.path} | known.keys()
+        for path in sorted(
+            (touched | self._cleared.keys()) - (gone - self._opened.keys()), reverse=True
+        ):
+            entry = known.get(path)
+            try:
+                if entry is not None:
+                    self._one_directory(path, entry)
+                elif path in touched:
+                    self._as_it_was(path, self._mtime(path))
+                else:
+                    self._as_it_was(path, self._cleared[path])
+            except OSError as error:
+                self.failures.append(failure(path, error))
+
+    def _as_it_was(self, path: TreePath, mtime: int | None) -> None:
+        """Let a directory that is no step itself show no trace of what was done in it."""
+        mode = self._opened.get(path)
+        if mode is not None:
+            os.fchmod(self._handles.directory(path), mode)
+        if mtime is not None:
+            os.utime(self._handles.directory(path), ns=(mtime, mtime))
+
+    def _one_directory(self, path: TreePath, entry: Directory) -> None:
+        handle = self._handles.directory(path)
+        trouble = try_xattrs(handle, entry.xattrs)
+        os.fchmod(handle, entry.mode)
+        os.utime(handle, ns=(entry.mtime, entry.mtime))
+        if trouble is not None:
+            raise trouble
+
+
+def remove_drafts(root: bytes, steps: Iterable[Step], token: str, objects: Objects) -> None:
+    """Remove what is left beside the leaves of what somebody was about to do by these steps."""
+    handles = Handles(root)
+    try:
+        for step in steps:
+            if not step.path:
+                continue
+            with suppress(OSError):
+                parent = handles.directory(step.path[:-1])
+                own = beside(from_name(step.path[-1]), token)
+                sweep(parent, own, objects, step.before, step.after)
+                if is_remains(own.swap, parent, step.after, objects):
+                    os.unlink(own.swap, dir_fd=parent)
+    finally:
+        handles.close()
+
+
+def _is_new(step: Step) -> bool:
+    """Whether a step brings other content to a leaf."""
+    return isinstance(step.after, File | Link) and step.action != "attributes"
+
+
+def _alike(before: object, after: object) -> bool:
+    """Whether one can take the other's place without anything having to go first."""
+    return isinstance(before, Directory) == isinstance(after, Directory)
+
+
+def _new_file(parent: int, own: Beside) -> int:
+    """Open a draft to be written; one that a killed restore left goes."""
+    try:
+        return os.open(own.draft, _NEW, 0o600, dir_fd=parent)
+    except FileExistsError:
+        os.unlink(own.draft, dir_fd=parent)
+        return os.open(own.draft, _NEW, 0o600, dir_fd=parent)
+
+
+def _new_link(parent: int, own: Beside, link: Link) -> int:
+    """Make a symlink as a draft and return the number of its inode."""
+    _unlink_if_there(own.draft, parent)
+    os.symlink(link.target, own.draft, dir_fd=parent)
+    os.utime(own.draft, ns=(link.mtime, link.mtime), dir_fd=parent, follow_symlinks=False)
+    return os.stat(own.draft, dir_fd=parent, follow_symlinks=False).st_ino
+
+
+def _is_in_the_way(path: TreePath, taken: set[TreePath]) -> bool:
+    return any(path[:length] in taken for length in range(1, len(path) + 1))
+
+
+def _check_captured(status: os.stat_result, seen: Seen | None) -> None:
+    """Refuse to touch what a capture did not see, or saw otherwise."""
+    if seen is None:
+        raise FileExistsError(errno.EEXIST, "something is there that no checkpoint holds")
+    if packed_stat(status) != seen.stat:
+        raise FileExistsError(errno.EEXIST, "it was changed while the restore was under way")
+
+
+def _unlink_if_there(name: bytes, parent: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=parent)

@@ -1,0 +1,155 @@
+"""Caches that a restore removes: what their tools made of files that it changes or deletes.
+
+No checkpoint holds them, and this is the one exception from leaving such things alone: left beside
+other sources they are wrong, and the tool that made them makes them again. Which ones go:
+
+- Python takes a file in ``__pycache__`` for current when its source has the size and the second
+  that it was made for. The files of each changed module go.
+- mypy judges by size and second as well, and keeps all modules in one database. ``.mypy_cache``
+  goes when a Python file below its directory changes.
+- ruff compares times to the nanosecond, and what pytest and Finder keep decides nothing. These
+  go only with their directory.
+- Environments that tox and nox have installed take the network to make again, and examples that
+  hypothesis found may not be found again. These always stay.
+
+Rules of the user's own are not looked at: what they leave out is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+
+import msgspec
+
+from mulligan.workspace.capture.ignore import BUILT_IN, Rules
+from mulligan.workspace.entries import Directory, File, Link, TreePath, from_name, to_name
+from mulligan.workspace.handles import Handles
+from mulligan.workspace.restore.plan import Step
+
+PYTHON = "__pycache__"
+MYPY = ".mypy_cache"
+DISPOSABLE = frozenset({PYTHON, MYPY, ".pytest_cache", ".ruff_cache", ".DS_Store"})
+"""Names of the built-in list that go with their directory."""
+
+_SOURCES = (b".py", b".pyi")
+
+
+class Caches(msgspec.Struct, frozen=True):
+    """What a restore removes: caches in directories that go, and what was made of other sources.
+
+    ``changed`` are the steps to those sources; what there is of it is looked up when it is asked
+    for, since a program may import a module at any time.
+    """
+
+    rules: Rules
+    going: list[TreePath] = []
+    changed: list[Step] = []
+
+    def stale(self, handles: Handles) -> list[TreePath]:
+        """Return what was made of sources that change, as it is now."""
+        sources = [step.path for step in self.changed if _changes_source(step)]
+        gone = set(self.going)
+        found = [*_compiled(handles, self.rules, sources), *_checked(handles, self.rules, sources)]
+        return [path for path in found if path not in gone and path[:-1] not in gone]
+
+    def paths(self, root: bytes) -> list[TreePath]:
+        """Return everything that would be removed now."""
+        handles = Handles(root)
+        try:
+            return sorted([*self.going, *self.stale(handles)])
+        finally:
+            handles.close()
+
+
+def caches_in(
+    root: bytes, rules: Rules, steps: Iterable[Step], uncovered: Collection[str]
+) -> list[TreePath]:
+    """Return the caches in directories that are to be deleted; they are among the uncovered."""
+    holders = {path.rpartition("/")[0] for path in uncovered}
+    handles = Handles(root)
+    found: list[TreePath] = []
+    try:
+        for step in steps:
+            if isinstance(step.before, Directory) and step.after is None and step.place in holders:
+                found += _disposable(handles, rules, step.path)
+    finally:
+        handles.close()
+    return found
+
+
+def directory_of(path: TreePath) -> TreePath:
+    """Return the directory that holds a cache, or the cache that a path is in."""
+    return path[:-2] if path[-2:-1] == (PYTHON,) else path[:-1]
+
+
+def remove_cache(handles: Handles, path: TreePath) -> None:
+    """Remove a cache or a file in one, whatever is left of it; nothing is followed out of it."""
+    try:
+        parent, name = handles.directory(path[:-1]), from_name(path[-1])
+        handles.forget(path)
+        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            shutil.rmtree(name, dir_fd=parent)
+            return
+        os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        return
+    if path[-2:-1] == (PYTHON,):
+        with suppress(OSError):  # it holds other modules still
+            os.rmdir(from_name(PYTHON), dir_fd=handles.directory(directory_of(path)))
+            handles.forget(path[:-1])
+
+
+def _disposable(handles: Handles, rules: Rules, directory: TreePath) -> Iterator[TreePath]:
+    with suppress(OSError), os.scandir(handles.directory(directory)) as listing:
+        for entry in listing:
+            path = (*directory, to_name(os.fsencode(entry.name)))
+            if entry.name in DISPOSABLE and _is_built_in(
+                rules, path, is_directory=entry.is_dir(follow_symlinks=False)
+            ):
+                yield path
+
+
+def _changes_source(step: Step) -> bool:
+    leaf = isinstance(step.before, File | Link) or isinstance(step.after, File | Link)
+    named = bool(step.path) and from_name(step.path[-1]).endswith(_SOURCES)
+    return leaf and named and step.action != "attributes"
+
+
+def _compiled(handles: Handles, rules: Rules, sources: Iterable[TreePath]) -> Iterator[TreePath]:
+    """Yield the files that Python made of sources: ``app.cpython-312.pyc`` of ``app.py``."""
+    modules: dict[TreePath, set[bytes]] = {}
+    for path in sources:
+        stem, _, ending = from_name(path[-1]).rpartition(b".")
+        if ending == b"py":
+            modules.setdefault((*path[:-1], PYTHON), set()).add(stem)
+    for cache, stems in modules.items():
+        with suppress(OSError):  # there is none, or it is no directory
+            if _is_built_in(rules, cache, is_directory=True):
+                for name in sorted(map(os.fsencode, os.listdir(handles.directory(cache)))):
+                    if any(name[:end] in stems for end in _dots(name)):
+                        yield (*cache, to_name(name))
+
+
+def _checked(handles: Handles, rules: Rules, sources: Iterable[TreePath]) -> Iterator[TreePath]:
+    """Yield the caches of mypy in the directories above sources."""
+    above = {path[:length] for path in sources for length in range(len(path))}
+    for directory in sorted(above):
+        cache = (*directory, MYPY)
+        with suppress(OSError):
+            if _is_built_in(rules, cache, is_directory=True):
+                handles.directory(cache)
+                yield cache
+
+
+def _dots(name: bytes) -> Iterator[int]:
+    return (place for place, byte in enumerate(name) if byte == ord("."))
+
+
+def _is_built_in(rules: Rules, path: TreePath, *, is_directory: bool) -> bool:
+    """Whether a path is left out, by a rule of the built-in list and not by one of the user's."""
+    whole = b"/".join(map(from_name, path))
+    return rules.rule(whole, from_name(path[-1]), is_directory=is_directory) in BUILT_IN

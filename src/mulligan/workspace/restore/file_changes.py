@@ -1,0 +1,92 @@
+"""Steps between two trees as changes for people and programs, renames recognised."""
+
+from __future__ import annotations
+
+import os
+
+from mulligan.model import FileChange
+from mulligan.workspace.entries import Directory, File, Link, from_name
+from mulligan.workspace.restore.plan import Entry, Step
+
+
+def file_changes(steps: list[Step]) -> list[FileChange]:
+    """Return the steps as changes in order of their paths; a move of a file is one change.
+
+    Times of directories follow what happens in them and are not listed by themselves.
+    """
+    moved = _renames(steps)
+    gone = {old.path for old in moved.values()}
+    changes = []
+    for step in steps:
+        if step.path in moved:
+            changes.append(_change(step, "renamed", moved[step.path]))
+        elif not (step.after is None and step.path in gone) and not _only_times(step):
+            changes.append(_change(step, _ACTIONS[step.action], None))
+    return sorted(changes, key=lambda change: change.path)
+
+
+_ACTIONS = {
+    "create": "added",
+    "delete": "removed",
+    "update": "changed",
+    "attributes": "attributes",
+}
+
+
+def _renames(steps: list[Step]) -> dict[tuple[str, ...], Step]:
+    """Return, for each added file, the removed one of the same content it came from."""
+    removed: dict[object, list[Step]] = {}
+    for step in steps:
+        if step.after is None and (key := _content(step.before)) is not None:
+            removed.setdefault(key, []).append(step)
+    found = {}
+    for step in steps:
+        if step.before is None and (candidates := removed.get(_content(step.after))):
+            found[step.path] = candidates.pop()
+    return found
+
+
+def _content(entry: Entry | None) -> object:
+    if isinstance(entry, File) and entry.chunks:
+        return entry.chunks
+    return None
+
+
+def _only_times(step: Step) -> bool:
+    before, after = step.before, step.after
+    return (
+        isinstance(before, Directory)
+        and isinstance(after, Directory)
+        and before.mode == after.mode
+        and before.xattrs == after.xattrs
+    )
+
+
+def _change(step: Step, change: str, origin: Step | None) -> FileChange:
+    before = origin.before if origin else step.before
+    entry = step.after or before
+    return FileChange(
+        path=step.place,
+        change=change,
+        kind=_kind(entry),
+        old_path=origin.place if origin else None,
+        old_mode=_mode(before),
+        mode=_mode(step.after),
+        old_size=_size(before),
+        size=_size(step.after),
+        os_path=os.fsdecode(b"/".join(map(from_name, step.path))),
+    )
+
+
+def _kind(entry: Entry | None) -> str:
+    if isinstance(entry, File):
+        return "file"
+    return "symlink" if isinstance(entry, Link) else "directory"
+
+
+def _mode(entry: Entry | None) -> int | None:
+    return entry.mode if isinstance(entry, File | Directory) else None
+
+
+def _size(entry: Entry | None) -> int | None:
+    return entry.size if isinstance(entry, File) else None

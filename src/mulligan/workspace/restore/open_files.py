@@ -1,0 +1,47 @@
+"""Programs that use what a restore would replace or delete.
+
+Such a program goes on with the old file, which has no name any more: what it writes is lost, and
+nothing would say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from mulligan.model import OpenFile
+from mulligan.procfs import CWD, open_files
+from mulligan.workspace.entries import Directory, from_name
+from mulligan.workspace.restore.plan import Step
+
+
+def in_use(root: bytes, steps: list[Step], ignore: Collection[int] = ()) -> list[OpenFile]:
+    """Return the files that steps replace or delete and a program writes to.
+
+    Also the directories that go and a program stands in. ``ignore`` are processes that do not
+    count; this one never does.
+    """
+    files = {_raw(s): s.place for s in steps if _replaces_leaf(s)}
+    directories = {_raw(s): s.place for s in steps if _deletes_directory(s)}
+    if not files and not directories:
+        return []
+    start = root.rstrip(b"/") + b"/"
+    found = []
+    for one in open_files(root, ignore):
+        known = directories if one.mode == CWD else files
+        place = known.get(one.path.removeprefix(start))
+        if place is not None:
+            found.append(OpenFile(one.pid, one.command, place, one.mode))
+    return sorted(found)
+
+
+def _raw(step: Step) -> bytes:
+    return b"/".join(map(from_name, step.path))
+
+
+def _replaces_leaf(step: Step) -> bool:
+    has_leaf = step.before is not None and not isinstance(step.before, Directory)
+    return has_leaf and step.action in ("update", "delete")
+
+
+def _deletes_directory(step: Step) -> bool:
+    return isinstance(step.before, Directory) and step.after is None

@@ -1,0 +1,1 @@
+"""Watching: what changed in a directory, known without a scan."""
