@@ -32,10 +32,10 @@ from mulligan.objects.pack_writer import list_packs
 from mulligan.objects.packs import PackObjects
 from mulligan.objects.scan import is_foreign
 from mulligan.session import Session, arguments
-from mulligan.session.heart import Heart
-from mulligan.session.leases import this_process
-from mulligan.session.placing import end_interrupted
-from mulligan.session.surroundings import Surroundings
+from mulligan.session.environment import Surroundings
+from mulligan.session.runtime.heartbeat import Heart
+from mulligan.session.write.fork_directory import end_interrupted
+from mulligan.session.write.leases import this_process
 from mulligan.store import LEASE_TTL, Store
 from mulligan.workspace.capture.capture import Limits
 

@@ -17,9 +17,9 @@ from mulligan.layout import CONFIG, NAME
 from mulligan.model import Report, SessionRecord
 from mulligan.session import Session
 from mulligan.session.arguments import directory, seconds
-from mulligan.session.captures import HINDRANCES
+from mulligan.session.environment import Surroundings
 from mulligan.session.names import PLAIN, check_agent, check_name
-from mulligan.session.surroundings import Surroundings
+from mulligan.session.write.capture_guard import HINDRANCES
 from mulligan.workspace.capture.capture import Limits
 from mulligan.workspace.capture.capture import Progress as CaptureProgress
 from mulligan.workspace.workspace import Workspace, check_root

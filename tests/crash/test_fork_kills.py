@@ -20,7 +20,7 @@ from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.locate.find import Note, find_in
 from mulligan.locate.pointer import read_pointer
 from mulligan.opener import make_outside
-from mulligan.session.placing import end_interrupted
+from mulligan.session.write.fork_directory import end_interrupted
 from mulligan.store import Store
 from mulligan.testing.failpoints import FailpointCounter, fail_at, kill_at
 from mulligan.workspace import syscalls

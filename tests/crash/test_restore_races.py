@@ -18,7 +18,7 @@ from mulligan import Session
 from mulligan.errors import RestoreBusy, RestorePending
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Pending, Point, Restored
-from mulligan.session.restorer import Restorer
+from mulligan.session.write.restorer import Restorer
 from mulligan.testing.failpoints import kill_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.restore.swap import DRAFT

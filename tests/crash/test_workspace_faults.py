@@ -17,7 +17,7 @@ import mulligan
 from mulligan import Session
 from mulligan.errors import DiskFull, MulliganError, StoreUnwritable
 from mulligan.failpoints import Failpoint
-from mulligan.session.checkpointer import Checkpointer
+from mulligan.session.write.checkpointer import Checkpointer
 from mulligan.testing.failpoints import fail_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.capture.index import GRAIN

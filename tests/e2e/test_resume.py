@@ -17,7 +17,7 @@ import pytest
 
 import mulligan
 from mulligan import Session, Store
-from mulligan.session.leases import identity
+from mulligan.session.write.leases import identity
 
 MULLIGAN = [sys.executable, "-c", "from mulligan.cli.main import main; main()"]
 PATIENCE = 60.0

@@ -23,7 +23,7 @@ import mulligan
 from mulligan import Session, Store
 from mulligan.errors import Conflict, InvalidPath, NothingToUndo, PathNotFound, StateError
 from mulligan.journal.chain import GENESIS
-from mulligan.session import writer
+from mulligan.session.write import writer
 
 State = dict[str, Any]
 Path_ = tuple[str | int, ...]

@@ -19,8 +19,8 @@ from mulligan import Store
 from mulligan.cli.context import ACTOR
 from mulligan.cli.main import run
 from mulligan.errors import InvalidName, LeaseHeld, StaleLease
-from mulligan.session.leases import is_dead, this_process
 from mulligan.session.names import PERSON, PLAIN
+from mulligan.session.write.leases import is_dead, this_process
 from mulligan.testing.clock import START, FakeClock
 
 
@@ -201,7 +201,7 @@ HOLD = """
     import sys
     import mulligan
     from mulligan.model import Lease
-    from mulligan.session.leases import this_process
+    from mulligan.session.write.leases import this_process
 
     # As a version before did, which gave every name out.
     store = mulligan.open(sys.argv[1])

@@ -11,7 +11,8 @@ import pytest
 
 import mulligan
 from mulligan.locate.git import find_git
-from mulligan.session.surroundings import ALLOWED, Surroundings, git_head, is_secret
+from mulligan.redact import is_secret
+from mulligan.session.environment import ALLOWED, Surroundings, git_head
 
 SECRETS = {
     "ANTHROPIC_API_KEY": "whatever",

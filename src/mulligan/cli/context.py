@@ -131,7 +131,7 @@ class Call:
         Its supervisor cannot answer while a process is stopped inside a write: that is an error.
         """
         from mulligan.errors import UnknownSession
-        from mulligan.session.loop import SUPERVISOR
+        from mulligan.session.names import SUPERVISOR
 
         store = self.open_store(waiting=_refuse_to_wait)
         name = self.session or self._pointed_to()
@@ -203,7 +203,7 @@ class Call:
 
     def recover(self, session: Session) -> None:
         """Finish a restore of files that was interrupted, and say so, or why that cannot be."""
-        from mulligan.session.captures import HINDRANCES
+        from mulligan.session.write.capture_guard import HINDRANCES
 
         with self.working(), suppress(*HINDRANCES):
             session.recover()

@@ -123,7 +123,7 @@ def _chosen(call: Call, store: Store, name: str | None, *, is_asked: bool) -> Se
 
 def _running(store: Store, name: str | None) -> str | None:
     """Return who runs the session that was named, if somebody does."""
-    from mulligan.session.loop import SUPERVISOR
+    from mulligan.session.names import SUPERVISOR
 
     session = None if name is None else store.session(name, create=False, actor=ACTOR)
     lease = session.lease_of(SUPERVISOR) if session and session.is_held(SUPERVISOR) else None
@@ -132,7 +132,7 @@ def _running(store: Store, name: str | None) -> str | None:
 
 def _can_go_on(session: Session) -> bool:
     from mulligan.recovery.detect import is_paused, reason
-    from mulligan.session.loop import SUPERVISOR
+    from mulligan.session.names import SUPERVISOR
 
     failed = session.control("status") == "failed" and not session.is_held(SUPERVISOR)
     return failed or is_paused(session) or reason(session) is not None

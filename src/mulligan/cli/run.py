@@ -49,8 +49,7 @@ def command(
     it. A session that was interrupted is taken over. The exit status is that of the command, 75
     when it was paused, 130 when it was by Ctrl-C.
     """
-    from mulligan.session.loop import SUPERVISOR
-    from mulligan.session.names import check_agent
+    from mulligan.session.names import SUPERVISOR, check_agent
     from mulligan.supervisor.workflow import AgentSpec, Workflow, read_prompt
 
     check_agent(agent, "agent")

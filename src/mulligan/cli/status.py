@@ -170,7 +170,7 @@ def gave_up_of(session: Session) -> GaveUp | None:
 
 def session_health(session: Session) -> str:
     """Return the health that follows from a session's tasks."""
-    from mulligan.session.tasks import health
+    from mulligan.session.parts.tasks import health
 
     return health(session.tasks)
 

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from mulligan.model import Checkpoint, Lease, Point, Task
-from mulligan.session import Session, leases
-from mulligan.session.agents import AGENTS, AT_REST
-from mulligan.session.loop import SUPERVISOR
-from mulligan.session.tasks import IN_PROGRESS
+from mulligan.session import Session
+from mulligan.session.names import SUPERVISOR
+from mulligan.session.parts.agents import AGENTS, AT_REST
+from mulligan.session.parts.tasks import IN_PROGRESS
+from mulligan.session.write import leases
 from mulligan.store import Store
 
 RUNNING = "running"

@@ -17,9 +17,9 @@ from mulligan.recovery.detect import RECOVERY, Interruption, interruption
 from mulligan.recovery.ladder import Attempt, Limits, judged, next_step
 from mulligan.recovery.single import Consumed, check_agent, consumed, own_parts
 from mulligan.session import Session
-from mulligan.session.agents import AGENTS
-from mulligan.session.loop import SUPERVISOR
-from mulligan.session.tasks import IN_PROGRESS, TASKS, Board
+from mulligan.session.names import SUPERVISOR
+from mulligan.session.parts.agents import AGENTS
+from mulligan.session.parts.tasks import IN_PROGRESS, TASKS, Board
 from mulligan.timeline.marks import BAD
 from mulligan.timeline.points import PointLike
 

@@ -42,11 +42,11 @@ from mulligan.recovery.plan import (
 )
 from mulligan.recovery.single import own_mailbox, with_new_mail
 from mulligan.session import Session
-from mulligan.session.agents import AGENTS, AT_REST
-from mulligan.session.loop import SUPERVISOR
-from mulligan.session.mailbox import MAILBOX
-from mulligan.session.operations import OPERATIONS
-from mulligan.session.tasks import IN_PROGRESS, PENDING, TASKS
+from mulligan.session.names import SUPERVISOR
+from mulligan.session.parts.agents import AGENTS, AT_REST
+from mulligan.session.parts.mailbox import MAILBOX
+from mulligan.session.parts.operations import OPERATIONS
+from mulligan.session.parts.tasks import IN_PROGRESS, PENDING, TASKS
 from mulligan.store import LEASE_TTL, Store
 from mulligan.timeline.record import RESTORE_ORDER
 

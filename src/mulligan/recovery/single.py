@@ -15,9 +15,9 @@ from mulligan.document.fold import RESTORED
 from mulligan.errors import PathNotFound, UnknownPoint
 from mulligan.model import Event, Path, Point, Task
 from mulligan.session import Session
-from mulligan.session.agents import AGENTS
-from mulligan.session.mailbox import MAILBOX
-from mulligan.session.tasks import DONE, TASKS
+from mulligan.session.parts.agents import AGENTS
+from mulligan.session.parts.mailbox import MAILBOX
+from mulligan.session.parts.tasks import DONE, TASKS
 
 Record = dict[str, Any]
 

@@ -13,7 +13,7 @@ from mulligan.recovery.detect import reason
 from mulligan.recovery.ladder import Attempt, Limits
 from mulligan.recovery.plan import attempts, choose, gave_up, tried
 from mulligan.session import Session
-from mulligan.session.loop import SUPERVISOR
+from mulligan.session.names import SUPERVISOR
 from mulligan.store import Store
 
 EVERY = 1.0

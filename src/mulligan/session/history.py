@@ -13,7 +13,7 @@ from mulligan.engine import Engine
 from mulligan.errors import DamagedJournal, UnknownPoint, UnknownSession
 from mulligan.journal.protocol import View
 from mulligan.model import Checkpoint, Event, Point, SessionRecord
-from mulligan.session.writer import Writer
+from mulligan.session.write.writer import Writer
 from mulligan.timeline.checkpoints import event_at, read_checkpoint, read_checkpoints
 from mulligan.timeline.labels import label_seqs
 from mulligan.timeline.points import PointLike, Points

@@ -14,6 +14,8 @@ PLAIN = "main"
 PERSON = "cli"
 """The actor of commands, so that a person's hand is told from an agent's."""
 
+SUPERVISOR = "supervisor"
+"""The actor under whose lease a team is run."""
 NO_AGENTS = frozenset({PLAIN, PERSON})
 """The actors that are no agents: no lease keeps them from writing, and none is given out."""
 

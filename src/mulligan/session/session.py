@@ -35,25 +35,26 @@ from mulligan.model import (
     Restored,
     SessionRecord,
 )
-from mulligan.session import arguments, leases
-from mulligan.session.agents import Agent
-from mulligan.session.captures import Captures, note_without_files
-from mulligan.session.changes import Ask
-from mulligan.session.checkpointer import Checkpointer, Request
-from mulligan.session.files import Files
-from mulligan.session.forking import Forker
-from mulligan.session.forks import make_fork
+from mulligan.session import arguments
+from mulligan.session.environment import Surroundings
 from mulligan.session.history import History
-from mulligan.session.loop import REFRESH, ROUTINE, Cycle, Loop
-from mulligan.session.mailbox import Mailbox
 from mulligan.session.names import check_name
-from mulligan.session.operations import Operation
-from mulligan.session.restorer import Restorer, Target
-from mulligan.session.state import State
-from mulligan.session.surroundings import Surroundings
-from mulligan.session.targets import Foreseen, Targets
-from mulligan.session.tasks import Tasks
-from mulligan.session.writer import Work, Writer
+from mulligan.session.parts.agents import Agent
+from mulligan.session.parts.mailbox import Mailbox
+from mulligan.session.parts.operations import Operation
+from mulligan.session.parts.state import State
+from mulligan.session.parts.tasks import Tasks
+from mulligan.session.runtime.loop import REFRESH, ROUTINE, Cycle, Loop
+from mulligan.session.write import leases
+from mulligan.session.write.capture_guard import Captures, note_without_files
+from mulligan.session.write.checkpointer import Checkpointer, Request
+from mulligan.session.write.decisions import Ask
+from mulligan.session.write.files import Files
+from mulligan.session.write.fork import make_fork
+from mulligan.session.write.fork_with_files import Forker
+from mulligan.session.write.restorer import Restorer, Target
+from mulligan.session.write.targets import Foreseen, Targets
+from mulligan.session.write.writer import Work, Writer
 from mulligan.timeline.checkpoints import (
     read_checkpoint,
 )

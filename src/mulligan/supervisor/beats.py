@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from mulligan.session.heart import Step, read_step
+from mulligan.session.runtime.heartbeat import Step, read_step
 from mulligan.supervisor.stimuli import Beat, Progressed
 
 DIRECTORY = "beats"

@@ -16,7 +16,7 @@ import msgspec
 
 from mulligan.opener import AGENT, SESSION, STORE, SUPERVISOR
 from mulligan.procfs import PROC, is_stopped, pids
-from mulligan.session.leases import is_dead
+from mulligan.session.write.leases import is_dead
 
 _PATIENCE = 5.0
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 
-from mulligan.session.loop import START_AGAIN
+from mulligan.session.runtime.loop import START_AGAIN
 from mulligan.supervisor.stimuli import (
     CHECKPOINT,
     PAUSE,

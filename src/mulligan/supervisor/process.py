@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.session.leases import identity
+from mulligan.session.write.leases import identity
 
 Gone = Callable[["Ending"], None]
 """Is told how a process ended, once."""

@@ -14,9 +14,9 @@ from mulligan.document.values import freeze
 from mulligan.model import Checkpoint, Lease
 from mulligan.recovery.plan import GAVE_UP
 from mulligan.session import Session
-from mulligan.session.agents import AGENTS
-from mulligan.session.loop import START_AGAIN
-from mulligan.session.tasks import FAILED, IN_PROGRESS, TASKS, Board
+from mulligan.session.parts.agents import AGENTS
+from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, TASKS, Board
+from mulligan.session.runtime.loop import START_AGAIN
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.process import Ending
 from mulligan.supervisor.stimuli import Ask, Exited, Quarantine, TakeCheckpoint, Wanted

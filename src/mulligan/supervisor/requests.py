@@ -17,8 +17,7 @@ from mulligan.document.values import freeze
 from mulligan.errors import Conflict, NotRunning
 from mulligan.procfs import PROC, is_stopped
 from mulligan.session import Session
-from mulligan.session.loop import SUPERVISOR
-from mulligan.session.names import check_name
+from mulligan.session.names import SUPERVISOR, check_name
 from mulligan.supervisor.machine import LAST
 from mulligan.supervisor.records import RUNNING
 from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE, Wanted

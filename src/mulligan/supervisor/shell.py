@@ -19,7 +19,7 @@ import msgspec
 
 from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StaleLease, StoreGone
 from mulligan.model import Checkpoint
-from mulligan.session.loop import SUPERVISOR
+from mulligan.session.names import SUPERVISOR
 from mulligan.store import LEASE_TTL, Store
 from mulligan.supervisor.guard import Guard
 from mulligan.supervisor.health import Doctor

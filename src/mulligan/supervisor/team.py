@@ -11,11 +11,11 @@ from typing import Any
 
 from mulligan import opener
 from mulligan.errors import InvalidWorkflow
+from mulligan.redact import without_secrets
 from mulligan.session import Session
-from mulligan.session.commands import without_secrets
-from mulligan.session.leases import this_process
-from mulligan.session.surroundings import ALLOWED, safe_variables
-from mulligan.session.usage import usage
+from mulligan.session.environment import ALLOWED, safe_variables
+from mulligan.session.runtime.usage import usage
+from mulligan.session.write.leases import this_process
 from mulligan.store import LEASE_TTL, Store
 from mulligan.supervisor.beats import Beats, beats_of
 from mulligan.supervisor.process import Ending, Process, start

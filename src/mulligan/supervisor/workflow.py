@@ -17,10 +17,8 @@ from typing import Any
 import msgspec
 
 from mulligan.errors import InvalidName, InvalidWorkflow
-from mulligan.session.commands import HIDDEN, without_secrets
-from mulligan.session.loop import SUPERVISOR
-from mulligan.session.names import check_agent, check_name
-from mulligan.session.surroundings import is_secret
+from mulligan.redact import HIDDEN, is_secret, without_secrets
+from mulligan.session.names import SUPERVISOR, check_agent, check_name
 from mulligan.supervisor.lines import line_of
 
 ON_FAILURE = "on_failure"

@@ -16,7 +16,7 @@ from mulligan.recovery.detect import (
     is_alive,
     is_paused,
 )
-from mulligan.session.leases import this_process
+from mulligan.session.write.leases import this_process
 from mulligan.testing.clock import FakeClock
 from tests.unit.recovery.dead import ELSEWHERE, control, dead, team
 

@@ -10,7 +10,7 @@ import mulligan
 from mulligan import Session
 from mulligan.document.document import Document
 from mulligan.objects.pack_reader import KEPT_BYTES
-from mulligan.session.writer import KNOWN, Work
+from mulligan.session.write.writer import KNOWN, Work
 
 STEPS = 600
 """More than there are events between two keyframes."""

@@ -18,7 +18,7 @@ import pytest
 import mulligan
 from mulligan import opener
 from mulligan.errors import StaleLease, StillRunning
-from mulligan.session.leases import is_dead
+from mulligan.session.write.leases import is_dead
 from mulligan.supervisor import strays
 from mulligan.supervisor.beats import Beats, beats_of
 from mulligan.supervisor.process import Ending, Process, _Lines, start

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mulligan.errors import InvalidWorkflow
-from mulligan.session.commands import HIDDEN, without_secrets
+from mulligan.redact import HIDDEN, without_secrets
 from mulligan.supervisor.lines import line_of
 from mulligan.supervisor.workflow import (
     AgentSpec,

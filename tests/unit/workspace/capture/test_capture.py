@@ -27,7 +27,7 @@ from mulligan.document.values import freeze
 from mulligan.errors import UnsafeWorkspace
 from mulligan.failpoints import Failpoint
 from mulligan.model import Checkpoint, Digest
-from mulligan.session import checkpointer
+from mulligan.session.write import checkpointer
 from mulligan.store import Store
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.failpoints import fail_at

@@ -13,7 +13,7 @@ import pytest
 
 import mulligan
 from mulligan import Session
-from mulligan.session.loop import SUPERVISOR
+from mulligan.session.names import SUPERVISOR
 from mulligan.store import Store
 
 HOLD = """

@@ -27,8 +27,8 @@ from mulligan.model import (
     SessionRecord,
 )
 from mulligan.objects.scratch import Scratch
-from mulligan.session.leases import process_of
-from mulligan.session.loop import SUPERVISOR
+from mulligan.session.names import SUPERVISOR
+from mulligan.session.write.leases import process_of
 from mulligan.timeline.checkpoints import event_at
 from mulligan.timeline.files import files_at
 from mulligan.workspace.capture.capture import Captured

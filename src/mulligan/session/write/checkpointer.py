@@ -11,8 +11,8 @@ from mulligan.document.document import settle, settle_root
 from mulligan.engine import Engine
 from mulligan.model import Digest, Environment, Event, LeftOut
 from mulligan.objects.protocol import Bundle
-from mulligan.session.surroundings import Surroundings
-from mulligan.session.writer import Plan, Work, Writer
+from mulligan.session.environment import Surroundings
+from mulligan.session.write.writer import Plan, Work, Writer
 from mulligan.timeline.checkpoints import checkpoint_change, environment_value, left_out_value
 from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.workspace import Workspace

@@ -12,8 +12,8 @@ from mulligan.document.fold import STATE, Change, happened
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
 from mulligan.session.arguments import optional_text, seconds
-from mulligan.session.heart import Heart
-from mulligan.session.writer import Writer
+from mulligan.session.runtime.heartbeat import Heart
+from mulligan.session.write.writer import Writer
 
 STATES = ("starting", "planning", "working", "waiting", "suspended", "done", "failed")
 """What an agent can be doing."""

@@ -18,7 +18,7 @@ from mulligan.errors import InvalidTask
 from mulligan.model import Message
 from mulligan.session.arguments import seconds, text
 from mulligan.session.names import check_name
-from mulligan.session.writer import Writer
+from mulligan.session.write.writer import Writer
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 

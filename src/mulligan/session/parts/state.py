@@ -9,9 +9,9 @@ from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE
 from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.errors import InvalidPath, UnstorableValue
-from mulligan.session import changes
 from mulligan.session.arguments import items
-from mulligan.session.changes import UNSET, Ask
+from mulligan.session.write import decisions
+from mulligan.session.write.decisions import UNSET, Ask
 
 _ONE = "Nothing was written. `append` adds one value, whatever it is."
 
@@ -48,7 +48,7 @@ class State:
     def set(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
         """Set the value at a path; missing dictionaries on the way are made."""
         place = parse_path(path)
-        self._session.write(changes.ask_set(place, freeze(value, place), _expected(expected)))
+        self._session.write(decisions.ask_set(place, freeze(value, place), _expected(expected)))
 
     def append(self, path: PathLike, value: Any) -> None:
         """Append one value to the list at a path, which is made if missing."""
@@ -61,7 +61,7 @@ class State:
             raise InvalidPath("The root of the state is a dictionary and cannot be appended to.")
         given = items(values, "What a list is extended by is a list", UnstorableValue, _ONE)
         frozen = [freeze(value, place) for value in given]
-        self._session.write(changes.ask_extend(place, frozen))
+        self._session.write(decisions.ask_extend(place, frozen))
 
     def put(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
         """Make the value at a path equal to a whole value, storing only what changed.
@@ -70,12 +70,12 @@ class State:
         step costs no more storage than appending to it.
         """
         place = parse_path(path)
-        self._session.write(changes.ask_put(place, freeze(value, place), _expected(expected)))
+        self._session.write(decisions.ask_put(place, freeze(value, place), _expected(expected)))
 
     def delete(self, path: PathLike, *, expected: Any = UNSET) -> None:
         """Delete what is at a path; raises ``PathNotFound`` when nothing is."""
         place = parse_path(path)
-        self._session.write(changes.ask_delete(place, _expected(expected)))
+        self._session.write(decisions.ask_delete(place, _expected(expected)))
 
 
 def _expected(value: Any) -> Any:

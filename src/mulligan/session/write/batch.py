@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from mulligan.document.document import Document
 from mulligan.document.fold import fold
 from mulligan.errors import BatchOpen
-from mulligan.session.changes import Ask
+from mulligan.session.write.decisions import Ask
 
 _INSIDE: ContextVar[tuple[object, ...]] = ContextVar("mulligan_batches", default=())
 """The tokens of the batches that were open where this flow of control began, or that it opened.

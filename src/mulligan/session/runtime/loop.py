@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 from mulligan.document.fold import happened
 from mulligan.document.values import freeze
 from mulligan.errors import StoreGone
-from mulligan.session.commands import without_secrets
-from mulligan.session.leases import this_process
-from mulligan.session.usage import usage
+from mulligan.redact import without_secrets
+from mulligan.session.names import SUPERVISOR
+from mulligan.session.runtime.usage import usage
+from mulligan.session.write.leases import this_process
 
 if TYPE_CHECKING:
     from mulligan.session.session import Session
@@ -32,9 +33,6 @@ REFRESH = 2 * 60 * 60.0
 
 START_AGAIN = 75
 """The exit status that asks a supervisor to start the agent again: ``EX_TEMPFAIL``."""
-
-SUPERVISOR = "supervisor"
-"""The actor under whose lease a team is run."""
 
 GRACE = 30.0
 """Seconds that an agent goes on after its supervisor died, so that another one can take over."""

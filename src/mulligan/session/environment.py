@@ -13,6 +13,7 @@ import msgspec
 
 from mulligan.locate.git import find_git
 from mulligan.model import Environment
+from mulligan.redact import is_secret
 
 ALLOWED = frozenset(
     {
@@ -36,21 +37,6 @@ ALLOWED = frozenset(
     }
 )
 """The variables that are kept when they are set."""
-
-_SECRET_NAME = re.compile(
-    r"TOKEN|SECRET|PASS|PWD$|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE|DSN|_KEY$|^KEY$",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(
-    r"://[^/\s:@]+:[^/\s@]+@"
-    r"|-----BEGIN "
-    r"|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}"
-    r"|\bgh[pousr]_[A-Za-z0-9]{20,}"
-    r"|\bAKIA[0-9A-Z]{16}\b"
-    r"|\bxox[abprs]-"
-    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
-)
-
 
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -94,11 +80,6 @@ def safe_variables(variables: Mapping[str, str], keep: Iterable[str]) -> dict[st
         for name in sorted(keep)
         if name in variables and not is_secret(name, variables[name])
     }
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether a variable looks like one that must not be stored."""
-    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
 
 
 def git_head(git: Path) -> str | None:

@@ -13,9 +13,9 @@ from mulligan.document.fold import happened
 from mulligan.document.values import PathLike
 from mulligan.errors import InvalidTask
 from mulligan.model import Checkpoint, Path, Restored
-from mulligan.session.agents import AGENTS
-from mulligan.session.files import WORKSPACE
-from mulligan.session.mailbox import MAILBOX
+from mulligan.session.parts.agents import AGENTS
+from mulligan.session.parts.mailbox import MAILBOX
+from mulligan.session.write.files import WORKSPACE
 from mulligan.timeline.concurrent_writes import whole
 from mulligan.timeline.undo import outermost
 

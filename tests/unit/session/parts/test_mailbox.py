@@ -7,7 +7,7 @@ import pytest
 import mulligan
 from mulligan import Session, Store
 from mulligan.errors import InvalidName, InvalidTask, StateError
-from mulligan.session.mailbox import REMEMBERED, Mailbox
+from mulligan.session.parts.mailbox import REMEMBERED, Mailbox
 from mulligan.testing.clock import FakeClock
 
 

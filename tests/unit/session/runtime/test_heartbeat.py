@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from mulligan.session.heart import Heart
+from mulligan.session.runtime.heartbeat import Heart
 
 PATIENCE = 60
 

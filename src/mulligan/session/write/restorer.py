@@ -40,10 +40,10 @@ from mulligan.model import (
     Restored,
     SessionRecord,
 )
-from mulligan.session.begun import Begun, Origin, begun_change, read_begun
-from mulligan.session.checkpointer import Checkpointer, Request
 from mulligan.session.names import a
-from mulligan.session.writer import Work, Writer
+from mulligan.session.write.checkpointer import Checkpointer, Request
+from mulligan.session.write.pending_restore import Begun, Origin, begun_change, read_begun
+from mulligan.session.write.writer import Work, Writer
 from mulligan.timeline.checkpoints import coverage_value, event_at, read_checkpoint
 from mulligan.timeline.concurrent_writes import changed_after, keep_later
 from mulligan.timeline.files import read_files

@@ -17,7 +17,7 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.errors import BatchOpen, StateError
-from mulligan.session import writer
+from mulligan.session.write import writer
 
 
 class Failed(Exception):
@@ -253,7 +253,7 @@ def test_a_batch_that_waits_for_another_thread_does_not_hang(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ):
     """A pool's thread knows nothing of the batch that waits for it, so its patience decides."""
-    monkeypatch.setattr("mulligan.session.batch.PATIENCE", 0.0)
+    monkeypatch.setattr("mulligan.session.write.batch.PATIENCE", 0.0)
     with ThreadPoolExecutor(1) as pool, session.batch():
         session.state.set("mine", 1)
         with pytest.raises(BatchOpen, match="Another thread") as refused:

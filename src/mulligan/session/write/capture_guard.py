@@ -15,9 +15,9 @@ from mulligan.document.history import document_at
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, StoreUnwritable
 from mulligan.model import Restored, SessionRecord
-from mulligan.session.begun import Begun, read_begun
 from mulligan.session.names import a
-from mulligan.session.restorer import Restorer
+from mulligan.session.write.pending_restore import Begun, read_begun
+from mulligan.session.write.restorer import Restorer
 from mulligan.workspace.locks import Marks, share_directory
 from mulligan.workspace.workspace import Workspace
 

@@ -21,9 +21,9 @@ from mulligan.document.values import freeze
 from mulligan.errors import Conflict, InvalidTask, UnknownTask
 from mulligan.model import Task
 from mulligan.session import arguments
-from mulligan.session.agents import AGENTS
 from mulligan.session.names import check_name
-from mulligan.session.writer import Writer
+from mulligan.session.parts.agents import AGENTS
+from mulligan.session.write.writer import Writer
 
 PENDING = "pending"
 IN_PROGRESS = "in_progress"

@@ -11,9 +11,9 @@ from mulligan.document.fold import STATE
 from mulligan.document.values import PathLike, parse_path
 from mulligan.errors import PathNotFound
 from mulligan.model import Path, Plan, Point
-from mulligan.session.files import WORKSPACE, Files
-from mulligan.session.restorer import Target
-from mulligan.session.writer import Writer
+from mulligan.session.write.files import WORKSPACE, Files
+from mulligan.session.write.restorer import Target
+from mulligan.session.write.writer import Writer
 from mulligan.timeline.diff import Diff
 from mulligan.workspace.entries import TreePath, shown
 from mulligan.workspace.restore.plan import tree_path, unescaped

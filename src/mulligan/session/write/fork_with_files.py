@@ -13,9 +13,9 @@ from mulligan.errors import RestoreIncomplete, SessionExists
 from mulligan.failpoints import Failpoint
 from mulligan.locate.pointer import write_pointer
 from mulligan.model import Point, SessionRecord
-from mulligan.session.files import Files
-from mulligan.session.forks import free_name, make_fork, refuse_taken
-from mulligan.session.placing import (
+from mulligan.session.write.files import Files
+from mulligan.session.write.fork import free_name, make_fork, refuse_taken
+from mulligan.session.write.fork_directory import (
     Note,
     end_interrupted,
     finish_directory,

@@ -6,10 +6,23 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
-from mulligan.session.surroundings import is_secret
-
 HIDDEN = "[not kept: looks like a secret]"
 """Stands in the state for an argument of a command that must not be stored."""
+
+_SECRET_NAME = re.compile(
+    r"TOKEN|SECRET|PASS|PWD$|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE|DSN|_KEY$|^KEY$",
+    re.IGNORECASE,
+)
+_SECRET_VALUE = re.compile(
+    r"://[^/\s:@]+:[^/\s@]+@"
+    r"|-----BEGIN "
+    r"|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}"
+    r"|\bgh[pousr]_[A-Za-z0-9]{20,}"
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bxox[abprs]-"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
+)
+
 
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 _NAMED = re.compile(r"(-{0,2}[A-Za-z_][\w-]*)(?:=|:\s+)(.+)", re.DOTALL)
@@ -20,6 +33,11 @@ _HARMLESS_NAME = re.compile(
     r"|^AUTHORS?$|_AUTHORS?$"
 )
 _HARMLESS_VALUE = re.compile(r"$|-|[\"']?\$|(?:true|false|yes|no|on|off|none)$", re.I)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable looks like one that must not be stored."""
+    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
 
 
 def without_secrets(command: Iterable[str]) -> list[str]:

@@ -22,11 +22,11 @@ from mulligan.errors import MulliganError, StaleLease, StateError
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Digest, Draft, Event, Head, Lease, ObjectKind, SessionRecord
 from mulligan.objects.protocol import Bundle
-from mulligan.session import batch as batches
-from mulligan.session import leases
-from mulligan.session.batch import Batch
-from mulligan.session.changes import Ask
 from mulligan.session.names import NO_AGENTS
+from mulligan.session.write import batch as batches
+from mulligan.session.write import leases
+from mulligan.session.write.batch import Batch
+from mulligan.session.write.decisions import Ask
 
 KNOWN = 8
 """How many documents of the past are kept at hand: history is never rewritten."""
@@ -184,7 +184,7 @@ class Writer:
     def batch(self) -> Iterator[None]:
         """Collect what is written inside and write it as one transaction at the end.
 
-        It belongs to the task and thread that opened it; see ``mulligan.session.batch``.
+        It belongs to the task and thread that opened it; see ``mulligan.session.write.batch``.
         """
         batch: Batch | None = None
         try:

@@ -7,7 +7,7 @@ import pytest
 import mulligan
 from mulligan import Session, Store
 from mulligan.errors import Conflict, InvalidName, InvalidTask, UnknownTask
-from mulligan.session.tasks import health, slug
+from mulligan.session.parts.tasks import health, slug
 
 
 @pytest.fixture

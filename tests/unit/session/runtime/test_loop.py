@@ -13,10 +13,10 @@ import mulligan
 from mulligan import Session
 from mulligan.document.fold import happened
 from mulligan.errors import InvalidTask, StaleLease
-from mulligan.session import loop as loops
-from mulligan.session.commands import HIDDEN
-from mulligan.session.heart import Heart, Step, read_step
-from mulligan.session.leases import this_process
+from mulligan.redact import HIDDEN
+from mulligan.session.runtime import loop as loops
+from mulligan.session.runtime.heartbeat import Heart, Step, read_step
+from mulligan.session.write.leases import this_process
 from mulligan.testing.clock import FakeClock
 
 

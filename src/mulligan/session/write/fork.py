@@ -37,7 +37,8 @@ def make_fork(
 ) -> SessionRecord:
     """Make a session that continues from a place, in one transaction.
 
-    ``token`` is that under which its directory was made; see ``mulligan.session.placing``.
+    ``token`` names the directory that was made for it; see
+    ``mulligan.session.write.fork_directory``.
     """
     bundle = engine.bundle()
 

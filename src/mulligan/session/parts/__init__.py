@@ -1,0 +1,1 @@
+"""The parts of a session that have their own API."""

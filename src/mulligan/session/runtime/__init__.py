@@ -1,0 +1,1 @@
+"""A session inside of an agent's process: its loop and its heartbeat."""

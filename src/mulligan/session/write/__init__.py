@@ -1,0 +1,1 @@
+"""The write path of a session: decisions, transactions, checkpoints, restores, forks."""
