@@ -14,7 +14,7 @@ import pytest
 import mulligan
 from mulligan.journal.lmdb.lock_owner import Holder, find_holder
 from mulligan.opener import agent_variables
-from mulligan.supervisor.frozen import end_frozen, find_frozen
+from mulligan.supervisor.stopped import end_frozen, find_frozen
 from tests.e2e.test_resume import MULLIGAN, PATIENCE, processes_in, run, start, until
 
 AGENT = """

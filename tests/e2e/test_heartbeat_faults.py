@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import mulligan
-from mulligan.supervisor.beats import beats_of
+from mulligan.supervisor.heartbeat import beats_of
 from tests.strace import failing
 
 

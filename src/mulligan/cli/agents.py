@@ -80,7 +80,7 @@ def _supervise(
     call: Call, store: Store, session: Session, workflow: Workflow, *, resumed: bool
 ) -> str:
     from mulligan.errors import UnsafeWorkspace
-    from mulligan.supervisor.shell import supervise
+    from mulligan.supervisor.runner import supervise
 
     several = len(workflow.agents) > 1
     with Speaker() as speaker:

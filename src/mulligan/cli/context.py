@@ -407,7 +407,7 @@ def _tell_of_wait(holder: Holder | None) -> None:
 
 
 def _end_frozen(place: Path) -> None:
-    from mulligan.supervisor.frozen import end_frozen
+    from mulligan.supervisor.stopped import end_frozen
 
     for one in end_frozen(str(place)):
         said = f"Ended the stopped process {one.pid} of {one.agent} in {one.session};"

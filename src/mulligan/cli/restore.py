@@ -182,7 +182,7 @@ def _preview(call: Call, session: Session, point: str, only: tuple[str, ...] | N
 
 def _warn_of_consumed(session: Session, preview: Preview) -> None:
     """Say what others have used already of what an agent made that is to go back alone."""
-    from mulligan.recovery.single import consumed
+    from mulligan.recovery.resume_agent import consumed
 
     point = preview.state.after
     names = [part.split("/")[1] for part in preview.parts or () if part.startswith("agents/")]

@@ -241,7 +241,7 @@ def _check_team(plain: dict[str, Any]) -> None:
 
 def _end_strays(call: Call, store: Store, session: Session) -> None:
     """End what an earlier supervisor left running, before it can change any more."""
-    from mulligan.supervisor.strays import end_strays
+    from mulligan.supervisor.orphans import end_strays
 
     if session.state.get("orchestrator/workflow") is None:
         return

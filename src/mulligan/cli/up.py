@@ -24,7 +24,7 @@ def command(call: Call, file: str) -> None:
     """
     import msgspec
 
-    from mulligan.supervisor.places import check_places
+    from mulligan.supervisor.preflight import check_places
     from mulligan.supervisor.workflow import load
 
     workflow = load(Path(file))

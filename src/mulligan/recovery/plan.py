@@ -15,7 +15,7 @@ from mulligan.model import Checkpoint, Path, Plan, Point
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import RECOVERY, Interruption, interruption
 from mulligan.recovery.ladder import Attempt, Limits, judged, next_step
-from mulligan.recovery.single import Consumed, check_agent, consumed, own_parts
+from mulligan.recovery.resume_agent import Consumed, check_agent, consumed, own_parts
 from mulligan.session import Session
 from mulligan.session.names import SUPERVISOR
 from mulligan.session.parts.agents import AGENTS

@@ -40,7 +40,7 @@ from mulligan.recovery.plan import (
     ResumePlan,
     tried,
 )
-from mulligan.recovery.single import own_mailbox, with_new_mail
+from mulligan.recovery.resume_agent import own_mailbox, with_new_mail
 from mulligan.session import Session
 from mulligan.session.names import SUPERVISOR
 from mulligan.session.parts.agents import AGENTS, AT_REST

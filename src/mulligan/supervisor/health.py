@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mulligan.errors import LeaseError, MulliganError
-from mulligan.supervisor.keeper import Keeper
+from mulligan.supervisor.checkpoint_thread import Keeper
 from mulligan.supervisor.process import Ending, start
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.stimuli import Health

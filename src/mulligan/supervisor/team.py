@@ -17,7 +17,7 @@ from mulligan.session.environment import ALLOWED, safe_variables
 from mulligan.session.runtime.usage import usage
 from mulligan.session.write.leases import this_process
 from mulligan.store import LEASE_TTL, Store
-from mulligan.supervisor.beats import Beats, beats_of
+from mulligan.supervisor.heartbeat import Beats, beats_of
 from mulligan.supervisor.process import Ending, Process, start
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.sink import Sink

@@ -19,7 +19,7 @@ import msgspec
 from mulligan.errors import InvalidName, InvalidWorkflow
 from mulligan.redact import HIDDEN, is_secret, without_secrets
 from mulligan.session.names import SUPERVISOR, check_agent, check_name
-from mulligan.supervisor.lines import line_of
+from mulligan.supervisor.toml_lines import line_of
 
 ON_FAILURE = "on_failure"
 ALWAYS = "always"

@@ -19,11 +19,11 @@ import mulligan
 from mulligan import opener
 from mulligan.errors import StaleLease, StillRunning
 from mulligan.session.write.leases import is_dead
-from mulligan.supervisor import strays
-from mulligan.supervisor.beats import Beats, beats_of
+from mulligan.supervisor import orphans
+from mulligan.supervisor.heartbeat import Beats, beats_of
+from mulligan.supervisor.orphans import end_strays, find_strays
 from mulligan.supervisor.process import Ending, Process, _Lines, start
 from mulligan.supervisor.stimuli import Beat, Progressed
-from mulligan.supervisor.strays import end_strays, find_strays
 
 PATIENCE = 60
 
@@ -274,7 +274,7 @@ def test_a_stray_that_does_not_end_is_named(
     def refuse(handle: int, number: int) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(strays, "_PATIENCE", 0.0)
+    monkeypatch.setattr(orphans, "_PATIENCE", 0.0)
     monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
     process = orphan(store)
     try:
@@ -305,7 +305,7 @@ def test_a_shell_of_an_agent_from_which_a_session_is_resumed_lives_on(
 ) -> None:
     store.session("main")
     script = (
-        "import os, sys, mulligan; from mulligan.supervisor.strays import find_strays; "
+        "import os, sys, mulligan; from mulligan.supervisor.orphans import find_strays; "
         "os.setpgid(0, 0); print(find_strays(mulligan.open(sys.argv[1]), 'main'))"
     )
     variables = opener.agent_variables(

@@ -8,7 +8,7 @@ import pytest
 
 from mulligan.errors import InvalidWorkflow
 from mulligan.redact import HIDDEN, without_secrets
-from mulligan.supervisor.lines import line_of
+from mulligan.supervisor.toml_lines import line_of
 from mulligan.supervisor.workflow import (
     AgentSpec,
     Backoff,

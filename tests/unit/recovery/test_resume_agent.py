@@ -11,7 +11,7 @@ from mulligan import Point, Session, Store
 from mulligan.errors import PathNotFound, UnknownPoint
 from mulligan.recovery.plan import plan_resume
 from mulligan.recovery.resume import open_session, resume
-from mulligan.recovery.single import consumed, own_mailbox
+from mulligan.recovery.resume_agent import consumed, own_mailbox
 from tests.unit.recovery.dead import control, dead
 
 PLAN = [

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mulligan.errors import InvalidWorkflow
-from mulligan.supervisor.lines import line_of
+from mulligan.supervisor.toml_lines import line_of
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
 

@@ -21,10 +21,10 @@ from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StaleLease, Sto
 from mulligan.model import Checkpoint
 from mulligan.session.names import SUPERVISOR
 from mulligan.store import LEASE_TTL, Store
-from mulligan.supervisor.guard import Guard
+from mulligan.supervisor.checkpoint_thread import Keeper
 from mulligan.supervisor.health import Doctor
-from mulligan.supervisor.keeper import Keeper
 from mulligan.supervisor.machine import Machine, how_ended
+from mulligan.supervisor.orphans import end_strays
 from mulligan.supervisor.process import Ending
 from mulligan.supervisor.records import PAUSED, RUNNING, Records
 from mulligan.supervisor.stimuli import (
@@ -49,8 +49,8 @@ from mulligan.supervisor.stimuli import (
     TakeCheckpoint,
     Tick,
 )
-from mulligan.supervisor.strays import end_strays
 from mulligan.supervisor.team import Show, Team, check_variables
+from mulligan.supervisor.watchdog import Guard
 from mulligan.supervisor.workflow import Workflow
 
 LOOK = 1.0

@@ -17,10 +17,10 @@ import mulligan
 from mulligan import Session, Store
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidWorkflow, LeaseHeld, NotAStore, NotRunning, StaleLease
-from mulligan.supervisor import shell
+from mulligan.supervisor import runner
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.requests import request_checkpoint, request_pause
-from mulligan.supervisor.shell import supervise
+from mulligan.supervisor.runner import supervise
 from mulligan.supervisor.team import Team
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
@@ -93,13 +93,13 @@ def test_a_pause_is_heard_as_soon_as_the_session_is_taken_over(
     first.tell(lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})])
     first.release()
 
-    class Keeper(shell.Keeper):
+    class Keeper(runner.Keeper):
         def __init__(self, files: Session) -> None:
             super().__init__(files)
             control = [[["request"], {"id": "p", "kind": "pause", "deadline": files.clock.now()}]]
             session.tell(lambda _: [("orchestrator.asked", {"control": freeze(control)})])
 
-    monkeypatch.setattr(shell, "Keeper", Keeper)
+    monkeypatch.setattr(runner, "Keeper", Keeper)
     assert supervise(store, "main", team(a="sleep 20"), variables=VARIABLES) == "paused"
 
 
