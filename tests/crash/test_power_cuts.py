@@ -19,8 +19,9 @@ NEVER_WHOLE = (
 
 
 SEVERAL_PROCESSES = (
-    "from mulligan.workspace import workers; from mulligan.workspace.checkout import worker; worker.WORTH = 30; "
-    "workers.processors = lambda: 3; worker.Copyists.own = lambda _: (); "
+    "from mulligan.workspace import workers; from mulligan.workspace.checkout import worker; "
+    "worker.MIN_FILES_PER_WORKER = 30; "
+    "workers.processors = lambda: 3; worker.CheckoutWorkers.own = lambda _: (); "
 )
 """Have other processes make all files that they can."""
 

@@ -460,9 +460,9 @@ def test_the_watchers_tree_is_that_of_a_full_scan(places: tuple[Path, Path], par
 def test_the_tree_of_scans_is_that_of_a_full_scan(
     places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, processors: int
 ) -> None:
-    """With lookouts and without, and with changes long enough ago for them to be trusted."""
-    monkeypatch.setattr(scan_worker, "WORTH", 1)
-    monkeypatch.setattr(scan_worker, "START", 0)
+    """With scan workers and without, and with changes long enough ago for them to be trusted."""
+    monkeypatch.setattr(scan_worker, "MIN_PATHS_PER_WORKER", 1)
+    monkeypatch.setattr(scan_worker, "WORKER_START_PATHS", 0)
     monkeypatch.setattr(workers, "processors", lambda: processors)
     root, outside = places
     seed = SEED + processors

@@ -14,7 +14,7 @@ import msgspec
 from mulligan.workspace.beneath import Beneath
 from mulligan.workspace.capture.ignore import IGNORED, Rules
 from mulligan.workspace.capture.index import STAT, Index, Seen, SeenDirectory, packed_stat
-from mulligan.workspace.capture.scan_worker import Lookout, Unchanged, start_lookouts
+from mulligan.workspace.capture.scan_worker import ScanWorker, Unchanged, start_scan_workers
 
 _SPECIAL = {
     stat.S_IFSOCK: "a socket",
@@ -94,17 +94,17 @@ class Scan:
         return self.changes
 
     def _together(self) -> tuple[list[bytes], Unchanged]:
-        """Look at what is not left to lookouts; return where they look and what they found."""
-        lookouts = self._lookouts()
+        """Look at what is not left to scan workers; return where they look and what they found."""
+        workers = self._workers()
         try:
-            elsewhere = {path for lookout in lookouts for path in lookout.paths}
+            elsewhere = {path for worker in workers for path in worker.paths}
             met = self._below([b""], elsewhere)
             unchanged = Unchanged()
-            for lookout in lookouts:
-                lookout.report(unchanged)
+            for worker in workers:
+                worker.report(unchanged)
         finally:
-            for lookout in lookouts:
-                lookout.close()
+            for worker in workers:
+                worker.close()
         return met, unchanged
 
     def paths(self, paths: set[bytes], renewed: set[bytes] | frozenset[bytes] = _NONE) -> Changes:
@@ -151,10 +151,10 @@ class Scan:
         if changes.directories.keys().isdisjoint(new) and _names(now) == _names(known):
             del changes.directories[path]
 
-    def _lookouts(self) -> list[Lookout]:
+    def _workers(self) -> list[ScanWorker]:
         if not self._same_rules:
             return []
-        return start_lookouts(self._prefix, self._known, self._fresh_from, self._entries)
+        return start_scan_workers(self._prefix, self._known, self._fresh_from, self._entries)
 
     def _below(self, pending: list[bytes], elsewhere: Collection[bytes] = _NONE) -> list[bytes]:
         """Look at directories and below; return where others look, without having gone there."""

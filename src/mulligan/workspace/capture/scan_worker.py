@@ -1,10 +1,10 @@
-"""Lookouts: processes that look at a part of a large workspace while the scan looks at the rest.
+"""Scan workers: processes that stat part of a large workspace while the scan stats the rest.
 
-A scan is one ``lstat`` after the other, and threads would only take turns. A lookout is a program
-of its own rather than a fork: the caller may have threads, locks and libraries that no fork is safe
-with, and a program inherits none of them, nor any handle of a store or a watcher. It is told what
-is known of its directories and answers which of them are as they were. It changes nothing, and
-whatever goes wrong with it, the scan looks at those directories itself.
+A scan is one ``lstat`` after another, and threads would take turns at the interpreter's lock. A
+worker is a new program rather than a fork: the caller may have threads, locks and libraries that
+do not survive a fork, and a new program inherits none of them, nor any handle of a store or a
+watcher. It receives what is known of its directories and answers which of them are unchanged. It
+writes nothing, and if it fails, the scan looks at those directories itself.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from mulligan.workspace.capture.scan_worker_main import DIRECTORY, HEAD, LINKED,
 if TYPE_CHECKING:
     from subprocess import Popen
 
-WORTH = 15_000
-"""One more lookout is worth its while for each so many paths."""
+MIN_PATHS_PER_WORKER = 15_000
+"""One more scan worker is worth its while for each so many paths."""
 
-START = 5_000
-"""At about so many paths one could have looked by the time that a lookout begins to."""
+WORKER_START_PATHS = 5_000
+"""At about so many paths one could have looked by the time that a scan worker begins to."""
 
-MOST = 3
-"""More lookouts than this would wait for each other in the kernel."""
+MAX_WORKERS = 3
+"""More scan workers than this would wait for each other in the kernel."""
 
 _PROGRAM = Path(__file__).with_name("scan_worker_main.py")
 
-PIECES = 8
-"""In about so many parts a lookout is told of its share, and begins before it has heard all."""
+REQUESTS_PER_WORKER = 8
+"""In about so many parts a scan worker is told of its share, and begins before it has heard all."""
 
 Known = dict[bytes, SeenDirectory]
 """Directories by their paths from the root, those that hold others before these."""
@@ -58,7 +58,7 @@ class Unchanged:
         self.linked: dict[bytes, int] = {}
 
 
-class Lookout:
+class ScanWorker:
     """One process that looks at some of the directories that an index knows."""
 
     def __init__(self, known: Known) -> None:
@@ -69,7 +69,7 @@ class Lookout:
         self._known = known
         with ExitStack() as opened:
             self._request = opened.enter_context(workers.nameless_file())
-            # Its reading end stays open here as well: to tell something to a lookout that has
+            # Its reading end stays open here as well: to tell something to a scan worker that has
             # ended must not end whoever told it.
             hears, self._tells = os.pipe()
             opened.callback(os.close, self._tells)
@@ -117,42 +117,42 @@ class Lookout:
             pass
 
 
-def start_lookouts(prefix: bytes, known: Known, fresh: int, entries: int) -> list[Lookout]:
+def start_scan_workers(prefix: bytes, known: Known, fresh: int, entries: int) -> list[ScanWorker]:
     """Start as many as are of use, each with its share; the rest is left to the caller.
 
     What they get comes from the end of ``known``, so that a scan from the top meets it last.
     """
-    count = min(workers.processors() - 1, MOST, entries // WORTH)
-    started: list[Lookout] = []
+    count = min(workers.processors() - 1, MAX_WORKERS, entries // MIN_PATHS_PER_WORKER)
+    started: list[ScanWorker] = []
     if count < 1 or not workers.is_possible():
         return started
     head = HEAD.pack(fresh, len(prefix)) + prefix
-    # While the scan looks at seven paths, a lookout looks at eight: it has nothing else to do.
-    share = (entries * 8 // 7 - START) // (count + 1)
-    pieces = _pieces(known, fresh, share // PIECES + 1)
+    # While the scan looks at seven paths, a scan worker looks at eight: it has nothing else to do.
+    share = (entries * 8 // 7 - WORKER_START_PATHS) // (count + 1)
+    pieces = _pieces(known, fresh, share // REQUESTS_PER_WORKER + 1)
     try:
         # All are started first: while they get ready, what they are to be told is put together.
         with suppress(OSError):  # the system may have no room for more of them
             for _ in range(count):
-                started.append(Lookout(known))
-        for lookout in started:
-            lookout.tell(head)
-            _hand_out(pieces, lookout, share)
+                started.append(ScanWorker(known))
+        for worker in started:
+            worker.tell(head)
+            _hand_out(pieces, worker, share)
     except BaseException as error:
-        for lookout in started:
-            lookout.close()
+        for worker in started:
+            worker.close()
         if not isinstance(error, OSError):
             raise
         return []  # the system has no room for what they are to be told
     return started
 
 
-def _hand_out(pieces: Iterator[Piece], lookout: Lookout, entries: int) -> None:
-    """Tell a lookout of directories with so many entries."""
+def _hand_out(pieces: Iterator[Piece], worker: ScanWorker, entries: int) -> None:
+    """Tell a scan worker of directories with so many entries."""
     while entries > 0 and (piece := next(pieces, None)):
-        lookout.tell(b"".join(piece.directories.values()), piece.directories)
+        worker.tell(b"".join(piece.directories.values()), piece.directories)
         entries -= piece.entries
-    lookout.end()
+    worker.end()
 
 
 def _pieces(known: Known, fresh: int, size: int) -> Iterator[Piece]:
@@ -171,7 +171,7 @@ def _pieces(known: Known, fresh: int, size: int) -> Iterator[Piece]:
 
 
 def _description(path: bytes, seen: SeenDirectory) -> bytes:
-    """Return what a lookout has to know of a directory."""
+    """Return what a scan worker has to know of a directory."""
     names = b"\0".join(seen.leaves)
     stats = b"".join([leaf.stat for leaf in seen.leaves.values()])
     if len(stats) != STAT.size * len(seen.leaves):

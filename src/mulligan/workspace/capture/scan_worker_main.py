@@ -1,4 +1,4 @@
-"""The program of a lookout: says which of the directories it is told of are as they were.
+"""The program of a scan worker: says which of the directories it is told of are as they were.
 
 It is run by its file name in an interpreter that finds no packages, and imports only what is built
 in, so that it is at work after a few milliseconds. Its argument is the number of an open file. On

@@ -22,7 +22,7 @@ from mulligan.workspace.capture.file_reader import read_xattrs
 from mulligan.workspace.checkout.checkout_plan import Contents, Made, Place, Whole
 from mulligan.workspace.checkout.file_writer import DIRECTORY, Filler
 from mulligan.workspace.checkout.reflink import Source
-from mulligan.workspace.checkout.worker import Copyists, start_copyists
+from mulligan.workspace.checkout.worker import CheckoutWorkers, start_checkout_workers
 from mulligan.workspace.entries import Directory, File, Leaf, Link, to_name
 from mulligan.workspace.fsync import Syncer, by_count, many
 from mulligan.workspace.restore.fileops import Failure, failure, try_xattrs
@@ -94,34 +94,34 @@ class Fresh:
         wholes = self._contents.wholes
         if self._source is not None:
             self._share_wholes(self._source)
-        copyists = None
+        workers = None
         if not self._filler.inherits:
-            copyists = start_copyists(self._root.handle, len(wholes))
-        if copyists is None:
+            workers = start_checkout_workers(self._root.handle, len(wholes))
+        if workers is None:
             self._write_objects(wholes)
         else:
-            with closing(copyists):
-                self._write_with(copyists)
+            with closing(workers):
+                self._write_with(workers)
         for digest in list(wholes):
             self._make_one_by_one(digest)
 
-    def _write_with(self, copyists: Copyists) -> None:
+    def _write_with(self, workers: CheckoutWorkers) -> None:
         """Share the work with others, if they can read the objects."""
         wholes = self._contents.wholes
         with uncollected():
             where = self._objects.whereabouts(wholes)
             if where is not None:
-                copyists.offer(where, wholes, syncs=not many(self._root.handle))
+                workers.offer(where, wholes, syncs=not many(self._root.handle))
         if where is None:
             self._write_objects(wholes)
             return
-        for places in copyists.own():
+        for places in workers.own():
             self._write_found(self._objects.get_at(ObjectKind.CHUNK, places))
-        for digest in copyists.settle(wholes):
+        for digest in workers.settle(wholes):
             self._remove_begun(digest)
 
     def _remove_begun(self, digest: Digest) -> None:
-        """Clear the way for files that a copyist did not finish; what stays is a failure later."""
+        """Delete files that a worker did not finish; one that cannot be deleted fails later."""
         for whole in self._contents.wholes[digest]:
             with suppress(OSError, MulliganError):
                 data = self._objects.get(ObjectKind.CHUNK, digest)

@@ -1,10 +1,10 @@
-"""Copyists: processes that make some files of a large copy while the caller makes the rest.
+"""Checkout workers: processes that make some files of a large copy while the caller makes the rest.
 
-To make files is one system call after the other, and to read them one decompression and one digest,
-and threads would only take turns. A copyist is a program of its own rather than a fork, for the
-reasons that a lookout is (``lookout``). All take batches of files from one queue, so nobody waits
-for one that is slow. Whatever goes wrong with a copyist, the caller makes those files itself:
-failures come from one place, and a copy is complete or says what it lacks.
+Making a file is a handful of system calls, and reading it a decompression and a digest; threads
+would take turns at the interpreter's lock. A checkout worker is a new program rather than a fork,
+for the same reasons as a scan worker. All take batches from one queue, so a slow one holds up
+nothing. If a worker fails, the caller makes its files: failures come from one place, and a copy is
+complete or says what it lacks.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from mulligan.model import Digest, Location
 from mulligan.objects.protocol import Places, Whereabouts
 from mulligan.workspace import workers
 from mulligan.workspace.checkout.checkout_plan import Place, Whole
-from mulligan.workspace.checkout.worker_main import DONE, LEFT, LENGTH, TOKEN, Head, HeldBy
+from mulligan.workspace.checkout.worker_main import DONE, LEFT, LENGTH, TOKEN, HeldBy, RequestHeader
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
-WORTH = 5_000
-"""One more copyist is worth its while for each so many files."""
+MIN_FILES_PER_WORKER = 5_000
+"""One more checkout worker is worth its while for each so many files."""
 
-MOST = 3
-"""More copyists than this would wait for each other in the kernel."""
+MAX_WORKERS = 3
+"""More checkout workers than this would wait for each other in the kernel."""
 
-BATCH = 256
-"""A batch weighs so much at least: its files, and ``FRAME`` for each frame that they are in."""
+MIN_BATCH_WEIGHT = 256
+"""Least weight of a batch: its files, and ``FRAME_WEIGHT`` for each frame that they are in."""
 
-FRAME = 8
+FRAME_WEIGHT = 8
 
-BATCHES = 200
+MAX_BATCHES = 200
 """At most about so many, for which a queue has room however small the system makes it."""
 
 _PACKAGES = os.fspath(Path(__file__).parents[3])
@@ -57,7 +57,7 @@ _encode = msgspec.msgpack.Encoder().encode
 Wholes = dict[Digest, list[Whole]]
 
 
-class Copyists:
+class CheckoutWorkers:
     """Processes that make files below a root, and the queue that they and their caller share."""
 
     def __init__(self, root: int, count: int) -> None:
@@ -85,7 +85,7 @@ class Copyists:
     def offer(self, where: Whereabouts, wholes: Wholes, *, syncs: bool) -> None:
         """Put the files of objects into the queue; this is done once.
 
-        With ``syncs`` the copyists make their files durable; else the caller does, all at once.
+        With ``syncs`` the workers make their files durable; else the caller does, all at once.
         """
         self._batches = _cut(where.places)
         with suppress(OSError):  # for what is not in the queue the caller remains
@@ -96,7 +96,7 @@ class Copyists:
     def _describe(self, packs: Path, wholes: Wholes, syncs: bool) -> None:
         """Write the request; each batch is in the queue as soon as it is described."""
         numbers = _Numbers(wholes)
-        head = _encode(Head(os.getpid(), os.fsencode(packs), numbers.directories, syncs))
+        head = _encode(RequestHeader(os.getpid(), os.fsencode(packs), numbers.directories, syncs))
         at = self._request.write(LENGTH.pack(len(head)) + head)
         for number, batch in enumerate(self._batches):
             length = self._request.write(_encode(_held(batch, wholes, numbers)))
@@ -112,7 +112,7 @@ class Copyists:
             yield self._batches[number]
 
     def settle(self, wholes: Wholes) -> set[Digest]:
-        """Wait for the copyists, and take the files that they made out of ``wholes``.
+        """Wait for the checkout workers, and take the files that they made out of ``wholes``.
 
         Return the objects of batches that they did not finish: some of these files may be there.
         """
@@ -160,13 +160,13 @@ class _Numbers:
         return number
 
 
-def start_copyists(root: int, files: int) -> Copyists | None:
+def start_checkout_workers(root: int, files: int) -> CheckoutWorkers | None:
     """Start as many as are of use for so many files below an open directory."""
-    count = min(workers.processors() - 1, MOST, files // WORTH)
+    count = min(workers.processors() - 1, MAX_WORKERS, files // MIN_FILES_PER_WORKER)
     if count < 1 or not workers.is_possible():
         return None
     try:
-        return Copyists(root, count)
+        return CheckoutWorkers(root, count)
     except OSError:  # the system may have no room for more processes or files
         return None
 
@@ -174,7 +174,7 @@ def start_copyists(root: int, files: int) -> Copyists | None:
 def _cut(places: Places) -> list[Places]:
     """Cut places that are in order into batches; what is in one frame stays together."""
     frames = [list(frame) for _, frame in groupby(places, key=_frame_of)]
-    least = max(BATCH, (len(places) + FRAME * len(frames)) // BATCHES)
+    least = max(MIN_BATCH_WEIGHT, (len(places) + FRAME_WEIGHT * len(frames)) // MAX_BATCHES)
     batches: list[Places] = []
     room = 0
     for frame in frames:
@@ -182,7 +182,7 @@ def _cut(places: Places) -> list[Places]:
             batches.append([])
             room = least
         batches[-1] += frame
-        room -= len(frame) + FRAME
+        room -= len(frame) + FRAME_WEIGHT
     return batches
 
 
@@ -191,7 +191,7 @@ def _frame_of(place: tuple[Digest, Location]) -> tuple[int, int]:
 
 
 def _held(batch: Places, wholes: Wholes, numbers: _Numbers) -> list[HeldBy]:
-    """Return a batch as a copyist has to know it."""
+    """Return a batch as a checkout worker has to know it."""
     return [
         (digest, location, [(numbers.of(w.place), w.name, w.mode, w.mtime) for w in wholes[digest]])
         for digest, location in batch

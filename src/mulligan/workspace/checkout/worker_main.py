@@ -1,4 +1,4 @@
-"""The program of a copyist: makes the files of the batches that it takes from a queue.
+"""The program of a checkout worker: makes the files of the batches that it takes from a queue.
 
 Nothing of the caller is in it but two open files, the root and the request, and the queue as its
 standard input. It reads the packs by itself and checks every object as all readers do. Its answer
@@ -37,7 +37,7 @@ HeldBy = tuple[bytes, Location, list[tuple[int, bytes, int, int]]]
 """An object, and the files that it is: the numbers of their directories, names, modes, times."""
 
 
-class Head(msgspec.Struct, array_like=True, frozen=True):
+class RequestHeader(msgspec.Struct, array_like=True, frozen=True):
     """What a request begins with."""
 
     caller: int
@@ -48,14 +48,14 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     """Whether files have to be durable before a batch counts as done; else the caller syncs."""
 
 
-decode_head = msgspec.msgpack.Decoder(Head).decode
+decode_head = msgspec.msgpack.Decoder(RequestHeader).decode
 decode_batch = msgspec.msgpack.Decoder(list[HeldBy]).decode
 
 
-class Copyist:
+class CheckoutWorker:
     """Makes files in the directories of one request."""
 
-    def __init__(self, head: Head, root: int) -> None:
+    def __init__(self, head: RequestHeader, root: int) -> None:
         self._caller = head.caller
         self._reader = PackReader(Path(os.fsdecode(head.packs)), Helper())
         self._syncer = Syncer(self._unsynced, lambda _: not head.syncs)
@@ -95,15 +95,15 @@ class Copyist:
 
 def run(root: int, request: int, queue: int, answers: int) -> None:
     """Take batches until there are none."""
-    copyist = None
+    worker = None
     while token := os.read(queue, TOKEN.size):
-        if copyist is None:  # the caller writes the request while this program starts
-            copyist = Copyist(_head(request), root)
+        if worker is None:  # the caller writes the request while this program starts
+            worker = CheckoutWorker(_request_header(request), root)
         number, offset, length = TOKEN.unpack(token)
-        left = copyist.copy(decode_batch(os.pread(request, length, offset)))
+        left = worker.copy(decode_batch(os.pread(request, length, offset)))
         os.write(answers, DONE.pack(number, len(left)) + b"".join(map(LEFT.pack, left)))
 
 
-def _head(request: int) -> Head:
+def _request_header(request: int) -> RequestHeader:
     (length,) = LENGTH.unpack(os.pread(request, LENGTH.size, 0))
     return decode_head(os.pread(request, length, LENGTH.size))

@@ -21,7 +21,7 @@ from mulligan.workspace.capture.capture import Capture, Limits
 from mulligan.workspace.capture.ignore import Rules
 from mulligan.workspace.capture.index import Index
 from mulligan.workspace.capture.scan import Changes, Scan
-from mulligan.workspace.capture.scan_worker import Lookout
+from mulligan.workspace.capture.scan_worker import ScanWorker
 
 Change = Callable[[Path], object]
 
@@ -50,18 +50,18 @@ def index(root: Path) -> Index:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Lookout]:
-    """Have two lookouts for the smallest of workspaces, and return all that were started."""
-    found: list[Lookout] = []
+def started(monkeypatch: pytest.MonkeyPatch) -> list[ScanWorker]:
+    """Have two scan workers for the smallest of workspaces, and return all that were started."""
+    found: list[ScanWorker] = []
 
-    class Noted(Lookout):
+    class Noted(ScanWorker):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments)  # type: ignore[arg-type]
             found.append(self)
 
-    monkeypatch.setattr(scan_worker, "Lookout", Noted)
-    monkeypatch.setattr(scan_worker, "WORTH", 1)
-    monkeypatch.setattr(scan_worker, "START", 0)
+    monkeypatch.setattr(scan_worker, "ScanWorker", Noted)
+    monkeypatch.setattr(scan_worker, "MIN_PATHS_PER_WORKER", 1)
+    monkeypatch.setattr(scan_worker, "WORKER_START_PATHS", 0)
     monkeypatch.setattr(workers, "processors", lambda: 3)
     return found
 
@@ -122,10 +122,10 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_scan_with_lookouts_finds_what_a_scan_finds(
+def test_a_scan_with_scan_workers_finds_what_a_scan_finds(
     root: Path,
     index: Index,
-    started: list[Lookout],
+    started: list[ScanWorker],
     monkeypatch: pytest.MonkeyPatch,
     change: Change,
 ) -> None:
@@ -137,7 +137,7 @@ def test_a_scan_with_lookouts_finds_what_a_scan_finds(
 
 
 def test_nothing_is_looked_at_twice_when_nothing_changed(
-    root: Path, index: Index, started: list[Lookout], monkeypatch: pytest.MonkeyPatch
+    root: Path, index: Index, started: list[ScanWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[bytes] = []
     real = Scan._directory
@@ -147,8 +147,8 @@ def test_nothing_is_looked_at_twice_when_nothing_changed(
     assert sorted(asked + looked) == sorted(index.directories)
 
 
-def test_files_with_other_names_are_named_by_the_lookouts(
-    root: Path, index: Index, started: list[Lookout], monkeypatch: pytest.MonkeyPatch
+def test_files_with_other_names_are_named_by_the_scan_workers(
+    root: Path, index: Index, started: list[ScanWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.link(root / "a2/b11/one", root.with_name("outside"))
     rules = Rules.read(root)
@@ -162,7 +162,7 @@ def test_files_with_other_names_are_named_by_the_lookouts(
 
 
 def test_what_may_have_changed_unseen_is_read_again(
-    root: Path, index: Index, started: list[Lookout]
+    root: Path, index: Index, started: list[ScanWorker]
 ) -> None:
     index.taken = os.lstat(root / "a0/b0/one").st_ctime_ns
     leaves = sum(len(directory.leaves) for directory in index.directories.values())
@@ -184,10 +184,10 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_a_lookout_that_goes_wrong_is_done_without(
+def test_a_scan_worker_that_goes_wrong_is_done_without(
     root: Path,
     index: Index,
-    started: list[Lookout],
+    started: list[ScanWorker],
     monkeypatch: pytest.MonkeyPatch,
     program: str | None,
 ) -> None:
@@ -200,19 +200,19 @@ def test_a_lookout_that_goes_wrong_is_done_without(
     assert len(started) == 2
 
 
-def test_a_lookout_that_ended_before_it_was_told_anything_ends_nobody_else(
-    root: Path, index: Index, started: list[Lookout], monkeypatch: pytest.MonkeyPatch
+def test_a_scan_worker_that_ended_before_it_was_told_anything_ends_nobody_else(
+    root: Path, index: Index, started: list[ScanWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = root.with_name("program.py")
     file.write_text("")
     monkeypatch.setattr(scan_worker, "_PROGRAM", file)
-    real = Lookout.tell
+    real = ScanWorker.tell
 
-    def late(self: Lookout, *arguments: Any) -> None:
+    def late(self: ScanWorker, *arguments: Any) -> None:
         self._process.wait(60)
         real(self, *arguments)
 
-    monkeypatch.setattr(Lookout, "tell", late)
+    monkeypatch.setattr(ScanWorker, "tell", late)
     signals: list[int] = []
     before = signal.signal(signal.SIGPIPE, lambda number, _: signals.append(number))
     try:
@@ -226,7 +226,7 @@ def test_a_lookout_that_ended_before_it_was_told_anything_ends_nobody_else(
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="nobody says what is open")
 def test_nothing_stays_open_after_a_scan(
-    root: Path, index: Index, started: list[Lookout], monkeypatch: pytest.MonkeyPatch
+    root: Path, index: Index, started: list[ScanWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = os.listdir("/proc/self/fd")
     scanned(root, index)
@@ -238,12 +238,12 @@ def test_nothing_stays_open_after_a_scan(
 
 
 def test_without_room_for_what_they_are_told_the_scan_looks_by_itself(
-    root: Path, index: Index, started: list[Lookout], monkeypatch: pytest.MonkeyPatch
+    root: Path, index: Index, started: list[ScanWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Lookout, "end", full)
+    monkeypatch.setattr(ScanWorker, "end", full)
     append(root / "a2/b11/one")
     assert scanned(root, index).leaves == [b"a2/b11/one"]
     assert len(started) == 2
@@ -254,7 +254,7 @@ def test_without_room_for_what_they_are_told_the_scan_looks_by_itself(
 def test_without_an_interpreter_the_scan_looks_by_itself(
     root: Path,
     index: Index,
-    started: list[Lookout],
+    started: list[ScanWorker],
     monkeypatch: pytest.MonkeyPatch,
     executable: str | None,
 ) -> None:
@@ -264,8 +264,8 @@ def test_without_an_interpreter_the_scan_looks_by_itself(
     assert started == []
 
 
-def test_a_scan_that_is_interrupted_leaves_no_lookout_behind(
-    root: Path, index: Index, started: list[Lookout], monkeypatch: pytest.MonkeyPatch
+def test_a_scan_that_is_interrupted_leaves_no_scan_worker_behind(
+    root: Path, index: Index, started: list[ScanWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -277,9 +277,9 @@ def test_a_scan_that_is_interrupted_leaves_no_lookout_behind(
     assert all(one._process.returncode is not None for one in started)
 
 
-def test_a_small_workspace_has_no_lookouts(
-    root: Path, index: Index, started: list[Lookout], monkeypatch: pytest.MonkeyPatch
+def test_a_small_workspace_has_no_scan_workers(
+    root: Path, index: Index, started: list[ScanWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_worker, "WORTH", 10_000)
+    monkeypatch.setattr(scan_worker, "MIN_PATHS_PER_WORKER", 10_000)
     scanned(root, index)
     assert started == []

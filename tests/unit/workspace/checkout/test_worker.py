@@ -21,7 +21,7 @@ from mulligan.objects import packs
 from mulligan.store import Store
 from mulligan.workspace import workers
 from mulligan.workspace.checkout import worker
-from mulligan.workspace.checkout.worker import Copyists
+from mulligan.workspace.checkout.worker import CheckoutWorkers
 from mulligan.workspace.checkout.worker_main import TOKEN
 from tests.children import Tell, run_child
 from tests.disks import disk_of
@@ -72,35 +72,35 @@ def made(session: Session) -> Checkpoint:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Copyists]:
-    """Have two copyists for the smallest of trees, and return all that were started."""
-    found: list[Copyists] = []
+def started(monkeypatch: pytest.MonkeyPatch) -> list[CheckoutWorkers]:
+    """Have two checkout workers for the smallest of trees, and return all that were started."""
+    found: list[CheckoutWorkers] = []
 
-    class Noted(Copyists):
+    class Noted(CheckoutWorkers):
         def __init__(self, root: int, count: int) -> None:
             super().__init__(root, count)
             found.append(self)
 
-    monkeypatch.setattr(worker, "Copyists", Noted)
-    monkeypatch.setattr(worker, "WORTH", 1)
-    monkeypatch.setattr(worker, "BATCH", 10)
+    monkeypatch.setattr(worker, "CheckoutWorkers", Noted)
+    monkeypatch.setattr(worker, "MIN_FILES_PER_WORKER", 1)
+    monkeypatch.setattr(worker, "MIN_BATCH_WEIGHT", 10)
     monkeypatch.setattr(workers, "processors", lambda: 3)
     return found
 
 
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the caller take no batch, so that the copyists make everything that they can."""
-    monkeypatch.setattr(Copyists, "own", lambda _: iter(()))
+    """Have the caller take no batch, so that the checkout workers make everything that they can."""
+    monkeypatch.setattr(CheckoutWorkers, "own", lambda _: iter(()))
 
 
-def has_ended(copyists: Copyists) -> bool:
-    assert len(copyists._processes) == 2
-    return all(process.returncode is not None for process in copyists._processes)
+def has_ended(workers: CheckoutWorkers) -> bool:
+    assert len(workers._processes) == 2
+    return all(process.returncode is not None for process in workers._processes)
 
 
 def test_a_copy_made_together_is_the_tree(
-    session: Session, made: Checkpoint, work: Path, tmp_path: Path, started: list[Copyists]
+    session: Session, made: Checkpoint, work: Path, tmp_path: Path, started: list[CheckoutWorkers]
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
     assert session.copy_files(made, tmp_path / "copy") == []
@@ -111,23 +111,23 @@ def test_a_copy_made_together_is_the_tree(
 
 
 @pytest.mark.usefixtures("idle")
-def test_a_copy_made_by_copyists_is_the_tree(
+def test_a_copy_made_by_checkout_workers_is_the_tree(
     session: Session,
     made: Checkpoint,
     work: Path,
     tmp_path: Path,
-    started: list[Copyists],
+    started: list[CheckoutWorkers],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     left: list[int] = []
-    real = Copyists.settle
+    real = CheckoutWorkers.settle
 
-    def settle(self: Copyists, wholes: worker.Wholes) -> set[Digest]:
+    def settle(self: CheckoutWorkers, wholes: worker.Wholes) -> set[Digest]:
         begun = real(self, wholes)
         left.append(len(wholes))
         return begun
 
-    monkeypatch.setattr(Copyists, "settle", settle)
+    monkeypatch.setattr(CheckoutWorkers, "settle", settle)
     assert session.copy_files(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
     assert len(started[0]._batches) > 10
@@ -167,19 +167,19 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("is_idle", [False, True], ids=["helped", "idle"])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_what_a_copyist_does_not_finish_is_made_by_the_caller(
+def test_what_a_checkout_worker_does_not_finish_is_made_by_the_caller(
     session: Session,
     made: Checkpoint,
     work: Path,
     tmp_path: Path,
-    started: list[Copyists],
+    started: list[CheckoutWorkers],
     monkeypatch: pytest.MonkeyPatch,
     program: str,
     is_idle: bool,
 ) -> None:
     monkeypatch.setattr(worker, "_PROGRAM", START + program)
     if is_idle:
-        monkeypatch.setattr(Copyists, "own", lambda _: iter(()))
+        monkeypatch.setattr(CheckoutWorkers, "own", lambda _: iter(()))
     assert session.copy_files(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
     assert has_ended(started[0])
@@ -202,20 +202,20 @@ def test_what_is_in_the_way_stays_and_is_one_failure(
     made: Checkpoint,
     work: Path,
     tmp_path: Path,
-    started: list[Copyists],
+    started: list[CheckoutWorkers],
     monkeypatch: pytest.MonkeyPatch,
     appears: Callable[[Path], object],
     program: str | None,
 ) -> None:
-    way, real = tmp_path / "copy/d1/e1/same", Copyists.offer
+    way, real = tmp_path / "copy/d1/e1/same", CheckoutWorkers.offer
 
-    def offer(self: Copyists, *arguments: object, syncs: bool) -> None:
+    def offer(self: CheckoutWorkers, *arguments: object, syncs: bool) -> None:
         appears(way)
         real(self, *arguments, syncs=syncs)  # type: ignore[arg-type]
 
     if program is not None:
         monkeypatch.setattr(worker, "_PROGRAM", START + program)
-    monkeypatch.setattr(Copyists, "offer", offer)
+    monkeypatch.setattr(CheckoutWorkers, "offer", offer)
     problems = session.copy_files(made, tmp_path / "copy")
     assert [(found.where, found.detail) for found in problems] == [("d1/e1/same", "File exists")]
     appears(work / "expected")
@@ -226,12 +226,12 @@ def test_what_is_in_the_way_stays_and_is_one_failure(
 
 
 @pytest.mark.usefixtures("idle")
-def test_damage_is_the_same_failures_with_copyists_and_without(
+def test_damage_is_the_same_failures_with_checkout_workers_and_without(
     session: Session,
     made: Checkpoint,
     store: Store,
     tmp_path: Path,
-    started: list[Copyists],
+    started: list[CheckoutWorkers],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pack = Path(store.path) / "packs" / "00000001.pack"
@@ -240,7 +240,7 @@ def test_damage_is_the_same_failures_with_copyists_and_without(
     pack.write_bytes(data)
     problems = session.copy_files(made, tmp_path / "helped")
     assert len(started) == 1
-    monkeypatch.setattr(worker, "WORTH", 10_000)
+    monkeypatch.setattr(worker, "MIN_FILES_PER_WORKER", 10_000)
     alone = session.copy_files(made, tmp_path / "alone")
     assert len(started) == 1
     assert alone
@@ -249,11 +249,11 @@ def test_damage_is_the_same_failures_with_copyists_and_without(
 
 
 @pytest.mark.parametrize("is_idle", [False, True], ids=["helped", "idle"])
-def test_a_full_disk_is_said_and_ends_the_copyists(
+def test_a_full_disk_is_said_and_ends_the_checkout_workers(
     session: Session,
     work: Path,
     tmp_path: Path,
-    started: list[Copyists],
+    started: list[CheckoutWorkers],
     monkeypatch: pytest.MonkeyPatch,
     is_idle: bool,
 ) -> None:
@@ -261,24 +261,24 @@ def test_a_full_disk_is_said_and_ends_the_copyists(
         (work / f"block{number}").write_bytes(random.Random(number).randbytes(100_000))
     made = session.checkpoint()
     if is_idle:
-        monkeypatch.setattr(Copyists, "own", lambda _: iter(()))
+        monkeypatch.setattr(CheckoutWorkers, "own", lambda _: iter(()))
     with disk_of(2, tmp_path / "disk") as disk:
         with pytest.raises(DiskFull, match="no space left to write"):
             session.copy_files(made, disk / "copy")
         assert has_ended(started[0])
 
 
-def test_a_copy_that_is_interrupted_leaves_no_copyist_behind(
+def test_a_copy_that_is_interrupted_leaves_no_checkout_worker_behind(
     session: Session,
     made: Checkpoint,
     tmp_path: Path,
-    started: list[Copyists],
+    started: list[CheckoutWorkers],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupted(_: Copyists) -> Iterator[list[Digest]]:
+    def interrupted(_: CheckoutWorkers) -> Iterator[list[Digest]]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Copyists, "own", interrupted)
+    monkeypatch.setattr(CheckoutWorkers, "own", interrupted)
     monkeypatch.setattr(worker, "_PROGRAM", f"import time; time.sleep({LIMIT})")
     with pytest.raises(KeyboardInterrupt):
         session.copy_files(made, tmp_path / "copy")
@@ -302,12 +302,12 @@ def test_nothing_is_written_after_the_caller_was_killed(
     work: Path,
     tmp_path: Path,
     small_frames: None,
-    started: list[Copyists],
+    started: list[CheckoutWorkers],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended = tmp_path / "ended"
     ended.mkdir()
-    monkeypatch.setattr(Copyists, "own", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(CheckoutWorkers, "own", lambda _: os.kill(os.getpid(), signal.SIGKILL))
 
     def body(_: Tell) -> None:
         waits = WAITS.format(ended=f"{ended}/", caller=os.getpid(), limit=LIMIT)
@@ -319,7 +319,7 @@ def test_nothing_is_written_after_the_caller_was_killed(
     assert run_child(body).by_sigkill
     limit = time.monotonic() + LIMIT
     while len(list(ended.iterdir())) < 2:
-        assert time.monotonic() < limit, "a copyist goes on without its caller"
+        assert time.monotonic() < limit, "a checkout worker goes on without its caller"
         time.sleep(0.01)
     assert [path for path in (tmp_path / "copy").rglob("*") if path.is_file()] == []
 
@@ -329,7 +329,7 @@ def test_without_room_for_a_request_the_caller_makes_everything(
     made: Checkpoint,
     work: Path,
     tmp_path: Path,
-    started: list[Copyists],
+    started: list[CheckoutWorkers],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workers, "nameless_file", partial(open, "/dev/full", "wb"))
@@ -344,7 +344,7 @@ def test_without_an_interpreter_the_caller_makes_everything(
     made: Checkpoint,
     work: Path,
     tmp_path: Path,
-    started: list[Copyists],
+    started: list[CheckoutWorkers],
     monkeypatch: pytest.MonkeyPatch,
     executable: str | None,
 ) -> None:
@@ -354,14 +354,14 @@ def test_without_an_interpreter_the_caller_makes_everything(
     assert started == []
 
 
-def test_a_small_tree_has_no_copyists(
+def test_a_small_tree_has_no_checkout_workers(
     session: Session,
     made: Checkpoint,
     tmp_path: Path,
-    started: list[Copyists],
+    started: list[CheckoutWorkers],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker, "WORTH", 10_000)
+    monkeypatch.setattr(worker, "MIN_FILES_PER_WORKER", 10_000)
     assert session.copy_files(made, tmp_path / "copy") == []
     assert started == []
 
