@@ -16,7 +16,7 @@ from mulligan import Checkpoint, Session
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import kill_at
 from mulligan.workspace.capture.ignore import DRAFT as DRAFT_RULE
-from mulligan.workspace.restore.swap import DRAFT, beside
+from mulligan.workspace.restore.swap import DRAFT, temporary_names
 from tests.children import Tell, run_child
 from tests.pictures import picture
 
@@ -219,7 +219,7 @@ def test_a_draft_that_stayed_behind_is_in_no_checkpoint_and_goes_at_the_next_res
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
         token = session.restore("a").safety.id[:16]
-        left = work / "d1" / os.fsdecode(beside(b"1.txt", token).draft)
+        left = work / "d1" / os.fsdecode(temporary_names(b"1.txt", token).draft)
         left.write_text("half of a fi")
         taken = session.checkpoint()
         assert session.diff("a", taken).files == ()
@@ -241,10 +241,10 @@ def test_files_of_the_user_are_captured_though_they_look_like_drafts(
         if watching:
             session.watch()
         token = session.restore("a").safety.id[:16]
-        own = beside(b"1.txt", token)
+        own = temporary_names(b"1.txt", token)
         names = [
             b".mulligan-draft-notes.txt",
-            beside(b"1.txt", "0" * 16).draft,  # of no restore of this store
+            temporary_names(b"1.txt", "0" * 16).draft,  # of no restore of this store
             own.draft + b".txt",
             own.swap,  # what a restore took out, and somebody had changed
         ]

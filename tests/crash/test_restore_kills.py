@@ -136,7 +136,7 @@ def test_killed_at_a_point_of_a_restore(
 def test_killed_while_others_delete_what_was_replaced(
     tmp_path: Path, point: Failpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deleter, "PATIENCE", -1.0)
+    monkeypatch.setattr(deleter, "SERIAL_SECONDS", -1.0)
     work, pictures = prepare(tmp_path, random.Random(11), 30)
     assert run_child(lambda _: walk(tmp_path, work, kill_at(point, 3))).by_sigkill
     with mulligan.open(tmp_path / "store") as store:

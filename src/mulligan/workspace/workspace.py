@@ -27,7 +27,7 @@ from mulligan.workspace.capture.patch import open_tree
 from mulligan.workspace.capture.rescan import Rounds
 from mulligan.workspace.capture.scan import Changes, Scan
 from mulligan.workspace.capture.snapshot import Snapshots, quiesced
-from mulligan.workspace.checkout.reflink import Source
+from mulligan.workspace.checkout.reflink import ReflinkSource
 from mulligan.workspace.entries import SELF, Directory, TreePath, decode_entry, from_name, to_name
 from mulligan.workspace.file_handles import close_kept
 from mulligan.workspace.handles import Handles
@@ -36,7 +36,7 @@ from mulligan.workspace.restore.caches import Caches
 from mulligan.workspace.restore.content_check import rewritten
 from mulligan.workspace.restore.fileops import Failure
 from mulligan.workspace.restore.plan import Step, tree_steps
-from mulligan.workspace.restore.protect import Division, divide
+from mulligan.workspace.restore.protect import ProtectedSplit, divide
 from mulligan.workspace.restore.swap import token_of
 from mulligan.workspace.watch.mapped import Mapped
 from mulligan.workspace.watch.mounts import Mounts
@@ -87,9 +87,11 @@ class Workspace:
         """Return the workspace of another directory under the same limits."""
         return Workspace(root, self._engine, self._limits, self._failpoint, stores=self._stores)
 
-    def source(self) -> Source | None:
+    def source(self) -> ReflinkSource | None:
         """Return the files as they were last captured by this process, to share bytes with."""
-        return Source(os.fsencode(self.root), self._index) if self._index is not None else None
+        return (
+            ReflinkSource(os.fsencode(self.root), self._index) if self._index is not None else None
+        )
 
     def capture(self, bundle: Bundle) -> Captured:
         """Bring the tree up to date with the files; its objects go into the bundle.
@@ -185,7 +187,7 @@ class Workspace:
             return True
         return os.path.lexists(os.fsencode(self.root) + b"/" + b"/".join(map(from_name, path)))
 
-    def divide(self, steps: list[Step], uncovered: Collection[str]) -> Division:
+    def divide(self, steps: list[Step], uncovered: Collection[str]) -> ProtectedSplit:
         """Divide steps into those to take and those that would touch what is left alone."""
         rules = Rules.read(self.root, stores=self._stores_within())
         return divide(os.fsencode(self.root), rules, steps, uncovered)

@@ -35,8 +35,8 @@ from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.capture.ignore import is_users
 from mulligan.workspace.capture.patch import open_tree
 from mulligan.workspace.capture.snapshot import databases_in_use
-from mulligan.workspace.checkout.checkout import Fresh
-from mulligan.workspace.checkout.checkout_plan import Contents
+from mulligan.workspace.checkout.checkout import Checkout
+from mulligan.workspace.checkout.checkout_plan import CheckoutPlan
 from mulligan.workspace.entries import File, Link, TreePath, decode_entry, shown
 from mulligan.workspace.fsync import make_directories, sync_names
 from mulligan.workspace.locks import share_directory
@@ -221,10 +221,10 @@ class Files:
             sync_names(made)
         return [Problem("file", shown(path), reason) for path, reason in failures]
 
-    def _fresh(self, target: OsPath, contents: Contents, *, is_new: bool) -> Fresh:
+    def _fresh(self, target: OsPath, contents: CheckoutPlan, *, is_new: bool) -> Checkout:
         source = self._workspace.source() if self._workspace is not None else None
         objects, failpoint = self._engine.objects, self._engine.failpoint
-        return Fresh(os.fsencode(target), contents, objects, failpoint, source, is_new=is_new)
+        return Checkout(os.fsencode(target), contents, objects, failpoint, source, is_new=is_new)
 
     def _place_for_copy(self, to: OsPath) -> OsPath:
         """Return the real path of a directory for a copy, or refuse it."""
@@ -243,9 +243,9 @@ class Files:
             )
         return target
 
-    def contents(self, tree: Digest, paths: list[TreePath] | None) -> Contents:
+    def contents(self, tree: Digest, paths: list[TreePath] | None) -> CheckoutPlan:
         """Return a tree, or parts of it, laid out to be written."""
-        contents = Contents()
+        contents = CheckoutPlan()
         with uncollected():
             if paths is None:
                 contents.add_tree(open_tree(self._document(), tree))
@@ -271,7 +271,7 @@ class Files:
             )
         return self._place_for_copy(to.absolute())
 
-    def fill(self, draft: OsPath, contents: Contents, to: OsPath) -> None:
+    def fill(self, draft: OsPath, contents: CheckoutPlan, to: OsPath) -> None:
         """Write a tree into an empty directory, the draft of ``to``; all or an error."""
         with _space_for(to, "Nothing was made. Free some space, then try again."):
             failures = self._fresh(draft, contents, is_new=False).run()

@@ -54,7 +54,7 @@ from mulligan.workspace.locks import Marks, lock_directory
 from mulligan.workspace.restore.apply import remove_drafts
 from mulligan.workspace.restore.fileops import Failure
 from mulligan.workspace.restore.plan import Step, tree_steps
-from mulligan.workspace.restore.protect import in_the_way, spare
+from mulligan.workspace.restore.protect import in_the_way, split_protected
 from mulligan.workspace.workspace import Workspace
 
 
@@ -350,7 +350,9 @@ class Restorer:
         marks.remove(self._record.number)
         # The tree of what came of it can be read from the store only now.
         uncovered |= {left.path for left in after.coverage.left_out}
-        wrong, _ = spare(workspace.steps(after.tree, _tree(target), target.paths), uncovered)
+        wrong, _ = split_protected(
+            workspace.steps(after.tree, _tree(target), target.paths), uncovered
+        )
         problems = _problems(failures, [step.path for step in wrong if step.action != "attributes"])
         problems += _left_alone(found.left, safety)
         done = self._restored(target, mode, safety, events[-1].seq)

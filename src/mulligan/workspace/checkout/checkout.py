@@ -19,9 +19,14 @@ from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
 from mulligan.workspace.capture.file_reader import read_xattrs
-from mulligan.workspace.checkout.checkout_plan import Contents, Made, Place, Whole
-from mulligan.workspace.checkout.file_writer import DIRECTORY, Filler
-from mulligan.workspace.checkout.reflink import Source
+from mulligan.workspace.checkout.checkout_plan import (
+    CheckoutPlan,
+    DirectoryNode,
+    Made,
+    SingleChunkFile,
+)
+from mulligan.workspace.checkout.file_writer import DIRECTORY, FileWriter
+from mulligan.workspace.checkout.reflink import ReflinkSource
 from mulligan.workspace.checkout.worker import CheckoutWorkers, start_checkout_workers
 from mulligan.workspace.entries import Directory, File, Leaf, Link, to_name
 from mulligan.workspace.fsync import Syncer, by_count, many
@@ -30,16 +35,16 @@ from mulligan.workspace.restore.fileops import Failure, failure, try_xattrs
 _MADE = stat.S_IRWXU
 
 
-class Fresh:
+class Checkout:
     """Fills an empty directory with what a tree holds; ``source`` has files to share bytes with."""
 
     def __init__(
         self,
         root: bytes,
-        contents: Contents,
+        contents: CheckoutPlan,
         objects: Objects,
         failpoint: FailpointHook,
-        source: Source | None = None,
+        source: ReflinkSource | None = None,
         *,
         is_new: bool = True,
     ) -> None:
@@ -53,7 +58,7 @@ class Fresh:
         self._root.handle = os.open(root, DIRECTORY & ~os.O_NOFOLLOW)
         inherits = read_xattrs(self._root.handle) is not None
         self._syncer = Syncer(self._unsynced, by_count(contents.count))
-        self._filler = Filler(failpoint, self._syncer, inherits=inherits)
+        self._filler = FileWriter(failpoint, self._syncer, inherits=inherits)
         self.failures: list[Failure] = []
 
     def run(self) -> list[Failure]:
@@ -79,12 +84,12 @@ class Fresh:
             os.close(self._root.handle)
         return self.failures
 
-    def _failed(self, place: Place, name: bytes | None, error: Exception) -> None:
+    def _failed(self, place: DirectoryNode, name: bytes | None, error: Exception) -> None:
         path = place.path if name is None else (*place.path, to_name(name))
         self.failures.append(failure(path, error))
 
     def _unsynced(self, made: Made, error: OSError) -> None:
-        if isinstance(made, Whole):
+        if isinstance(made, SingleChunkFile):
             self._failed(made.place, made.name, error)
         else:
             self._failed(made, None, error)
@@ -133,10 +138,10 @@ class Fresh:
     def _write_found(self, found: Iterable[tuple[Digest, bytes]]) -> None:
         self._filler.make_all(found, self._contents.wholes, self._whole_failed)
 
-    def _whole_failed(self, whole: Whole, error: OSError) -> None:
+    def _whole_failed(self, whole: SingleChunkFile, error: OSError) -> None:
         self._failed(whole.place, whole.name, error)
 
-    def _share_wholes(self, source: Source) -> None:
+    def _share_wholes(self, source: ReflinkSource) -> None:
         """Make the files that are still as they were captured, as long as that can be done."""
         for digest, files in list(self._contents.wholes.items()):
             if not source.is_possible:
@@ -148,7 +153,7 @@ class Fresh:
         for whole in self._contents.wholes.pop(digest):
             self._make_leaf(whole.place, whole.name, _file(whole, digest))
 
-    def _make_leaf(self, place: Place, name: bytes, leaf: Leaf) -> None:
+    def _make_leaf(self, place: DirectoryNode, name: bytes, leaf: Leaf) -> None:
         try:
             if isinstance(leaf, Link):
                 self._make_link(place, name, leaf)
@@ -157,11 +162,11 @@ class Fresh:
         except (OSError, MulliganError) as error:
             self._failed(place, name, error)
 
-    def _make_file(self, place: Place, name: bytes, file: File) -> None:
-        whole = Whole(place, name, file.mode, file.mtime)
+    def _make_file(self, place: DirectoryNode, name: bytes, file: File) -> None:
+        whole = SingleChunkFile(place, name, file.mode, file.mtime)
         self._filler.make(whole, partial(self._bytes, place, name, file), file.xattrs)
 
-    def _bytes(self, place: Place, name: bytes, file: File, handle: int) -> Iterator[bytes]:
+    def _bytes(self, place: DirectoryNode, name: bytes, file: File, handle: int) -> Iterator[bytes]:
         """Yield what is to be written into a new file; nothing once it shares its bytes."""
         source = self._source
         if source is not None and source.is_possible and file.chunks:
@@ -171,7 +176,7 @@ class Fresh:
         for digest in file.chunks:
             yield self._objects.get(ObjectKind.CHUNK, digest)
 
-    def _make_directory(self, place: Place) -> None:
+    def _make_directory(self, place: DirectoryNode) -> None:
         if place.above is None:
             return
         try:
@@ -179,12 +184,12 @@ class Fresh:
         except OSError as error:
             self._failed(place, None, error)
 
-    def _make_link(self, place: Place, name: bytes, link: Link) -> None:
+    def _make_link(self, place: DirectoryNode, name: bytes, link: Link) -> None:
         parent, times = self._filler.handle(place), (link.mtime, link.mtime)
         os.symlink(link.target, name, dir_fd=parent)
         os.utime(name, ns=times, dir_fd=parent, follow_symlinks=False)
 
-    def _finish_directory(self, place: Place, entry: Directory) -> None:
+    def _finish_directory(self, place: DirectoryNode, entry: Directory) -> None:
         try:
             handle, trouble = self._filler.handle(place), None
             if entry.xattrs or self._filler.inherits:
@@ -200,5 +205,5 @@ class Fresh:
             self._failed(place, None, trouble)
 
 
-def _file(whole: Whole, digest: Digest) -> File:
+def _file(whole: SingleChunkFile, digest: Digest) -> File:
     return File(whole.mode, whole.mtime, 0, (digest,))

@@ -24,12 +24,14 @@ _FIELDS = 5
 """How many a file's entry has that has no extended attributes."""
 
 
-class Place:
+class DirectoryNode:
     """A directory that is being filled; its handle is -1 while it is not open."""
 
     __slots__ = ("above", "handle", "name")
 
-    def __init__(self, above: Place | None = None, name: bytes = b"", handle: int = -1) -> None:
+    def __init__(
+        self, above: DirectoryNode | None = None, name: bytes = b"", handle: int = -1
+    ) -> None:
         self.above = above
         self.name = name
         self.handle = handle
@@ -40,29 +42,29 @@ class Place:
         return () if self.above is None else (*self.above.path, to_name(self.name))
 
 
-class Whole(NamedTuple):
+class SingleChunkFile(NamedTuple):
     """A file that is one object and has no extended attributes, as almost all are."""
 
-    place: Place
+    place: DirectoryNode
     name: bytes
     mode: int
     mtime: int
 
 
-Made = Place | Whole
+Made = DirectoryNode | SingleChunkFile
 """What was made in a directory that is being filled, and has to be synced."""
 
 
-class Contents:
+class CheckoutPlan:
     """What has to be written into an empty directory, once all names in it are known to be safe."""
 
     def __init__(self) -> None:
-        self.root = Place()
-        self.directories: list[tuple[Place, Directory]] = []
+        self.root = DirectoryNode()
+        self.directories: list[tuple[DirectoryNode, Directory]] = []
         """Each after the one that it is in."""
-        self.wholes: dict[Digest, list[Whole]] = {}
-        self.leaves: list[tuple[Place, bytes, Leaf]] = []
-        """All the rest: symlinks, and the files that are no ``Whole``."""
+        self.wholes: dict[Digest, list[SingleChunkFile]] = {}
+        self.leaves: list[tuple[DirectoryNode, bytes, Leaf]] = []
+        """All the rest: symlinks, and the files that are no ``SingleChunkFile``."""
 
     @property
     def count(self) -> int:
@@ -84,10 +86,10 @@ class Contents:
                 if is_of_store(from_name(name)):
                     continue  # the place of the copy's own pointer
                 if type(value) is list and _is_whole(value):
-                    whole = Whole(place, from_name(name), value[1], value[2])
+                    whole = SingleChunkFile(place, from_name(name), value[1], value[2])
                     self.wholes.setdefault(value[4], []).append(whole)
                     continue
-                child, below = Place(place, from_name(name)), document.resolved(value)
+                child, below = DirectoryNode(place, from_name(name)), document.resolved(value)
                 if nodes.is_map(below):
                     pending.append((child, below))
                 else:
@@ -95,19 +97,19 @@ class Contents:
 
     def add_steps(self, steps: Iterable[Step]) -> None:
         """Take in parts of a tree: the steps that lead there from nothing, from the top."""
-        places: dict[TreePath, Place] = {(): self.root}
+        places: dict[TreePath, DirectoryNode] = {(): self.root}
         for path, entry in ((step.path, step.after) for step in steps):
             if any(is_of_store(from_name(name)) for name in path):
                 continue
             place = self.root
             if path:
-                place = Place(places[path[:-1]], from_name(path[-1]))
+                place = DirectoryNode(places[path[:-1]], from_name(path[-1]))
             if isinstance(entry, Directory):
                 places[path] = place
             if entry is not None:
                 self._add(place, entry)
 
-    def _add(self, place: Place, entry: Entry) -> None:
+    def _add(self, place: DirectoryNode, entry: Entry) -> None:
         if isinstance(entry, Directory):
             self.directories.append((place, entry))
         elif place.above is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Digest
-from mulligan.workspace.checkout.checkout_plan import Made, Place, Whole
+from mulligan.workspace.checkout.checkout_plan import DirectoryNode, Made, SingleChunkFile
 from mulligan.workspace.fsync import Syncer
 from mulligan.workspace.handles import room_for
 from mulligan.workspace.restore.fileops import Xattrs, try_xattrs, write_parts
@@ -26,7 +26,7 @@ Parts = Callable[[int], Iterable[bytes]]
 """Returns what is to be written into a file, by its handle."""
 
 
-class Filler:
+class FileWriter:
     """Makes files, and holds their directories open; that of the root is the caller's."""
 
     def __init__(self, failpoint: FailpointHook, syncer: Syncer[Made], *, inherits: bool) -> None:
@@ -35,11 +35,11 @@ class Filler:
         self._syncer = syncer
         self.inherits = inherits
         self._most = room_for(OPEN_DIRECTORIES)
-        self._open: deque[Place] = deque()
+        self._open: deque[DirectoryNode] = deque()
         self._granted: set[int] = set()
         """The modes that a file has as soon as it is made with them, whatever the umask."""
 
-    def handle(self, place: Place) -> int:
+    def handle(self, place: DirectoryNode) -> int:
         """Return an open handle of a directory; the one opened first gives way."""
         if place.handle < 0 and place.above is not None:
             above = self.handle(place.above)
@@ -49,7 +49,7 @@ class Filler:
                 _shut(self._open.popleft())
         return place.handle
 
-    def make(self, whole: Whole, parts: Parts, xattrs: Xattrs | None = None) -> None:
+    def make(self, whole: SingleChunkFile, parts: Parts, xattrs: Xattrs | None = None) -> None:
         """Make a file; raises ``OSError``, and then it is not there unless it was before."""
         place, name, mode, mtime = whole
         parent = self.handle(place)
@@ -75,8 +75,8 @@ class Filler:
     def make_all(
         self,
         found: Iterable[tuple[Digest, bytes]],
-        wholes: dict[Digest, list[Whole]],
-        failed: Callable[[Whole, OSError], None],
+        wholes: dict[Digest, list[SingleChunkFile]],
+        failed: Callable[[SingleChunkFile, OSError], None],
     ) -> None:
         """Make the files of all objects that are found, and take them out of ``wholes``."""
         for digest, data in found:
@@ -86,7 +86,7 @@ class Filler:
                 except OSError as error:
                     failed(whole, error)
 
-    def remove_begun(self, whole: Whole, data: bytes) -> None:
+    def remove_begun(self, whole: SingleChunkFile, data: bytes) -> None:
         """Remove what somebody who died may have made of a file; anything else stays."""
         parent = self.handle(whole.place)
         try:
@@ -102,7 +102,7 @@ class Filler:
         if is_begun:
             os.unlink(whole.name, dir_fd=parent)
 
-    def remove(self, whole: Whole) -> None:
+    def remove(self, whole: SingleChunkFile) -> None:
         """Remove a file that was made and cannot be relied on."""
         os.unlink(whole.name, dir_fd=self.handle(whole.place))
 
@@ -120,6 +120,6 @@ class Filler:
             os.fchmod(handle, mode)
 
 
-def _shut(place: Place) -> None:
+def _shut(place: DirectoryNode) -> None:
     os.close(place.handle)
     place.handle = -1

@@ -23,7 +23,7 @@ _NEVER = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSY
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class Source:
+class ReflinkSource:
     """The files of a workspace as they were captured, to be shared with a copy."""
 
     def __init__(self, root: bytes, index: Index) -> None:

@@ -22,7 +22,7 @@ import msgspec
 from mulligan.model import Digest, Location
 from mulligan.objects.protocol import Places, Whereabouts
 from mulligan.workspace import workers
-from mulligan.workspace.checkout.checkout_plan import Place, Whole
+from mulligan.workspace.checkout.checkout_plan import DirectoryNode, SingleChunkFile
 from mulligan.workspace.checkout.worker_main import DONE, LEFT, LENGTH, TOKEN, HeldBy, RequestHeader
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ os._exit(0)
 
 _encode = msgspec.msgpack.Encoder().encode
 
-Wholes = dict[Digest, list[Whole]]
+Wholes = dict[Digest, list[SingleChunkFile]]
 
 
 class CheckoutWorkers:
@@ -144,12 +144,12 @@ class _Numbers:
 
     def __init__(self, wholes: Wholes) -> None:
         self.directories: list[tuple[int, bytes]] = []
-        self._known: dict[Place, int] = {}
+        self._known: dict[DirectoryNode, int] = {}
         for files in wholes.values():
             for whole in files:
                 self.of(whole.place)
 
-    def of(self, place: Place) -> int:
+    def of(self, place: DirectoryNode) -> int:
         """Return the number of a directory; that of the root is 0."""
         if place.above is None:
             return 0

@@ -17,8 +17,8 @@ from mulligan.failpoints import Failpoint
 from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects.background import Helper
 from mulligan.objects.pack_reader import PackReader
-from mulligan.workspace.checkout.checkout_plan import Made, Place, Whole
-from mulligan.workspace.checkout.file_writer import Filler
+from mulligan.workspace.checkout.checkout_plan import DirectoryNode, Made, SingleChunkFile
+from mulligan.workspace.checkout.file_writer import FileWriter
 from mulligan.workspace.fsync import Syncer
 
 LENGTH = struct.Struct(">I")
@@ -59,11 +59,11 @@ class CheckoutWorker:
         self._caller = head.caller
         self._reader = PackReader(Path(os.fsdecode(head.packs)), Helper())
         self._syncer = Syncer(self._unsynced, lambda _: not head.syncs)
-        self._filler = Filler(self._stay, self._syncer, inherits=False)
-        self._left: list[Whole] = []
-        self._places = [Place(handle=root)]
+        self._filler = FileWriter(self._stay, self._syncer, inherits=False)
+        self._left: list[SingleChunkFile] = []
+        self._places = [DirectoryNode(handle=root)]
         for above, name in head.directories:
-            self._places.append(Place(self._places[above], name))
+            self._places.append(DirectoryNode(self._places[above], name))
 
     def copy(self, batch: list[HeldBy]) -> list[int]:
         """Make the files of a batch and return the numbers of those that could not be made."""
@@ -79,13 +79,16 @@ class CheckoutWorker:
 
     def _unsynced(self, made: Made, _: OSError) -> None:
         """Leave a file to the caller, who makes it anew: to sync it once more proves nothing."""
-        if isinstance(made, Whole):
+        if isinstance(made, SingleChunkFile):
             self._filler.remove(made)
             self._left.append(made)
 
-    def _wholes(self, files: list[tuple[int, bytes, int, int]]) -> list[Whole]:
+    def _wholes(self, files: list[tuple[int, bytes, int, int]]) -> list[SingleChunkFile]:
         places = self._places
-        return [Whole(places[number], name, mode, mtime) for number, name, mode, mtime in files]
+        return [
+            SingleChunkFile(places[number], name, mode, mtime)
+            for number, name, mode, mtime in files
+        ]
 
     def _stay(self, _: Failpoint) -> None:
         """End when the caller has: nobody waits for the rest, nor would know of it."""

@@ -26,10 +26,10 @@ from mulligan.workspace.fsync import Syncer, by_count, few
 from mulligan.workspace.handles import Handles
 from mulligan.workspace.restore.caches import Caches, directory_of, remove_cache
 from mulligan.workspace.restore.content_check import is_held
-from mulligan.workspace.restore.deleter import Remover
+from mulligan.workspace.restore.deleter import Deleter
 from mulligan.workspace.restore.fileops import Failure, failure, set_xattrs, try_xattrs, write_parts
 from mulligan.workspace.restore.plan import Step
-from mulligan.workspace.restore.swap import Beside, Swap, beside, discard, sweep
+from mulligan.workspace.restore.swap import Swap, TemporaryNames, discard, sweep, temporary_names
 from mulligan.workspace.restore.torn_files import is_remains
 
 _PRESENT = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -74,7 +74,7 @@ class Apply:
         self._cleared: dict[TreePath, int] = {}
         self._emptied: set[TreePath] = set()
         self._swap = Swap(failpoint, self._unlink)
-        self._remover: Remover[TreePath] = Remover(self._failed)
+        self._remover: Deleter[TreePath] = Deleter(self._failed)
         self._path: TreePath = ()
         self._handles = Handles(root)
         self._opened: dict[TreePath, int] = {}
@@ -209,7 +209,7 @@ class Apply:
                     self._leaf_attributes(parent, step.path, step.after)
                     return
         if isinstance(step.after, Link):
-            draft = beside(name, self._token)
+            draft = temporary_names(name, self._token)
             made = _new_link(parent, draft, step.after)
             self._put(parent, step, draft, made)
         elif isinstance(step.after, File):
@@ -250,7 +250,7 @@ class Apply:
         return trouble
 
     def _write_file(self, parent: int, step: Step, file: File) -> None:
-        own = beside(from_name(step.path[-1]), self._token)
+        own = temporary_names(from_name(step.path[-1]), self._token)
         handle = _new_file(parent, own)
         try:
             made = os.fstat(handle).st_ino
@@ -266,7 +266,7 @@ class Apply:
         if trouble is not None:
             raise trouble
 
-    def _put(self, parent: int, step: Step, own: Beside, made: int) -> None:
+    def _put(self, parent: int, step: Step, own: TemporaryNames, made: int) -> None:
         """Give a draft its name; a last look tells whether what is there may still be touched."""
         name = from_name(step.path[-1])
         held = partial(self._is_held, step, parent)
@@ -331,7 +331,7 @@ class Apply:
                 self._opened.pop(step.path, None)
             elif (status := self._status(parent, name, step.path)) is not None:
                 held = partial(self._is_held, step, parent)
-                self._swap.take_away(parent, name, beside(name, self._token), status, held)
+                self._swap.take_away(parent, name, temporary_names(name, self._token), status, held)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -384,7 +384,7 @@ def remove_drafts(root: bytes, steps: Iterable[Step], token: str, objects: Objec
                 continue
             with suppress(OSError):
                 parent = handles.directory(step.path[:-1])
-                own = beside(from_name(step.path[-1]), token)
+                own = temporary_names(from_name(step.path[-1]), token)
                 sweep(parent, own, objects, step.before, step.after)
                 if is_remains(own.swap, parent, step.after, objects):
                     os.unlink(own.swap, dir_fd=parent)
@@ -402,7 +402,7 @@ def _alike(before: object, after: object) -> bool:
     return isinstance(before, Directory) == isinstance(after, Directory)
 
 
-def _new_file(parent: int, own: Beside) -> int:
+def _new_file(parent: int, own: TemporaryNames) -> int:
     """Open a draft to be written; one that a killed restore left goes."""
     try:
         return os.open(own.draft, _NEW, 0o600, dir_fd=parent)
@@ -411,7 +411,7 @@ def _new_file(parent: int, own: Beside) -> int:
         return os.open(own.draft, _NEW, 0o600, dir_fd=parent)
 
 
-def _new_link(parent: int, own: Beside, link: Link) -> int:
+def _new_link(parent: int, own: TemporaryNames, link: Link) -> int:
     """Make a symlink as a draft and return the number of its inode."""
     _unlink_if_there(own.draft, parent)
     os.symlink(link.target, own.draft, dir_fd=parent)

@@ -17,26 +17,26 @@ from typing import Generic, TypeVar
 
 from mulligan.workspace.handles import room_for
 
-THREADS = 8
-PATIENCE = 0.05
+DELETE_THREADS = 8
+SERIAL_SECONDS = 0.05
 """Seconds that all deletions together may take before others help with them."""
 
-WAITING = 64
+MAX_QUEUED_FILES = 64
 """How many files may be left to be deleted; each keeps a directory open."""
 
 Key = TypeVar("Key")
 
 
-class Remover(Generic[Key]):
+class Deleter(Generic[Key]):
     """Deletes files, at once or soon; ``failed`` is told of errors, in the caller's thread."""
 
     def __init__(
         self, failed: Callable[[Key, OSError], None], *, patience: float | None = None
     ) -> None:
         self._failed = failed
-        self._patience = PATIENCE if patience is None else patience
+        self._patience = SERIAL_SECONDS if patience is None else patience
         self._threads: list[Thread] = []
-        self._queue: Queue[tuple[Key, int, bytes] | None] = Queue(room_for(WAITING))
+        self._queue: Queue[tuple[Key, int, bytes] | None] = Queue(room_for(MAX_QUEUED_FILES))
         self._errors: list[tuple[Key, OSError]] = []
 
     def unlink(self, key: Key, parent: int, name: bytes) -> None:
@@ -65,7 +65,7 @@ class Remover(Generic[Key]):
 
     def _start(self) -> bool:
         """Start the threads; return whether there are any, for the system may allow no more."""
-        while len(self._threads) < THREADS:
+        while len(self._threads) < DELETE_THREADS:
             thread = Thread(target=self._work, daemon=True)
             try:
                 thread.start()

@@ -21,7 +21,7 @@ LEFT_ALONE = "it is left alone"
 """How the reason begins why something is still there that is in the way of a restore."""
 
 
-class Division(NamedTuple):
+class ProtectedSplit(NamedTuple):
     """Steps to take, steps that would touch what is left alone, and the caches that go.
 
     ``uncovered`` is what stays uncovered then.
@@ -33,18 +33,20 @@ class Division(NamedTuple):
     uncovered: set[str]
 
 
-def divide(root: bytes, rules: Rules, steps: list[Step], uncovered: Collection[str]) -> Division:
-    """Divide steps as :func:`spare` does; caches do not keep a directory that goes."""
+def divide(
+    root: bytes, rules: Rules, steps: list[Step], uncovered: Collection[str]
+) -> ProtectedSplit:
+    """Divide steps as :func:`split_protected` does; caches do not keep a directory that goes."""
     caches = caches_in(root, rules, steps, uncovered)
     kept = set(uncovered).difference(map(shown, caches))
-    todo, left = spare(steps, kept)
+    todo, left = split_protected(steps, kept)
     gone = {step.path for step in todo if _removes_directory(step)}
     going = [path for path in caches if path[:-1] in gone]
     stay = set(uncovered).difference(map(shown, going))
-    return Division(todo, left, Caches(rules, going, todo), stay)
+    return ProtectedSplit(todo, left, Caches(rules, going, todo), stay)
 
 
-def spare(steps: list[Step], uncovered: Collection[str]) -> tuple[list[Step], list[Step]]:
+def split_protected(steps: list[Step], uncovered: Collection[str]) -> tuple[list[Step], list[Step]]:
     """Divide steps into those to take and those that would touch what is to be left alone.
 
     ``uncovered`` is what the present or the point's checkpoint left out, in text: what is or was
@@ -56,7 +58,7 @@ def spare(steps: list[Step], uncovered: Collection[str]) -> tuple[list[Step], li
     covered = set(uncovered)
     kept = {place for path in covered for place in _above(path.split("/"))}
     gone = {s.path for s in steps if _removes_directory(s) and s.place not in kept}
-    alone = {step.path for step in steps if _is_spared(step, covered, gone)}
+    alone = {step.path for step in steps if _is_protected(step, covered, gone)}
     kept |= {place for path in alone for place in _above(_shown_parts(path))}
     todo: list[Step] = []
     left: list[Step] = []
@@ -85,7 +87,7 @@ def left_out_above(path: TreePath, uncovered: Collection[str]) -> str | None:
     return next((place for place in places if place in uncovered), None)
 
 
-def _is_spared(step: Step, uncovered: Collection[str], gone: Collection[TreePath]) -> bool:
+def _is_protected(step: Step, uncovered: Collection[str], gone: Collection[TreePath]) -> bool:
     if step.after is None:
         repository = _repository(step.path)
         if repository is not None and repository not in gone:

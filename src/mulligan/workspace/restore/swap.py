@@ -44,17 +44,17 @@ Held = Callable[[bytes], bool]
 """Whether the store holds the bytes of what has a name in the directory at hand."""
 
 
-class Beside(NamedTuple):
+class TemporaryNames(NamedTuple):
     """The names that one restore uses beside a leaf: always the same, and no other restore's."""
 
     draft: bytes
     swap: bytes
 
 
-def beside(name: bytes, token: str) -> Beside:
+def temporary_names(name: bytes, token: str) -> TemporaryNames:
     """Return the names beside a leaf; the token is that of the restore."""
     draft = DRAFT + token.encode() + b"-" + blake3(name).hexdigest(length=10).encode()
-    return Beside(draft, draft + b".swap")
+    return TemporaryNames(draft, draft + b".swap")
 
 
 def token_of(name: bytes) -> str | None:
@@ -75,7 +75,12 @@ class Swap:
         self._unlink = unlink
 
     def put(
-        self, parent: int, name: bytes, own: Beside, before: os.stat_result | None, held: Held
+        self,
+        parent: int,
+        name: bytes,
+        own: TemporaryNames,
+        before: os.stat_result | None,
+        held: Held,
     ) -> None:
         """Give a finished draft its name, in place of what looked like ``before``, if anything.
 
@@ -102,7 +107,7 @@ class Swap:
             os.replace(own.swap, name, src_dir_fd=parent, dst_dir_fd=parent)
 
     def take_away(
-        self, parent: int, name: bytes, own: Beside, before: os.stat_result, held: Held
+        self, parent: int, name: bytes, own: TemporaryNames, before: os.stat_result, held: Held
     ) -> None:
         """Delete a leaf that looked like ``before`` and that the store holds.
 
@@ -134,7 +139,7 @@ class Swap:
         raise FileExistsError(errno.EEXIST, text)
 
 
-def discard(parent: int, own: Beside, made: int) -> None:
+def discard(parent: int, own: TemporaryNames, made: int) -> None:
     """Remove what was written and did not get its name; ``made`` is its inode's number.
 
     What was taken out of its place stays, for :func:`sweep` to look at.
@@ -145,7 +150,7 @@ def discard(parent: int, own: Beside, made: int) -> None:
                 os.unlink(name, dir_fd=parent)
 
 
-def sweep(parent: int, own: Beside, objects: Objects, *known: object) -> None:
+def sweep(parent: int, own: TemporaryNames, objects: Objects, *known: object) -> None:
     """Remove what a killed restore left beside a leaf.
 
     A draft is always its own. What was to change places goes if it is one of the known entries,

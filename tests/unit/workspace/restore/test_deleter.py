@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mulligan.workspace.fsync import sync_all
-from mulligan.workspace.restore.deleter import Remover
+from mulligan.workspace.restore.deleter import Deleter
 
 NEVER = float("inf")
 
@@ -25,7 +25,7 @@ def parent(tmp_path: Path) -> int:
 def test_all_is_deleted_when_it_is_settled(tmp_path: Path, parent: int, patience: float) -> None:
     failures: list[tuple[int, OSError]] = []
     before = len(os.listdir("/proc/self/fd"))
-    remover: Remover[int] = Remover(lambda *failed: failures.append(failed), patience=patience)
+    remover: Deleter[int] = Deleter(lambda *failed: failures.append(failed), patience=patience)
     for number in range(300):
         remover.unlink(number, parent, b"%d" % number)
     remover.settle()
@@ -48,7 +48,7 @@ def test_others_help_once_deleting_is_slow(
 
     monkeypatch.setattr(os, "unlink", unlink)
     monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
-    remover: Remover[int] = Remover(lambda *_: None, patience=1.5)
+    remover: Deleter[int] = Deleter(lambda *_: None, patience=1.5)
     for number in range(300):
         remover.unlink(number, parent, b"%d" % number)
     remover.settle()
@@ -60,7 +60,7 @@ def test_others_help_once_deleting_is_slow(
 
 def test_what_cannot_be_deleted_is_told_by_its_key(tmp_path: Path, parent: int) -> None:
     failures: list[tuple[int, OSError]] = []
-    remover: Remover[int] = Remover(lambda *failed: failures.append(failed), patience=-1.0)
+    remover: Deleter[int] = Deleter(lambda *failed: failures.append(failed), patience=-1.0)
     (tmp_path / "directory").mkdir()
     for number, name in enumerate((b"1", b"directory", b"2", b"missing")):
         remover.unlink(number, parent, name)
@@ -68,7 +68,7 @@ def test_what_cannot_be_deleted_is_told_by_its_key(tmp_path: Path, parent: int) 
     remover.close()
     assert sorted(key for key, _ in failures) == [1, 3]
     with pytest.raises(IsADirectoryError):
-        Remover(lambda *_: None, patience=NEVER).unlink(0, parent, b"directory")
+        Deleter(lambda *_: None, patience=NEVER).unlink(0, parent, b"directory")
 
 
 def test_all_is_deleted_and_synced_where_no_thread_can_be_started(
@@ -78,7 +78,7 @@ def test_all_is_deleted_and_synced_where_no_thread_can_be_started(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    remover: Remover[int] = Remover(lambda *_: None, patience=-1.0)
+    remover: Deleter[int] = Deleter(lambda *_: None, patience=-1.0)
     for number in range(300):
         remover.unlink(number, parent, b"%d" % number)
     remover.settle()

@@ -11,9 +11,9 @@ import pytest
 from mulligan.model import ObjectKind
 from mulligan.objects.memory import MemoryObjects
 from mulligan.workspace.entries import File, Link
-from mulligan.workspace.restore.swap import beside, sweep
+from mulligan.workspace.restore.swap import sweep, temporary_names
 
-OWN = beside(b"link", "token")
+OWN = temporary_names(b"link", "token")
 MTIME = 1_700_000_000_000_000_000
 
 
