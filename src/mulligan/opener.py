@@ -33,7 +33,7 @@ from mulligan.objects.packs import PackObjects
 from mulligan.objects.scan import is_foreign
 from mulligan.session import Session, arguments
 from mulligan.session.environment import Surroundings
-from mulligan.session.runtime.heartbeat import Heart
+from mulligan.session.runtime.heartbeat import HeartbeatWriter
 from mulligan.session.write.fork_directory import end_interrupted
 from mulligan.session.write.leases import this_process
 from mulligan.store import LEASE_TTL, Store
@@ -159,7 +159,7 @@ def attach(variables: Mapping[str, str]) -> Session:
     session.is_supervised = True
     session.every = float(variables.get(EVERY) or session.every)
     if (heartbeat := variables.get(HEARTBEAT)) and not is_guest:
-        session.agent.heart = Heart(Path(heartbeat), _renewal(session))
+        session.agent.heart = HeartbeatWriter(Path(heartbeat), _renewal(session))
         session.agent.heart.start()
     return session
 

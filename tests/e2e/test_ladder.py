@@ -9,7 +9,7 @@ from pathlib import Path
 from mulligan import Session, Store
 from mulligan.cli.context import Call
 from mulligan.cli.watching import start_resume
-from mulligan.recovery.ladder import Limits
+from mulligan.recovery.ladder import LadderLimits
 from mulligan.recovery.plan import attempts
 from mulligan.recovery.watch import Notice, Watcher
 from tests.e2e.test_resume import place, processes_in, run, start, store, until
@@ -24,7 +24,7 @@ session = mulligan.attach()
 os.kill(os.getppid(), signal.SIGKILL)
 time.sleep(600)                     # and it outlives the supervisor that it killed
 """
-AT_ONCE = Limits(window=0, cooldown=0)
+AT_ONCE = LadderLimits(window=0, cooldown=0)
 
 
 def climb(store: Store, place: Path) -> list[Notice]:

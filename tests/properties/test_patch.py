@@ -12,7 +12,7 @@ from mulligan.codec import Ref
 from mulligan.document.document import MISSING, Document, settle_root
 from mulligan.model import Digest
 from mulligan.workspace.capture.patch import encode_patch, open_tree
-from mulligan.workspace.restore.plan import tree_steps
+from mulligan.workspace.restore.plan import tree_changes
 
 DIRECTORIES = ("", "a", "a/b", "a-b", "c")
 names = st.sampled_from([*"xyz", "a!", "\x00\xff", "a\nb"])
@@ -98,8 +98,8 @@ def test_a_patch_is_read_and_compared_as_the_tree_it_stands_for(
         assert found.plain(found.root) == wanted.plain(wanted.root)
     for i in range(3):
         for j in range(3):
-            expected = tree_steps(document, full[i], full[j])
+            expected = tree_changes(document, full[i], full[j])
             for before in (patched[i], full[i]):
                 for after in (patched[j], full[j]):
-                    steps = tree_steps(document, before, after)
+                    steps = tree_changes(document, before, after)
                     assert [s for s in steps if s.before != s.after] == expected

@@ -26,7 +26,7 @@ PREPARED = "prepared"
 FAILED = "failed"
 OK = "ok"
 
-KEPT = 20
+MAX_REMEMBERED_ATTEMPTS = 20
 """How many attempts are remembered."""
 
 
@@ -48,7 +48,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
-class Limits(msgspec.Struct, frozen=True):
+class LadderLimits(msgspec.Struct, frozen=True):
     """How often to try: so many attempts within a window, and a cooldown between two."""
 
     attempts: int = 3
@@ -58,10 +58,10 @@ class Limits(msgspec.Struct, frozen=True):
     """Seconds of work after which an attempt counts as a success."""
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = LadderLimits()
 
 
-class Step(msgspec.Struct, frozen=True):
+class NextRung(msgspec.Struct, frozen=True):
     """What to do next, and after how many seconds."""
 
     rung: str
@@ -70,12 +70,14 @@ class Step(msgspec.Struct, frozen=True):
     """How many attempts failed since the ground."""
 
 
-def next_step(attempts: Sequence[Attempt], now: datetime, limits: Limits = DEFAULT_LIMITS) -> Step:
+def next_rung(
+    attempts: Sequence[Attempt], now: datetime, limits: LadderLimits = DEFAULT_LIMITS
+) -> NextRung:
     """Return the next rung and how long to wait before it is tried; attempts are oldest first."""
     failed = climbed(attempts)
     rung = RUNGS[max(map(_above, failed), default=0)]
     wait = 0.0 if rung == STOP else _wait(failed, now, limits)
-    return Step(rung, wait, len(failed))
+    return NextRung(rung, wait, len(failed))
 
 
 def climbed(attempts: Sequence[Attempt]) -> list[Attempt]:
@@ -87,7 +89,7 @@ def climbed(attempts: Sequence[Attempt]) -> list[Attempt]:
 def judged(
     attempts: Sequence[Attempt],
     lived: float,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: LadderLimits = DEFAULT_LIMITS,
     *,
     progressed: bool = False,
 ) -> list[Attempt]:
@@ -104,7 +106,7 @@ def judged(
 
 def remembered(attempts: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:
     """Return the attempts with another one; those before the last success are the first to go."""
-    return [*attempts, attempt][-KEPT:]
+    return [*attempts, attempt][-MAX_REMEMBERED_ATTEMPTS:]
 
 
 def _above(attempt: Attempt) -> int:
@@ -113,7 +115,7 @@ def _above(attempt: Attempt) -> int:
     return min(number + 1, len(RUNGS) - 1)
 
 
-def _wait(failed: Sequence[Attempt], now: datetime, limits: Limits) -> float:
+def _wait(failed: Sequence[Attempt], now: datetime, limits: LadderLimits) -> float:
     """Return how many seconds are left of the cooldown and of a window that is full."""
     if not failed:
         return 0.0

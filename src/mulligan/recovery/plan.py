@@ -14,7 +14,7 @@ from mulligan.errors import PathNotFound, UnknownPoint
 from mulligan.model import Checkpoint, Path, Plan, Point
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import RECOVERY, Interruption, interruption
-from mulligan.recovery.ladder import Attempt, Limits, judged, next_step
+from mulligan.recovery.ladder import Attempt, LadderLimits, judged, next_rung
 from mulligan.recovery.resume_agent import Consumed, check_agent, consumed, own_parts
 from mulligan.session import Session
 from mulligan.session.names import SUPERVISOR
@@ -131,12 +131,12 @@ def plan_resume(
     return msgspec.structs.replace(plan, interruption=found or interruption(session))
 
 
-def choose(session: Session, limits: Limits = ladder.DEFAULT_LIMITS) -> Choice:
+def choose(session: Session, limits: LadderLimits = ladder.DEFAULT_LIMITS) -> Choice:
     """Return the rung that is taken next; one that has nothing to go back to is passed.
 
     An attempt that was interrupted itself is finished first; once, for it may be what kills.
     """
-    step = next_step(tried(session, limits), session.clock.now(), limits)
+    step = next_rung(tried(session, limits), session.clock.now(), limits)
     if step.rung != ladder.STOP and (plan := _resumable(session)) is not None:
         return Choice(plan.rung, step.wait)
     rungs = ladder.RUNGS[ladder.RUNGS.index(step.rung) :]
@@ -153,7 +153,7 @@ def plan_rung(session: Session, rung: str, *, found: Interruption | None = None)
 
 def plan_next(
     session: Session,
-    limits: Limits = ladder.DEFAULT_LIMITS,
+    limits: LadderLimits = ladder.DEFAULT_LIMITS,
     *,
     found: Interruption | None = None,
 ) -> ResumePlan:
@@ -172,7 +172,7 @@ def gave_up(session: Session) -> GaveUp | None:
     return None if found is None else msgspec.convert(found, GaveUp)
 
 
-def tried(session: Session, limits: Limits = ladder.DEFAULT_LIMITS) -> list[Attempt]:
+def tried(session: Session, limits: LadderLimits = ladder.DEFAULT_LIMITS) -> list[Attempt]:
     """Return the attempts with a verdict on the last one, now that the session has stopped.
 
     What others write meanwhile, a person for one, is no sign that the session lived.

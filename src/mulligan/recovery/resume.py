@@ -30,7 +30,7 @@ from mulligan.errors import (
 from mulligan.model import Checkpoint, Lease, Path, Restored
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import RECOVERY
-from mulligan.recovery.ladder import Attempt, Limits, remembered
+from mulligan.recovery.ladder import Attempt, LadderLimits, remembered
 from mulligan.recovery.plan import (
     ENDED,
     GAVE_UP,
@@ -119,7 +119,7 @@ def try_out(
     session: Session,
     at: datetime,
     run: Callable[[], str],
-    limits: Limits = ladder.DEFAULT_LIMITS,
+    limits: LadderLimits = ladder.DEFAULT_LIMITS,
 ) -> str:
     """Run the agents that were brought back, and write down what became of the attempt.
 

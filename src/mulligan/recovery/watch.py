@@ -10,7 +10,7 @@ import msgspec
 
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import reason
-from mulligan.recovery.ladder import Attempt, Limits
+from mulligan.recovery.ladder import Attempt, LadderLimits
 from mulligan.recovery.plan import attempts, choose, gave_up, tried
 from mulligan.session import Session
 from mulligan.session.names import SUPERVISOR
@@ -66,7 +66,9 @@ class Watcher:
     A look at a session that nobody wrote to costs next to nothing.
     """
 
-    def __init__(self, store: Store, start: Start, limits: Limits = ladder.DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, store: Store, start: Start, limits: LadderLimits = ladder.DEFAULT_LIMITS
+    ) -> None:
         self._store = store
         self._start = start
         self._limits = limits

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from mulligan.session.runtime.heartbeat import Step, read_step
+from mulligan.session.runtime.heartbeat import AgentStep, read_step
 from mulligan.supervisor.stimuli import Beat, Progressed
 
 DIRECTORY = "beats"
@@ -19,7 +19,7 @@ class Beats:
         self.file = file
         self.has_beaten = False
         self._seen = 0
-        self._step = Step()
+        self._step = AgentStep()
 
     def look(self, agent: str) -> Iterator[Beat | Progressed]:
         """Yield what has happened since the last look."""

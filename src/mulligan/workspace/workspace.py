@@ -35,7 +35,7 @@ from mulligan.workspace.restore.apply import Apply
 from mulligan.workspace.restore.caches import Caches
 from mulligan.workspace.restore.content_check import rewritten
 from mulligan.workspace.restore.fileops import Failure
-from mulligan.workspace.restore.plan import Step, tree_steps
+from mulligan.workspace.restore.plan import TreeChange, tree_changes
 from mulligan.workspace.restore.protect import ProtectedSplit, divide
 from mulligan.workspace.restore.swap import token_of
 from mulligan.workspace.watch.mapped import Mapped
@@ -173,11 +173,11 @@ class Workspace:
         after: Digest,
         only: list[TreePath] | None = None,
         bundle: Bundle | None = None,
-    ) -> list[Step]:
+    ) -> list[TreeChange]:
         """Return what differs between two captured trees; the bundle may hold parts of them."""
         index = self._index or self._captured
         edits = index.edits if index else None
-        return tree_steps(self._document(bundle), before, after, only, edits)
+        return tree_changes(self._document(bundle), before, after, only, edits)
 
     def has(self, tree: Digest, path: TreePath) -> bool:
         """Whether a path is in a captured tree, or in the directory now."""
@@ -187,18 +187,18 @@ class Workspace:
             return True
         return os.path.lexists(os.fsencode(self.root) + b"/" + b"/".join(map(from_name, path)))
 
-    def divide(self, steps: list[Step], uncovered: Collection[str]) -> ProtectedSplit:
+    def divide(self, steps: list[TreeChange], uncovered: Collection[str]) -> ProtectedSplit:
         """Divide steps into those to take and those that would touch what is left alone."""
         rules = Rules.read(self.root, stores=self._stores_within())
         return divide(os.fsencode(self.root), rules, steps, uncovered)
 
     def apply(
         self,
-        steps: list[Step],
+        steps: list[TreeChange],
         token: str,
         tree: Digest | None = None,
         caches: Caches | None = None,
-        touch: Sequence[Step] = (),
+        touch: Sequence[TreeChange] = (),
     ) -> list[Failure]:
         """Take the steps from the captured tree to another one; return what could not be done.
 

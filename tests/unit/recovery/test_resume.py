@@ -13,7 +13,7 @@ import mulligan
 from mulligan import Session, Store
 from mulligan.errors import PathNotFound, RecoveryStopped, StaleLease, StillRunning, UnknownPoint
 from mulligan.recovery.detect import interruption
-from mulligan.recovery.ladder import Limits
+from mulligan.recovery.ladder import LadderLimits
 from mulligan.recovery.plan import (
     ResumePlan,
     attempts,
@@ -400,7 +400,7 @@ def test_agents_that_say_nothing_have_lived_when_the_time_is_over(tmp_path: Path
                 time.sleep(0.01)
             return "failed"
 
-        assert try_out(session, at, run, Limits(settled=0.05)) == "failed"
+        assert try_out(session, at, run, LadderLimits(settled=0.05)) == "failed"
         assert attempts(session)[-1].outcome == "ok"
 
 

@@ -14,7 +14,7 @@ import mulligan
 from mulligan import Session
 from mulligan.store import Store
 from mulligan.workspace.entries import Directory, File
-from mulligan.workspace.restore.plan import Step
+from mulligan.workspace.restore.plan import TreeChange
 from mulligan.workspace.restore.protect import split_protected
 from tests.pictures import picture
 
@@ -290,7 +290,7 @@ FILE, DIRECTORY = File(0o444, 0, 0, ()), Directory(0o755, 0)
     ],
 )
 def test_which_files_are_objects_of_git(path: str, stays: bool) -> None:
-    step = Step(tuple(path.split("/")), FILE, None)
+    step = TreeChange(tuple(path.split("/")), FILE, None)
     assert split_protected([step], ()) == (([], [step]) if stays else ([step], []))
 
 
@@ -306,9 +306,9 @@ def test_which_files_are_objects_of_git(path: str, stays: bool) -> None:
 )
 def test_objects_go_with_a_repository_of_which_all_is_held(repository: str, path: str) -> None:
     parts, length = tuple(path.split("/")), repository.count("/") + 1
-    inner = [Step(parts[:n], DIRECTORY, None) for n in range(length + 1, len(parts))]
-    inner.append(Step(parts, FILE, None))
-    steps = [Step(parts[:length], DIRECTORY, None), *inner]
+    inner = [TreeChange(parts[:n], DIRECTORY, None) for n in range(length + 1, len(parts))]
+    inner.append(TreeChange(parts, FILE, None))
+    steps = [TreeChange(parts[:length], DIRECTORY, None), *inner]
     assert split_protected(steps, ()) == (steps, [])
     assert split_protected(inner, ()) == ([], inner)
     assert split_protected(steps, {f"{repository}/secret"}) == ([], steps)
@@ -316,5 +316,5 @@ def test_objects_go_with_a_repository_of_which_all_is_held(repository: str, path
 
 def test_objects_of_git_are_made_and_changed_like_other_files() -> None:
     path = (".git", "objects", "ab", "cdef")
-    steps = [Step(path, None, FILE), Step(path, FILE, File(0o644, 1, 0, ()))]
+    steps = [TreeChange(path, None, FILE), TreeChange(path, FILE, File(0o644, 1, 0, ()))]
     assert split_protected(steps, ()) == (steps, [])

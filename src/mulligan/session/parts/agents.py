@@ -12,7 +12,7 @@ from mulligan.document.fold import STATE, Change, happened
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
 from mulligan.session.arguments import optional_text, seconds
-from mulligan.session.runtime.heartbeat import Heart
+from mulligan.session.runtime.heartbeat import HeartbeatWriter
 from mulligan.session.write.writer import Writer
 
 STATES = ("starting", "planning", "working", "waiting", "suspended", "done", "failed")
@@ -30,7 +30,7 @@ class Agent:
     def __init__(self, writer: Writer, name: str) -> None:
         self._writer = writer
         self.name = name
-        self.heart: Heart | None = None
+        self.heart: HeartbeatWriter | None = None
         """The heartbeat that its supervisor looks at, if it has one."""
 
     def get(self) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-INTERVAL = 1.0
+HEARTBEAT_SECONDS = 1.0
 """Seconds between two signs of life."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class AgentStep(msgspec.Struct, frozen=True):
     """What an agent is doing, and how many seconds it may take from when it said so."""
 
     deadline: float | None = None
@@ -27,10 +27,12 @@ class Step(msgspec.Struct, frozen=True):
     """Counts the steps, so that a new one shows even if it is said in the same words."""
 
 
-class Heart:
+class HeartbeatWriter:
     """Beats from a thread of its own until it is stopped; ``also`` is called now and then, too."""
 
-    def __init__(self, file: Path, also: Callable[[], None], every: float = INTERVAL) -> None:
+    def __init__(
+        self, file: Path, also: Callable[[], None], every: float = HEARTBEAT_SECONDS
+    ) -> None:
         self._file = file
         self._also = also
         self._every = every
@@ -70,7 +72,7 @@ class Heart:
         self._steps += 1
         # The directory goes with the store, of which the next safe point or write tells.
         with suppress(FileNotFoundError, NotADirectoryError):
-            draft.write_bytes(msgspec.json.encode(Step(deadline, doing, self._steps)))
+            draft.write_bytes(msgspec.json.encode(AgentStep(deadline, doing, self._steps)))
             os.replace(draft, self._file)
 
     def _run(self) -> None:
@@ -87,14 +89,16 @@ class Heart:
             self._also()
 
 
-def read_step(file: Path) -> tuple[int, Step]:
+def read_step(file: Path) -> tuple[int, AgentStep]:
     """Return when the last sign of life was, in nanoseconds, and the step under way."""
     try:
         status = os.stat(file)
         data = file.read_bytes()
     except OSError:
-        return 0, Step()
+        return 0, AgentStep()
     try:
-        return status.st_mtime_ns, msgspec.json.decode(data, type=Step) if data else Step()
+        return status.st_mtime_ns, msgspec.json.decode(
+            data, type=AgentStep
+        ) if data else AgentStep()
     except ValueError:  # not JSON, not a step, or not UTF-8: a heartbeat that says nothing more
-        return status.st_mtime_ns, Step()
+        return status.st_mtime_ns, AgentStep()

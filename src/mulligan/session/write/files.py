@@ -43,7 +43,7 @@ from mulligan.workspace.locks import share_directory
 from mulligan.workspace.restore.file_changes import file_changes
 from mulligan.workspace.restore.fileops import is_disk_full
 from mulligan.workspace.restore.open_files import in_use
-from mulligan.workspace.restore.plan import tree_path, tree_steps, unescaped
+from mulligan.workspace.restore.plan import tree_changes, tree_path, unescaped
 from mulligan.workspace.restore.protect import in_the_way
 from mulligan.workspace.workspace import Workspace
 
@@ -134,7 +134,7 @@ class Files:
         holder = held or self.held_at(point)
         uncovered = {left.path for left in alone}
         uncovered |= holder.left_out if holder else set()
-        steps = tree_steps(Document({}, present.load), now.tree, tree, paths)
+        steps = tree_changes(Document({}, present.load), now.tree, tree, paths)
         found = self._workspace.divide(steps, uncovered)
         root = os.fsencode(self._workspace.root)
         caches = found.caches.paths(root)
@@ -165,13 +165,13 @@ class Files:
         if now is None:
             return []
         document = Document({}, now.load)
-        return file_changes(tree_steps(document, before, now.captured.tree, paths))
+        return file_changes(tree_changes(document, before, now.captured.tree, paths))
 
     def changes(
         self, before: Digest | None, after: Digest | None, paths: list[TreePath] | None = None
     ) -> list[FileChange]:
         """Return what differs between two trees."""
-        return file_changes(tree_steps(self._document(), before, after, paths))
+        return file_changes(tree_changes(self._document(), before, after, paths))
 
     def read(self, tree: Digest, path: str) -> bytes:
         """Return the content of a file in a tree, or where a symlink points."""
@@ -250,7 +250,7 @@ class Files:
             if paths is None:
                 contents.add_tree(open_tree(self._document(), tree))
             else:
-                contents.add_steps(tree_steps(self._document(), None, tree, paths))
+                contents.add_steps(tree_changes(self._document(), None, tree, paths))
         return contents
 
     def _document(self) -> Document:

@@ -53,7 +53,7 @@ from mulligan.workspace.entries import Directory, TreePath, shown
 from mulligan.workspace.locks import Marks, lock_directory
 from mulligan.workspace.restore.apply import remove_drafts
 from mulligan.workspace.restore.fileops import Failure
-from mulligan.workspace.restore.plan import Step, tree_steps
+from mulligan.workspace.restore.plan import TreeChange, tree_changes
 from mulligan.workspace.restore.protect import in_the_way, split_protected
 from mulligan.workspace.workspace import Workspace
 
@@ -244,11 +244,11 @@ class Restorer:
         for before in {begun.origin.tree, begun.present}:
             remove_drafts(root, self._steps(before, begun), token, self._engine.objects)
 
-    def _steps(self, before: Digest, begun: Begun) -> list[Step]:
+    def _steps(self, before: Digest, begun: Begun) -> list[TreeChange]:
         """Return what a restore had to do; nothing when the store can not tell any more."""
         document = Document({}, self._engine.load)
         try:
-            return tree_steps(document, before, begun.tree, begun.paths)
+            return tree_changes(document, before, begun.tree, begun.paths)
         except DamageError:
             return []
 
@@ -360,7 +360,7 @@ class Restorer:
 
     def _begin(
         self, workspace: Workspace, choose: Choose, mode: str, origin: Origin | None
-    ) -> tuple[Checkpoint, Target, list[Step]]:
+    ) -> tuple[Checkpoint, Target, list[TreeChange]]:
         """Take the safety checkpoint and note that a restore is under way."""
         chosen: list[Target] = []
         started = self._engine.clock.monotonic()
@@ -431,7 +431,7 @@ def left_out(checkpoint: Checkpoint) -> set[str]:
     return {left.path for left in checkpoint.coverage.left_out} if checkpoint.coverage else set()
 
 
-def _left_alone(spared: list[Step], safety: Checkpoint) -> tuple[Problem, ...]:
+def _left_alone(spared: list[TreeChange], safety: Checkpoint) -> tuple[Problem, ...]:
     """Return what could not be brought back because something that no checkpoint holds is there."""
     found = safety.coverage.left_out if safety.coverage else []
     return in_the_way(spared, {left.path: left.rule for left in found} | databases_in_use(found))
@@ -456,7 +456,7 @@ def _begun(
     )
 
 
-def _abandoned(begun: Begun, way: list[Step]) -> Change:
+def _abandoned(begun: Begun, way: list[TreeChange]) -> Change:
     """Return the event that ends a restore where it stands: it changes no state."""
     files = {
         "before": begun.origin.tree,
@@ -474,7 +474,9 @@ def _abandoned(begun: Begun, way: list[Step]) -> Change:
     }
 
 
-def _touched(paths: Sequence[TreePath] | None, steps: Sequence[Step]) -> list[list[str]] | None:
+def _touched(
+    paths: Sequence[TreePath] | None, steps: Sequence[TreeChange]
+) -> list[list[str]] | None:
     """Return what to look at to take a restore back: directories made on the way go, too."""
     if paths is None:
         return None

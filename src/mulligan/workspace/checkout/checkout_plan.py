@@ -18,7 +18,7 @@ from mulligan.workspace.entries import (
     from_name,
     to_name,
 )
-from mulligan.workspace.restore.plan import Entry, Step, check_name, read_entry
+from mulligan.workspace.restore.plan import Entry, TreeChange, check_name, read_entry
 
 _FIELDS = 5
 """How many a file's entry has that has no extended attributes."""
@@ -95,7 +95,7 @@ class CheckoutPlan:
                 else:
                     self._add(child, read_entry(document, value))
 
-    def add_steps(self, steps: Iterable[Step]) -> None:
+    def add_steps(self, steps: Iterable[TreeChange]) -> None:
         """Take in parts of a tree: the steps that lead there from nothing, from the top."""
         places: dict[TreePath, DirectoryNode] = {(): self.root}
         for path, entry in ((step.path, step.after) for step in steps):

@@ -28,7 +28,7 @@ from mulligan.workspace.restore.caches import Caches, directory_of, remove_cache
 from mulligan.workspace.restore.content_check import is_held
 from mulligan.workspace.restore.deleter import Deleter
 from mulligan.workspace.restore.fileops import Failure, failure, set_xattrs, try_xattrs, write_parts
-from mulligan.workspace.restore.plan import Step
+from mulligan.workspace.restore.plan import TreeChange
 from mulligan.workspace.restore.swap import Swap, TemporaryNames, discard, sweep, temporary_names
 from mulligan.workspace.restore.torn_files import is_remains
 
@@ -82,7 +82,7 @@ class Apply:
         self._syncer: Syncer[TreePath] = Syncer(self._failed, few)
         self.failures: list[Failure] = []
 
-    def run(self, steps: list[Step], touch: Sequence[Step] = ()) -> list[Failure]:
+    def run(self, steps: list[TreeChange], touch: Sequence[TreeChange] = ()) -> list[Failure]:
         """Apply the steps; what could not be done is returned and the rest is done.
 
         What the steps of ``touch`` have changed gets the present time.
@@ -95,7 +95,7 @@ class Apply:
             self._handles.close()
         return self.failures
 
-    def _run(self, steps: list[Step], touch: Sequence[Step]) -> None:
+    def _run(self, steps: list[TreeChange], touch: Sequence[TreeChange]) -> None:
         self._syncer = Syncer(self._failed, by_count(len(steps)))
         made = [s for s in steps if s.after is not None]
         deleted = sorted((s for s in steps if s.after is None), key=lambda s: -len(s.path))
@@ -122,7 +122,7 @@ class Apply:
         self._directory_attributes(steps)
         self._make_durable(steps)
 
-    def _make_durable(self, steps: list[Step]) -> None:
+    def _make_durable(self, steps: list[TreeChange]) -> None:
         """Sync the files, and the directories: a rename is only safe with its directory.
 
         Not before all is done, so that the disk has to be waited for once. A power cut before that
@@ -142,7 +142,7 @@ class Apply:
     def _unlink(self, parent: int, name: bytes) -> None:
         self._remover.unlink(self._path, parent, name)
 
-    def _each(self, steps: Iterable[Step], act: Callable[[Step], None]) -> None:
+    def _each(self, steps: Iterable[TreeChange], act: Callable[[TreeChange], None]) -> None:
         for step in steps:
             try:
                 self._do(step.path, partial(act, step))
@@ -184,9 +184,9 @@ class Apply:
         self._opened[path] = mode
         return True
 
-    def _write_leaves(self, steps: list[Step]) -> None:
+    def _write_leaves(self, steps: list[TreeChange]) -> None:
         """Write files in the order in which their objects lie in the store."""
-        by_first: dict[Digest, list[Step]] = {}
+        by_first: dict[Digest, list[TreeChange]] = {}
         others = []
         for step in steps:
             if isinstance(step.after, File) and step.after.chunks and step.action != "attributes":
@@ -197,7 +197,7 @@ class Apply:
         for digest in self._objects.in_order(by_first):
             self._each(by_first[digest], self._write)
 
-    def _write(self, step: Step) -> None:
+    def _write(self, step: TreeChange) -> None:
         parent = self._handles.directory(step.path[:-1])
         name = from_name(step.path[-1])
         status = self._status(parent, name, step.path)
@@ -227,7 +227,7 @@ class Apply:
             self._linked.add(status.st_ino)  # what we do here will show under its other names
         return status
 
-    def _is_held(self, step: Step, parent: int, name: bytes) -> bool:
+    def _is_held(self, step: TreeChange, parent: int, name: bytes) -> bool:
         """Whether the store holds what is about to be dropped, now under the given name."""
         before = step.before
         if not isinstance(before, File):
@@ -249,7 +249,7 @@ class Apply:
         os.utime(handle, ns=(file.mtime, file.mtime))
         return trouble
 
-    def _write_file(self, parent: int, step: Step, file: File) -> None:
+    def _write_file(self, parent: int, step: TreeChange, file: File) -> None:
         own = temporary_names(from_name(step.path[-1]), self._token)
         handle = _new_file(parent, own)
         try:
@@ -266,7 +266,7 @@ class Apply:
         if trouble is not None:
             raise trouble
 
-    def _put(self, parent: int, step: Step, own: TemporaryNames, made: int) -> None:
+    def _put(self, parent: int, step: TreeChange, own: TemporaryNames, made: int) -> None:
         """Give a draft its name; a last look tells whether what is there may still be touched."""
         name = from_name(step.path[-1])
         held = partial(self._is_held, step, parent)
@@ -292,7 +292,7 @@ class Apply:
             finally:
                 close_file(handle)
 
-    def _touch(self, step: Step) -> None:
+    def _touch(self, step: TreeChange) -> None:
         """Give a leaf the present time.
 
         Only now: drafts have the time of their entry, by which they are known after a crash.
@@ -308,7 +308,7 @@ class Apply:
                     finally:
                         os.close(handle)
 
-    def _make_directory(self, step: Step) -> None:
+    def _make_directory(self, step: TreeChange) -> None:
         if not step.path:
             return
         parent = self._handles.directory(step.path[:-1])
@@ -320,7 +320,7 @@ class Apply:
             if not stat.S_ISDIR(status.st_mode):
                 raise
 
-    def _delete(self, step: Step) -> None:
+    def _delete(self, step: TreeChange) -> None:
         parent = self._handles.directory(step.path[:-1])
         name = from_name(step.path[-1])
         try:
@@ -339,7 +339,7 @@ class Apply:
                 raise
             # It holds what no checkpoint covers, and stays with just that in it.
 
-    def _directory_attributes(self, steps: list[Step]) -> None:
+    def _directory_attributes(self, steps: list[TreeChange]) -> None:
         """Set modes and times of every directory touched, deepest first, after all else."""
         known = {s.path: s.after for s in steps if isinstance(s.after, Directory)}
         gone = {s.path for s in steps if s.after is None} - known.keys()
@@ -375,7 +375,7 @@ class Apply:
             raise trouble
 
 
-def remove_drafts(root: bytes, steps: Iterable[Step], token: str, objects: Objects) -> None:
+def remove_drafts(root: bytes, steps: Iterable[TreeChange], token: str, objects: Objects) -> None:
     """Remove what is left beside the leaves of what somebody was about to do by these steps."""
     handles = Handles(root)
     try:
@@ -392,7 +392,7 @@ def remove_drafts(root: bytes, steps: Iterable[Step], token: str, objects: Objec
         handles.close()
 
 
-def _is_new(step: Step) -> bool:
+def _is_new(step: TreeChange) -> bool:
     """Whether a step brings other content to a leaf."""
     return isinstance(step.after, File | Link) and step.action != "attributes"
 

@@ -28,7 +28,7 @@ import msgspec
 from mulligan.workspace.capture.ignore import BUILT_IN, Rules
 from mulligan.workspace.entries import Directory, File, Link, TreePath, from_name, to_name
 from mulligan.workspace.handles import Handles
-from mulligan.workspace.restore.plan import Step
+from mulligan.workspace.restore.plan import TreeChange
 
 PYTHON = "__pycache__"
 MYPY = ".mypy_cache"
@@ -47,7 +47,7 @@ class Caches(msgspec.Struct, frozen=True):
 
     rules: Rules
     going: list[TreePath] = []
-    changed: list[Step] = []
+    changed: list[TreeChange] = []
 
     def stale(self, handles: Handles) -> list[TreePath]:
         """Return what was made of sources that change, as it is now."""
@@ -66,7 +66,7 @@ class Caches(msgspec.Struct, frozen=True):
 
 
 def caches_in(
-    root: bytes, rules: Rules, steps: Iterable[Step], uncovered: Collection[str]
+    root: bytes, rules: Rules, steps: Iterable[TreeChange], uncovered: Collection[str]
 ) -> list[TreePath]:
     """Return the caches in directories that are to be deleted; they are among the uncovered."""
     holders = {path.rpartition("/")[0] for path in uncovered}
@@ -113,7 +113,7 @@ def _disposable(handles: Handles, rules: Rules, directory: TreePath) -> Iterator
                 yield path
 
 
-def _changes_source(step: Step) -> bool:
+def _changes_source(step: TreeChange) -> bool:
     leaf = isinstance(step.before, File | Link) or isinstance(step.after, File | Link)
     named = bool(step.path) and from_name(step.path[-1]).endswith(_SOURCES)
     return leaf and named and step.action != "attributes"

@@ -6,10 +6,10 @@ import os
 
 from mulligan.model import FileChange
 from mulligan.workspace.entries import Directory, File, Link, from_name
-from mulligan.workspace.restore.plan import Entry, Step
+from mulligan.workspace.restore.plan import Entry, TreeChange
 
 
-def file_changes(steps: list[Step]) -> list[FileChange]:
+def file_changes(steps: list[TreeChange]) -> list[FileChange]:
     """Return the steps as changes in order of their paths; a move of a file is one change.
 
     Times of directories follow what happens in them and are not listed by themselves.
@@ -33,9 +33,9 @@ _ACTIONS = {
 }
 
 
-def _renames(steps: list[Step]) -> dict[tuple[str, ...], Step]:
+def _renames(steps: list[TreeChange]) -> dict[tuple[str, ...], TreeChange]:
     """Return, for each added file, the removed one of the same content it came from."""
-    removed: dict[object, list[Step]] = {}
+    removed: dict[object, list[TreeChange]] = {}
     for step in steps:
         if step.after is None and (key := _content(step.before)) is not None:
             removed.setdefault(key, []).append(step)
@@ -52,7 +52,7 @@ def _content(entry: Entry | None) -> object:
     return None
 
 
-def _only_times(step: Step) -> bool:
+def _only_times(step: TreeChange) -> bool:
     before, after = step.before, step.after
     return (
         isinstance(before, Directory)
@@ -62,7 +62,7 @@ def _only_times(step: Step) -> bool:
     )
 
 
-def _change(step: Step, change: str, origin: Step | None) -> FileChange:
+def _change(step: TreeChange, change: str, origin: TreeChange | None) -> FileChange:
     before = origin.before if origin else step.before
     entry = step.after or before
     return FileChange(

@@ -11,10 +11,10 @@ from collections.abc import Collection
 from mulligan.model import OpenFile
 from mulligan.procfs import CWD, open_files
 from mulligan.workspace.entries import Directory, from_name
-from mulligan.workspace.restore.plan import Step
+from mulligan.workspace.restore.plan import TreeChange
 
 
-def in_use(root: bytes, steps: list[Step], ignore: Collection[int] = ()) -> list[OpenFile]:
+def in_use(root: bytes, steps: list[TreeChange], ignore: Collection[int] = ()) -> list[OpenFile]:
     """Return the files that steps replace or delete and a program writes to.
 
     Also the directories that go and a program stands in. ``ignore`` are processes that do not
@@ -34,14 +34,14 @@ def in_use(root: bytes, steps: list[Step], ignore: Collection[int] = ()) -> list
     return sorted(found)
 
 
-def _raw(step: Step) -> bytes:
+def _raw(step: TreeChange) -> bytes:
     return b"/".join(map(from_name, step.path))
 
 
-def _replaces_leaf(step: Step) -> bool:
+def _replaces_leaf(step: TreeChange) -> bool:
     has_leaf = step.before is not None and not isinstance(step.before, Directory)
     return has_leaf and step.action in ("update", "delete")
 
 
-def _deletes_directory(step: Step) -> bool:
+def _deletes_directory(step: TreeChange) -> bool:
     return isinstance(step.before, Directory) and step.after is None

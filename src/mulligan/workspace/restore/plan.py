@@ -52,7 +52,7 @@ _ESCAPED = re.compile(rb"\\x([89a-f][0-9a-f])")
 """How a byte that is not UTF-8 is shown."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class TreeChange(msgspec.Struct, frozen=True):
     """One path that differs: its entry now and as it is to be; None where there is none."""
 
     path: TreePath
@@ -89,13 +89,13 @@ def unescaped(path: TreePath) -> TreePath:
     return tuple(map(to_name, raw))
 
 
-def tree_steps(
+def tree_changes(
     document: Document,
     start: Digest | None,
     end: Digest | None,
     only: Sequence[TreePath] | None = None,
     edits: Edits | None = None,
-) -> list[Step]:
+) -> list[TreeChange]:
     """Return the steps from one tree to another, or those within the given paths.
 
     None is a tree with nothing in it. ``edits`` may save a look into the base of both trees.
@@ -111,7 +111,7 @@ def tree_steps(
     after: Any = {} if end is None else open_tree(document, end).root
     if only is None:
         return _steps(document, before, after, ())
-    steps: dict[tuple[TreePath, bool], Step] = {}
+    steps: dict[tuple[TreePath, bool], TreeChange] = {}
     for path in only:
         for name in path:
             check_name(name)
@@ -124,7 +124,7 @@ def tree_steps(
 
 def _patch_steps(
     document: Document, one: Patch, other: Patch, origins: Mapping[str, bytes | None]
-) -> Iterator[Step]:
+) -> Iterator[TreeChange]:
     """Yield the steps between two trees of one base: they differ in what either has set at most.
 
     ``origins`` are some entries of the base, encoded, and None where it has none.
@@ -143,10 +143,10 @@ def _patch_steps(
         place = path if path[-1] else path[:-1]
         for name in place:
             check_name(name)
-        yield Step(place, entry(one, key, path), entry(other, key, path))
+        yield TreeChange(place, entry(one, key, path), entry(other, key, path))
 
 
-def _way_steps(document: Document, before: Any, after: Any, path: TreePath) -> Iterator[Step]:
+def _way_steps(document: Document, before: Any, after: Any, path: TreePath) -> Iterator[TreeChange]:
     """Yield what has to be there for a path to be reached: the directories on its way."""
     for length in range(1, len(path)):
         way = path[:length]
@@ -154,22 +154,22 @@ def _way_steps(document: Document, before: Any, after: Any, path: TreePath) -> I
         if nodes.is_map(old):
             continue
         if old is not MISSING:
-            yield Step(way, _entry(document, old), None)
-        yield Step(way, None, _entry(document, _at(document, after, (*way, SELF))))
+            yield TreeChange(way, _entry(document, old), None)
+        yield TreeChange(way, None, _entry(document, _at(document, after, (*way, SELF))))
 
 
 def _at(document: Document, tree: Any, path: TreePath) -> Any:
     return MISSING if tree is MISSING else document.with_root(tree).find(path)
 
 
-def _steps(document: Document, before: Any, after: Any, path: TreePath) -> list[Step]:
-    steps: list[Step] = []
+def _steps(document: Document, before: Any, after: Any, path: TreePath) -> list[TreeChange]:
+    steps: list[TreeChange] = []
     _add_steps(steps, document, before, after, path)
     return steps
 
 
 def _add_steps(
-    steps: list[Step], document: Document, before: Any, after: Any, path: TreePath
+    steps: list[TreeChange], document: Document, before: Any, after: Any, path: TreePath
 ) -> None:
     if _are_equal(before, after):
         return
@@ -177,22 +177,22 @@ def _add_steps(
     if nodes.is_map(old) or nodes.is_map(new):
         _add_directory(steps, document, old, new, path)
     elif old is not MISSING or new is not MISSING:
-        steps.append(Step(path, _entry(document, old), _entry(document, new)))
+        steps.append(TreeChange(path, _entry(document, old), _entry(document, new)))
 
 
 def _add_directory(
-    steps: list[Step], document: Document, old: Any, new: Any, path: TreePath
+    steps: list[TreeChange], document: Document, old: Any, new: Any, path: TreePath
 ) -> None:
     """Add the steps of a directory that is there before, after, or both."""
     if not nodes.is_map(old) and old is not MISSING:
-        steps.append(Step(path, _entry(document, old), None))
+        steps.append(TreeChange(path, _entry(document, old), None))
     if not nodes.is_map(new) and new is not MISSING:
-        steps.append(Step(path, None, _entry(document, new)))
+        steps.append(TreeChange(path, None, _entry(document, new)))
     left = old if nodes.is_map(old) else {}
     right = new if nodes.is_map(new) else {}
     for name, one, other in _differing(document, left, right):
         if name == SELF:
-            steps.append(Step(path, _entry(document, one), _entry(document, other)))
+            steps.append(TreeChange(path, _entry(document, one), _entry(document, other)))
         else:
             check_name(name)
             _add_steps(steps, document, one, other, (*path, name))

@@ -10,7 +10,7 @@ from mulligan.model import Problem
 from mulligan.workspace.capture.ignore import Rules, is_of_store
 from mulligan.workspace.entries import Directory, TreePath, from_name, shown
 from mulligan.workspace.restore.caches import Caches, caches_in
-from mulligan.workspace.restore.plan import Step
+from mulligan.workspace.restore.plan import TreeChange
 
 _OBJECTS = re.compile(
     rb"(^|/)([^/]*\.git|\.git/modules/.+)/objects(/([0-9a-f]{2}|pack|info)(/|$)|$)"
@@ -27,14 +27,14 @@ class ProtectedSplit(NamedTuple):
     ``uncovered`` is what stays uncovered then.
     """
 
-    todo: list[Step]
-    left: list[Step]
+    todo: list[TreeChange]
+    left: list[TreeChange]
     caches: Caches
     uncovered: set[str]
 
 
 def divide(
-    root: bytes, rules: Rules, steps: list[Step], uncovered: Collection[str]
+    root: bytes, rules: Rules, steps: list[TreeChange], uncovered: Collection[str]
 ) -> ProtectedSplit:
     """Divide steps as :func:`split_protected` does; caches do not keep a directory that goes."""
     caches = caches_in(root, rules, steps, uncovered)
@@ -46,7 +46,9 @@ def divide(
     return ProtectedSplit(todo, left, Caches(rules, going, todo), stay)
 
 
-def split_protected(steps: list[Step], uncovered: Collection[str]) -> tuple[list[Step], list[Step]]:
+def split_protected(
+    steps: list[TreeChange], uncovered: Collection[str]
+) -> tuple[list[TreeChange], list[TreeChange]]:
     """Divide steps into those to take and those that would touch what is to be left alone.
 
     ``uncovered`` is what the present or the point's checkpoint left out, in text: what is or was
@@ -60,15 +62,15 @@ def split_protected(steps: list[Step], uncovered: Collection[str]) -> tuple[list
     gone = {s.path for s in steps if _removes_directory(s) and s.place not in kept}
     alone = {step.path for step in steps if _is_protected(step, covered, gone)}
     kept |= {place for path in alone for place in _above(_shown_parts(path))}
-    todo: list[Step] = []
-    left: list[Step] = []
+    todo: list[TreeChange] = []
+    left: list[TreeChange] = []
     for step in steps:
         stays = step.path in alone or (_removes_directory(step) and step.place in kept)
         (left if stays else todo).append(step)
     return todo, left
 
 
-def in_the_way(left: list[Step], rules: Mapping[str, str]) -> tuple[Problem, ...]:
+def in_the_way(left: list[TreeChange], rules: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return what keeps files from being brought back: paths that are left out, by their rules."""
     wanted = [step.path for step in left if step.after is not None]
     places = {place for path in wanted if (place := left_out_above(path, rules)) is not None}
@@ -87,7 +89,7 @@ def left_out_above(path: TreePath, uncovered: Collection[str]) -> str | None:
     return next((place for place in places if place in uncovered), None)
 
 
-def _is_protected(step: Step, uncovered: Collection[str], gone: Collection[TreePath]) -> bool:
+def _is_protected(step: TreeChange, uncovered: Collection[str], gone: Collection[TreePath]) -> bool:
     if step.after is None:
         repository = _repository(step.path)
         if repository is not None and repository not in gone:
@@ -105,7 +107,7 @@ def _repository(path: TreePath) -> TreePath | None:
     return path[: found.string[: found.end(2)].count(b"/") + 1]
 
 
-def _removes_directory(step: Step) -> bool:
+def _removes_directory(step: TreeChange) -> bool:
     return step.after is None and isinstance(step.before, Directory)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from mulligan.session.runtime.heartbeat import Heart
+from mulligan.session.runtime.heartbeat import HeartbeatWriter
 
 PATIENCE = 60
 
 
-class Noted(Heart):
+class Noted(HeartbeatWriter):
     """Tells of beats that failed and of beats that did not."""
 
     def __init__(self, file: Path) -> None:

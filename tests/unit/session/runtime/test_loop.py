@@ -15,7 +15,7 @@ from mulligan.document.fold import happened
 from mulligan.errors import InvalidTask, StaleLease
 from mulligan.redact import HIDDEN
 from mulligan.session.runtime import loop as loops
-from mulligan.session.runtime.heartbeat import Heart, Step, read_step
+from mulligan.session.runtime.heartbeat import AgentStep, HeartbeatWriter, read_step
 from mulligan.session.write.leases import this_process
 from mulligan.testing.clock import FakeClock
 
@@ -207,8 +207,8 @@ def test_the_states_of_an_agent(session: Session):
 
 def test_a_heart_beats_and_says_what_it_expects(tmp_path: Path):
     file, also = tmp_path / "beat", []
-    heart = Heart(file, lambda: also.append(1), every=0.01)
-    assert read_step(file) == (0, Step())
+    heart = HeartbeatWriter(file, lambda: also.append(1), every=0.01)
+    assert read_step(file) == (0, AgentStep())
     heart.start()
     first, _ = read_step(file)
     heart.expect(12.5, "calling the model")
@@ -217,7 +217,7 @@ def test_a_heart_beats_and_says_what_it_expects(tmp_path: Path):
         at, step = read_step(file)
         beats.add(at)
     heart.stop()
-    assert step == Step(12.5, "calling the model", number=1)
+    assert step == AgentStep(12.5, "calling the model", number=1)
     assert also
 
 
@@ -225,16 +225,16 @@ def test_a_heart_beats_and_says_what_it_expects(tmp_path: Path):
 def test_a_heartbeat_with_anything_in_it_is_a_sign_of_life_alone(tmp_path: Path, data: bytes):
     (tmp_path / "beat").write_bytes(data)
     at, step = read_step(tmp_path / "beat")
-    assert (at > 0, step) == (True, Step())
+    assert (at > 0, step) == (True, AgentStep())
 
 
 def test_a_step_has_its_own_deadline(session: Session, tmp_path: Path):
     with session.agent.step("nobody looks", deadline=1):
         pass
-    session.agent.heart = Heart(tmp_path / "beat", lambda: None)
+    session.agent.heart = HeartbeatWriter(tmp_path / "beat", lambda: None)
     with session.agent.step("model", deadline=60):
-        assert read_step(tmp_path / "beat")[1] == Step(60, "model", number=1)
-    assert read_step(tmp_path / "beat")[1] == Step(number=2)
+        assert read_step(tmp_path / "beat")[1] == AgentStep(60, "model", number=1)
+    assert read_step(tmp_path / "beat")[1] == AgentStep(number=2)
 
 
 def test_an_epoch_is_adopted_and_joined_only_while_it_is_valid(tmp_path: Path):
@@ -260,7 +260,7 @@ def test_an_epoch_is_adopted_and_joined_only_while_it_is_valid(tmp_path: Path):
 
 def test_a_heart_beats_while_the_handle_is_busy(tmp_path: Path):
     session = mulligan.open(tmp_path).session("work", agent="coder")
-    heart = Heart(tmp_path / "beat", lambda: session.renew(wait=False), every=0.01)
+    heart = HeartbeatWriter(tmp_path / "beat", lambda: session.renew(wait=False), every=0.01)
     heart.start()
     until = time.monotonic() + 60
     beats: set[int] = set()
