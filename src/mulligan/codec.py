@@ -75,7 +75,7 @@ class MapBranch:
         self.slots = slots
 
 
-_COPIED = 64 << 10
+_CONCATENATE_BELOW_BYTES = 64 << 10
 """Up to so many bytes it is quicker to copy them behind their kind than to hash in two steps."""
 
 
@@ -85,7 +85,7 @@ _FIRST = [bytes((kind,)) for kind in range(256)]
 
 def digest(kind: int, data: bytes) -> Digest:
     """Return the identity of an object: BLAKE3 of its kind byte and its bytes."""
-    if len(data) <= _COPIED:
+    if len(data) <= _CONCATENATE_BELOW_BYTES:
         return Digest(blake3(_FIRST[kind] + data).digest())
     hasher = blake3(_FIRST[kind])
     hasher.update(data)

@@ -37,7 +37,7 @@ from mulligan.session.runtime.heartbeat import HeartbeatWriter
 from mulligan.session.write.fork_directory import end_interrupted
 from mulligan.session.write.leases import this_process
 from mulligan.store import LEASE_TTL, Store
-from mulligan.workspace.capture.capture import Limits
+from mulligan.workspace.capture.capture import CaptureLimits
 
 MEMORY = "memory:"
 NO_STATE = (
@@ -79,7 +79,7 @@ def open_store(
         journal = KeyedJournal(MemoryTables(failpoint=failpoint), failpoint=failpoint)
         engine = Engine(journal, MemoryObjects(), clock, failpoint=failpoint)
         surroundings = Surroundings(Path.cwd(), variables, keep_env)
-        return Store(engine, surroundings, home, Limits(), state / STORES)
+        return Store(engine, surroundings, home, CaptureLimits(), state / STORES)
     place = Path(arguments.directory(path, "The path of a store")).absolute()
     found = find_in(place, state, write=create and not read_only)
     if found and found.pointer and not agree(found.store, found.pointer):
@@ -95,7 +95,7 @@ def open_store(
     _call_move_off(engine)
     end_interrupted(engine)
     surroundings = Surroundings(_project(directory), variables, keep_env)
-    limits = layout.read_config(directory, Limits)
+    limits = layout.read_config(directory, CaptureLimits)
     return Store(engine, surroundings, home, limits, state / STORES)
 
 

@@ -20,7 +20,7 @@ from mulligan.session.arguments import directory, seconds
 from mulligan.session.environment import Surroundings
 from mulligan.session.names import PLAIN, check_agent, check_name
 from mulligan.session.write.capture_guard import HINDRANCES
-from mulligan.workspace.capture.capture import Limits
+from mulligan.workspace.capture.capture import CaptureLimits
 from mulligan.workspace.capture.capture import Progress as CaptureProgress
 from mulligan.workspace.workspace import Workspace, check_root
 
@@ -40,7 +40,7 @@ class Store:
         engine: Engine,
         surroundings: Surroundings,
         home: Path,
-        limits: Limits,
+        limits: CaptureLimits,
         stores: Path,
     ) -> None:
         """Join what makes a store; ``stores`` is where all stores outside of projects are."""

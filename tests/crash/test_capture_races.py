@@ -14,7 +14,7 @@ from mulligan import Session
 from mulligan.model import Checkpoint
 from mulligan.workspace.capture import scan
 from mulligan.workspace.capture.capture import Capture
-from mulligan.workspace.capture.rescan import PAUSES
+from mulligan.workspace.capture.rescan import RETRY_DELAYS_SECONDS
 from mulligan.workspace.capture.scan import Changes
 from tests.neighbours import neighbour
 from tests.pictures import picture
@@ -157,7 +157,7 @@ def test_names_that_never_settle_are_named(
     assert changing(made) == ["busy"]
     assert made.coverage is not None
     assert made.coverage.changing[0].torn
-    assert next(numbers) <= len(PAUSES) + 2
+    assert next(numbers) <= len(RETRY_DELAYS_SECONDS) + 2
     made = session.checkpoint()
     assert changing(made) == []
     assert session.read_file(made, "busy/0") == b""

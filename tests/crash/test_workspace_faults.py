@@ -20,7 +20,7 @@ from mulligan.failpoints import Failpoint
 from mulligan.session.write.checkpointer import Checkpointer
 from mulligan.testing.failpoints import fail_at
 from mulligan.workspace import syscalls
-from mulligan.workspace.capture.index import GRAIN
+from mulligan.workspace.capture.index import TIMESTAMP_GRAIN_NS
 from mulligan.workspace.restore.swap import DRAFT
 from tests.children import Tell, run_child
 from tests.disks import disk_of, mount
@@ -352,7 +352,7 @@ def test_a_capture_that_was_never_stored_is_never_gone_on_from(
         session.state.set("a", 1)
         session.checkpoint(label="before")
         (work / "file").write_bytes(b"new")
-        time.sleep(2 * GRAIN / 1e9)  # so that its times are trusted
+        time.sleep(2 * TIMESTAMP_GRAIN_NS / 1e9)  # so that its times are trusted
         with monkeypatch.context() as patched:
             patched.setattr(Checkpointer, "commit", _struck)
             with pytest.raises(KeyboardInterrupt):

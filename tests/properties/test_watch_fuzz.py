@@ -22,9 +22,9 @@ from mulligan.model import Digest, ObjectKind
 from mulligan.objects.memory import MemoryObjects
 from mulligan.workspace import workers
 from mulligan.workspace.capture import scan_worker
-from mulligan.workspace.capture.capture import Capture, Captured, Limits
+from mulligan.workspace.capture.capture import Capture, Captured, CaptureLimits
 from mulligan.workspace.capture.ignore import FILE_NAME, Rules
-from mulligan.workspace.capture.index import GRAIN
+from mulligan.workspace.capture.index import TIMESTAMP_GRAIN_NS
 from mulligan.workspace.capture.scan import Scan
 from mulligan.workspace.capture.tree import stored_tree
 from mulligan.workspace.entries import from_name
@@ -365,7 +365,7 @@ class Follower:
     def _capture(self, changes: Any, index: Any, taken: int) -> tuple[Captured, dict[bytes, int]]:
         """Return what was captured, and which files have several names: a watcher follows them."""
         bundle = self.objects.bundle()
-        capture = Capture(self.root, bundle, index, Limits())
+        capture = Capture(self.root, bundle, index, CaptureLimits())
         captured = capture.run(changes, self.rules, taken)
         bundle.flush()
         return captured, capture.linked
@@ -483,7 +483,7 @@ def test_the_tree_of_scans_is_that_of_a_full_scan(
 def let_the_clock_move() -> None:
     """Let what was done become old enough to be trusted; the filesystem's clock is no fake."""
     start = time.time_ns()
-    while time.time_ns() < start + 2 * GRAIN:
+    while time.time_ns() < start + 2 * TIMESTAMP_GRAIN_NS:
         pass
 
 

@@ -37,7 +37,7 @@ MAX_COUNT = 1 << 20
 MAX_FRAME = FRAME_HEADER_SIZE + MAX_COUNT * ENTRY_SIZE + MAX_OBJECT
 """The longest frame in bytes; a location that says more is damaged."""
 
-MUCH = 128 << 10
+BULK_FRAME_BYTES = 128 << 10
 """Files that fill a frame of this size are of many, where the time to compress them counts."""
 
 _LEVEL = 3
@@ -163,7 +163,7 @@ def encode_frame(objects: Sequence[tuple[int, Digest, bytes]]) -> bytes:
 
 
 def _squeeze(raw: bytes, *, of_files: bool) -> tuple[int, bytes]:
-    much = of_files and len(raw) >= MUCH
+    much = of_files and len(raw) >= BULK_FRAME_BYTES
     packed = codec.compress_much(raw) if much else codec.compress(raw, _LEVEL)
     # A few percent are not worth a decompression at every read.
     if len(packed) < len(raw) - len(raw) // 32:

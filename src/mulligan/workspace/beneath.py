@@ -11,7 +11,7 @@ import errno
 import os
 from collections import OrderedDict
 
-MOST_OPEN = 16
+MAX_OPEN_DIRECTORIES = 16
 """How many handles are kept: enough for a walk, few beside the limit of open files."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,7 +49,7 @@ class Beneath:
         if before is not None:
             os.close(before)
         self._open[path] = handle
-        while len(self._open) > MOST_OPEN:
+        while len(self._open) > MAX_OPEN_DIRECTORIES:
             os.close(self._open.popitem(last=False)[1])
         return handle
 

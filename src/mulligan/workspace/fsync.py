@@ -18,16 +18,16 @@ from mulligan.layout import sync_directory
 from mulligan.workspace import syscalls
 from mulligan.workspace.handles import room_for
 
-THREADS = 2
+SYNC_THREADS = 2
 """How many syncs are under way together: the disk does some of their work once.
 
 More would take longer to start than they save where the disk is quick.
 """
 
-TOGETHER = 256
+MAX_UNSYNCED_FILES = 256
 """How many files are held open at most until they are synced together."""
 
-FEW = 64
+MAX_FILES_SYNCED_ONE_BY_ONE = 64
 """Up to this many files are synced each; beyond it, their filesystem once, if that can be."""
 
 Key = TypeVar("Key")
@@ -45,7 +45,7 @@ class Syncer(Generic[Key]):
     def __init__(self, failed: Callable[[Key, OSError], None], is_whole: IsWhole) -> None:
         self._failed = failed
         self._is_whole = is_whole
-        self._most = room_for(TOGETHER)
+        self._most = room_for(MAX_UNSYNCED_FILES)
         self._waiting: list[tuple[Key, int]] = []
         self._wholes: dict[int, tuple[Key, int] | None] = {}
         """By device: what stands for a filesystem to be synced as a whole; None for no such one."""
@@ -93,7 +93,7 @@ class Syncer(Generic[Key]):
 
 def by_count(count: int) -> IsWhole:
     """Return how to sync so many files and directories: ``few`` or ``many``."""
-    return few if count <= FEW else many
+    return few if count <= MAX_FILES_SYNCED_ONE_BY_ONE else many
 
 
 def many(handle: int) -> bool:
@@ -131,7 +131,7 @@ def sync_all(handles: Iterable[int]) -> dict[int, OSError]:
                 errors[handle] = error
 
     others = []
-    for _ in range(THREADS - 1):
+    for _ in range(SYNC_THREADS - 1):
         thread = Thread(target=work, daemon=True)
         with suppress(RuntimeError):  # the system allows no more: then it takes longer
             thread.start()

@@ -11,10 +11,10 @@ from mulligan.workspace.entries import TreePath, from_name
 _MAX_HANDLES = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-_SHARE = 8
+_FRACTION_OF_LIMIT = 8
 """Of what a process may have open, each of several holders takes at most this part."""
 
-_LEAST = 4
+_MIN_HANDLES = 4
 
 
 def room_for(wanted: int) -> int:
@@ -25,7 +25,7 @@ def room_for(wanted: int) -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return wanted
-    return max(_LEAST, min(wanted, limit // _SHARE))
+    return max(_MIN_HANDLES, min(wanted, limit // _FRACTION_OF_LIMIT))
 
 
 class Handles:

@@ -34,10 +34,10 @@ from mulligan.workspace.restore.fileops import is_disk_full
 
 RESTORE, GATE, FILES = "restore", "gate", "files"
 
-_LONGEST = 1 << 16
+_MAX_MARK_BYTES = 1 << 16
 """How many bytes of the names of sessions are read."""
 
-_FIRST_NAP = 0.001
+_FIRST_POLL_SECONDS = 0.001
 
 
 class Marks:
@@ -101,7 +101,7 @@ class Marks:
 
 
 def _numbers(handle: int) -> set[int]:
-    words = os.pread(handle, _LONGEST, 0).split()
+    words = os.pread(handle, _MAX_MARK_BYTES, 0).split()
     return {int(word) for word in words if word.isdigit()}
 
 
@@ -249,7 +249,7 @@ class _Held:
 
     def _wait(self, handle: int, how: int, doing: str) -> None:
         """Try again until the lock is free; a signal, and what is told, can end the wait."""
-        began, is_told, nap = time.monotonic(), False, _FIRST_NAP
+        began, is_told, nap = time.monotonic(), False, _FIRST_POLL_SECONDS
         while not _is_taken(handle, how):
             if not is_told and time.monotonic() - began >= AFTER:
                 self._engine.tell_of_wait(find_locker(handle, doing))

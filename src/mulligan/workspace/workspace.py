@@ -19,12 +19,12 @@ from mulligan.layout import NAME, PATCHES
 from mulligan.locate.git import guard
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
-from mulligan.workspace.capture.capture import Capture, Captured, Limits, Progress
-from mulligan.workspace.capture.file_copy import Aside
+from mulligan.workspace.capture.capture import Capture, Captured, CaptureLimits, Progress
+from mulligan.workspace.capture.file_copy import FileCopies
 from mulligan.workspace.capture.ignore import Rules
 from mulligan.workspace.capture.index import Index, Seen, load_index, save_index
 from mulligan.workspace.capture.patch import open_tree
-from mulligan.workspace.capture.rescan import Rounds
+from mulligan.workspace.capture.rescan import Rescan
 from mulligan.workspace.capture.scan import Changes, Scan
 from mulligan.workspace.capture.snapshot import Snapshots, quiesced
 from mulligan.workspace.checkout.reflink import ReflinkSource
@@ -52,7 +52,7 @@ class Workspace:
         self,
         root: Path,
         engine: Engine,
-        limits: Limits,
+        limits: CaptureLimits,
         failpoint: FailpointHook = ignore,
         progress: Progress = lambda _: None,
         stores: Collection[Path] = (),
@@ -63,7 +63,7 @@ class Workspace:
         self._limits = limits
         self._failpoint = failpoint
         self._progress = progress
-        self._aside = Aside(engine.directory and engine.directory / "tmp", engine.clock)
+        self._aside = FileCopies(engine.directory and engine.directory / "tmp", engine.clock)
         self._index: Index | None = None
         self._captured: Index | None = None
         self._loaded = False
@@ -144,7 +144,7 @@ class Workspace:
         )
         told = self._told if self._watcher is not None else None
         sleep = self._engine.clock.sleep
-        Rounds(os.fsencode(self.root), rules, capture, told, sleep).run(changes, taken)
+        Rescan(os.fsencode(self.root), rules, capture, told, sleep).run(changes, taken)
         return rules, taken, capture
 
     def accept(self, captured: Captured) -> None:

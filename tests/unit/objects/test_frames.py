@@ -79,7 +79,7 @@ def test_what_compresses_is_compressed_and_what_does_not_is_kept_raw() -> None:
 def test_frames_full_of_files_are_compressed_more_quickly_than_others() -> None:
     parts = [noise(8, seed) * 200 + noise(400, seed) for seed in range(100)]
     raw = b"".join(parts)
-    assert len(raw) >= frames.MUCH
+    assert len(raw) >= frames.BULK_FRAME_BYTES
     for kind, count, compressed in (
         (2, 100, codec.compress_much(raw)),
         (1, 100, codec.compress(raw, 3)),

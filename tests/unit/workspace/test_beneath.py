@@ -12,7 +12,7 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.model import Checkpoint
-from mulligan.workspace.beneath import MOST_OPEN, Beneath
+from mulligan.workspace.beneath import MAX_OPEN_DIRECTORIES, Beneath
 from mulligan.workspace.capture import ignore
 from mulligan.workspace.capture.file_reader import read_leaf
 from mulligan.workspace.capture.scan import Scan
@@ -139,13 +139,13 @@ def test_rules_outside_are_none(work: Path, target: str) -> None:
 
 
 def test_handles_are_few_and_follow_what_is_there_now(work: Path) -> None:
-    for number in range(3 * MOST_OPEN):
+    for number in range(3 * MAX_OPEN_DIRECTORIES):
         (work / str(number)).mkdir()
     before = len(os.listdir("/proc/self/fd"))
     with Beneath(os.fsencode(work)) as beneath:
-        for number in range(3 * MOST_OPEN):
+        for number in range(3 * MAX_OPEN_DIRECTORIES):
             beneath.directory(b"%d" % number)
-        assert len(os.listdir("/proc/self/fd")) <= before + MOST_OPEN
+        assert len(os.listdir("/proc/self/fd")) <= before + MAX_OPEN_DIRECTORIES
         (work / "0").rename(work / "moved")
         (work / "0").mkdir()
         assert os.fstat(beneath.renewed(b"0")).st_ino == (work / "0").stat().st_ino

@@ -95,7 +95,7 @@ def test_a_directory_is_synced_after_what_is_in_it(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(monkeypatch, FUSE)
-    monkeypatch.setattr(fsync, "THREADS", 1)
+    monkeypatch.setattr(fsync, "SYNC_THREADS", 1)
     sync(tmp_path, 3, many)
     assert synced[-1] == str(tmp_path)
 

@@ -17,8 +17,8 @@ from mulligan.errors import WorkspaceNeeded
 from mulligan.model import Changing, Coverage, Digest, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle
 from mulligan.workspace.beneath import Beneath
-from mulligan.workspace.capture.edits import foresee, patched, touch
-from mulligan.workspace.capture.file_copy import Aside
+from mulligan.workspace.capture.edits import fits_in_patch, patched, touch
+from mulligan.workspace.capture.file_copy import FileCopies
 from mulligan.workspace.capture.file_reader import (
     Read,
     TooLarge,
@@ -43,7 +43,7 @@ from mulligan.workspace.capture.snapshot import IN_SNAPSHOT, Snapshot, SnapshotF
 from mulligan.workspace.capture.tree import Changed, stored_entry, stored_tree
 from mulligan.workspace.entries import Directory, File
 
-TELL_EVERY = 256
+PROGRESS_EVERY_FILES = 256
 """After how many files read a capture tells how far it is."""
 
 _NAMES_MOVED = "files in it came, went or were renamed while it was captured"
@@ -53,7 +53,7 @@ Progress = Callable[[int], None]
 """Is told how many files a capture has read so far."""
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CaptureLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a workspace is captured: how much per file and in all, and what by its own means."""
 
     max_file_size: int = 4 << 30
@@ -77,10 +77,10 @@ class Capture:
         root: Path,
         bundle: Bundle,
         index: Index | None,
-        limits: Limits,
+        limits: CaptureLimits,
         progress: Progress = lambda _: None,
         *,
-        aside: Aside | None = None,
+        aside: FileCopies | None = None,
         patches: bool = True,
     ) -> None:
         self._root = root
@@ -89,7 +89,7 @@ class Capture:
         self._bundle = bundle
         self._limits = limits
         self._progress = progress
-        self._aside = aside or Aside(None, SystemClock())
+        self._aside = aside or FileCopies(None, SystemClock())
         self._snapshots = Snapshots(root, limits.snapshot)
         self._backed_up: set[bytes] = set()
         self._not_backed_up: set[bytes] = set()
@@ -130,7 +130,7 @@ class Capture:
             changes.leaves += self._databases(changes.leaves)
         changed = _changed_names(changes)
         if self._is_little and self._edits is not None:
-            self._is_little = foresee(self._edits, changed, self._directories)
+            self._is_little = fits_in_patch(self._edits, changed, self._directories)
         for path in changes.gone:
             self._forget(path)
         new = [path for path in changes.directories if path not in self._directories]
@@ -262,7 +262,7 @@ class Capture:
     def _read_leaves(self, leaves: list[bytes]) -> None:
         """Read the leaves, in order, so that a budget ends at the same file whoever lists them."""
         for count, path in enumerate(sorted(leaves), 1):
-            if count % TELL_EVERY == 0:
+            if count % PROGRESS_EVERY_FILES == 0:
                 self._progress(count)
             parent, _, name = path.rpartition(b"/")
             directory = self._directories.get(parent)

@@ -14,22 +14,22 @@ from mulligan.workspace.capture.patch import encode_patch
 from mulligan.workspace.capture.tree import Changed, Directories, part_of
 from mulligan.workspace.entries import to_name
 
-MOST = 128
+MAX_PATCH_ENTRIES = 128
 """So many entries are told as a patch; more are stored in full, to be a base themselves."""
 
-MOST_BYTES = 64 << 10
+MAX_PATCH_BYTES = 64 << 10
 """And so many bytes of them."""
 
-MOST_TOUCHED = 4 * MOST
+MAX_TOUCHED_ENTRIES = 4 * MAX_PATCH_ENTRIES
 """How many entries are kept in mind because they may change back to what the base has."""
 
 
-def foresee(edits: Edits, changed: Changed, directories: Directories) -> bool:
+def fits_in_patch(edits: Edits, changed: Changed, directories: Directories) -> bool:
     """Note what the names that will change stand for; False if a patch can not tell of them.
 
     To be called before the directories are brought up to date.
     """
-    if sum(map(len, changed.values())) > MOST_TOUCHED:
+    if sum(map(len, changed.values())) > MAX_TOUCHED_ENTRIES:
         return False
     for path, name in _each(changed):
         directory, raw = directories.get(path), _raw(path, name)
@@ -38,7 +38,7 @@ def foresee(edits: Edits, changed: Changed, directories: Directories) -> bool:
         key = _key(path, name)
         if key not in edits.origins:
             edits.origins[key] = part_of(path, name, directories)
-    return len(edits.origins) <= MOST_TOUCHED
+    return len(edits.origins) <= MAX_TOUCHED_ENTRIES
 
 
 def patched(edits: Edits, changed: Changed, directories: Directories, put: Put) -> Digest | None:
@@ -54,10 +54,10 @@ def patched(edits: Edits, changed: Changed, directories: Directories, put: Put) 
             edits.now[key] = part
     if not edits.now:
         return edits.base
-    if len(edits.now) > MOST:
+    if len(edits.now) > MAX_PATCH_ENTRIES:
         return None
     data = encode_patch(edits.base, edits.now)
-    return put(data) if len(data) <= MOST_BYTES else None
+    return put(data) if len(data) <= MAX_PATCH_BYTES else None
 
 
 def touch(edits: Edits, changed: Changed) -> None:

@@ -18,13 +18,13 @@ from typing import IO
 from blake3 import blake3
 
 from mulligan.clock import Clock
-from mulligan.workspace.capture.steady_read import ATTEMPTS, Reading, read_steadily, signature
+from mulligan.workspace.capture.steady_read import MAX_READINGS, Reading, read_steadily, signature
 from mulligan.workspace.syscalls import FICLONE
 
-HOT = 1_000_000_000
+HOT_NANOSECONDS = 1_000_000_000
 """A file that was changed within so many nanoseconds may be under constant write."""
 
-SECONDS = 1.0
+MAX_COPY_SECONDS = 1.0
 """After this time a copy is not tried again."""
 
 _BLOCK = 1 << 20
@@ -38,7 +38,7 @@ class _NoRoom(Exception):
     """The copy cannot be written, which says nothing about the file."""
 
 
-class Aside:
+class FileCopies:
     """Makes nameless copies of open files, in a directory of the store where there is one."""
 
     def __init__(self, directory: Path | None, clock: Clock) -> None:
@@ -48,7 +48,7 @@ class Aside:
 
     def is_hot(self, status: os.stat_result) -> bool:
         """Whether a file was changed so recently that more changes are to be expected."""
-        return abs(self._clock.wall_ns() - status.st_mtime_ns) < HOT
+        return abs(self._clock.wall_ns() - status.st_mtime_ns) < HOT_NANOSECONDS
 
     def copy(self, handle: int, directory: int) -> Reading[IO[bytes]] | None:
         """Clone or copy an open file out of a directory; None where there is no room for it.
@@ -77,12 +77,12 @@ class Aside:
         file = self._nameless()
         if file is None:
             return None
-        end = self._clock.monotonic() + SECONDS
+        end = self._clock.monotonic() + MAX_COPY_SECONDS
         try:
             reading = read_steadily(
                 handle,
                 partial(_copied, handle, file.fileno()),
-                ATTEMPTS,
+                MAX_READINGS,
                 lambda: self._clock.monotonic() > end,
             )
         except BaseException as error:

@@ -16,12 +16,12 @@ import msgspec
 from mulligan.errors import StoreUnwritable
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
-from mulligan.workspace.capture.file_copy import Aside
-from mulligan.workspace.capture.steady_read import ATTEMPTS, Reading, read_steadily, signature
+from mulligan.workspace.capture.file_copy import FileCopies
+from mulligan.workspace.capture.steady_read import MAX_READINGS, Reading, read_steadily, signature
 from mulligan.workspace.entries import File, Leaf, Link, to_name
 from mulligan.workspace.file_handles import close_file, open_file
 
-WHOLE = 1 << 20
+SINGLE_CHUNK_BYTES = 1 << 20
 """A file of up to this many bytes is one object."""
 
 CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX = 256 << 10, 1 << 20, 4 << 20
@@ -69,14 +69,14 @@ Chunked = Reading[tuple[Digest, ...]]
 """A file's content as the objects that hold it."""
 
 
-def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int, aside: Aside) -> Read:
+def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int, aside: FileCopies) -> Read:
     """Read a file of up to ``room`` bytes, or a symlink, in an open directory.
 
     A file that changes all the time is read nevertheless; see ``Read``. Raises ``TooLarge``,
     ``Unreadable``, or an ``OSError`` when it is not there; what goes wrong in the store is a
     ``StoreError``, for it says nothing about the file.
     """
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_READINGS):
         # Opened without a look before: the scan has looked, and the open file tells all we need.
         try:
             handle = open_file(name, _OPEN, directory)
@@ -131,7 +131,7 @@ def _read_link(directory: int, name: bytes) -> Read | None:
     return Read(Link(after.st_mtime_ns, target), after)
 
 
-def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: Aside) -> Read:
+def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: FileCopies) -> Read:
     """Read an open file, and close it."""
     try:
         before = os.fstat(handle)
@@ -140,7 +140,7 @@ def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: As
         if before.st_size > room:
             raise TooLarge(before.st_size)
         reading = None
-        if before.st_size <= WHOLE:
+        if before.st_size <= SINGLE_CHUNK_BYTES:
             reading = _read_whole(handle, directory, before, bundle, aside)
         if reading is None:
             reading = _read_large(handle, directory, before, bundle, aside)
@@ -154,16 +154,16 @@ def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: As
 
 
 def _read_whole(
-    handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: Aside
+    handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: FileCopies
 ) -> Chunked | None:
     """Read a small file into one object, or none if it is empty; None if it has become large."""
     try:
-        reading = read_steadily(handle, partial(_bytes, handle), ATTEMPTS, before=before)
+        reading = read_steadily(handle, partial(_bytes, handle), MAX_READINGS, before=before)
     except _Outgrown:
         return None
     if reading.torn and (clone := aside.clone(handle, directory)):
         with clone.content as file:
-            if clone.size > WHOLE:
+            if clone.size > SINGLE_CHUNK_BYTES:
                 return None
             data, size = _bytes(file.fileno(), clone.size)
         reading = Reading(data, size, clone.stat, clone.holds)
@@ -172,7 +172,7 @@ def _read_whole(
 
 
 def _bytes(handle: int, size: int) -> tuple[bytes, int]:
-    if size > WHOLE:
+    if size > SINGLE_CHUNK_BYTES:
         raise _Outgrown
     data = os.pread(handle, size, 0)
     while len(data) < size and (more := os.pread(handle, size - len(data), len(data))):
@@ -181,7 +181,7 @@ def _bytes(handle: int, size: int) -> tuple[bytes, int]:
 
 
 def _read_large(
-    handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: Aside
+    handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: FileCopies
 ) -> Chunked:
     """Read a large file in chunks: from a copy if it is being written to."""
     if not aside.is_hot(before):
@@ -203,7 +203,7 @@ def _chunks(handle: int, bundle: Bundle, size: int) -> tuple[tuple[Digest, ...],
 
     The same bytes are the same chunks, however they were read: so those of a small file are one.
     """
-    if size <= WHOLE:
+    if size <= SINGLE_CHUNK_BYTES:
         data, length = _bytes(handle, size)
         return (_put(bundle, data),) if data else (), length
     from pyfastcdc import FastCDC  # only large files need it

@@ -14,7 +14,7 @@ from mulligan.workspace.capture.index import SeenDirectory
 OBJECTS, PACKS, INFO = b"objects", b"objects/pack", b"objects/info"
 
 
-class Repositories:
+class GitDirectories:
     """Which directories are git directories, by what is in them: ``objects`` and ``refs``.
 
     These are ``.git``, bare repositories, and those of submodules; what git keeps for its worktrees

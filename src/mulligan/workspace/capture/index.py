@@ -29,13 +29,13 @@ none of their own, because an index that is wrong anywhere is not used at all.
 _WORD = b"MULLINDX"
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-GRAIN = 20_000_000
+TIMESTAMP_GRAIN_NS = 20_000_000
 """Nanoseconds within which a file may change twice without its times showing it."""
 
-COARSE_GRAIN = 2_000_000_000
+COARSE_TIMESTAMP_GRAIN_NS = 2_000_000_000
 """The same on filesystems that keep no parts of seconds."""
 
-SETTLED = 120_000_000_000
+SETTLED_AFTER_NS = 120_000_000_000
 """Nanoseconds after which all bytes that were written through memory show in a file's times."""
 
 STAT = struct.Struct(">qqQQ")
@@ -185,12 +185,12 @@ class Index(msgspec.Struct, array_like=True):
     def fresh_from(self) -> int:
         """From this time on a second change may have left the times as they were."""
         coarse = all(d.ctime % 1_000_000_000 == 0 for d in self.directories.values())
-        return self.taken - (COARSE_GRAIN if coarse else GRAIN)
+        return self.taken - (COARSE_TIMESTAMP_GRAIN_NS if coarse else TIMESTAMP_GRAIN_NS)
 
     @property
     def settled_until(self) -> int:
         """What was last changed before this time has no later change that its times do not show."""
-        return min(self.taken - SETTLED, self.fresh_from)
+        return min(self.taken - SETTLED_AFTER_NS, self.fresh_from)
 
     def leaf(self, path: bytes) -> Seen | None:
         """Return how a file or symlink looked, or None if there was none."""

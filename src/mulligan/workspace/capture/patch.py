@@ -37,7 +37,7 @@ _A_LEAF = (codec.encode(FILE), codec.encode(LINK))
 _decode = msgspec.msgpack.Decoder(tuple[Literal["p"], Ext, dict[str, Raw]]).decode
 
 
-class Patch(NamedTuple):
+class TreePatch(NamedTuple):
     """The base, and the encoded entries by their paths; a directory's own end with a slash."""
 
     base: Digest
@@ -55,11 +55,11 @@ def encode_patch(base: Digest, entries: Mapping[str, bytes | None]) -> bytes:
     return codec.encode([PATCH, Ref(base), parts])
 
 
-def read_patch(document: Document, tree: Digest) -> Patch:
+def read_patch(document: Document, tree: Digest) -> TreePatch:
     """Return a tree as a patch; one that is told in full is its own base."""
     data = document.stored(Ref(tree))
     if data[:1] != _FIRST:
-        return Patch(tree, {})
+        return TreePatch(tree, {})
     try:
         _, base, entries = _decode(data)
     except msgspec.DecodeError as error:
@@ -69,7 +69,7 @@ def read_patch(document: Document, tree: Digest) -> Patch:
     for path, entry in entries.items():
         if not _is_entry(path, bytes(entry)):
             raise DamageError(f"Tree {tree.hex()} is a patch with no entry at {path!r}.")
-    return Patch(Digest(bytes(base.data)), entries)
+    return TreePatch(Digest(bytes(base.data)), entries)
 
 
 def open_tree(document: Document, tree: Digest) -> Document:

@@ -12,25 +12,25 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from mulligan.workspace.capture.capture import Capture
-from mulligan.workspace.capture.git_order import PACKS, Repositories, joined, object_directories
+from mulligan.workspace.capture.git_order import PACKS, GitDirectories, joined, object_directories
 from mulligan.workspace.capture.ignore import Rules
-from mulligan.workspace.capture.index import GRAIN
+from mulligan.workspace.capture.index import TIMESTAMP_GRAIN_NS
 from mulligan.workspace.capture.scan import Changes, Scan
 
-PAUSES = (0.0, 0.005, 0.02, 0.06)
+RETRY_DELAYS_SECONDS = (0.0, 0.005, 0.02, 0.06)
 """Seconds before each further look at a workspace: a mass rename may be over by then.
 
 There are no more of them than that: a program that never pauses must not stop a capture.
 """
 
-PACK_TRIES = 8
+MAX_PACK_LISTINGS = 8
 """How often packs are listed that were replaced by others while they were read."""
 
 Told = Callable[[], Collection[bytes] | None]
 """Returns the directories in which names have changed by now, or None if any may have."""
 
 
-class Rounds:
+class Rescan:
     """Captures what a scan found, and then what has moved meanwhile."""
 
     def __init__(
@@ -52,8 +52,8 @@ class Rounds:
         """Take in what a look that began at a time found, and then what moved since."""
         # Whatever changed from here on is not trusted to have been listed: a watcher's word is as
         # old as that, and two changes may have left the times as they were.
-        self._fresh_from = taken - GRAIN
-        for pause in PAUSES:
+        self._fresh_from = taken - TIMESTAMP_GRAIN_NS
+        for pause in RETRY_DELAYS_SECONDS:
             is_restless = self._take(changes)
             if is_restless and pause:
                 self._sleep(pause)
@@ -62,7 +62,7 @@ class Rounds:
                 return
             changes = found
         self._take(changes)
-        homes = Repositories(self._capture.directories)
+        homes = GitDirectories(self._capture.directories)
         # Git directories have been read in the order that makes them consistent nevertheless.
         self._capture.doubt(path for path in changes.directories if homes.of(path) is None)
 
@@ -80,7 +80,7 @@ class Rounds:
     def _take(self, changes: Changes) -> bool:
         """Capture what was found; return whether something may have moved meanwhile."""
         capture = self._capture
-        homes = Repositories(changes.directories, capture.directories)
+        homes = GitDirectories(changes.directories, capture.directories)
         touched = homes.of_all(changes.directories, [*changes.leaves, *changes.gone])
         objects = [path for path in changes.leaves if homes.is_object(path)] if touched else []
         if objects:
@@ -93,7 +93,9 @@ class Rounds:
         is_fresh = any(d.ctime >= self._fresh_from for d in changes.directories.values())
         return changes.moved or bool(capture.vanished) or is_fresh
 
-    def _take_objects(self, touched: list[bytes], leaves: list[bytes], homes: Repositories) -> None:
+    def _take_objects(
+        self, touched: list[bytes], leaves: list[bytes], homes: GitDirectories
+    ) -> None:
         """Capture the objects of git directories whose refs have been read.
 
         The git directories themselves come before: refs that were not found have been packed.
@@ -103,7 +105,7 @@ class Rounds:
         loose = [path for home in touched for path in object_directories(home, capture.directories)]
         packed = {path for path in leaves if homes.is_packed(path)}
         capture.take(self._names(loose, set(leaves) - packed))
-        for _ in range(PACK_TRIES):
+        for _ in range(MAX_PACK_LISTINGS):
             before = len(capture.vanished)
             capture.take(self._names([joined(home, PACKS) for home in touched], packed))
             if len(capture.vanished) == before:

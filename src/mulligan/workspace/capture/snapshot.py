@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pathspec import GitIgnoreSpec
 
-SIDES = (b"-wal", b"-shm", b"-journal")
+SIDE_FILE_SUFFIXES = (b"-wal", b"-shm", b"-journal")
 """How the files are called that SQLite keeps beside a database while it is in use."""
 
 IN_SNAPSHOT = "its content is in the snapshot of "
@@ -46,7 +46,7 @@ _WAL = 2
 """What a database's header says, twice, when it keeps its changes in a log (``-wal``)."""
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_SAID = 200
+_MAX_SHOWN_OUTPUT = 200
 """How many characters of what a failed command said are kept."""
 
 
@@ -111,7 +111,7 @@ class Snapshots:
 
     def database_of(self, path: bytes) -> bytes | None:
         """Return the database that SQLite keeps a file beside."""
-        for side in SIDES:
+        for side in SIDE_FILE_SUFFIXES:
             database = path.removesuffix(side)
             if database != path and self.is_database(database):
                 return database
@@ -205,7 +205,7 @@ def run_command(
             raise
         if status:
             said.seek(0)
-            text = said.read(_SAID).decode(errors="replace").strip()
+            text = said.read(_MAX_SHOWN_OUTPUT).decode(errors="replace").strip()
             raise SnapshotFailed(f"{command[0]} ended with {status}{text and ': ' + text}")
 
 

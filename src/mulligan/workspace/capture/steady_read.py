@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
-ATTEMPTS = 5
+MAX_READINGS = 5
 """How many readings a file gets."""
 
 T = TypeVar("T")

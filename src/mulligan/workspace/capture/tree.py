@@ -19,7 +19,7 @@ from mulligan.model import Digest
 from mulligan.workspace.capture.index import Kept, Nodes, SeenDirectory
 from mulligan.workspace.entries import SELF, Directory, Leaf, encode_entry, to_name
 
-MOST_KEPT = 256
+MAX_KEPT_NODES = 256
 """How many large directories are kept as nodes, so that they need not be made again."""
 
 Directories = Mapping[bytes, SeenDirectory]
@@ -70,7 +70,7 @@ def _encoded(
         return codec.encode(node)
     after = _settled(node, put, before)
     kept[path] = after
-    if len(kept) > MOST_KEPT:
+    if len(kept) > MAX_KEPT_NODES:
         del kept[next(iter(kept))]
     return codec.encode(MapBranch(node.depth, node.count, after.slots))
 

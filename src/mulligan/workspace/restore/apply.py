@@ -18,7 +18,7 @@ from mulligan.errors import MulliganError
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
-from mulligan.workspace.capture.file_reader import WHOLE
+from mulligan.workspace.capture.file_reader import SINGLE_CHUNK_BYTES
 from mulligan.workspace.capture.index import Seen, packed_stat
 from mulligan.workspace.entries import Directory, File, Link, TreePath, from_name
 from mulligan.workspace.file_handles import close_file, open_file
@@ -235,7 +235,7 @@ class Apply:
         if self._is_snapshot(b"/".join(map(from_name, step.path))):
             return True  # what the store holds was made from it, and has other bytes
         seen = self._known(step.path) if self._known is not None else None
-        if before.size > WHOLE and seen is not None and seen.ctime < self._settled:
+        if before.size > SINGLE_CHUNK_BYTES and seen is not None and seen.ctime < self._settled:
             return True
         return is_held(name, before, self._objects, parent)
 

@@ -19,7 +19,7 @@ from mulligan.document.values import PathLike
 from mulligan.errors import DamageError, UnsafeName
 from mulligan.model import Digest
 from mulligan.workspace.capture.index import Edits
-from mulligan.workspace.capture.patch import Patch, leaf_in, open_tree, read_patch
+from mulligan.workspace.capture.patch import TreePatch, leaf_in, open_tree, read_patch
 from mulligan.workspace.entries import (
     SELF,
     Directory,
@@ -123,7 +123,7 @@ def tree_changes(
 
 
 def _patch_steps(
-    document: Document, one: Patch, other: Patch, origins: Mapping[str, bytes | None]
+    document: Document, one: TreePatch, other: TreePatch, origins: Mapping[str, bytes | None]
 ) -> Iterator[TreeChange]:
     """Yield the steps between two trees of one base: they differ in what either has set at most.
 
@@ -131,7 +131,7 @@ def _patch_steps(
     """
     base = document.with_root(Ref(one.base))
 
-    def entry(patch: Patch, key: str, path: TreePath) -> Entry | None:
+    def entry(patch: TreePatch, key: str, path: TreePath) -> Entry | None:
         if key in patch.entries or key in origins:
             found = patch.entry(key) if key in patch.entries else origins[key]
             return None if found is None else _entry(document, codec.decode(found))

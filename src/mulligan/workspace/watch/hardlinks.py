@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from mulligan.workspace.capture.index import GRAIN
+from mulligan.workspace.capture.index import TIMESTAMP_GRAIN_NS
 from mulligan.workspace.watch import inotify
 from mulligan.workspace.watch.inotify import Inotify
 
@@ -38,7 +38,7 @@ class HardLinks:
 
         Idempotent. Raises ``OSError`` when the system allows no more watches.
         """
-        recent = time.time_ns() - GRAIN
+        recent = time.time_ns() - TIMESTAMP_GRAIN_NS
         for path, ctime in linked.items():
             try:
                 descriptor = self._inotify.add(self._prefix + path, _MASK)

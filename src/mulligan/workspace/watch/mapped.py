@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from mulligan import procfs
 
-PAUSE = 0.01
+RESULT_TTL_SECONDS = 0.01
 """Seconds for which the result of a look is good."""
 
-ANEW = 2
+REREAD_PROCESSES = 2
 """How many processes are read anew at each look, whatever the size of their memory."""
 
 _PROC = os.fsencode(procfs.PROC)
@@ -48,12 +48,12 @@ class Mapped:
         self._processes: dict[int, _Known] = {}
         self._found: set[bytes] = set()
         self._turn = 0
-        self._looked = -PAUSE
+        self._looked = -RESULT_TTL_SECONDS
 
     def files(self) -> set[bytes]:
         """Return the paths, from the root, of all files that are mapped to be written to."""
         now = time.monotonic()
-        if now - self._looked >= PAUSE:
+        if now - self._looked >= RESULT_TTL_SECONDS:
             self._looked = now
             self._look()
             self._found = {path for known in self._processes.values() for path in known.files}
@@ -61,9 +61,11 @@ class Mapped:
 
     def _look(self) -> None:
         pids, before = list(procfs.pids()), self._processes
-        for pid in pids[self._turn : self._turn + ANEW]:
+        for pid in pids[self._turn : self._turn + REREAD_PROCESSES]:
             before.pop(pid, None)
-        self._turn = self._turn + ANEW if self._turn + ANEW < len(pids) else 0
+        self._turn = (
+            self._turn + REREAD_PROCESSES if self._turn + REREAD_PROCESSES < len(pids) else 0
+        )
         self._processes = {pid: self._process(pid, before.get(pid)) for pid in pids}
 
     def _process(self, pid: int, known: _Known | None) -> _Known:

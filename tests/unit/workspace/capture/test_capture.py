@@ -33,8 +33,8 @@ from mulligan.testing.clock import FakeClock
 from mulligan.testing.failpoints import fail_at
 from mulligan.workspace.capture import file_reader
 from mulligan.workspace.capture.index import (
-    COARSE_GRAIN,
-    GRAIN,
+    COARSE_TIMESTAMP_GRAIN_NS,
+    TIMESTAMP_GRAIN_NS,
     VERSION,
     Edits,
     Index,
@@ -260,10 +260,10 @@ def many_files(work: Path) -> None:
 
 def files_around_the_chunk_sizes(work: Path) -> None:
     for size in (
-        file_reader.WHOLE - 1,
-        file_reader.WHOLE,
-        file_reader.WHOLE + 1,
-        3 * file_reader.WHOLE,
+        file_reader.SINGLE_CHUNK_BYTES - 1,
+        file_reader.SINGLE_CHUNK_BYTES,
+        file_reader.SINGLE_CHUNK_BYTES + 1,
+        3 * file_reader.SINGLE_CHUNK_BYTES,
     ):
         block = b"".join(b"%d\n" % n for n in range(size // 6))
         (work / str(size)).write_bytes((block + b"." * size)[:size])
@@ -645,7 +645,7 @@ def test_a_file_rewritten_at_its_size_while_it_is_read_is_read_again(
     assert session.read_file(made, "data") == b"new!"
 
 
-@pytest.mark.parametrize("size", [100, file_reader.WHOLE + 1], ids=["small", "large"])
+@pytest.mark.parametrize("size", [100, file_reader.SINGLE_CHUNK_BYTES + 1], ids=["small", "large"])
 def test_a_file_that_never_rests_is_captured_and_named_as_torn(
     session: Session, work: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
@@ -824,7 +824,10 @@ def test_what_changed_within_the_clocks_grain_of_a_capture_is_read_again(
 
 def test_a_clock_that_counts_seconds_is_trusted_later(work: Path) -> None:
     second = 1_000_000_000
-    for ctime, grain in ((5 * second, COARSE_GRAIN), (5 * second + 1, GRAIN)):
+    for ctime, grain in (
+        (5 * second, COARSE_TIMESTAMP_GRAIN_NS),
+        (5 * second + 1, TIMESTAMP_GRAIN_NS),
+    ):
         directory = SeenDirectory(1, ctime, ctime, 0o40755, {}, {}, {})
         other = SeenDirectory(2, 7 * second, 7 * second, 0o40755, {}, {}, {})
         index = Index(

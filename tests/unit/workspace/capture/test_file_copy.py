@@ -14,8 +14,8 @@ import mulligan
 from mulligan.clock import SystemClock
 from mulligan.testing.clock import FakeClock
 from mulligan.workspace.capture import file_copy as module
-from mulligan.workspace.capture.file_copy import HOT, Aside
-from mulligan.workspace.capture.steady_read import ATTEMPTS
+from mulligan.workspace.capture.file_copy import HOT_NANOSECONDS, FileCopies
+from mulligan.workspace.capture.steady_read import MAX_READINGS
 from tests.disks import cloning_disk
 from tests.neighbours import neighbour
 
@@ -101,8 +101,8 @@ def test_a_small_file_that_has_become_large_by_the_time_it_is_cloned_is_whole(
     def rewritten(*arguments: int) -> bytes:
         data = real(*arguments)
         is_data = os.path.samestat(os.fstat(arguments[0]), os.stat(work / "data"))
-        if is_data and (number := next(reads)) <= ATTEMPTS:
-            (work / "data").write_bytes(b"%d" % number * (4 if number < ATTEMPTS else 3 << 20))
+        if is_data and (number := next(reads)) <= MAX_READINGS:
+            (work / "data").write_bytes(b"%d" % number * (4 if number < MAX_READINGS else 3 << 20))
         return data
 
     with mulligan.open(disk / "store") as store:
@@ -121,7 +121,7 @@ def test_a_copy_keeps_holes_and_has_no_name(tmp_path: Path) -> None:
         stream.write(b"in the middle")
     before = set(tmp_path.iterdir())
     handle, place = os.open(large, os.O_RDONLY), in_directory(tmp_path)
-    taken = Aside(tmp_path, SystemClock()).copy(handle, place)
+    taken = FileCopies(tmp_path, SystemClock()).copy(handle, place)
     assert taken is not None
     assert (taken.holds, taken.torn, taken.size) == (True, False, 64 << 20)
     with taken.content as copy:
@@ -139,7 +139,7 @@ def test_a_full_disk_for_copies_is_said_and_not_blamed_on_the_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(module.os, "pwrite", full)
-    assert Aside(tmp_path, SystemClock())._copy(file) is None
+    assert FileCopies(tmp_path, SystemClock())._copy(file) is None
 
 
 def test_a_large_file_is_captured_where_there_is_no_room_for_copies(
@@ -148,7 +148,7 @@ def test_a_large_file_is_captured_where_there_is_no_room_for_copies(
     work = tmp_path / "work"
     work.mkdir()
     (work / "hot").write_bytes(os.urandom(SIZE))
-    monkeypatch.setattr(Aside, "copy", lambda *_: None)
+    monkeypatch.setattr(FileCopies, "copy", lambda *_: None)
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
@@ -165,7 +165,7 @@ def test_a_filesystem_that_cannot_clone_is_asked_once(
         raise OSError(errno.EOPNOTSUPP, "no clones")
 
     monkeypatch.setattr(fcntl, "ioctl", refuse)
-    aside, place = Aside(tmp_path, SystemClock()), in_directory(tmp_path)
+    aside, place = FileCopies(tmp_path, SystemClock()), in_directory(tmp_path)
     for _ in range(3):
         assert aside.clone(file, place) is None
     assert len(asked) == 2, "beside the store, and beside the file"
@@ -174,9 +174,14 @@ def test_a_filesystem_that_cannot_clone_is_asked_once(
 
 def test_which_files_are_hot(tmp_path: Path, file: int) -> None:
     status, clock = os.fstat(file), FakeClock()
-    aside = Aside(tmp_path, clock)
+    aside = FileCopies(tmp_path, clock)
     now = clock.wall_ns()
-    for age, is_hot in ((0, True), (HOT // 2, True), (-HOT // 2, True), (HOT, False)):
+    for age, is_hot in (
+        (0, True),
+        (HOT_NANOSECONDS // 2, True),
+        (-HOT_NANOSECONDS // 2, True),
+        (HOT_NANOSECONDS, False),
+    ):
         os.utime(file, ns=(0, now - age))
         assert aside.is_hot(os.fstat(file)) == is_hot
     assert status.st_size == 7

@@ -16,8 +16,8 @@ from mulligan.document.document import Document
 from mulligan.errors import DamageError, UnsafeName, WorkspaceNeeded
 from mulligan.model import Checkpoint, Digest
 from mulligan.store import Store
-from mulligan.workspace.capture.edits import MOST
-from mulligan.workspace.capture.patch import Patch, read_patch
+from mulligan.workspace.capture.edits import MAX_PATCH_ENTRIES
+from mulligan.workspace.capture.patch import TreePatch, read_patch
 from tests.pictures import picture
 from tests.trees import checkpoint_of, plain_tree
 
@@ -28,7 +28,7 @@ LEAF = ["f", 0o644, 0, 0, b""]
 def work(tmp_path: Path) -> Path:
     made = tmp_path / "work"
     (made / "src" / "deep").mkdir(parents=True)
-    for number in range(2 * MOST):
+    for number in range(2 * MAX_PATCH_ENTRIES):
         (made / "src" / f"file-{number}").write_text(f"{number}\n")
     (made / "src" / "deep" / "app.py").write_text("print('one')\n")
     (made / "notes.txt").write_text("notes\n")
@@ -46,7 +46,7 @@ def session(store: Store, work: Path) -> Session:
     return store.session("run", workspace=work)
 
 
-def patch_of(session: Session, made: Checkpoint) -> Patch:
+def patch_of(session: Session, made: Checkpoint) -> TreePatch:
     assert made.workspace is not None
     return read_patch(Document({}, session._engine.load), made.workspace)
 
@@ -107,13 +107,13 @@ def test_what_a_patch_can_not_tell_is_stored_in_full(session: Session, work: Pat
 def test_many_small_changes_become_a_base(session: Session, work: Path) -> None:
     """Each changes a file of its own, so the patch grows until it would be too large."""
     bases, pictures = [session.checkpoint().workspace], []
-    for number in range(MOST + 20):
+    for number in range(MAX_PATCH_ENTRIES + 20):
         (work / "src" / f"file-{number}").write_text("changed\n")
         made = session.checkpoint()
         base = patch_of(session, made).base
         if base != bases[-1]:
             assert base == made.workspace
-            assert number == MOST
+            assert number == MAX_PATCH_ENTRIES
             bases.append(base)
         if number % 20 == 0:
             pictures.append((made, picture(work)))

@@ -17,7 +17,7 @@ import pytest
 from mulligan.objects.memory import MemoryObjects
 from mulligan.workspace import workers
 from mulligan.workspace.capture import scan_worker
-from mulligan.workspace.capture.capture import Capture, Limits
+from mulligan.workspace.capture.capture import Capture, CaptureLimits
 from mulligan.workspace.capture.ignore import Rules
 from mulligan.workspace.capture.index import Index
 from mulligan.workspace.capture.scan import Changes, Scan
@@ -44,7 +44,7 @@ def index(root: Path) -> Index:
     rules = Rules.read(root)
     bundle = MemoryObjects().bundle()
     changes = Scan(os.fsencode(root), None, rules).everything()
-    captured = Capture(root, bundle, None, Limits()).run(changes, rules, time.time_ns())
+    captured = Capture(root, bundle, None, CaptureLimits()).run(changes, rules, time.time_ns())
     captured.index.taken += 10**10
     return captured.index
 
@@ -153,7 +153,7 @@ def test_files_with_other_names_are_named_by_the_scan_workers(
     os.link(root / "a2/b11/one", root.with_name("outside"))
     rules = Rules.read(root)
     changes = Scan(os.fsencode(root), index, rules).everything()
-    capture = Capture(root, MemoryObjects().bundle(), index, Limits())
+    capture = Capture(root, MemoryObjects().bundle(), index, CaptureLimits())
     index = capture.run(changes, rules, time.time_ns() + 10**10).index
     found = scanned(root, index)
     assert found.leaves == []

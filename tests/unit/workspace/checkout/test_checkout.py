@@ -19,7 +19,7 @@ from mulligan.model import Digest
 from mulligan.store import Store
 from mulligan.workspace import syscalls
 from mulligan.workspace.checkout import file_writer
-from mulligan.workspace.fsync import FEW
+from mulligan.workspace.fsync import MAX_FILES_SYNCED_ONE_BY_ONE
 from tests.disks import disk_of
 from tests.nobody import as_nobody, place_of_nobody
 from tests.pictures import picture
@@ -163,7 +163,7 @@ def test_a_forks_files_are_durable_before_the_fork_is_known(
         real(handle)
         happened.append("synced")
 
-    for number in range(FEW):
+    for number in range(MAX_FILES_SYNCED_ONE_BY_ONE):
         (work / str(number)).write_bytes(b"content %d" % number)
     monkeypatch.setattr(syscalls, "sync_filesystem", sync)
     with mulligan.open(tmp_path / "store", failpoint=happened.append) as store:
@@ -175,7 +175,7 @@ def test_a_forks_files_are_durable_before_the_fork_is_known(
     assert last < happened.index("synced") < happened.index(Failpoint.JOURNAL_BEFORE_COMMIT)
 
 
-@pytest.mark.parametrize("count", [1, FEW])
+@pytest.mark.parametrize("count", [1, MAX_FILES_SYNCED_ONE_BY_ONE])
 def test_no_session_is_made_when_its_files_cannot_be_made_durable(
     session: Session,
     store: Store,

@@ -71,9 +71,9 @@ class Counted:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], tuple[Session, Checkpoint, Path]]:
     """Make a session whose files count as old enough to be shared."""
-    monkeypatch.setattr(index, "SETTLED", ANY_AGE)
-    monkeypatch.setattr(index, "GRAIN", ANY_AGE)
-    monkeypatch.setattr(index, "COARSE_GRAIN", ANY_AGE)
+    monkeypatch.setattr(index, "SETTLED_AFTER_NS", ANY_AGE)
+    monkeypatch.setattr(index, "TIMESTAMP_GRAIN_NS", ANY_AGE)
+    monkeypatch.setattr(index, "COARSE_TIMESTAMP_GRAIN_NS", ANY_AGE)
 
     def make(place: Path) -> tuple[Session, Checkpoint, Path]:
         work = place / "work"
@@ -150,7 +150,7 @@ def test_what_was_changed_shortly_before_its_capture_is_not_shared(
     disk: Path, made: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, checkpoint, work = made(disk)
-    monkeypatch.setattr(index, "SETTLED", 10**9)
+    monkeypatch.setattr(index, "SETTLED_AFTER_NS", 10**9)
     count = Counted(session, monkeypatch)
     session.fork(checkpoint, workspace=disk / "fork")
     assert count.cloned == 0

@@ -242,7 +242,7 @@ def test_a_mapped_file_is_restored_when_the_safety_checkpoint_holds_it(
 def test_only_files_that_are_mapped_to_be_written_to_are_named(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mulligan.workspace.watch.mapped.PAUSE", 0.0)
+    monkeypatch.setattr("mulligan.workspace.watch.mapped.RESULT_TTL_SECONDS", 0.0)
     mapped = Mapped(os.fsencode(work))
     (work / "line\nfeed (deleted)").write_bytes(b"content")
     names = ("data/file", "other", "line\nfeed (deleted)")

@@ -19,7 +19,7 @@ import pytest
 
 from mulligan.model import ObjectKind
 from mulligan.objects.memory import MemoryObjects
-from mulligan.workspace.capture.capture import Capture, Captured, Limits
+from mulligan.workspace.capture.capture import Capture, Captured, CaptureLimits
 from mulligan.workspace.capture.ignore import FILE_NAME, Rules
 from mulligan.workspace.capture.scan import Scan
 from mulligan.workspace.watch import mounts
@@ -112,7 +112,7 @@ class Follower:
 
     def _capture(self, index, changes, taken: int) -> Captured:  # type: ignore[no-untyped-def]
         bundle = self.objects.bundle()
-        capture = Capture(self.root, bundle, index, Limits())
+        capture = Capture(self.root, bundle, index, CaptureLimits())
         captured = capture.run(changes, Rules.read(self.root), taken)
         bundle.flush()
         self.watcher.follow(capture.linked)
