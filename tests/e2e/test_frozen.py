@@ -14,7 +14,7 @@ import pytest
 import mulligan
 from mulligan.journal.lmdb.lock_owner import Holder, find_holder
 from mulligan.opener import agent_variables
-from mulligan.supervisor.stopped import end_frozen, find_frozen
+from mulligan.supervisor.stopped import end_stopped, find_stopped
 from tests.e2e.test_resume import MULLIGAN, PATIENCE, processes_in, run, start, until
 
 AGENT = """
@@ -92,7 +92,7 @@ def test_looking_waits_for_nobody(place: Path) -> None:
     assert planned.returncode == 0, planned.stderr
     assert "State and files would go back to main #" in planned.stdout
     assert "frozen" in run("status").stdout
-    assert len(find_frozen(str(place / ".mulligan"))) == 1, "a dry run ends nobody"
+    assert len(find_stopped(str(place / ".mulligan"))) == 1, "a dry run ends nobody"
 
 
 def test_one_whose_supervisor_lives_is_left_to_it(place: Path) -> None:
@@ -106,8 +106,8 @@ def test_one_whose_supervisor_lives_is_left_to_it(place: Path) -> None:
     try:
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        assert find_frozen(str(place / ".mulligan")) == []
-        assert end_frozen(str(place / ".mulligan")) == []
+        assert find_stopped(str(place / ".mulligan")) == []
+        assert end_stopped(str(place / ".mulligan")) == []
         assert process.poll() is None
     finally:
         process.kill()
@@ -123,7 +123,7 @@ def test_a_variable_that_names_no_supervisor_is_no_bug(place: Path) -> None:
     try:
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        assert find_frozen(store) == []
+        assert find_stopped(store) == []
     finally:
         process.kill()
         process.wait(PATIENCE)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import mulligan
-from mulligan.supervisor.heartbeat import beats_of
+from mulligan.supervisor.heartbeat import heartbeat_reader
 from tests.strace import failing
 
 
@@ -16,7 +16,7 @@ def test_an_agent_is_started_and_ended_though_its_heartbeat_cannot_be_deleted(
 ) -> None:
     with mulligan.open(tmp_path) as store:
         store.session("main")
-        beats = beats_of(str(store.path), "main", "agent", 1)
+        beats = heartbeat_reader(str(store.path), "main", "agent", 1)
     beats.file.write_text("left over")
     command = [sys.executable, "-m", "mulligan", "--store", str(tmp_path), "run", "--no-files"]
     agent = ["--", sys.executable, "-c", "print('done its work')"]
@@ -33,9 +33,9 @@ def test_an_agent_is_started_and_ended_though_its_heartbeat_cannot_be_deleted(
 
 
 def test_what_a_process_before_left_in_the_file_is_no_sign_of_life(tmp_path: Path) -> None:
-    beats = beats_of(str(tmp_path), "main", "agent", 1)
+    beats = heartbeat_reader(str(tmp_path), "main", "agent", 1)
     beats.file.mkdir()  # cannot be unlinked
-    again = beats_of(str(tmp_path), "main", "agent", 1)
+    again = heartbeat_reader(str(tmp_path), "main", "agent", 1)
     assert list(again.look("agent")) == []
     again.forget()
     assert beats.file.is_dir()

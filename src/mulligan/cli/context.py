@@ -407,9 +407,9 @@ def _tell_of_wait(holder: Holder | None) -> None:
 
 
 def _end_frozen(place: Path) -> None:
-    from mulligan.supervisor.stopped import end_frozen
+    from mulligan.supervisor.stopped import end_stopped
 
-    for one in end_frozen(str(place)):
+    for one in end_stopped(str(place)):
         said = f"Ended the stopped process {one.pid} of {one.agent} in {one.session};"
         click.echo(f"{said} its supervisor is dead.", err=True)
 

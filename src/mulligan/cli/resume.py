@@ -221,7 +221,7 @@ def prepare(
         speaks = not call.json and not call.quiet
         if speaks:
             print_found(plan)
-        _end_strays(call, store, handle)
+        _end_orphans(call, store, handle)
         plan = planned()
         if speaks:
             print_plan(plan)
@@ -239,15 +239,15 @@ def _check_team(plain: dict[str, Any]) -> None:
     check_variables(from_plain(plain), os.environ)
 
 
-def _end_strays(call: Call, store: Store, session: Session) -> None:
+def _end_orphans(call: Call, store: Store, session: Session) -> None:
     """End what an earlier supervisor left running, before it can change any more."""
-    from mulligan.supervisor.orphans import end_strays
+    from mulligan.supervisor.orphans import end_orphans
 
     if session.state.get("orchestrator/workflow") is None:
         return
-    for stray in end_strays(store, session.name, session.lease):
+    for orphan in end_orphans(store, session.name, session.lease):
         if not call.quiet:
-            said = f"{stray.agent}: ended process {stray.pid} of an earlier supervisor"
+            said = f"{orphan.agent}: ended process {orphan.pid} of an earlier supervisor"
             click.echo(clean(said), err=True)
 
 

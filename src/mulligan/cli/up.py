@@ -24,11 +24,11 @@ def command(call: Call, file: str) -> None:
     """
     import msgspec
 
-    from mulligan.supervisor.preflight import check_places
+    from mulligan.supervisor.preflight import preflight
     from mulligan.supervisor.workflow import load
 
     workflow = load(Path(file))
-    check_places(workflow, Path(file), os.environ)
+    preflight(workflow, Path(file), os.environ)
     store, session, root = call.open_for_agents(workflow.session)
     place = workflow.workspace or (None if root is None else str(root))
     workflow = msgspec.structs.replace(

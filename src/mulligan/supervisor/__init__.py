@@ -1,7 +1,7 @@
 """The supervisor: runs a team of agents as processes and keeps it alive and recoverable.
 
-``workflow`` says what to run, ``places`` whether it is there, ``machine`` decides (purely),
-``shell`` does it. ``process``, ``team``, ``beats``, ``keeper``, ``health`` and ``records`` are its
-hands, ``sink`` is what outlives it; ``strays`` clears up after an earlier one; ``requests`` is for
-those who want something of one that runs.
+``workflow`` says what to run and ``preflight`` checks that it is there. ``machine`` decides (no
+I/O), ``runner`` carries it out through ``team``, ``process``, ``heartbeat``, ``health``,
+``checkpoint_thread`` and ``records``. ``sink`` outlives it, ``orphans`` ends what an earlier
+supervisor left running, and ``requests`` asks a running one for a pause or a checkpoint.
 """

@@ -11,7 +11,7 @@ from mulligan.model import Checkpoint
 from mulligan.session import Session
 
 
-class Keeper:
+class CheckpointThread:
     """Takes checkpoints one after the other through a handle of its own on the session."""
 
     def __init__(self, session: Session) -> None:

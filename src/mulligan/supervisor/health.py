@@ -9,30 +9,30 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mulligan.errors import LeaseError, MulliganError
-from mulligan.supervisor.checkpoint_thread import Keeper
+from mulligan.supervisor.checkpoint_thread import CheckpointThread
 from mulligan.supervisor.process import Ending, start
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.stimuli import Health
 from mulligan.supervisor.team import Team
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
-TIMEOUT = 60.0
+HEALTH_TIMEOUT_SECONDS = 60.0
 """Seconds after which a health command has failed."""
 
 
-class Doctor:
+class HealthChecker:
     """Runs the health commands of a team; ``wake`` is called when one is through."""
 
     def __init__(
         self,
         workflow: Workflow,
-        keeper: Keeper,
+        checkpoint_thread: CheckpointThread,
         records: Records,
         wake: Callable[[], None],
         say: Callable[[str], None],
     ) -> None:
         self._workflow = workflow
-        self._keeper = keeper
+        self._checkpoint_thread = checkpoint_thread
         self._records = records
         self._wake = wake
         self._say = say
@@ -74,7 +74,7 @@ class Doctor:
     async def _examine(self, name: str, variables: dict[str, str]) -> bool | None:
         spec = self._workflow.agents[name]
         try:
-            checkpoint = await self._keeper.take("routine", f"health of {name}")
+            checkpoint = await self._checkpoint_thread.take("routine", f"health of {name}")
             ok = await _succeeds(spec, self._workflow.workspace, variables)
             self._records.mark(checkpoint, ok, f"health of {name}")
         except LeaseError:
@@ -107,7 +107,7 @@ async def _succeeds(spec: AgentSpec, workspace: str | None, variables: dict[str,
     directory = None if place is None else Path(place)
     process = start(spec.health or (), directory, variables, gone, show=lambda _: None)
     try:
-        await asyncio.wait_for(ended.wait(), TIMEOUT)
+        await asyncio.wait_for(ended.wait(), HEALTH_TIMEOUT_SECONDS)
         return endings[0].status == 0
     except TimeoutError:
         return False

@@ -12,7 +12,7 @@ from mulligan.supervisor.stimuli import Beat, Progressed
 DIRECTORY = "beats"
 
 
-class Beats:
+class HeartbeatReader:
     """The heartbeat file of one process, and what was seen in it last."""
 
     def __init__(self, file: Path) -> None:
@@ -50,12 +50,12 @@ class Beats:
         return True
 
 
-def beats_of(store: str, session: str, agent: str, epoch: int) -> Beats:
+def heartbeat_reader(store: str, session: str, agent: str, epoch: int) -> HeartbeatReader:
     """Return the heartbeat of a process that is about to be started."""
     directory = Path(store) / "tmp" / DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     # A name may hold anything, a slash for example; and each process has a file of its own.
     name = hashlib.blake2s(f"{session}\0{agent}".encode(), digest_size=8).hexdigest()
-    beats = Beats(directory / f"{name}-{epoch}")
+    beats = HeartbeatReader(directory / f"{name}-{epoch}")
     beats.begin()
     return beats

@@ -18,7 +18,6 @@ from mulligan.supervisor.stimuli import (
     PAUSE,
     Action,
     Answered,
-    Ask,
     Beat,
     Begin,
     CannotStart,
@@ -34,6 +33,7 @@ from mulligan.supervisor.stimuli import (
     PauseAsked,
     Progressed,
     Quarantine,
+    RequestSafePoint,
     Start,
     Started,
     Stimulus,
@@ -43,22 +43,22 @@ from mulligan.supervisor.stimuli import (
 )
 from mulligan.supervisor.workflow import ALWAYS, NEVER, AgentSpec, Backoff, Workflow
 
-HEARTBEAT = 30.0
+HEARTBEAT_TIMEOUT_SECONDS = 30.0
 """Seconds without a sign of life after which an agent that gave some before is hung."""
 
-GRACE = 10.0
+TERMINATE_GRACE_SECONDS = 10.0
 """Seconds between asking a process to end and ending it."""
 
-LAST = 2.0
+KILL_AFTER_PAUSE_SECONDS = 2.0
 """Seconds after the time of a pause is up within which every process is ended, come what may."""
 
-SICK = 3
+MAX_FAILED_HEALTH_CHECKS = 3
 """How many failed health commands in a row make an agent be restarted."""
 
-SETTLED = 1.0
+STABLE_AFTER_SECONDS = 1.0
 """Seconds after which a process counts as having worked; refreshes are not closer together."""
 
-STALL = 5.0
+SUPERVISOR_STALL_SECONDS = 5.0
 """Seconds between two looks above which the supervisor itself was held up, and nobody is late."""
 
 
@@ -103,7 +103,7 @@ class _Agent:
 
     def silent_by(self) -> float | None:
         """Return when it has to have given another sign of life."""
-        limit = self.spec.heartbeat or (HEARTBEAT if self.has_beaten else None)
+        limit = self.spec.heartbeat or (HEARTBEAT_TIMEOUT_SECONDS if self.has_beaten else None)
         return None if limit is None else self.seen + limit
 
     def shift(self, seconds: float) -> None:
@@ -218,8 +218,13 @@ class Machine:
                 agent.progress_by = None if limit is None else now + limit
             case Health():
                 agent.sick = 0 if stimulus.ok else agent.sick + 1
-                if agent.sick >= SICK:
-                    self._condemn(agent, stimulus.agent, f"unhealthy {SICK} times in a row", now)
+                if agent.sick >= MAX_FAILED_HEALTH_CHECKS:
+                    self._condemn(
+                        agent,
+                        stimulus.agent,
+                        f"unhealthy {MAX_FAILED_HEALTH_CHECKS} times in a row",
+                        now,
+                    )
             case _:
                 pass
 
@@ -229,7 +234,7 @@ class Machine:
         gap = now - (self._looked if self._looked is not None else now)
         self._looked = now
         for name, agent in self._agents.items():
-            if gap > STALL:
+            if gap > SUPERVISOR_STALL_SECONDS:
                 agent.shift(gap)
             if agent.phase is Phase.ENDING and now >= agent.due:
                 self._kill(agent, name, signal.SIGKILL, now)
@@ -245,13 +250,15 @@ class Machine:
     def _kill(self, agent: _Agent, name: str, number: int, now: float, why: str = "") -> None:
         self._expect_end(agent, now)
         if number == signal.SIGKILL:
-            agent.due = now + GRACE  # there is nothing harder to try, whatever a pause has left
+            agent.due = (
+                now + TERMINATE_GRACE_SECONDS
+            )  # there is nothing harder to try, whatever a pause has left
         self._do(Kill(name, number, why))
 
     def _expect_end(self, agent: _Agent, now: float) -> None:
         """Give a process the usual time to end, or what a pause has left."""
         agent.phase, agent.was_told = Phase.ENDING, True
-        agent.due = min(now + GRACE, max(now, self._over_by))
+        agent.due = min(now + TERMINATE_GRACE_SECONDS, max(now, self._over_by))
 
     # Requests
 
@@ -259,7 +266,7 @@ class Machine:
         if self._stops:
             return
         self._stops = True
-        self._over_by = now + asked.timeout + LAST
+        self._over_by = now + asked.timeout + KILL_AFTER_PAUSE_SECONDS
         self._open(PAUSE, asked.id, now + asked.timeout)
         for name, agent in self._agents.items():
             if agent.phase is Phase.UP and not agent.has_beaten:
@@ -277,7 +284,7 @@ class Machine:
         can_answer = [name for name, agent in up.items() if agent.has_beaten]
         self._barrier = _Barrier(kind, id, deadline, can_answer, wanted)
         self._barrier.late = up.keys() - can_answer
-        self._do(Ask(kind, id, deadline))
+        self._do(RequestSafePoint(kind, id, deadline))
 
     def _end(self, now: float) -> None:
         self._stops = True
@@ -307,7 +314,9 @@ class Machine:
         elif self._stops and (agent.was_told or status != 0):
             self._rest(agent, name, Phase.DONE if exited.state == "done" else Phase.SUSPENDED)
         elif status == START_AGAIN:
-            self._delay(agent, name, max(0.0, agent.started + SETTLED - now), now, "refresh")
+            self._delay(
+                agent, name, max(0.0, agent.started + STABLE_AFTER_SECONDS - now), now, "refresh"
+            )
         elif status == 0 and exited.state == "suspended":
             self._rest(agent, name, Phase.SUSPENDED)
         elif status == 0 and agent.spec.restart != ALWAYS:
@@ -317,7 +326,9 @@ class Machine:
 
     def _failed(self, agent: _Agent, exited: Exited, reason: str, now: float) -> None:
         name = exited.agent
-        has_worked = exited.state not in ("", "starting") or now - agent.started >= SETTLED
+        has_worked = (
+            exited.state not in ("", "starting") or now - agent.started >= STABLE_AFTER_SECONDS
+        )
         if has_worked and not agent.blame and exited.status != 0:
             self._do(TakeCheckpoint("recovery", f"{name} {reason}"))
         if exited.task is not None and exited.crashes >= agent.spec.quarantine_after:

@@ -16,7 +16,7 @@ from mulligan.supervisor.toml_lines import line_of
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
 
-def check_places(workflow: Workflow, file: Path, variables: Mapping[str, str]) -> None:
+def preflight(workflow: Workflow, file: Path, variables: Mapping[str, str]) -> None:
     """Refuse a workflow that cannot be run here; raises ``InvalidWorkflow`` with line and key."""
     for place, problem in _problems(workflow, variables):
         line = line_of(file.read_text(), place)

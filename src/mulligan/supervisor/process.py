@@ -22,9 +22,9 @@ Gone = Callable[["Ending"], None]
 Show = Callable[[bytes], None]
 """Is handed what a process printed, line by line."""
 
-_CHUNK = 65536
+_CHUNK_BYTES = 65536
 
-_LARGEST = 16
+_MAX_PIPE_CHUNKS = 16
 """How many chunks a pipe can hold at most, unless somebody with privileges made it larger."""
 
 
@@ -150,7 +150,9 @@ class _Lines:
 
     def drain(self) -> None:
         """Hand on what is left, for the process is gone."""
-        for _ in range(_LARGEST):  # not as long as there is more: another may print without end
+        for _ in range(
+            _MAX_PIPE_CHUNKS
+        ):  # not as long as there is more: another may print without end
             if not self._is_open or not self._read():
                 break
         self._show_rest()
@@ -158,7 +160,7 @@ class _Lines:
     def _read(self) -> bool:
         """Hand on what there is; False when there is nothing more for now."""
         try:
-            data = os.read(self._pipe.fileno(), _CHUNK)
+            data = os.read(self._pipe.fileno(), _CHUNK_BYTES)
         except BlockingIOError:
             return False
         if not data:
@@ -167,7 +169,7 @@ class _Lines:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._show(line)
-        if len(self._rest) > _CHUNK:
+        if len(self._rest) > _CHUNK_BYTES:
             self._show(self._rest)
             self._rest = b""
         return True

@@ -19,7 +19,7 @@ from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, TASKS, Board
 from mulligan.session.runtime.loop import START_AGAIN
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.process import Ending
-from mulligan.supervisor.stimuli import Ask, Exited, Quarantine, TakeCheckpoint, Wanted
+from mulligan.supervisor.stimuli import Exited, Quarantine, RequestSafePoint, TakeCheckpoint, Wanted
 from mulligan.supervisor.workflow import Workflow
 from mulligan.timeline.marks import BAD, GOOD, Mark, mark_change
 
@@ -30,7 +30,7 @@ PASSING = ("request", "answers", "barrier", "reason", GAVE_UP)
 """What the control of a session holds only until the next supervisor begins."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class SupervisorRequest(msgspec.Struct, frozen=True):
     """What somebody asks of the agents."""
 
     id: str
@@ -210,7 +210,7 @@ class Records:
 
         self._session.tell(ask)
 
-    def ask(self, asked: Ask, seconds: float) -> None:
+    def request_safe_point(self, asked: RequestSafePoint, seconds: float) -> None:
         """Put a request where the agents look, unless it is there."""
         if self.request_id() == asked.id:
             return
@@ -218,10 +218,10 @@ class Records:
         request = freeze({"id": asked.id, "kind": asked.kind, "deadline": deadline})
         self._tell("orchestrator.asked", control=[[["request"], request]], request=asked.kind)
 
-    def request(self) -> Request | None:
+    def request(self) -> SupervisorRequest | None:
         """Return what is asked of the agents, if anything is."""
         found = self._session.control("request")
-        return msgspec.convert(found, Request) if found else None
+        return msgspec.convert(found, SupervisorRequest) if found else None
 
     def request_id(self) -> str | None:
         """Return the id of what is asked of the agents."""

@@ -18,13 +18,13 @@ from mulligan.errors import Conflict, NotRunning
 from mulligan.procfs import PROC, is_stopped
 from mulligan.session import Session
 from mulligan.session.names import SUPERVISOR, check_name
-from mulligan.supervisor.machine import LAST
+from mulligan.supervisor.machine import KILL_AFTER_PAUSE_SECONDS
 from mulligan.supervisor.records import RUNNING
 from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE, Wanted
 
-_POLL = 0.05
-_HANDOVER = 2.0
-_MARGIN = 60.0
+_POLL_SECONDS = 0.05
+_HANDOVER_SECONDS = 2.0
+_CHECKPOINT_SECONDS = 60.0
 """Seconds that a checkpoint may take once everybody has answered."""
 
 
@@ -46,7 +46,9 @@ def request_pause(session: Session, timeout: float = 30.0) -> Answer:
     or it is stopped, and ``Conflict`` while another request is under way.
     """
     id = _ask(session, PAUSE, timeout)
-    return _wait(session, id, timeout + LAST + _MARGIN, until_over=True)
+    return _wait(
+        session, id, timeout + KILL_AFTER_PAUSE_SECONDS + _CHECKPOINT_SECONDS, until_over=True
+    )
 
 
 def request_checkpoint(
@@ -65,7 +67,7 @@ def request_checkpoint(
     if label is not None:
         check_name(label, "label")
     id = _ask(session, CHECKPOINT, limit, Wanted(kind, note, label))
-    return _wait(session, id, limit + _MARGIN, until_over=False)
+    return _wait(session, id, limit + _CHECKPOINT_SECONDS, until_over=False)
 
 
 def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = None) -> str:
@@ -97,9 +99,9 @@ def _wait_until_it_runs(session: Session, seconds: float) -> None:
     clock = session.clock
     pid: int | None = _supervisor(session)
     seen = now = clock.monotonic()
-    until = now + max(seconds, _HANDOVER)
+    until = now + max(seconds, _HANDOVER_SECONDS)
     while pid is None or _is_preparing(pid) or session.control("status") != RUNNING:
-        clock.sleep(_POLL)
+        clock.sleep(_POLL_SECONDS)
         now = clock.monotonic()
         if now >= until:
             raise NotRunning(
@@ -110,7 +112,7 @@ def _wait_until_it_runs(session: Session, seconds: float) -> None:
             pid, seen = _supervisor(session), now
         except NotRunning:
             # Whoever brings a session back gives it up before its supervisor takes it.
-            if now - seen >= _HANDOVER:
+            if now - seen >= _HANDOVER_SECONDS:
                 raise
             pid = None
 
@@ -145,7 +147,7 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
         if status != RUNNING:
             break
         _supervisor(session, "It will do what it was asked for then.")
-        clock.sleep(_POLL)
+        clock.sleep(_POLL_SECONDS)
     raise NotRunning(f"The supervisor of {session.name!r} has not answered.")
 
 

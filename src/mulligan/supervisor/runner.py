@@ -21,17 +21,16 @@ from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StaleLease, Sto
 from mulligan.model import Checkpoint
 from mulligan.session.names import SUPERVISOR
 from mulligan.store import LEASE_TTL, Store
-from mulligan.supervisor.checkpoint_thread import Keeper
-from mulligan.supervisor.health import Doctor
+from mulligan.supervisor.checkpoint_thread import CheckpointThread
+from mulligan.supervisor.health import HealthChecker
 from mulligan.supervisor.machine import Machine, how_ended
-from mulligan.supervisor.orphans import end_strays
+from mulligan.supervisor.orphans import end_orphans
 from mulligan.supervisor.process import Ending
 from mulligan.supervisor.records import PAUSED, RUNNING, Records
 from mulligan.supervisor.stimuli import (
     PAUSE,
     Action,
     Answered,
-    Ask,
     Begin,
     CannotStart,
     CheckpointAsked,
@@ -43,6 +42,7 @@ from mulligan.supervisor.stimuli import (
     Kill,
     PauseAsked,
     Quarantine,
+    RequestSafePoint,
     Start,
     Started,
     Stimulus,
@@ -50,22 +50,22 @@ from mulligan.supervisor.stimuli import (
     Tick,
 )
 from mulligan.supervisor.team import Show, Team, check_variables
-from mulligan.supervisor.watchdog import Guard
+from mulligan.supervisor.watchdog import Watchdog
 from mulligan.supervisor.workflow import Workflow
 
-LOOK = 1.0
+HEARTBEAT_POLL_SECONDS = 1.0
 """Seconds between two looks at the heartbeats."""
 
-ASKING = 0.05
+ANSWER_POLL_SECONDS = 0.05
 """Seconds between two looks for answers, while some are waited for."""
 
-PATIENCE = 0.1
+CHECKPOINT_WAIT_SECONDS = 0.1
 """Seconds that a restart waits for the checkpoint before it; a slower one is taken beside it."""
 
-PAUSE_TIMEOUT = 30.0
+PAUSE_SECONDS = 30.0
 """Seconds that agents have to reach a safe point when the supervisor is told to end."""
 
-TERMINATION = 2.0
+TERMINATE_SECONDS = 2.0
 """Seconds between SIGTERM and SIGKILL for agents whose store is gone."""
 
 Say = Callable[[str], None]
@@ -96,11 +96,11 @@ def supervise(
     if store.path is None:
         raise NotAStore("Agents cannot share a store in memory.")
     check_variables(workflow, variables)
-    shell = Shell(store, session_name, workflow, variables, say)
-    return asyncio.run(shell.run(resumed=resumed, show=show, output=output, force=force))
+    runner = Runner(store, session_name, workflow, variables, say)
+    return asyncio.run(runner.run(resumed=resumed, show=show, output=output, force=force))
 
 
-class Shell:
+class Runner:
     """One supervisor, from its lease to its last word."""
 
     def __init__(
@@ -134,7 +134,7 @@ class Shell:
         try:
             self._open(force)
             self._team = self._assemble(show, output)
-            self._guard = Guard(self._team.groups)
+            self._guard = Watchdog(self._team.groups)
             self._guard.start()
             try:
                 await self._begin(resumed)
@@ -165,13 +165,13 @@ class Shell:
             ) from error
         if files.hindrance is not None:
             self._say(f"a restore of the files is not finished: {files.hindrance}")
-        self._keeper = Keeper(files)
+        self._checkpoint_thread = CheckpointThread(files)
         self._session = self._store.session(self._name, create=False, actor=SUPERVISOR)
         if files.lease is not None:
             self._session.adopt(files.lease.epoch, LEASE_TTL)
         self._records = Records(self._session)
-        self._doctor = Doctor(
-            self._workflow, self._keeper, self._records, self._woken.set, self._say
+        self._health_checker = HealthChecker(
+            self._workflow, self._checkpoint_thread, self._records, self._woken.set, self._say
         )
 
     def _assemble(self, show: Show | None, output: int | None) -> Team:
@@ -188,11 +188,11 @@ class Shell:
     async def _begin(self, resumed: bool) -> None:
         """Clear away what an earlier supervisor left, then start."""
         before = self._records.status
-        for stray in end_strays(self._store, self._name, self._records.lease):
-            self._say(f"{stray.agent}: ended process {stray.pid} of an earlier supervisor")
+        for orphan in end_orphans(self._store, self._name, self._records.lease):
+            self._say(f"{orphan.agent}: ended process {orphan.pid} of an earlier supervisor")
         if before == RUNNING and not resumed:
             self._say(f"{self._name} was interrupted; going on")
-            await self._keeper.take("recovery", "the supervisor was gone")
+            await self._checkpoint_thread.take("recovery", "the supervisor was gone")
         self._goes_on = resumed or before in (RUNNING, PAUSED)
         names = self._workflow.agents if self._goes_on else ()
         done = [name for name in names if self._records.agent(name).get("state") == "done"]
@@ -208,12 +208,12 @@ class Shell:
 
     async def _close(self) -> None:
         """Leave no process behind, whatever happened, and give the lease up."""
-        self._doctor.stop()
+        self._health_checker.stop()
         await self._team.end()
         self._guard.stop()
         for task in self._tasks:
             task.cancel()
-        self._keeper.close()
+        self._checkpoint_thread.close()
         self._session.close()
 
     async def _leave(self, gone: StoreGone) -> None:
@@ -224,14 +224,14 @@ class Shell:
         """
         self._say(f"{gone} Stopping the agents at their next safe point")
         self._team.terminate(attached=False)
-        until = self._now() + PAUSE_TIMEOUT
+        until = self._now() + PAUSE_SECONDS
         while self._team.groups() and self._now() < until and not self._is_ending:
-            await asyncio.sleep(ASKING)
+            await asyncio.sleep(ANSWER_POLL_SECONDS)
             self._guard.turn()
         self._team.terminate(attached=True)
-        until = self._now() + TERMINATION
+        until = self._now() + TERMINATE_SECONDS
         while self._team.groups() and self._now() < until:
-            await asyncio.sleep(ASKING)
+            await asyncio.sleep(ANSWER_POLL_SECONDS)
 
     def _listen(self) -> None:
         """Turn signals into stimuli; only the main thread of a process gets any."""
@@ -265,7 +265,7 @@ class Shell:
             self._reason = name
             again = "; Ctrl-C again ends the agents at once" if number == signal.SIGINT else ""
             self._say(f"pausing{again}")
-            self._later(lambda: PauseAsked(self._new_id(), PAUSE_TIMEOUT))
+            self._later(lambda: PauseAsked(self._new_id(), PAUSE_SECONDS))
 
     def _gone(self, name: str, ending: Ending) -> None:
         self._later(lambda: self._exited(name, ending))
@@ -277,7 +277,7 @@ class Shell:
 
     def _exited(self, name: str, ending: Ending) -> Stimulus:
         member = self._team.ended(name)
-        self._doctor.forget(name)
+        self._health_checker.forget(name)
         lived = self._now() - member.started
         self._say(f"{name} {how_ended(ending.status)} after {lived:.1f} s")
         return self._records.exited(name, ending, counts=not self._machine.is_stopping)
@@ -311,15 +311,18 @@ class Shell:
                     await self._handle(stimulus)
             await self._look_for_answers()
             await self._look()
-            for verdict in self._doctor.look(self._now(), self._team):
+            for verdict in self._health_checker.look(self._now(), self._team):
                 await self._handle(verdict)
             await self._keep_up()
 
     async def _wait(self) -> None:
         """Sleep until something happens or is due."""
         now, due = self._now(), self._machine.due()
-        until = min(self._looked + LOOK, now + LOOK if due is None else due)
-        seconds = ASKING if self._machine.is_asking else max(0.0, until - now)
+        until = min(
+            self._looked + HEARTBEAT_POLL_SECONDS,
+            now + HEARTBEAT_POLL_SECONDS if due is None else due,
+        )
+        seconds = ANSWER_POLL_SECONDS if self._machine.is_asking else max(0.0, until - now)
         if self._pending:
             return
         self._woken.clear()
@@ -331,7 +334,7 @@ class Shell:
     async def _look(self) -> None:
         """Look at the heartbeats when it is time to, and at what is overdue."""
         now, due = self._now(), self._machine.due()
-        if now - self._looked >= LOOK or (due is not None and now >= due):
+        if now - self._looked >= HEARTBEAT_POLL_SECONDS or (due is not None and now >= due):
             self._looked = now
             await self._look_for_signs()
             await self._look_for_requests()
@@ -372,7 +375,7 @@ class Shell:
             task.result()  # a stale lease ends this supervisor
 
     def _next_routine(self) -> float:
-        newest = self._keeper.newest()
+        newest = self._checkpoint_thread.newest()
         if newest is None:
             return self._now()
         age = (self._session.clock.now() - newest).total_seconds()
@@ -395,13 +398,13 @@ class Shell:
             case Kill():
                 self._say(f"{action.agent} is being ended" + (action.why and f": {action.why}"))
                 self._team.kill(action.agent, action.signal)
-            case Ask():
+            case RequestSafePoint():
                 self._heard = action.id
-                self._records.ask(action, max(0.0, action.deadline - self._now()))
+                self._records.request_safe_point(action, max(0.0, action.deadline - self._now()))
             case TakeCheckpoint():
                 task = self._beside(self._take(action))
                 if action.kind == "recovery":
-                    await asyncio.wait([task], timeout=PATIENCE)
+                    await asyncio.wait([task], timeout=CHECKPOINT_WAIT_SECONDS)
             case Ended():
                 self._records.state(action.agent, action.state)
                 self._team.release(action.agent)
@@ -427,12 +430,12 @@ class Shell:
             status = 127 if isinstance(error, FileNotFoundError) else 126
             self._records.not_started(name, status, reason)
             return CannotStart(name, reason)
-        self._doctor.expect(name, now)
+        self._health_checker.expect(name, now)
         self._say(f"{name} started as process {pid}")
         return Started(name, pid)
 
     def _delay(self, action: Delay) -> None:
-        if action.seconds < PATIENCE:
+        if action.seconds < CHECKPOINT_WAIT_SECONDS:
             self._say(f"{action.agent} starts again")
             return
         self._say(f"{action.agent} starts again in {action.seconds:.1f} s")
@@ -443,7 +446,7 @@ class Shell:
         note = action.note if action.id is not None else action.note[:500]  # what people say stays
         try:
             self._records.used(self._team.usage())
-            taken = await self._keeper.take(action.kind, note or None, action.label)
+            taken = await self._checkpoint_thread.take(action.kind, note or None, action.label)
         except (StaleLease, StoreGone):
             raise
         except (MulliganError, OSError) as error:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROGRAM = Path(__file__).with_name("sink_main.py")
-_PATIENCE = 1.0
+_START_SECONDS = 1.0
 
 
 class Sink:
@@ -45,4 +45,4 @@ class Sink:
         """Let it go; it ends when nobody prints any more, such as a daemon of an agent's."""
         self._channel.close()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE)
+            self._process.wait(_START_SECONDS)

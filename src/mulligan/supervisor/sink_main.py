@@ -10,8 +10,8 @@ import os
 import select
 import socket
 
-_CHUNK = 65536
-_MOST = 16
+_CHUNK_BYTES = 65536
+_MAX_READS = 16
 
 
 def main(channel: socket.socket) -> None:
@@ -43,7 +43,7 @@ def _hold(channel: socket.socket) -> set[int]:
                 os.close(handle)
                 held.discard(handle)
                 continue
-            data, handles, _, _ = socket.recv_fds(channel, 1, _MOST)
+            data, handles, _, _ = socket.recv_fds(channel, 1, _MAX_READS)
             if not data:
                 return held
             for one in handles:
@@ -54,7 +54,7 @@ def _hold(channel: socket.socket) -> set[int]:
 def _read(handle: int) -> bool:
     """Let go what was printed; False when there will be no more."""
     try:
-        return bool(os.read(handle, _CHUNK))
+        return bool(os.read(handle, _CHUNK_BYTES))
     except BlockingIOError:
         return True
 

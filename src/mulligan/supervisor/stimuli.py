@@ -128,7 +128,7 @@ class Kill(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class Ask(msgspec.Struct, frozen=True):
+class RequestSafePoint(msgspec.Struct, frozen=True):
     """Ask the agents for a safe point, until the deadline on the machine's clock."""
 
     kind: str
@@ -183,4 +183,14 @@ class Finish(msgspec.Struct, frozen=True):
     status: str
 
 
-Action = Start | Kill | Ask | TakeCheckpoint | Ended | Delay | Quarantine | Escalate | Finish
+Action = (
+    Start
+    | Kill
+    | RequestSafePoint
+    | TakeCheckpoint
+    | Ended
+    | Delay
+    | Quarantine
+    | Escalate
+    | Finish
+)

@@ -1,4 +1,4 @@
-"""Frozen strays: agents that were stopped by a signal, and whose supervisor is dead.
+"""Frozen orphans: agents that were stopped by a signal, and whose supervisor is dead.
 
 One that was stopped in the middle of a write still has the lock of the journal's writers, and keeps
 everybody waiting who opens the store. So they are found without opening it, and ended: nobody is
@@ -18,10 +18,10 @@ from mulligan.opener import AGENT, SESSION, STORE, SUPERVISOR
 from mulligan.procfs import PROC, is_stopped, pids
 from mulligan.session.write.leases import is_dead
 
-_PATIENCE = 5.0
+_END_SECONDS = 5.0
 
 
-class Frozen(msgspec.Struct, frozen=True):
+class StoppedAgent(msgspec.Struct, frozen=True):
     """A stopped process, and for which agent of which session it was started."""
 
     pid: int
@@ -29,20 +29,20 @@ class Frozen(msgspec.Struct, frozen=True):
     agent: str
 
 
-def find_frozen(store: str) -> list[Frozen]:
+def find_stopped(store: str) -> list[StoppedAgent]:
     """Return the stopped processes of a store's agents that no live supervisor looks after."""
-    return [found for pid in pids() if (found := _frozen(pid, store)) is not None]
+    return [found for pid in pids() if (found := _stopped(pid, store)) is not None]
 
 
-def end_frozen(store: str) -> list[Frozen]:
+def end_stopped(store: str) -> list[StoppedAgent]:
     """End them, and wait until they are gone; return who they were."""
-    found = find_frozen(store)
+    found = find_stopped(store)
     for one in found:
         _end(one, store)
     return found
 
 
-def _frozen(pid: int, store: str) -> Frozen | None:
+def _stopped(pid: int, store: str) -> StoppedAgent | None:
     try:
         if not is_stopped(pid):
             return None
@@ -54,19 +54,19 @@ def _frozen(pid: int, store: str) -> Frozen | None:
         return None
     if os.path.realpath(said[STORE]) != os.path.realpath(store) or not is_dead(said[SUPERVISOR]):
         return None
-    return Frozen(pid, said[SESSION], said[AGENT])
+    return StoppedAgent(pid, said[SESSION], said[AGENT])
 
 
-def _end(one: Frozen, store: str) -> None:
+def _end(one: StoppedAgent, store: str) -> None:
     try:
         handle = os.pidfd_open(one.pid)
     except (OSError, AttributeError):
         return
     try:
         # The handle is of one process for good, so what is true of it now stays true.
-        if _frozen(one.pid, store) == one:
+        if _stopped(one.pid, store) == one:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
-            select.select([handle], [], [], _PATIENCE)
+            select.select([handle], [], [], _END_SECONDS)
     finally:
         os.close(handle)

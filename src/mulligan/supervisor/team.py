@@ -17,14 +17,14 @@ from mulligan.session.environment import ALLOWED, safe_variables
 from mulligan.session.runtime.usage import usage
 from mulligan.session.write.leases import this_process
 from mulligan.store import LEASE_TTL, Store
-from mulligan.supervisor.heartbeat import Beats, beats_of
+from mulligan.supervisor.heartbeat import HeartbeatReader, heartbeat_reader
 from mulligan.supervisor.process import Ending, Process, start
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.sink import Sink
 from mulligan.supervisor.stimuli import Beat, Progressed
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
-OWN = (
+RESERVED_VARIABLES = (
     opener.STORE,
     opener.SESSION,
     opener.AGENT,
@@ -40,7 +40,7 @@ OWN = (
 MAX_PROMPT = 100_000
 """Bytes of a prompt that fit into a variable; a longer one is in the agent's record alone."""
 
-QUIET = 2.0
+ASSUME_WORKING_SECONDS = 2.0
 """Seconds after which an agent that has not said what it is doing is taken to be working."""
 
 Gone = Callable[[str, Ending], None]
@@ -51,7 +51,7 @@ class Member:
     """One running agent: its process, what is written down of that, and its heartbeat."""
 
     def __init__(
-        self, process: Process, facts: dict[str, Any], beats: Beats, started: float
+        self, process: Process, facts: dict[str, Any], beats: HeartbeatReader, started: float
     ) -> None:
         self.process = process
         self.facts = facts
@@ -118,7 +118,7 @@ class Team:
         lease = self._store.session(self._workflow.session, create=False, actor=name)
         epoch = lease.take(LEASE_TTL, steal=True, under=self._records.lease).epoch
         self._leases[name] = lease
-        beats = beats_of(str(self._store.path), self._workflow.session, name, epoch)
+        beats = heartbeat_reader(str(self._store.path), self._workflow.session, name, epoch)
         process = start(
             spec.command,
             self._directory(spec),
@@ -195,7 +195,7 @@ class Team:
         """Yield the signs of life since the last look."""
         for name, member in list(self._members.items()):
             yield from member.beats.look(name)
-            if not member.is_settled and now - member.started >= QUIET:
+            if not member.is_settled and now - member.started >= ASSUME_WORKING_SECONDS:
                 member.is_settled = True
                 self._records.settled(name)
 
@@ -215,7 +215,9 @@ class Team:
         return {**self._inherited(), **spec.env, **own}
 
     def _inherited(self) -> dict[str, str]:
-        return {name: value for name, value in self._variables.items() if name not in OWN}
+        return {
+            name: value for name, value in self._variables.items() if name not in RESERVED_VARIABLES
+        }
 
     def _directory(self, spec: AgentSpec) -> Path | None:
         place = spec.directory or self._workflow.workspace

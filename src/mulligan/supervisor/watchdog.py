@@ -16,16 +16,18 @@ from collections.abc import Callable, Iterable
 
 from mulligan.procfs import PROC, STOPPED, pids
 
-PATIENCE = 5.0
+STALL_SECONDS = 5.0
 """Seconds that the supervisor may be held up before stopped agents are ended."""
 
-LOOK = 1.0
+POLL_SECONDS = 1.0
 
 
-class Guard:
+class Watchdog:
     """Watches over a supervisor's loop; ``groups`` are the process groups of its agents."""
 
-    def __init__(self, groups: Callable[[], Iterable[int]], patience: float = PATIENCE) -> None:
+    def __init__(
+        self, groups: Callable[[], Iterable[int]], patience: float = STALL_SECONDS
+    ) -> None:
         self._groups = groups
         self._patience = patience
         self._turned = time.monotonic()
@@ -45,7 +47,7 @@ class Guard:
         self._turned = time.monotonic()
 
     def _run(self) -> None:
-        while not self._stop.wait(min(LOOK, self._patience)):
+        while not self._stop.wait(min(POLL_SECONDS, self._patience)):
             if time.monotonic() - self._turned >= self._patience:
                 # Their leaders are not waited for while the loop stands still, so the numbers hold.
                 end_stopped({*self._groups()})

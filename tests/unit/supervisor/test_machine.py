@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from mulligan.supervisor.machine import GRACE, HEARTBEAT, LAST, Machine, Phase
+from mulligan.supervisor.machine import (
+    HEARTBEAT_TIMEOUT_SECONDS,
+    KILL_AFTER_PAUSE_SECONDS,
+    TERMINATE_GRACE_SECONDS,
+    Machine,
+    Phase,
+)
 from mulligan.supervisor.stimuli import (
     Action,
     Answered,
-    Ask,
     Beat,
     Begin,
     CannotStart,
@@ -27,6 +32,7 @@ from mulligan.supervisor.stimuli import (
     PauseAsked,
     Progressed,
     Quarantine,
+    RequestSafePoint,
     Start,
     Started,
     Stimulus,
@@ -162,8 +168,8 @@ def test_an_agent_that_gave_a_sign_of_life_has_to_go_on_giving_them() -> None:
     run = up(a={})
     assert ticks(run, 0, 100) == []  # it never gave one, and nobody asked for any
     assert ticks(run, 100, 101, beat="a") == []
-    assert ticks(run, 101, 100 + HEARTBEAT) == []
-    assert run.at(100 + HEARTBEAT, Tick()) == [
+    assert ticks(run, 101, 100 + HEARTBEAT_TIMEOUT_SECONDS) == []
+    assert run.at(100 + HEARTBEAT_TIMEOUT_SECONDS, Tick()) == [
         TakeCheckpoint("recovery", "a is hung: no sign of life for 30.0 s"),
         Kill("a", SIGKILL, "no sign of life for 30.0 s"),
     ]
@@ -261,7 +267,7 @@ def test_a_command_that_cannot_be_started_is_not_tried_again() -> None:
 def test_a_pause_ends_everybody_at_a_safe_point() -> None:
     run = up(a={}, b={}, later={"after": ("a",)})
     run.at(1, Beat("a"), Beat("b"))
-    assert run.at(2, PauseAsked("p", 30)) == [Ask("pause", "p", 32)]
+    assert run.at(2, PauseAsked("p", 30)) == [RequestSafePoint("pause", "p", 32)]
     assert run.at(3, Answered("a")) == []
     assert run.at(4, Exited("a", 0, "suspended")) == [Ended("a", "suspended")]
     run.at(5, Answered("b"))
@@ -279,8 +285,8 @@ def test_who_does_not_answer_is_told_to_end_then_made_to() -> None:
     run.at(6, Beat("a"))
     assert run.at(6.9, Tick()) == []
     assert run.at(7, Tick()) == [Kill("a", SIGTERM)]
-    assert run.at(7 + LAST - 0.1, Tick()) == []
-    assert run.at(7 + LAST, Tick()) == [Kill("a", SIGKILL)]
+    assert run.at(7 + KILL_AFTER_PAUSE_SECONDS - 0.1, Tick()) == []
+    assert run.at(7 + KILL_AFTER_PAUSE_SECONDS, Tick()) == [Kill("a", SIGKILL)]
     assert run.at(10, Exited("a", -9, "working")) == [
         Ended("a", "suspended"),
         TakeCheckpoint("routine", "paused; late: a", "p", (), ("a",)),
@@ -290,7 +296,10 @@ def test_who_does_not_answer_is_told_to_end_then_made_to() -> None:
 
 def test_who_cannot_answer_is_told_to_end_at_once() -> None:
     run = up(a={})
-    assert run.at(2, PauseAsked("p", 30)) == [Ask("pause", "p", 32), Kill("a", SIGTERM)]
+    assert run.at(2, PauseAsked("p", 30)) == [
+        RequestSafePoint("pause", "p", 32),
+        Kill("a", SIGTERM),
+    ]
     run.at(3, Exited("a", -15))
     assert run.has(Finish) == Finish("paused")
 
@@ -298,25 +307,25 @@ def test_who_cannot_answer_is_told_to_end_at_once() -> None:
 def test_who_answers_and_stays_is_made_to_end() -> None:
     run = up(a={})
     run.at(1, Beat("a"), PauseAsked("p", 30), Answered("a"))
-    assert run.at(1 + GRACE, Tick()) == [Kill("a", SIGKILL)]
+    assert run.at(1 + TERMINATE_GRACE_SECONDS, Tick()) == [Kill("a", SIGKILL)]
 
 
 def test_a_short_pause_is_short_for_everybody() -> None:
     run = up(deaf={}, slow={}, stays={})
     run.at(1, Beat("slow"), Beat("stays"), PauseAsked("p", 3), Answered("stays"))
     assert run.at(4, Tick()) == [Kill("slow", SIGTERM)]
-    killed = run.at(4 + LAST, Tick())
+    killed = run.at(4 + KILL_AFTER_PAUSE_SECONDS, Tick())
     assert killed == [Kill(name, SIGKILL) for name in ("deaf", "slow", "stays")]
 
 
 def test_a_process_that_takes_its_time_to_die_keeps_nobody_busy() -> None:
     run = up(a={})
     run.at(1, PauseAsked("p", 5))
-    over = 6 + LAST
+    over = 6 + KILL_AFTER_PAUSE_SECONDS
     for now in (6.0, over):
         run.at(now, Tick())
     assert run.has(Kill) == Kill("a", SIGKILL)
-    assert run.machine.due() == over + GRACE
+    assert run.machine.due() == over + TERMINATE_GRACE_SECONDS
     assert run.at(over + 0.001, Tick()) == []
 
 
@@ -326,7 +335,7 @@ def test_a_team_checkpoint_is_what_was_wanted() -> None:
     wanted = Wanted("nightly", "before the merge", "green")
     note = "before the merge; answered: a"
     assert run.at(2, CheckpointAsked("c", 5, wanted), Answered("a")) == [
-        Ask("checkpoint", "c", 7),
+        RequestSafePoint("checkpoint", "c", 7),
         TakeCheckpoint("nightly", note, "c", ("a",), (), "green"),
     ]
 
@@ -359,7 +368,7 @@ def test_the_end_at_once() -> None:
 def test_a_team_checkpoint_says_who_answered_and_who_was_late() -> None:
     run = up(a={}, b={}, deaf={})
     run.at(1, Beat("a"), Beat("b"))
-    assert run.at(2, CheckpointAsked("c", 5)) == [Ask("checkpoint", "c", 7)]
+    assert run.at(2, CheckpointAsked("c", 5)) == [RequestSafePoint("checkpoint", "c", 7)]
     run.at(3, Answered("a"))
     assert run.machine.is_asking
     assert run.at(7, Tick()) == [
@@ -393,7 +402,7 @@ def test_when_to_look_again() -> None:
     run = up(a={"backoff": Backoff(initial=7)})
     assert run.machine.due() is None
     run.at(1, Beat("a"))
-    assert run.machine.due() == 1 + HEARTBEAT
+    assert run.machine.due() == 1 + HEARTBEAT_TIMEOUT_SECONDS
     run.at(2, Progressed("a", 5))
     assert run.machine.due() == 7
     run.at(3, Exited("a", 1), Exited("a", 1))

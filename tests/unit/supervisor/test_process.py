@@ -20,8 +20,8 @@ from mulligan import opener
 from mulligan.errors import StaleLease, StillRunning
 from mulligan.session.write.leases import is_dead
 from mulligan.supervisor import orphans
-from mulligan.supervisor.heartbeat import Beats, beats_of
-from mulligan.supervisor.orphans import end_strays, find_strays
+from mulligan.supervisor.heartbeat import HeartbeatReader, heartbeat_reader
+from mulligan.supervisor.orphans import end_orphans, find_orphans
 from mulligan.supervisor.process import Ending, Process, _Lines, start
 from mulligan.supervisor.stimuli import Beat, Progressed
 
@@ -201,7 +201,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_heartbeat_is_seen_once_and_a_step_when_it_begins(tmp_path: Path) -> None:
-    beats = beats_of(str(tmp_path), "main", "a/b", 3)
+    beats = heartbeat_reader(str(tmp_path), "main", "a/b", 3)
     assert list(beats.look("a")) == []
     touch(beats, 1)
     assert list(beats.look("a")) == [Beat("a")]
@@ -222,7 +222,7 @@ def test_a_heartbeat_is_seen_once_and_a_step_when_it_begins(tmp_path: Path) -> N
     assert list(tmp_path.rglob("*-3")) == []
 
 
-def touch(beats: Beats, second: int) -> None:
+def touch(beats: HeartbeatReader, second: int) -> None:
     beats.file.touch()
     os.utime(beats.file, (second, second))
 
@@ -254,15 +254,15 @@ def test_strays_are_shut_out_and_ended(store: mulligan.Store) -> None:
     writer = store.session("main", agent="a")
     process = orphan(store)
     try:
-        [found] = find_strays(store, "main")
+        [found] = find_orphans(store, "main")
         assert (found.pid, found.agent, found.epoch) == (process.pid, "a", 2)
-        assert end_strays(store, "main") == [found]
+        assert end_orphans(store, "main") == [found]
         assert process.wait(PATIENCE) == -signal.SIGKILL
         with pytest.raises(StaleLease):
             writer.state.set("x", 1)
         with pytest.raises(StaleLease):
             store.session("main", actor="a").adopt(2, 30)
-        assert end_strays(store, "main") == []
+        assert end_orphans(store, "main") == []
     finally:
         process.kill()
         process.wait()
@@ -274,12 +274,12 @@ def test_a_stray_that_does_not_end_is_named(
     def refuse(handle: int, number: int) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(orphans, "_PATIENCE", 0.0)
+    monkeypatch.setattr(orphans, "_END_SECONDS", 0.0)
     monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
     process = orphan(store)
     try:
         with pytest.raises(StillRunning, match=f"cannot be ended: {process.pid} of a"):
-            end_strays(store, "main")
+            end_orphans(store, "main")
         with pytest.raises(StaleLease):
             store.session("main", actor="a").adopt(1, 30)
     finally:
@@ -293,7 +293,7 @@ def test_one_that_was_replaced_shuts_nobody_out(store: mulligan.Store) -> None:
     process = orphan(store)
     try:
         with pytest.raises(StaleLease):
-            end_strays(store, "main", replaced)
+            end_orphans(store, "main", replaced)
         store.session("main", actor="a").adopt(1, 30)
     finally:
         process.kill()
@@ -305,8 +305,8 @@ def test_a_shell_of_an_agent_from_which_a_session_is_resumed_lives_on(
 ) -> None:
     store.session("main")
     script = (
-        "import os, sys, mulligan; from mulligan.supervisor.orphans import find_strays; "
-        "os.setpgid(0, 0); print(find_strays(mulligan.open(sys.argv[1]), 'main'))"
+        "import os, sys, mulligan; from mulligan.supervisor.orphans import find_orphans; "
+        "os.setpgid(0, 0); print(find_orphans(mulligan.open(sys.argv[1]), 'main'))"
     )
     variables = opener.agent_variables(
         str(store.path), "main", "a", 1, heartbeat=Path("/dev/null"), every=1
@@ -337,7 +337,7 @@ def test_what_is_not_of_this_session_is_left_alone(
 ) -> None:
     process = orphan(store, **changes)
     try:
-        assert end_strays(store, "main") == []
+        assert end_orphans(store, "main") == []
         assert process.poll() is None
     finally:
         process.kill()

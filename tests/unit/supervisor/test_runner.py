@@ -99,7 +99,7 @@ def test_a_pause_is_heard_as_soon_as_the_session_is_taken_over(
             control = [[["request"], {"id": "p", "kind": "pause", "deadline": files.clock.now()}]]
             session.tell(lambda _: [("orchestrator.asked", {"control": freeze(control)})])
 
-    monkeypatch.setattr(runner, "Keeper", Keeper)
+    monkeypatch.setattr(runner, "CheckpointThread", Keeper)
     assert supervise(store, "main", team(a="sleep 20"), variables=VARIABLES) == "paused"
 
 
