@@ -40,7 +40,7 @@ from mulligan.failpoints import FailpointHook, ignore
 if TYPE_CHECKING:
     from mulligan.clock import Clock
     from mulligan.document.document import MISSING
-    from mulligan.journal.lmdb.lock_owner import Tell
+    from mulligan.journal.lmdb.lock_owner import OnWait
     from mulligan.model import (
         Checkpoint,
         Cost,
@@ -115,7 +115,7 @@ def open(
     keep_env: Iterable[str] = (),
     clock: Clock | None = None,
     failpoint: FailpointHook = ignore,
-    waiting: Tell | None = None,
+    waiting: OnWait | None = None,
 ) -> Store:
     """Open the store of a directory, made inside it (``DIR/.mulligan``) if there is none.
 

@@ -22,7 +22,7 @@ from mulligan import codec
 from mulligan.clock import Clock
 from mulligan.errors import StoreClosed, StoreGone
 from mulligan.failpoints import FailpointHook, ignore
-from mulligan.journal.lmdb.lock_owner import Holder, Tell
+from mulligan.journal.lmdb.lock_owner import LockOwner, OnWait
 from mulligan.journal.protocol import Journal, Txn, View
 from mulligan.layout import FEATURES
 from mulligan.model import Digest, Environment, LeftOut, ObjectKind
@@ -30,11 +30,11 @@ from mulligan.objects.protocol import Bundle, Flushed, Objects
 
 _NOTHING = Flushed({}, {}, 0)
 
-CLOSE_WAIT = 5.0
+CLOSE_WAIT_SECONDS = 5.0
 """Seconds that closing waits for the writes of other threads."""
 
 
-class Pending:
+class PendingObjects:
     """A bundle that is only begun when there is something to put into it."""
 
     __slots__ = ("_bundle", "_objects")
@@ -118,7 +118,7 @@ class Engine:
         *,
         read_only: bool = False,
         features: Collection[str] = FEATURES,
-        waiting: Tell | None = None,
+        waiting: OnWait | None = None,
     ) -> None:
         self.failpoint = failpoint
         self.features = features
@@ -150,7 +150,7 @@ class Engine:
         """Whether this is the process that opened it, and none that was forked off."""
         return self._pid == os.getpid()
 
-    def tell_of_wait(self, holder: Holder | None) -> None:
+    def on_wait(self, holder: LockOwner | None) -> None:
         """Say for whom this process waits; None where that cannot be found out."""
         if self._waiting is not None:
             self._waiting(holder)
@@ -161,7 +161,7 @@ class Engine:
 
     def bundle(self) -> Bundle:
         """Begin a bundle of new objects."""
-        return Pending(self.objects)
+        return PendingObjects(self.objects)
 
     def write(self, bundle: Bundle | None = None) -> Write:
         """Open the write transaction in which the bundle's objects become part of the store.
@@ -230,7 +230,7 @@ class Engine:
         """
         with self._guard():
             self._closed = True
-        deadline = time.monotonic() + CLOSE_WAIT
+        deadline = time.monotonic() + CLOSE_WAIT_SECONDS
         while self._writes and self._pid == os.getpid() and time.monotonic() < deadline:
             time.sleep(0.001)
         if not self._writes or self._pid != os.getpid():

@@ -24,7 +24,7 @@ class ObjectKind:
     CHUNK = 2
 
 
-class Draft(msgspec.Struct, frozen=True):
+class NewEvent(msgspec.Struct, frozen=True):
     """An event that has not been given its place yet: a kind and a payload.
 
     ``payload`` is the encoding of ``value``, and is what the journal keeps.
@@ -49,7 +49,7 @@ class Event(msgspec.Struct, frozen=True):
     hash: bytes
 
 
-class Origin(msgspec.Struct, frozen=True):
+class ForkOrigin(msgspec.Struct, frozen=True):
     """Where a forked session left its parent."""
 
     session: int
@@ -62,7 +62,7 @@ class SessionRecord(msgspec.Struct, frozen=True):
     number: int
     name: str
     created: datetime
-    origin: Origin | None
+    origin: ForkOrigin | None
 
 
 class Head(msgspec.Struct, frozen=True):

@@ -12,8 +12,8 @@ from mulligan.clock import Clock, SystemClock
 from mulligan.engine import Engine
 from mulligan.errors import DamagedJournal, MulliganError, NotAStore, NotAttached, ReadOnlyStore
 from mulligan.failpoints import FailpointHook, ignore
-from mulligan.journal.kv import KeyedJournal, check_ends, check_identity, claim
-from mulligan.journal.lmdb.lock_owner import Tell
+from mulligan.journal.kv import KvJournal, check_ends, check_identity, claim
+from mulligan.journal.lmdb.lock_owner import OnWait
 from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.journal.memory import MemoryTables
 from mulligan.locate import registry
@@ -66,7 +66,7 @@ def open_store(
     keep_env: Iterable[str],
     clock: Clock | None,
     failpoint: FailpointHook,
-    waiting: Tell | None = None,
+    waiting: OnWait | None = None,
     *,
     read_only: bool = False,
     salvage: bool = False,
@@ -76,7 +76,7 @@ def open_store(
     clock = clock or SystemClock()
     home, state = Path(variables.get("HOME") or os.devnull), state_directory(variables)
     if str(path) == MEMORY:
-        journal = KeyedJournal(MemoryTables(failpoint=failpoint), failpoint=failpoint)
+        journal = KvJournal(MemoryTables(failpoint=failpoint), failpoint=failpoint)
         engine = Engine(journal, MemoryObjects(), clock, failpoint=failpoint)
         surroundings = Surroundings(Path.cwd(), variables, keep_env)
         return Store(engine, surroundings, home, CaptureLimits(), state / STORES)
@@ -253,7 +253,7 @@ def _engine(
     format_: layout.Format,
     clock: Clock,
     failpoint: FailpointHook,
-    waiting: Tell | None,
+    waiting: OnWait | None,
     *,
     read_only: bool,
     salvage: bool,
@@ -274,7 +274,7 @@ def _engine(
     except BaseException:
         tables.close()
         raise
-    journal = KeyedJournal(tables, failpoint=failpoint)
+    journal = KvJournal(tables, failpoint=failpoint)
 
     def locate(digest: Digest) -> Location | None:
         with journal.read() as view:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from mulligan.check.verify import Progress, verify
-from mulligan.document.fold import CREATED, small_draft
+from mulligan.document.fold import CREATED, small_event
 from mulligan.engine import Engine
 from mulligan.errors import InvalidConfig, UnknownSession
 from mulligan.journal.protocol import Txn
@@ -168,7 +168,7 @@ class Store:
     def _made(self, txn: Txn, name: str, actor: str) -> SessionRecord:
         now = self._engine.clock.now()
         record = txn.create(name, now, None)
-        made = small_draft(CREATED, {"name": name})
+        made = small_event(CREATED, {"name": name})
         txn.append(record.number, [made], actor=actor, epoch=0, time=now)
         return record
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.document.fold import happened
+from mulligan.document.fold import event_change
 from tests.stores import store_of
 from tests.unit.recovery.dead import control, dead
 
@@ -190,7 +190,7 @@ def test_a_wrong_point_is_refused_before_anything_is_ended(store, place):
     with mulligan.open(place) as opened:
         session = opened.session("main")
         session.tell(
-            lambda _: [happened("orchestrator.started", control=[[["status"], "running"]])]
+            lambda _: [event_change("orchestrator.started", control=[[["status"], "running"]])]
         )
     refused = store("resume", "main", "--from", "nowhere")
     assert (refused.code, "nowhere" in refused.err) == (30, True)

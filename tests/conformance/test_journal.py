@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mulligan.journal.kv import KeyedJournal
+from mulligan.journal.kv import KvJournal
 from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.journal.memory import MemoryTables
 from mulligan.journal.protocol import Journal
@@ -17,13 +17,13 @@ from mulligan.testing.journal import JournalSuite
 class TestMemoryJournal(JournalSuite):
     @pytest.fixture
     def journal(self) -> Journal:
-        return KeyedJournal(MemoryTables())
+        return KvJournal(MemoryTables())
 
 
 class TestLmdbJournal(JournalSuite):
     @pytest.fixture
     def journal(self, tmp_path: Path) -> Iterator[Journal]:
-        journal = KeyedJournal(LmdbTables(tmp_path))
+        journal = KvJournal(LmdbTables(tmp_path))
         yield journal
         journal.close()
 
@@ -31,6 +31,6 @@ class TestLmdbJournal(JournalSuite):
     def reopen(self, journal: Journal, tmp_path: Path) -> Callable[[], Journal]:
         def again() -> Journal:
             journal.close()
-            return KeyedJournal(LmdbTables(tmp_path))
+            return KvJournal(LmdbTables(tmp_path))
 
         return again

@@ -12,7 +12,7 @@ import pytest
 
 import mulligan
 from mulligan.errors import MemoryLimit
-from mulligan.journal.lmdb.map_size import LEAST, MAP_SIZE, map_sizes, needs_growth
+from mulligan.journal.lmdb.map_size import MAP_SIZE, MIN_ROOM_BYTES, map_sizes, needs_growth
 from mulligan.journal.lmdb.tables import LmdbTables
 
 GIB = 1 << 30
@@ -103,7 +103,7 @@ def test_a_map_that_another_process_has_outgrown_is_taken_anew(tmp_path: Path) -
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-        fill(tmp_path / ".mulligan/journal", 2 * LEAST)
+        fill(tmp_path / ".mulligan/journal", 2 * MIN_ROOM_BYTES)
         with mulligan.open(tmp_path) as store:
             store.session("run").state.set("x", 1)
         child.stdin.write("go\n")
@@ -152,7 +152,7 @@ def test_sizes_are_tried_from_the_largest_down_to_what_the_file_needs(tmp_path: 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     assert limit != resource.RLIM_INFINITY or sizes[0] == MAP_SIZE
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] >= (10 << 20) + LEAST
+    assert sizes[-1] >= (10 << 20) + MIN_ROOM_BYTES
     assert list(map_sizes(file, read_only=True))[-1] < 12 << 20
     assert not needs_growth(sizes[-1], 10 << 20)
     assert needs_growth(sizes[-1], sizes[-1] - (1 << 20))

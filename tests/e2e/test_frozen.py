@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.journal.lmdb.lock_owner import Holder, find_holder
+from mulligan.journal.lmdb.lock_owner import LockOwner, find_write_lock_owner
 from mulligan.opener import agent_variables
 from mulligan.supervisor.stopped import end_stopped, find_stopped
 from tests.e2e.test_resume import MULLIGAN, PATIENCE, processes_in, run, start, until
@@ -187,7 +187,7 @@ def test_who_writes_is_found_by_the_lock_itself(
     place: Path, stopped: subprocess.Popen[bytes]
 ) -> None:
     journal = place / ".mulligan/journal"
-    found = find_holder(journal)
+    found = find_write_lock_owner(journal)
     assert found is not None
     assert (found.pid, found.is_stopped) == (stopped.pid, True)
     assert found.command.startswith(sys.executable)
@@ -195,20 +195,20 @@ def test_who_writes_is_found_by_the_lock_itself(
     stopped.wait(PATIENCE)
     with mulligan.open(place) as store:
         session = store.session("main")
-        assert find_holder(journal) is None
+        assert find_write_lock_owner(journal) is None
         with session._engine.write():
-            here = find_holder(journal)
+            here = find_write_lock_owner(journal)
             assert here is not None
             assert (here.pid, here.is_stopped) == (os.getpid(), False)
-    assert find_holder(place) is None
+    assert find_write_lock_owner(place) is None
 
 
 def test_a_program_is_told_once_for_whom_it_waits(
     place: Path, stopped: subprocess.Popen[bytes]
 ) -> None:
-    told: list[Holder | None] = []
+    told: list[LockOwner | None] = []
 
-    def tell(holder: Holder | None) -> None:
+    def tell(holder: LockOwner | None) -> None:
         told.append(holder)
         stopped.send_signal(signal.SIGCONT)
 

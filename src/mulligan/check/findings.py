@@ -15,7 +15,7 @@ class Findings:
         self.warnings: list[Problem] = []
         self._refused: set[str] = set()
 
-    def blame(self, what: str, where: str, detail: object) -> None:
+    def report(self, what: str, where: str, detail: object) -> None:
         """Note one thing that is broken."""
         self.problems.append(Problem(what, where, str(detail)))
 

@@ -46,7 +46,7 @@ class PackCheck:
             if entries != self._indexed:
                 self._blame_entries(lengths)
         except MulliganError as error:
-            self._findings.blame("journal", "table 'objects'", error)
+            self._findings.report("journal", "table 'objects'", error)
 
     def _lengths(self) -> dict[int, int]:
         """Return the acknowledged lengths, or the files' where the journal cannot tell."""
@@ -55,7 +55,7 @@ class PackCheck:
                 return self._view.packs()
             return {number: self._objects.size(number) for number in self._objects.numbers()}
         except MulliganError as error:
-            self._findings.blame("journal", "table 'packs'", error)
+            self._findings.report("journal", "table 'packs'", error)
             return {number: self._objects.size(number) for number in self._objects.numbers()}
 
     def _pack(self, number: int, length: int) -> None:
@@ -71,7 +71,7 @@ class PackCheck:
                 for found in self._objects.scan(number, length, bodies=self._full):
                     self._scanned(found)
         except MulliganError as error:
-            self._findings.blame("pack", self._name(number), error)
+            self._findings.report("pack", self._name(number), error)
 
     def _look_for_newer(self, number: int, length: int) -> None:
         """Warn of a pack that goes on longer than one write that was not acknowledged would.
@@ -97,7 +97,7 @@ class PackCheck:
     def _scanned(self, found: ScannedFrame | ScannedGap) -> None:
         where = f"{self._name(found.pack)} at offset {found.offset}"
         if isinstance(found, ScannedGap):
-            self._findings.blame("pack", where, f"{found.length} bytes: {found.detail}")
+            self._findings.report("pack", where, f"{found.length} bytes: {found.detail}")
             return
         used = 0
         for slot, entry in enumerate(found.entries):
@@ -105,7 +105,7 @@ class PackCheck:
             if self._has_index and self._view.locate(entry.digest) == found.location(slot):
                 used += 1
             if slot in found.damage:
-                self._findings.blame(
+                self._findings.report(
                     "object", f"{entry.digest.hex()} in {where}", found.damage[slot]
                 )
         self._indexed += used
@@ -122,7 +122,7 @@ class PackCheck:
         }
         for digest, location in self._view.locations():
             if (digest, location) not in true:
-                self._findings.blame("index", f"object {digest.hex()}", _nowhere(digest, location))
+                self._findings.report("index", f"object {digest.hex()}", _nowhere(digest, location))
 
     def _frames(self, number: int, length: int) -> list[ScannedFrame]:
         try:

@@ -44,14 +44,14 @@ class Graph:
             try:
                 pending += self._inside(digest)
             except MulliganError as error:
-                self._findings.blame("object", f"{digest.hex()}, needed by {where}", error)
+                self._findings.report("object", f"{digest.hex()}, needed by {where}", error)
 
     def follow_tree(self, tree: Digest, where: str) -> None:
         """Check that a tree, everything below it and the content of its files are there."""
         try:
             self._check_patch(tree)
         except MulliganError as error:
-            self._findings.blame("object", f"{tree.hex()}, needed by {where}", error)
+            self._findings.report("object", f"{tree.hex()}, needed by {where}", error)
             return
         pending = [tree]
         while pending:
@@ -66,7 +66,7 @@ class Graph:
                 for chunks in lists:
                     self._check_chunks(chunks, where)
             except MulliganError as error:
-                self._findings.blame("object", f"{digest.hex()}, needed by {where}", error)
+                self._findings.report("object", f"{digest.hex()}, needed by {where}", error)
 
     def _check_patch(self, tree: Digest) -> None:
         """Check that a patch can be laid over its base; each place of a base is looked at once."""
@@ -83,7 +83,9 @@ class Graph:
         for chunk in set(split_chunks(chunks)) - self._seen:
             self._seen.add(chunk)
             if not self._engine.objects.has(chunk):
-                self._findings.blame("object", f"{chunk.hex()}, needed by {where}", "it is missing")
+                self._findings.report(
+                    "object", f"{chunk.hex()}, needed by {where}", "it is missing"
+                )
 
     def _inside(self, digest: Digest) -> list[Digest]:
         if self._full:
@@ -174,7 +176,7 @@ class SessionCheck:
 
     def _blame(self, what: str, place: str, detail: object) -> None:
         where = f"session {self._record.name!r}" + (f" {place}" if place else "")
-        self._findings.blame(what, where, detail)
+        self._findings.report(what, where, detail)
 
     def _names(self) -> None:
         found = self._view.find(self._record.name)

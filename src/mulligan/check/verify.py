@@ -60,13 +60,13 @@ def _check_pages(engine: Engine, findings: Findings) -> None:
     damage, lost = engine.journal.examine()
     for name, detail in damage.items():
         where = "data.mdb" if name == ALL else name
-        findings.blame("journal", f"table {name!r}" if name in TABLES else where, detail)
+        findings.report("journal", f"table {name!r}" if name in TABLES else where, detail)
     findings.refuse(damage if ALL not in damage else TABLES)
     if lost:
         commits = "commit" if lost == 1 else "commits"
         copy = f"it is an older copy: it lacks the last {lost} acknowledged {commits}"
         copy += "; if it was put back on purpose, delete journal/clean"
-        findings.blame("journal", "data.mdb", copy)
+        findings.report("journal", "data.mdb", copy)
 
 
 def _check_strangers(view: View, findings: Findings, ids: set[str]) -> None:
@@ -76,13 +76,13 @@ def _check_strangers(view: View, findings: Findings, ids: set[str]) -> None:
     try:
         for identity, _, seq in view.checkpoints_by_id(""):
             if identity not in ids:
-                findings.blame("index", f"id {identity}", f"there is no such checkpoint at #{seq}")
+                findings.report("index", f"id {identity}", f"there is no such checkpoint at #{seq}")
         records = {record.name: record.number for record in _records(view, findings)}
         for name, number in view.names().items():
             if records.get(name) != number:
-                findings.blame("index", f"name {name!r}", "there is no such session")
+                findings.report("index", f"name {name!r}", "there is no such session")
     except MulliganError as error:
-        findings.blame("journal", "indexes", error)
+        findings.report("journal", "indexes", error)
 
 
 def _records(view: View, findings: Findings) -> list[SessionRecord]:
@@ -91,5 +91,5 @@ def _records(view: View, findings: Findings) -> list[SessionRecord]:
     try:
         return view.sessions()
     except MulliganError as error:
-        findings.blame("journal", "table 'sessions'", error)
+        findings.report("journal", "table 'sessions'", error)
         return []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mulligan import Session, Store
     from mulligan.cli.directory import Standing
     from mulligan.cli.progress import ProgressLine
-    from mulligan.journal.lmdb.lock_owner import Holder, Tell
+    from mulligan.journal.lmdb.lock_owner import LockOwner, OnWait
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"
@@ -58,7 +58,7 @@ class Call:
         for_agents: bool = False,
         read_only: bool = False,
         salvage: bool = False,
-        waiting: Tell | None = None,
+        waiting: OnWait | None = None,
     ) -> Store:
         """Open the store that was named, or the nearest one upward; never make one.
 
@@ -84,7 +84,7 @@ class Call:
             create=False,
             read_only=read_only,
             salvage=salvage,
-            waiting=waiting or _tell_of_wait,
+            waiting=waiting or _report_wait,
         )
         click.get_current_context().call_on_close(store.close)
         self.store_path = str(store.path)
@@ -374,14 +374,14 @@ def warn_of_agents(session: Session) -> None:
         click.echo(Cell(clean(said), "yellow").styled(), err=True)
 
 
-def _refuse_to_wait(holder: Holder | None) -> None:
+def _refuse_to_wait(holder: LockOwner | None) -> None:
     """Raise ``NotRunning`` for a process that is stopped; speak of any other."""
     from mulligan.cli.render import clean
     from mulligan.errors import NotRunning
 
     # Elsewhere than in the thread that waits nobody would hear of it.
     if holder is None or not holder.is_stopped or current_thread() is not main_thread():
-        _tell_of_wait(holder)
+        _report_wait(holder)
         return
     raise NotRunning(
         f"Nobody can be asked: process {holder.pid} ({clean(holder.command)[:200]}) is stopped "
@@ -391,7 +391,7 @@ def _refuse_to_wait(holder: Holder | None) -> None:
     )
 
 
-def _tell_of_wait(holder: Holder | None) -> None:
+def _report_wait(holder: LockOwner | None) -> None:
     """Say for whom the command waits; if that one is stopped, what can be done about it."""
     from mulligan.cli.render import clean
 

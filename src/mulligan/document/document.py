@@ -113,7 +113,7 @@ class Document:
         """Return a frozen value as plain Python values of the caller's own."""
         if value is None or type(value) in (str, int, float, bool, bytes):
             return value
-        with uncollected():
+        with gc_paused():
             return codec.plain_decoder(self._load_bytes)(codec.encode(value))
 
     def _child(self, node: Any, part: str | int) -> Any:
@@ -159,7 +159,7 @@ class Document:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Hold the garbage collector back: it would look for cycles in values that have none."""
     was_enabled = gc.isenabled()
     gc.disable()

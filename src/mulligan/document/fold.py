@@ -15,7 +15,7 @@ import msgspec
 from mulligan import codec
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document, Put, settle
-from mulligan.model import Draft, Path
+from mulligan.model import NewEvent, Path
 
 STATE: Path = ("state",)
 PENDING: Path = ("pending",)
@@ -37,7 +37,7 @@ Change = tuple[str, dict[str, Any]]
 """An event in the making: its kind and its payload of frozen values."""
 
 
-def draft(change: Change, put: Put) -> Draft:
+def new_event(change: Change, put: Put) -> NewEvent:
     """Return the draft of a change; large values of its payload become objects."""
     kind, payload = change
     # A path is read on every replay, so it stays inside the event whatever its length.
@@ -46,10 +46,10 @@ def draft(change: Change, put: Put) -> Draft:
         for key, value in payload.items()
     }
     encoded = codec.encode(parts)
-    return Draft(kind, encoded, codec.decode(encoded))
+    return NewEvent(kind, encoded, codec.decode(encoded))
 
 
-def happened(
+def event_change(
     kind: str,
     changes: Sequence[list[Any]] = (),
     control: Sequence[list[Any]] = (),
@@ -68,9 +68,9 @@ def happened(
     return kind, payload
 
 
-def small_draft(kind: str, payload: dict[str, Any]) -> Draft:
+def small_event(kind: str, payload: dict[str, Any]) -> NewEvent:
     """Return the draft of an event whose payload has no large values."""
-    return Draft(kind, codec.encode(payload), payload)
+    return NewEvent(kind, codec.encode(payload), payload)
 
 
 def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:

@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from mulligan import codec
 from mulligan.errors import DamagedJournal, DamageError
-from mulligan.model import DIGEST_SIZE, Draft, Event
+from mulligan.model import DIGEST_SIZE, Event, NewEvent
 
 GENESIS = bytes(DIGEST_SIZE)
 """What stands for the previous event's hash at the first event of a session."""
@@ -27,7 +27,7 @@ def chain(prev: bytes, seq: int, body: bytes) -> bytes:
     return blake3(prev + _SEQ.pack(seq) + body).digest()
 
 
-def encode_body(draft: Draft, *, time: datetime, actor: str, epoch: int) -> bytes:
+def encode_body(draft: NewEvent, *, time: datetime, actor: str, epoch: int) -> bytes:
     """Return the canonical bytes of an event apart from its place."""
     payload = msgspec.Raw(draft.payload)
     return codec.encode([codec.to_micros(time), actor, epoch, draft.kind, payload])

@@ -15,17 +15,17 @@ from mulligan import codec
 from mulligan.errors import DamagedJournal, SessionExists, StaleLease, UnknownSession
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.journal import chain
-from mulligan.journal.protocol import Examined, Reader, Tables, Writer
+from mulligan.journal.protocol import Examined, TableReader, Tables, TableWriter
 from mulligan.model import (
     DIGEST_SIZE,
     ID_SIZE,
     Digest,
-    Draft,
     Event,
+    ForkOrigin,
     Head,
     Lease,
     Location,
-    Origin,
+    NewEvent,
     SessionRecord,
 )
 
@@ -49,7 +49,7 @@ EARLIEST = datetime(2025, 1, 1, tzinfo=UTC)
 _encode = msgspec.msgpack.encode
 
 
-class Memory:
+class ReadCache:
     """What was read or written before: session records never change, and a head whose record is
     the same to the byte need not be checked again."""
 
@@ -58,10 +58,10 @@ class Memory:
         self.heads: dict[int, tuple[bytes, Head]] = {}
 
 
-class KeyedView:
+class KvView:
     """A snapshot of the journal."""
 
-    def __init__(self, reader: Reader, memory: Memory) -> None:
+    def __init__(self, reader: TableReader, memory: ReadCache) -> None:
         self._reader = reader
         self._memory = memory
 
@@ -268,10 +268,10 @@ class KeyedView:
         return self._reader.scan(table, start, stop, reverse=reverse)
 
 
-class KeyedTxn(KeyedView):
+class KvTransaction(KvView):
     """The write transaction of the journal."""
 
-    def __init__(self, writer: Writer, memory: Memory, failpoint: FailpointHook) -> None:
+    def __init__(self, writer: TableWriter, memory: ReadCache, failpoint: FailpointHook) -> None:
         super().__init__(writer, memory)
         self._writer = writer
         self._failpoint = failpoint
@@ -291,7 +291,7 @@ class KeyedTxn(KeyedView):
             head = self._heads[number] = super().head(number)
         return head
 
-    def create(self, name: str, time: datetime, origin: Origin | None) -> SessionRecord:
+    def create(self, name: str, time: datetime, origin: ForkOrigin | None) -> SessionRecord:
         """Make a session; a fork starts at its origin's seq."""
         if self.find(name) is not None:
             raise SessionExists(f"There is a session {name!r} already.")
@@ -306,7 +306,7 @@ class KeyedTxn(KeyedView):
     def append(
         self,
         number: int,
-        drafts: Sequence[Draft],
+        new_events: Sequence[NewEvent],
         *,
         actor: str,
         epoch: int,
@@ -321,7 +321,7 @@ class KeyedTxn(KeyedView):
         time = self._time_after(number, head, time)
         events = []
         seq, prev = head.seq, head.hash
-        for draft in drafts:
+        for draft in new_events:
             seq += 1
             body = chain.encode_body(draft, time=time, actor=actor, epoch=epoch)
             hash_ = chain.chain(prev, seq, body)
@@ -434,12 +434,12 @@ class _Read:
 
     __slots__ = ("_memory", "_reading")
 
-    def __init__(self, tables: Tables, memory: Memory) -> None:
+    def __init__(self, tables: Tables, memory: ReadCache) -> None:
         self._reading = tables.read()
         self._memory = memory
 
-    def __enter__(self) -> KeyedView:
-        return KeyedView(self._reading.__enter__(), self._memory)
+    def __enter__(self) -> KvView:
+        return KvView(self._reading.__enter__(), self._memory)
 
     def __exit__(
         self,
@@ -455,13 +455,13 @@ class _Write:
 
     __slots__ = ("_failpoint", "_memory", "_txn", "_writing")
 
-    def __init__(self, tables: Tables, memory: Memory, failpoint: FailpointHook) -> None:
+    def __init__(self, tables: Tables, memory: ReadCache, failpoint: FailpointHook) -> None:
         self._writing = tables.write()
         self._memory = memory
         self._failpoint = failpoint
 
-    def __enter__(self) -> KeyedTxn:
-        self._txn = KeyedTxn(self._writing.__enter__(), self._memory, self._failpoint)
+    def __enter__(self) -> KvTransaction:
+        self._txn = KvTransaction(self._writing.__enter__(), self._memory, self._failpoint)
         return self._txn
 
     def __exit__(
@@ -479,13 +479,13 @@ class _Write:
         self._writing.__exit__(kind, error, trace)
 
 
-class KeyedJournal:
+class KvJournal:
     """A journal over any ordered tables with transactions."""
 
     def __init__(self, tables: Tables, *, failpoint: FailpointHook = ignore) -> None:
         self._tables = tables
         self._failpoint = failpoint
-        self._memory = Memory()
+        self._memory = ReadCache()
 
     def read(self) -> _Read:
         """Open a snapshot; keep it short."""
@@ -537,7 +537,7 @@ def check_ends(tables: Tables) -> None:
     head would write over events. Any other damage is found by whoever reads the record.
     """
     with tables.read() as reader:
-        view = KeyedView(reader, Memory())
+        view = KvView(reader, ReadCache())
         for key, value in reader.scan("heads", b"", None):
             if value[-_CHECK:] == _check("heads", key, value[:-_CHECK]):
                 following = key + _LENGTH.pack(_head(value[:-_CHECK]).seq + 1)

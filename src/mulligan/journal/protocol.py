@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from mulligan.model import Digest, Draft, Event, Head, Lease, Location, Origin, SessionRecord
+from mulligan.model import Digest, Event, ForkOrigin, Head, Lease, Location, NewEvent, SessionRecord
 
 
 class View(Protocol):
@@ -108,14 +108,14 @@ class View(Protocol):
 class Txn(View, Protocol):
     """The one write transaction of the moment: all of it happens, or none."""
 
-    def create(self, name: str, time: datetime, origin: Origin | None) -> SessionRecord:
+    def create(self, name: str, time: datetime, origin: ForkOrigin | None) -> SessionRecord:
         """Make a session; raises ``SessionExists``. A fork starts at its origin's seq."""
         ...
 
     def append(
         self,
         number: int,
-        drafts: Sequence[Draft],
+        new_events: Sequence[NewEvent],
         *,
         actor: str,
         epoch: int,
@@ -183,7 +183,7 @@ class Examined(NamedTuple):
     lost: int = 0
 
 
-class Reader(Protocol):
+class TableReader(Protocol):
     """Ordered tables of bytes as they are at one moment."""
 
     def get(self, table: str, key: bytes) -> bytes | None:
@@ -201,7 +201,7 @@ class Reader(Protocol):
         ...
 
 
-class Writer(Reader, Protocol):
+class TableWriter(TableReader, Protocol):
     """Ordered tables of bytes inside a write transaction."""
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
@@ -216,11 +216,11 @@ class Writer(Reader, Protocol):
 class Tables(Protocol):
     """A small ordered key-value store with transactions, which ``KeyedJournal`` stands on."""
 
-    def read(self) -> AbstractContextManager[Reader]:
+    def read(self) -> AbstractContextManager[TableReader]:
         """Open a snapshot."""
         ...
 
-    def write(self) -> AbstractContextManager[Writer]:
+    def write(self) -> AbstractContextManager[TableWriter]:
         """Open the exclusive write transaction; commit durably on a clean exit."""
         ...
 

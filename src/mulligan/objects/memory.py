@@ -37,7 +37,7 @@ class MemoryObjects:
         """Whether the object is in the store."""
         return digest in self._contents
 
-    def in_order(self, digests: Iterable[Digest]) -> list[Digest]:
+    def sort_by_location(self, digests: Iterable[Digest]) -> list[Digest]:
         """Return the digests; here any order is as good."""
         return sorted(digests, key=lambda digest: digest not in self._contents)
 
@@ -52,7 +52,7 @@ class MemoryObjects:
             with suppress(DamageError):
                 yield digest, self.get(kind, digest)
 
-    def whereabouts(self, digests: Iterable[Digest]) -> None:
+    def locate_many(self, digests: Iterable[Digest]) -> None:
         """Return None: no other process can read them."""
 
     def get_at(self, kind: int, places: Places) -> Iterator[tuple[Digest, bytes]]:

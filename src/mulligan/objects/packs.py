@@ -31,8 +31,8 @@ from mulligan.objects.protocol import (
     Flushed,
     Locate,
     LocateAll,
+    Locations,
     Places,
-    Whereabouts,
 )
 from mulligan.objects.scan import Scanned, is_foreign, scan_pack, values_after
 
@@ -135,7 +135,7 @@ class PackObjects:
             raise MissingObject(f"Object {digest.hex()} is not in the store.")
         return self.handles().reader.read(kind, digest, location)
 
-    def in_order(self, digests: Iterable[Digest]) -> list[Digest]:
+    def sort_by_location(self, digests: Iterable[Digest]) -> list[Digest]:
         """Return the digests in the order in which they lie in the packs, to be read at once."""
         wanted = list(digests)
         found = self.locate_all(wanted)
@@ -148,9 +148,9 @@ class PackObjects:
         """Yield many objects in the order in which they lie; see ``Objects.get_all``."""
         return self.handles().reader.read_all(kind, self._places(digests))
 
-    def whereabouts(self, digests: Iterable[Digest]) -> Whereabouts:
-        """Say where many objects lie; see ``Objects.whereabouts``."""
-        return Whereabouts(self.directory.absolute(), self._places(digests))
+    def locate_many(self, digests: Iterable[Digest]) -> Locations:
+        """Say where many objects lie; see ``Objects.locate_many``."""
+        return Locations(self.directory.absolute(), self._places(digests))
 
     def get_at(self, kind: int, places: Places) -> Iterator[tuple[Digest, bytes]]:
         """Yield the objects at places that are in order; see ``Objects.get_at``."""

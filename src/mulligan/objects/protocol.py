@@ -35,7 +35,7 @@ Places = list[tuple[Digest, Location]]
 """Objects in the order in which they lie, each with where it does."""
 
 
-class Whereabouts(msgspec.Struct, frozen=True):
+class Locations(msgspec.Struct, frozen=True):
     """Where objects lie, for another process to read them."""
 
     directory: Path
@@ -78,7 +78,7 @@ class Objects(Protocol):
         """Whether the object is in the store (its bytes are not read)."""
         ...
 
-    def in_order(self, digests: Iterable[Digest]) -> list[Digest]:
+    def sort_by_location(self, digests: Iterable[Digest]) -> list[Digest]:
         """Return the digests in the order in which reading them is cheapest.
 
         Those that the store does not have come last.
@@ -100,7 +100,7 @@ class Objects(Protocol):
         """
         ...
 
-    def whereabouts(self, digests: Iterable[Digest]) -> Whereabouts | None:
+    def locate_many(self, digests: Iterable[Digest]) -> Locations | None:
         """Say where many objects lie, in the order of :meth:`get_all`; None if only in memory.
 
         Those that the index does not know are left out. They may be moved any time after.
@@ -108,7 +108,7 @@ class Objects(Protocol):
         ...
 
     def get_at(self, kind: int, places: Places) -> Iterator[tuple[Digest, bytes]]:
-        """Yield objects as :meth:`get_all` does, at places that :meth:`whereabouts` gave.
+        """Yield objects as :meth:`get_all` does, at places that :meth:`locate_many` gave.
 
         Those that are not there any more are left out.
         """

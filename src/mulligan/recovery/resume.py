@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import CONTROL, STATE, Change, happened
+from mulligan.document.fold import CONTROL, STATE, Change, event_change
 from mulligan.document.values import freeze, parse_path
 from mulligan.errors import (
     LeaseHeld,
@@ -159,7 +159,7 @@ def settle(session: Session, at: datetime, outcome: str, error: str | None = Non
             return []
         last = msgspec.structs.replace(known[-1], outcome=outcome, error=error and error[:500])
         return [
-            happened(
+            event_change(
                 "recovery.settled",
                 control=_recoveries([*known[:-1], last]),
                 rung=last.rung,
@@ -208,7 +208,7 @@ def _begin(session: Session, plan: ResumePlan) -> datetime:
 
     def ask(document: Document) -> Iterable[Change]:
         goes_on = [[[GAVE_UP]]] if _is_there(document, (*CONTROL, GAVE_UP)) else []
-        yield happened(
+        yield event_change(
             "recovery.begun",
             control=[*_recoveries(known), *goes_on],
             rung=plan.rung,
@@ -236,7 +236,7 @@ def _give_up(session: Session, plan: ResumePlan) -> list[str]:
         if _is_there(document, (*CONTROL, "status")):
             control += [[["status"], ladder.FAILED], [["reason"], ladder.FAILED]]
         facts = {"why": why, "tried": gave_up.tried}
-        yield happened("recovery.stopped", _agents(document, plan), control, **facts)
+        yield event_change("recovery.stopped", _agents(document, plan), control, **facts)
 
     session.tell(ask)
     return gave_up.tried
@@ -274,10 +274,10 @@ def _finish(
         }
         for name in RESTORE_ORDER:
             changes, control = steps[name]
-            yield happened("recovery.step", changes, control, **_facts(name, plan, restored))
+            yield event_change("recovery.step", changes, control, **_facts(name, plan, restored))
         known = _known(document)
         known[-1:] = [msgspec.structs.replace(a, outcome=ladder.PREPARED) for a in known[-1:]]
-        yield happened(
+        yield event_change(
             ENDED,
             control=_recoveries(known),
             checkpoint=checkpoint.id,

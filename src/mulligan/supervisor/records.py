@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import CONTROL, STATE, Change, happened
+from mulligan.document.fold import CONTROL, STATE, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.model import Checkpoint, Lease
 from mulligan.recovery.plan import GAVE_UP
@@ -90,7 +90,7 @@ class Records:
             control += [[[k]] for k in past if document.find((*CONTROL, k)) is not MISSING]
             team = [["orchestrator", "workflow"], plain]
             changes = [team, *waiting]
-            return [happened("orchestrator.started", changes, control, resumed=resumed)]
+            return [event_change("orchestrator.started", changes, control, resumed=resumed)]
 
         self._session.tell(ask)
 
@@ -119,7 +119,7 @@ class Records:
             restarts = known + 1 if again and has_run else 0
             changes = _changes(name, {**frozen, "restarts": restarts})
             process = frozen["process_id"]
-            return [happened("agent.started", changes, agent=name, process_id=process)]
+            return [event_change("agent.started", changes, agent=name, process_id=process)]
 
         self._session.tell(ask)
 
@@ -130,7 +130,7 @@ class Records:
         def ask(document: Document) -> Iterable[Change]:
             for name, facts in frozen.items():
                 if document.find((*STATE, AGENTS, name, "process_id")) != facts["process_id"]:
-                    yield happened("agent.updated", _changes(name, facts), agent=name)
+                    yield event_change("agent.updated", _changes(name, facts), agent=name)
 
         if any(self.agent(name).get("process_id") != f["process_id"] for name, f in frozen.items()):
             self._session.tell(ask)
@@ -155,7 +155,7 @@ class Records:
             said = document.find((*STATE, AGENTS, name, "state"))
             state = said if isinstance(said, str) else ""
             found = Exited(name, status, state, task, len(crashes))
-            return [happened("agent.exited", changes, agent=name, how=how_ended(status))]
+            return [event_change("agent.exited", changes, agent=name, how=how_ended(status))]
 
         self._session.tell(ask)
         return found
@@ -180,7 +180,7 @@ class Records:
         def ask(document: Document) -> Iterable[Change]:
             if document.find((*STATE, AGENTS, name, "state")) != "starting":
                 return []
-            return [happened("agent.updated", _changes(name, {"state": "working"}), agent=name)]
+            return [event_change("agent.updated", _changes(name, {"state": "working"}), agent=name)]
 
         self._session.tell(ask)
 
@@ -206,7 +206,9 @@ class Records:
             if now != (IN_PROGRESS, bad.agent):
                 return []  # somebody has given it another chance, or to another agent
             idle = _changes(bad.agent, {"working_on": None})
-            return [happened("task.quarantined", changes + idle, task=bad.task, agent=bad.agent)]
+            return [
+                event_change("task.quarantined", changes + idle, task=bad.task, agent=bad.agent)
+            ]
 
         self._session.tell(ask)
 
@@ -248,7 +250,7 @@ class Records:
             control: list[list[Any]] = [[["barrier"], facts]]
             if document.find((*CONTROL, "request", "id")) == taken.id:
                 control.append([["request"]])
-            return [happened("orchestrator.barrier", control=control, **facts)]
+            return [event_change("orchestrator.barrier", control=control, **facts)]
 
         self._session.tell(ask)
 
@@ -264,7 +266,7 @@ class Records:
         control: list[list[Any]] | None = None,
         **facts: Any,
     ) -> None:
-        self._session.tell(lambda _: [happened(kind, changes or [], control or [], **facts)])
+        self._session.tell(lambda _: [event_change(kind, changes or [], control or [], **facts)])
 
 
 def _changes(name: str, fields: Mapping[str, Any]) -> list[list[Any]]:

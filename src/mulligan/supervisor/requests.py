@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from mulligan.document.document import Document
-from mulligan.document.fold import CONTROL, Change, happened
+from mulligan.document.fold import CONTROL, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import Conflict, NotRunning
 from mulligan.procfs import PROC, is_stopped
@@ -84,7 +84,7 @@ def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = No
                 f"A {under_way} is under way in {session.name!r} already.",
                 hint="Wait until it is done, then ask again.",
             )
-        return [happened("orchestrator.asked", control=[[["request"], request]], request=kind)]
+        return [event_change("orchestrator.asked", control=[[["request"], request]], request=kind)]
 
     session.tell(ask)
     pid = _supervisor(session)

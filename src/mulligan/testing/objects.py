@@ -109,7 +109,7 @@ class ObjectsSuite:
         """Another process can read what the store says is on disk, and nothing else is named."""
         digests = self.keep(objects, *SAMPLES.values(), kind=2)
         missing = codec.digest(2, b"never put")
-        where = objects.whereabouts([*digests, missing, *digests])
+        where = objects.locate_many([*digests, missing, *digests])
         if where is not None:
             assert where.directory.is_absolute()
             named = [digest for digest, _ in where.places]

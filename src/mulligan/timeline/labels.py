@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mulligan.document.document import MISSING
-from mulligan.document.fold import CONTROL, Change, happened
+from mulligan.document.fold import CONTROL, Change, event_change
 from mulligan.document.history import document_at
 from mulligan.engine import Engine
 from mulligan.journal.protocol import View
@@ -23,7 +23,7 @@ DROPPED = "label.dropped"
 def drop_change(label: str, seq: int, checkpoint: str) -> Change:
     """Return the event that drops a label which names the checkpoint at ``seq``."""
     control = [[[LABELS, label], seq]]
-    return happened(DROPPED, control=control, label=label, checkpoint=checkpoint)
+    return event_change(DROPPED, control=control, label=label, checkpoint=checkpoint)
 
 
 def label_seq(engine: Engine, view: View, session: SessionRecord, label: str) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import MARKS, Change, happened
+from mulligan.document.fold import MARKS, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidMark
 from mulligan.journal.protocol import View
@@ -37,7 +37,9 @@ def mark_change(checkpoint: str, mark: Mark) -> Change:
         raise InvalidMark(f"A checkpoint is {' or '.join(VERDICTS)}, not {mark.verdict!r}.")
     value = freeze(msgspec.to_builtins(mark), MARKS)
     place = ["marks", checkpoint]
-    return happened(MARKED, control=[[place, value]], checkpoint=checkpoint, verdict=mark.verdict)
+    return event_change(
+        MARKED, control=[[place, value]], checkpoint=checkpoint, verdict=mark.verdict
+    )
 
 
 def read_marks(document: Document) -> dict[str, Mark]:

@@ -28,7 +28,11 @@ from blake3 import blake3
 
 from mulligan.engine import Engine
 from mulligan.errors import DiskFull, RestoreBusy, StoreUnwritable
-from mulligan.journal.lmdb.lock_owner import AFTER, NAP, find_locker
+from mulligan.journal.lmdb.lock_owner import (
+    REPORT_AFTER_SECONDS,
+    STOPPED_POLL_SECONDS,
+    find_flock_owner,
+)
 from mulligan.layout import LOCKS
 from mulligan.workspace.restore.fileops import is_disk_full
 
@@ -251,11 +255,11 @@ class _Held:
         """Try again until the lock is free; a signal, and what is told, can end the wait."""
         began, is_told, nap = time.monotonic(), False, _FIRST_POLL_SECONDS
         while not _is_taken(handle, how):
-            if not is_told and time.monotonic() - began >= AFTER:
-                self._engine.tell_of_wait(find_locker(handle, doing))
+            if not is_told and time.monotonic() - began >= REPORT_AFTER_SECONDS:
+                self._engine.on_wait(find_flock_owner(handle, doing))
                 is_told = True
             time.sleep(nap)
-            nap = min(2 * nap, NAP)
+            nap = min(2 * nap, STOPPED_POLL_SECONDS)
 
 
 def _is_taken(handle: int, how: int) -> bool:

@@ -366,10 +366,10 @@ def test_what_lies_after_the_objects_that_were_asked_for_can_be_read_all_the_sam
     place.keep(place.open(), *contents, kind=2)
     store = place.open()
     for asked in ([3, 7], [20], [1], []):
-        assert len(store.in_order(digests[n] for n in asked)) == len(asked)
+        assert len(store.sort_by_location(digests[n] for n in asked)) == len(asked)
         for number in (*asked, 9, 49, 0, 30):
             assert store.get(2, digests[number]) == contents[number]
-        store.in_order([digests[2]])
+        store.sort_by_location([digests[2]])
         assert len(list(store.get_all(2, digests))) == 50
         store = place.open()
 
@@ -423,8 +423,8 @@ def test_objects_are_read_in_the_order_in_which_they_lie(place: Place) -> None:
     flushed = place.keep(store, *contents, kind=ObjectKind.CHUNK)
     absent = codec.digest(2, b"never put")
     wanted = [absent, *sorted(flushed.entries)]
-    assert store.in_order(wanted) == [*(codec.digest(2, data) for data in contents), absent]
-    assert [store.get(2, digest) for digest in store.in_order(wanted)[:-1]] == contents
+    assert store.sort_by_location(wanted) == [*(codec.digest(2, data) for data in contents), absent]
+    assert [store.get(2, digest) for digest in store.sort_by_location(wanted)[:-1]] == contents
     with pytest.raises(MissingObject):
         store.get(2, absent)
 
@@ -433,7 +433,7 @@ def test_an_object_that_was_moved_since_it_was_looked_up_is_found(place: Place) 
     store = place.open()
     first = place.keep(store, noise(1000, 1), kind=ObjectKind.CHUNK)
     (digest,) = first.entries
-    assert store.in_order([digest]) == [digest]
+    assert store.sort_by_location([digest]) == [digest]
     index, place.index.entries = place.index.entries, {}
     place.keep(store, noise(1000, 1), kind=ObjectKind.CHUNK)
     assert place.index.entries[digest] != index[digest]

@@ -25,11 +25,11 @@ def dead(session: Session, actor: str, holder: str = GONE, *, seconds: float = 3
 
 def control(session: Session, path: str, value: object) -> None:
     """Let supervision remember something."""
-    from mulligan.document.fold import happened
+    from mulligan.document.fold import event_change
     from mulligan.document.values import freeze, parse_path
 
     change = [list(parse_path(path)), freeze(value)]
-    session.tell(lambda _: [happened("orchestrator.changed", control=[change])])
+    session.tell(lambda _: [event_change("orchestrator.changed", control=[change])])
 
 
 def team(store: Store, *agents: str, plan: tuple[str, ...] = ()) -> Session:

@@ -8,7 +8,7 @@ import pytest
 
 import mulligan
 from mulligan import Store
-from mulligan.document.fold import happened
+from mulligan.document.fold import event_change
 from mulligan.recovery.detect import (
     in_doubt,
     interrupted,
@@ -128,7 +128,7 @@ def test_a_lease_that_the_supervisor_took_says_nothing_of_a_process(store: Store
 def test_calls_that_never_returned_are_in_doubt(store: Store) -> None:
     session = team(store, "coder")
     for kind, call in [("called", "a"), ("called", "b"), ("returned", "a")]:
-        event = happened(f"tool.{kind}", call=call, tool="deploy")
+        event = event_change(f"tool.{kind}", call=call, tool="deploy")
         session.tell(lambda _, event=event: [event])  # type: ignore[misc]
     session.state.set("tools", {"calls": {"c": {"status": "called", "name": "pay"}, "d": "odd"}})
     found = {doubt.call: doubt for doubt in in_doubt(session)}

@@ -9,7 +9,7 @@ import pytest
 
 import mulligan
 from mulligan import Store
-from mulligan.document.fold import happened
+from mulligan.document.fold import event_change
 from mulligan.errors import RecoveryStopped
 from mulligan.recovery.plan import attempts, plan_rung
 from mulligan.recovery.resume import _begin as begin
@@ -157,7 +157,7 @@ def test_that_it_gave_up_is_said_again_by_the_next_watcher(store: Store) -> None
     assert [notice.what for notice in watcher.look()] == ["stopped"]
     assert watcher.look() == []
     # Somebody starts it afresh, and it fails by itself: nobody asked for it to be brought back.
-    session.tell(lambda _: [happened("orchestrator.started", control=[[["gave_up"]]])])
+    session.tell(lambda _: [event_change("orchestrator.started", control=[[["gave_up"]]])])
     assert watcher.look() == []
 
 

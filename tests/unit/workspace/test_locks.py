@@ -15,7 +15,7 @@ import mulligan
 from mulligan.engine import Engine
 from mulligan.errors import RestoreBusy
 from mulligan.failpoints import Failpoint
-from mulligan.journal.lmdb.lock_owner import Holder
+from mulligan.journal.lmdb.lock_owner import LockOwner
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
 from mulligan.workspace import locks
@@ -32,15 +32,15 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def told() -> list[Holder | None]:
+def told() -> list[LockOwner | None]:
     return []
 
 
 @pytest.fixture
 def store(
-    tmp_path: Path, told: list[Holder | None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, told: list[LockOwner | None], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Store]:
-    monkeypatch.setattr(locks, "AFTER", 0.0)
+    monkeypatch.setattr(locks, "REPORT_AFTER_SECONDS", 0.0)
     with mulligan.open(tmp_path / "store", waiting=told.append) as opened:
         yield opened
 
@@ -144,12 +144,12 @@ def test_what_was_interrupted_is_finished_by_another_path_to_the_directory(
 
 
 def test_a_capture_waits_for_a_restore_and_says_for_whom(
-    tmp_path: Path, engine: Engine, work: Path, told: list[Holder | None]
+    tmp_path: Path, engine: Engine, work: Path, told: list[LockOwner | None]
 ) -> None:
     other = Elsewhere(lambda: lock_directory(mulligan.open(tmp_path / "store")._engine, work))
     released = []
 
-    def waiting(holder: Holder | None) -> None:
+    def waiting(holder: LockOwner | None) -> None:
         told.append(holder)
         released.append(other.let_go())
 
@@ -162,12 +162,12 @@ def test_a_capture_waits_for_a_restore_and_says_for_whom(
 
 
 def test_a_restore_waits_for_captures_that_are_under_way(
-    tmp_path: Path, engine: Engine, work: Path, told: list[Holder | None]
+    tmp_path: Path, engine: Engine, work: Path, told: list[LockOwner | None]
 ) -> None:
     other = Elsewhere(lambda: share_directory(mulligan.open(tmp_path / "store")._engine, work))
     released = []
 
-    def waiting(holder: Holder | None) -> None:
+    def waiting(holder: LockOwner | None) -> None:
         told.append(holder)
         released.append(other.let_go())
 

@@ -22,10 +22,10 @@ from mulligan.journal.protocol import TABLES, Examined
 
 MAX_READERS = 1022
 
-WAIT = 5.0
+CLOSE_WAIT_SECONDS = 5.0
 """Seconds that closing and renewing wait for the transactions of other threads."""
 
-_EXAMINATIONS = 20
+_MAX_EXAMINATIONS = 20
 """How often a check of the newest commit is begun anew when writers are quicker."""
 
 _WAY_OUT = (
@@ -33,7 +33,7 @@ _WAY_OUT = (
     "put data.mdb back from a copy of the store."
 )
 
-PAUSE = 0.5
+FORK_WAIT_SECONDS = 0.5
 """Seconds that forking a process waits for transactions of this one, its own thread's included."""
 
 Key = tuple[int, int]
@@ -105,7 +105,7 @@ class Environment:
     def _begun(self, write: bool) -> lmdb.Transaction[bytes]:
         with self._lock:
             if self._is_paused:
-                self._idle.wait_for(lambda: not self._is_paused, PAUSE)
+                self._idle.wait_for(lambda: not self._is_paused, FORK_WAIT_SECONDS)
             if self.closed:
                 raise StoreClosed("This store was closed.")
             if self._is_worn or (write and self._is_nearly_full()):
@@ -152,7 +152,7 @@ class Environment:
         """Check every page of the newest commit, and use no table any more that is damaged."""
         if self.is_lost or not pages.can_check():
             return Examined(dict(self.tables.damage))
-        for _ in range(_EXAMINATIONS):
+        for _ in range(_MAX_EXAMINATIONS):
             found = self._examined()
             if found is not None:
                 break
@@ -208,10 +208,10 @@ class Environment:
 
         One of another thread would never end in a process that is forked off meanwhile.
         """
-        if not self._lock.acquire(timeout=PAUSE):
+        if not self._lock.acquire(timeout=FORK_WAIT_SECONDS):
             return False
         self._is_paused = True  # for as long as the lock is let go to wait
-        self._wait_for(lambda: self.active == 0, PAUSE)
+        self._wait_for(lambda: self.active == 0, FORK_WAIT_SECONDS)
         return True
 
     def resume(self) -> None:
@@ -262,7 +262,7 @@ class Environment:
         """Whether it is to be opened anew, and no other thread has done so meanwhile."""
         return self._is_worn or self._is_nearly_full()
 
-    def _wait_for(self, is_over: Callable[[], bool], seconds: float = WAIT) -> bool:
+    def _wait_for(self, is_over: Callable[[], bool], seconds: float = CLOSE_WAIT_SECONDS) -> bool:
         """Wait for the transactions of other threads; whether it came about. Needs the lock."""
         self._waiting += 1
         try:
@@ -347,7 +347,7 @@ def _before_fork() -> None:
 
     All waits are bounded: the thread that forks may be inside of a transaction itself.
     """
-    if _registry_lock.acquire(timeout=PAUSE):
+    if _registry_lock.acquire(timeout=FORK_WAIT_SECONDS):
         _releases.all.append(_registry_lock.release)
     for shared in list(_environments.values()):
         if shared.pause():

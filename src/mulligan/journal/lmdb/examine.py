@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mulligan.journal.lmdb import clean_close, pages
 from mulligan.journal.lmdb.clean_close import DATA
 
-_LOOKS = 5
+_MAX_ATTEMPTS = 5
 
 
 class Verdict(NamedTuple):
@@ -51,7 +51,7 @@ def _verdict(fd: int, file: Path, mark: clean_close.Mark | None, *, is_shared: I
     # Others may be committing, or begin to: then the pages that were looked at are not those of
     # one commit, and another look is taken. They may have opened it only since the last look, so
     # that is asked each time: a quick writer would spoil every look.
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_ATTEMPTS):
         found = clean_close.look(file)
         try:
             newest = _newest(fd)

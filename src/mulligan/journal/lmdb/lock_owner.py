@@ -19,13 +19,13 @@ import msgspec
 from mulligan import procfs
 from mulligan.journal.lmdb import lockfile
 
-AFTER = 3.0
+REPORT_AFTER_SECONDS = 3.0
 """Seconds after which waiting is worth a word."""
 
-LOOK = 0.5
+POLL_SECONDS = 0.5
 """Seconds between two looks at who waits."""
 
-NAP = 0.05
+STOPPED_POLL_SECONDS = 0.05
 """Seconds between two looks at whether a process that was stopped goes on."""
 
 WRITING = "writing to the store"
@@ -39,7 +39,7 @@ _TID = 0x3FFFFFFF
 _STOPPED = "Tt"
 
 
-class Holder(msgspec.Struct, frozen=True):
+class LockOwner(msgspec.Struct, frozen=True):
     """The process that has a lock: its number, its command, and whether it is stopped."""
 
     pid: int
@@ -49,11 +49,11 @@ class Holder(msgspec.Struct, frozen=True):
     """What it is waited for, as part of a sentence."""
 
 
-Tell = Callable[[Holder | None], None]
+OnWait = Callable[[LockOwner | None], None]
 """Is told for whom this process waits; None where that cannot be found out."""
 
 
-def find_holder(directory: Path) -> Holder | None:
+def find_write_lock_owner(directory: Path) -> LockOwner | None:
     """Return who has the lock of the writers of a journal; None if nobody is seen to have it.
 
     The lock says which thread has it. It is only believed of a process that has the lock's file
@@ -65,7 +65,7 @@ def find_holder(directory: Path) -> Holder | None:
             return None
         status = (_PROC / str(thread) / "status").read_text(errors="replace")
         command = (_PROC / str(thread) / "cmdline").read_bytes()
-        return Holder(
+        return LockOwner(
             pid=int(_field(status, "Tgid")),
             command=os.fsdecode(command).replace("\0", " ").strip() or _field(status, "Name"),
             is_stopped=_field(status, "State")[:1] in _STOPPED,
@@ -74,7 +74,7 @@ def find_holder(directory: Path) -> Holder | None:
         return None  # gone meanwhile, or another user's
 
 
-def find_locker(handle: int, doing: str) -> Holder | None:
+def find_flock_owner(handle: int, doing: str) -> LockOwner | None:
     """Return who has the ``flock`` of an open file, which this process waits for.
 
     None if no process is seen to have it: it may run in another container.
@@ -89,7 +89,7 @@ def find_locker(handle: int, doing: str) -> Holder | None:
     pids = [int(words[4]) for words in locks if words[5].rpartition(":")[2] == inode]
     for pid in pids:
         if pid > 0 and _has_open(pid, handle):
-            return Holder(pid, procfs.command(pid), procfs.is_stopped(pid), doing)
+            return LockOwner(pid, procfs.command(pid), procfs.is_stopped(pid), doing)
     return None
 
 
@@ -126,19 +126,21 @@ def _field(status: str, name: str) -> str:
     return next(found, ":").partition(":")[2].strip()
 
 
-class Waits:
+class LockWaitMonitor:
     """Knows which threads of this process wait to write; entered for as long as one does.
 
-    Whoever was stopped with the lock is waited for outside of it, where a signal, and what ``tell``
-    raises, ends the wait. Of others a thread of its own tells, which looks now and then.
+    A process that is stopped while it holds the lock is waited for outside of LMDB, where a signal,
+    or an exception from ``on_wait``, ends the wait. A thread reports the other waits.
     """
 
-    def __init__(self, directory: Path, tell: Tell, after: float = AFTER) -> None:
+    def __init__(
+        self, directory: Path, on_wait: OnWait, after: float = REPORT_AFTER_SECONDS
+    ) -> None:
         self._directory = directory
-        self._tell = tell
+        self._on_wait = on_wait
         self._after = after
         self._since: dict[int, float] = {}
-        self._told: dict[int, Holder | None] = {}
+        self._reported: dict[int, LockOwner | None] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -157,17 +159,19 @@ class Waits:
         self._stop.set()
 
     def _wait_for_stopped(self) -> None:
-        began, is_told = time.monotonic(), False
-        while (holder := find_holder(self._directory)) is not None and holder.is_stopped:
-            if not is_told and time.monotonic() - began >= self._after:
-                self._tell(holder)
-                is_told = True
-            time.sleep(NAP)
+        began, is_reported = time.monotonic(), False
+        while (holder := find_write_lock_owner(self._directory)) is not None and holder.is_stopped:
+            if not is_reported and time.monotonic() - began >= self._after:
+                self._on_wait(holder)
+                is_reported = True
+            time.sleep(STOPPED_POLL_SECONDS)
 
     def _run(self) -> None:
-        while not self._stop.wait(min(LOOK, self._after)):
+        while not self._stop.wait(min(POLL_SECONDS, self._after)):
             since = dict(self._since)
-            self._told = {thread: told for thread, told in self._told.items() if thread in since}
+            self._reported = {
+                thread: reported for thread, reported in self._reported.items() if thread in since
+            }
             now = time.monotonic()
             late = [thread for thread, began in since.items() if now - began >= self._after]
             if late:
@@ -175,9 +179,9 @@ class Waits:
 
     def _look(self, late: list[int]) -> None:
         """Tell once of a wait, and again if whoever is waited for turns out to be stopped."""
-        holder = find_holder(self._directory)
-        told = {self._told.get(thread) for thread in late if thread in self._told}
-        is_news = holder is not None and holder.is_stopped and holder not in told
-        if not told or is_news:
-            self._tell(holder)
-        self._told |= dict.fromkeys(late, holder)
+        holder = find_write_lock_owner(self._directory)
+        reported = {self._reported.get(thread) for thread in late if thread in self._reported}
+        is_news = holder is not None and holder.is_stopped and holder not in reported
+        if not reported or is_news:
+            self._on_wait(holder)
+        self._reported |= dict.fromkeys(late, holder)

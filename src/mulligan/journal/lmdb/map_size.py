@@ -15,10 +15,10 @@ from mulligan.errors import MemoryLimit
 MAP_SIZE = 1 << 40
 """The address space that is reserved if there is no limit."""
 
-SHARE = 4
+FRACTION_OF_LIMIT = 4
 """The map takes at most this part of the address space that a process may use."""
 
-LEAST = 16 << 20
+MIN_ROOM_BYTES = 16 << 20
 """A map to write in has at least so many bytes more than the file."""
 
 _MIB = 1 << 20
@@ -30,7 +30,7 @@ def map_sizes(file: Path, *, read_only: bool) -> Iterator[int]:
     size = MAP_SIZE
     limit = _limit()
     if limit is not None:
-        size = min(size, 1 << max(0, (limit // SHARE).bit_length() - 1))
+        size = min(size, 1 << max(0, (limit // FRACTION_OF_LIMIT).bit_length() - 1))
     while size > least:
         yield size
         size //= 4
@@ -39,7 +39,7 @@ def map_sizes(file: Path, *, read_only: bool) -> Iterator[int]:
 
 def needs_growth(size: int, used: int) -> bool:
     """Whether a map has less room left than a transaction may need."""
-    return size - used < max(LEAST // 2, used // 4)
+    return size - used < max(MIN_ROOM_BYTES // 2, used // 4)
 
 
 def too_little_memory(file: Path, *, read_only: bool) -> MemoryLimit:
@@ -54,7 +54,7 @@ def too_little_memory(file: Path, *, read_only: bool) -> MemoryLimit:
 
 def _least(file: Path, read_only: bool) -> int:
     size = file.stat().st_size if file.exists() else 0
-    return (size + (_MIB if read_only else size // 2 + LEAST)) // _MIB * _MIB
+    return (size + (_MIB if read_only else size // 2 + MIN_ROOM_BYTES)) // _MIB * _MIB
 
 
 def _limit() -> int | None:

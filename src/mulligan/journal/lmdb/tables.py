@@ -13,7 +13,7 @@ from mulligan.errors import ReadOnlyStore, StoreClosed
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.journal.lmdb.environment import Environment, OpenTables, acquire, identity, release
 from mulligan.journal.lmdb.errors import commit_failure, translation
-from mulligan.journal.lmdb.lock_owner import Tell, Waits
+from mulligan.journal.lmdb.lock_owner import LockWaitMonitor, OnWait
 from mulligan.journal.protocol import Examined
 
 
@@ -31,14 +31,16 @@ class LmdbTables:
         read_only: bool = False,
         salvage: bool = False,
         failpoint: FailpointHook = ignore,
-        waiting: Tell | None = None,
+        waiting: OnWait | None = None,
     ) -> None:
         self._directory = directory
         self._read_only = read_only or salvage
         self._failpoint = failpoint
-        self._waits = None if waiting is None or self._read_only else Waits(directory, waiting)
+        self._monitor = (
+            None if waiting is None or self._read_only else LockWaitMonitor(directory, waiting)
+        )
         self._key = identity(directory)
-        with self._waits or nullcontext():  # even opening waits for whoever writes
+        with self._monitor or nullcontext():  # even opening waits for whoever writes
             self._shared: Environment | None = acquire(
                 self._key, directory, read_only=self._read_only, salvage=salvage
             )
@@ -53,7 +55,7 @@ class LmdbTables:
         shared = self._environment()
         if self._read_only:
             raise ReadOnlyStore(f"The store at {self._directory.parent} was opened for reading.")
-        return _Write(shared, self._failpoint, self._waits)
+        return _Write(shared, self._failpoint, self._monitor)
 
     def examine(self) -> Examined:
         """Check every page of the file; tables that are damaged are refused from then on."""
@@ -75,8 +77,8 @@ class LmdbTables:
 
     def close(self) -> None:
         """Release the environment; the last handle in the process closes it."""
-        if self._waits is not None:
-            self._waits.stop()
+        if self._monitor is not None:
+            self._monitor.stop()
         if self._shared is not None:
             release(self._key, self._shared)
             self._shared = None
@@ -122,16 +124,18 @@ class _Read:
 class _Write:
     """The write transaction as a context manager."""
 
-    __slots__ = ("_failpoint", "_shared", "_txn", "_waits", "_writer")
+    __slots__ = ("_failpoint", "_monitor", "_shared", "_txn", "_writer")
 
-    def __init__(self, shared: Environment, failpoint: FailpointHook, waits: Waits | None) -> None:
+    def __init__(
+        self, shared: Environment, failpoint: FailpointHook, monitor: LockWaitMonitor | None
+    ) -> None:
         self._shared = shared
         self._failpoint = failpoint
-        self._waits = waits
+        self._monitor = monitor
 
     def __enter__(self) -> LmdbWriter:
         try:
-            with self._waits or nullcontext():
+            with self._monitor or nullcontext():
                 self._txn = self._shared.begin(write=True)
         except lmdb.Error as error:
             raise translation(error, "the journal") from error

@@ -8,7 +8,7 @@ from typing import Any
 
 from mulligan.document.compare import same
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import STATE, Change, happened
+from mulligan.document.fold import STATE, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
 from mulligan.session.arguments import optional_text, seconds
@@ -94,7 +94,7 @@ class Agent:
             ]
             if not changes and kind == "agent.updated":
                 return []
-            return [happened(kind, changes, agent=self.name)]
+            return [event_change(kind, changes, agent=self.name)]
 
         self._writer.write(ask)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import STATE, Change, happened
+from mulligan.document.fold import STATE, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
 from mulligan.model import Message
@@ -80,7 +80,7 @@ class Mailbox:
                 [box.path("inbox", given), {**message, "order": box.count}],
                 [box.path("count"), box.count + 1],
             ]
-            return [happened("mail.sent", changes, to=to, message=given)]
+            return [event_change("mail.sent", changes, to=to, message=given)]
 
         self._writer.write(ask)
         return given
@@ -114,7 +114,7 @@ class Mailbox:
                 )
             if name not in box.inbox:
                 return []
-            return [happened("mail.acked", box.processed(name), message=name)]
+            return [event_change("mail.acked", box.processed(name), message=name)]
 
         self._writer.write(ask)
 
@@ -144,7 +144,7 @@ class Mailbox:
                 changes = [[box.path("inbox", name, "delivered"), self._process]]
             else:
                 changes = box.processed(name)
-            return [happened("mail.received", changes, message=name)]
+            return [event_change("mail.received", changes, message=name)]
 
         self._writer.write(ask)
         return found

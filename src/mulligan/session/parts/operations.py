@@ -9,7 +9,7 @@ from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from mulligan.document.fold import happened
+from mulligan.document.fold import event_change
 from mulligan.document.values import PathLike
 from mulligan.errors import InvalidTask
 from mulligan.model import Checkpoint, Path, Restored
@@ -100,7 +100,7 @@ class Operation(ContextDecorator):
 
     def _say(self, kind: str, change: list[Any], **facts: Any) -> None:
         facts = {"name": self.name, "checkpoint": self._place[1], **facts}
-        self._session.tell(lambda _: [happened(kind, control=[change], **facts)])
+        self._session.tell(lambda _: [event_change(kind, control=[change], **facts)])
 
     def _safe_rollback(self) -> str:
         """Return what goes back if nobody said: no files that others work on, too."""

@@ -16,7 +16,7 @@ import msgspec
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import STATE, Change, happened
+from mulligan.document.fold import STATE, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import Conflict, InvalidTask, UnknownTask
 from mulligan.model import Task
@@ -93,7 +93,7 @@ class Tasks:
                 board.records[name] = {**record, "order": order}
             board.check(new)
             changes = [[_path(name), board.records[name]] for name in new]
-            return [happened("task.added", changes, tasks=list(new))] if new else []
+            return [event_change("task.added", changes, tasks=list(new))] if new else []
 
         self._writer.write(ask)
         return [self.get(name) for name, _ in wanted]
@@ -128,7 +128,7 @@ class Tasks:
                 "attempts": board.records[name].get("attempts", 0) + 1,
             }
             changes = _set(name, fields) + _begun(document, actor, name)
-            return [happened("task.claimed", changes, task=name, agent=actor)]
+            return [event_change("task.claimed", changes, task=name, agent=actor)]
 
         self._writer.write(ask)
         return self.get(claimed) if claimed else None
@@ -157,7 +157,7 @@ class Tasks:
 
         def ask(document: Document) -> Iterable[Change]:
             Board(document).mine(id, self._writer.actor)
-            return [happened("task.updated", _set(id, fields), task=id)] if fields else []
+            return [event_change("task.updated", _set(id, fields), task=id)] if fields else []
 
         self._writer.write(ask)
 
@@ -193,7 +193,7 @@ class Tasks:
             for parent in board.done_with(id) if fields["status"] in DONE else ():
                 changes += _set(parent, {"status": COMPLETED, "progress": 1.0})
             changes += _ended(document, self._writer.actor, id, fields["status"])
-            return [happened(kind, changes, task=id, agent=self._writer.actor)]
+            return [event_change(kind, changes, task=id, agent=self._writer.actor)]
 
         self._writer.write(ask)
 
@@ -205,7 +205,7 @@ class Tasks:
             fields: dict[str, Any] = {"status": PENDING, "owner": None, "note": note}
             if FAILED in statuses:
                 fields |= {"attempts": 0, "crashes": [], "error": None}
-            return [happened(kind, _set(id, fields), task=id)]
+            return [event_change(kind, _set(id, fields), task=id)]
 
         self._writer.write(ask)
 

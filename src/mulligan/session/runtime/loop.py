@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from mulligan.document.fold import happened
+from mulligan.document.fold import event_change
 from mulligan.document.values import freeze
 from mulligan.errors import StoreGone
 from mulligan.redact import without_secrets
@@ -175,7 +175,9 @@ class Loop:
         changes = [[["agents", name, key], freeze(value)] for key, value in fields.items()]
         answer = [["answers", name], request["id"]]
         self._session.tell(
-            lambda _: [happened("agent.answered", changes, [answer], agent=name, to=request["id"])]
+            lambda _: [
+                event_change("agent.answered", changes, [answer], agent=name, to=request["id"])
+            ]
         )
         return not pauses
 

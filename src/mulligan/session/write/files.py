@@ -10,7 +10,7 @@ from itertools import starmap
 from pathlib import Path as OsPath
 from typing import NamedTuple
 
-from mulligan.document.document import MISSING, Document, LoadBytes, uncollected
+from mulligan.document.document import MISSING, Document, LoadBytes, gc_paused
 from mulligan.document.values import PathLike
 from mulligan.engine import Engine
 from mulligan.errors import DiskFull, PathNotFound, RestoreIncomplete, UnknownPoint, UnsafeWorkspace
@@ -246,7 +246,7 @@ class Files:
     def contents(self, tree: Digest, paths: list[TreePath] | None) -> CheckoutPlan:
         """Return a tree, or parts of it, laid out to be written."""
         contents = CheckoutPlan()
-        with uncollected():
+        with gc_paused():
             if paths is None:
                 contents.add_tree(open_tree(self._document(), tree))
             else:

@@ -15,12 +15,12 @@ from typing import Any
 from mulligan.document import nodes
 from mulligan.document.compare import same
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import FORKED, MARKS, draft, happened, small_draft
+from mulligan.document.fold import FORKED, MARKS, event_change, new_event, small_event
 from mulligan.document.history import document_at
 from mulligan.engine import Engine
 from mulligan.errors import SessionExists, UnknownSession
 from mulligan.journal.protocol import Txn, View
-from mulligan.model import Digest, Draft, ObjectKind, Origin, Point, SessionRecord
+from mulligan.model import Digest, ForkOrigin, NewEvent, ObjectKind, Point, SessionRecord
 from mulligan.session.names import MAX_NAME
 from mulligan.workspace.entries import to_name
 
@@ -51,11 +51,11 @@ def make_fork(
             raise UnknownSession(f"There is no session {place.session!r}.")
         now = engine.clock.now()
         chosen = name or free_name(txn, place.session)
-        record = txn.create(chosen, now, Origin(parent.number, place.seq))
-        drafts = [_forked(place, chosen, directory, token)]
+        record = txn.create(chosen, now, ForkOrigin(parent.number, place.seq))
+        new_events = [_forked(place, chosen, directory, token)]
         if marks := _later_marks(engine, txn, parent.number, place.seq):
-            drafts.append(draft(happened(INHERITED, control=marks), put))
-        txn.append(record.number, drafts, actor=actor, epoch=0, time=now)
+            new_events.append(new_event(event_change(INHERITED, control=marks), put))
+        txn.append(record.number, new_events, actor=actor, epoch=0, time=now)
     return record
 
 
@@ -66,11 +66,11 @@ def refuse_taken(engine: Engine, name: str | None) -> None:
             raise SessionExists(f"There is a session {name!r} already.")
 
 
-def _forked(place: Point, name: str, directory: Path | None, token: str) -> Draft:
+def _forked(place: Point, name: str, directory: Path | None, token: str) -> NewEvent:
     payload: dict[str, Any] = {"session": place.session, "seq": place.seq, "name": name}
     if directory is not None:
-        payload |= {"workspace": to_name(os.fsencode(directory)), "draft": token}
-    return small_draft(FORKED, payload)
+        payload |= {"workspace": to_name(os.fsencode(directory)), "new_event": token}
+    return small_event(FORKED, payload)
 
 
 def _later_marks(engine: Engine, txn: Txn, number: int, seq: int) -> list[list[Any]]:

@@ -15,12 +15,12 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from mulligan.document.document import Document, settle_root
-from mulligan.document.fold import STATE, Change, draft, fold
+from mulligan.document.fold import STATE, Change, fold, new_event
 from mulligan.document.history import KEYFRAME_EVERY, advance, document_at, from_keyframe
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, StaleLease, StateError
 from mulligan.journal.protocol import Txn, View
-from mulligan.model import Digest, Draft, Event, Head, Lease, ObjectKind, SessionRecord
+from mulligan.model import Digest, Event, Head, Lease, NewEvent, ObjectKind, SessionRecord
 from mulligan.objects.protocol import Bundle
 from mulligan.session.names import NO_AGENTS
 from mulligan.session.write import batch as batches
@@ -42,7 +42,7 @@ class Work:
         self._load = partial(bundle.get, ObjectKind.VALUE)
         self.document = Document(document.root, self._load)
         self.base = head
-        self.drafts: list[Draft] = []
+        self.new_events: list[NewEvent] = []
         self.labels: dict[int, str | None] = {}
         self.keyframes: dict[int, Digest] = {}
         self._last_keyframe = head.keyframe
@@ -50,12 +50,12 @@ class Work:
     @property
     def seq(self) -> int:
         """The seq of the newest event so far."""
-        return self.base.seq + len(self.drafts)
+        return self.base.seq + len(self.new_events)
 
     def add(self, change: Change) -> int:
         """Add an event and return the seq it will have."""
-        made = draft(change, self.put)
-        self.drafts.append(made)
+        made = new_event(change, self.put)
+        self.new_events.append(made)
         self.document = fold(self.document, made.kind, made.value, self.seq)
         self.keyframe_if_due(self.seq)
         return self.seq
@@ -84,7 +84,9 @@ class Work:
         fenced: bool = True,
     ) -> list[Event]:
         """Write everything into the transaction."""
-        events = txn.append(number, self.drafts, actor=actor, epoch=epoch, time=time, fenced=fenced)
+        events = txn.append(
+            number, self.new_events, actor=actor, epoch=epoch, time=time, fenced=fenced
+        )
         for seq, label in self.labels.items():
             txn.index_checkpoint(number, seq, label)
         for seq, digest in self.keyframes.items():

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mulligan import codec
-from mulligan.document.fold import small_draft
+from mulligan.document.fold import small_event
 from mulligan.journal.protocol import Journal, View
-from mulligan.model import Digest, Draft, Event, Origin
+from mulligan.model import Digest, Event, ForkOrigin, NewEvent
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 LATER = START + timedelta(days=1)
@@ -20,9 +20,9 @@ NAMES = ["run", "run-1", "run-10", "run 1", "runner", "r", "RUN", "laufen/äöü
 """Names that are easy to mix up."""
 
 
-def note(content: Any) -> Draft:
+def note(content: Any) -> NewEvent:
     """Return a draft of a small event."""
-    return small_draft("test.noted", {"content": content})
+    return small_event("test.noted", {"content": content})
 
 
 def address(number: int) -> Digest:
@@ -61,7 +61,7 @@ class JournalBase:
         """Close the journal and open it again; only a persistent one can."""
         pytest.skip("this journal does not outlive its handle")
 
-    def begin(self, journal: Journal, name: str = "run", origin: Origin | None = None) -> int:
+    def begin(self, journal: Journal, name: str = "run", origin: ForkOrigin | None = None) -> int:
         """Make a session and return its number."""
         with journal.write() as txn:
             return txn.create(name, START, origin).number
@@ -76,9 +76,9 @@ class JournalBase:
         time: datetime = START,
     ) -> list[Event]:
         """Append one event for each content in one transaction."""
-        drafts = [note(content) for content in contents]
+        new_events = [note(content) for content in contents]
         with journal.write() as txn:
-            return txn.append(number, drafts, actor=actor, epoch=epoch, time=time)
+            return txn.append(number, new_events, actor=actor, epoch=epoch, time=time)
 
     def mark(self, journal: Journal, number: int, label: str | None = None) -> tuple[int, str]:
         """Append an event, make it a checkpoint, and return (seq, id)."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mulligan.codec import Ref
-from mulligan.document.fold import small_draft
+from mulligan.document.fold import small_event
 from mulligan.errors import DamagedJournal, SessionExists, UnknownSession
 from mulligan.journal.chain import GENESIS
 from mulligan.journal.protocol import Journal
@@ -136,7 +136,7 @@ class EventTests(JournalBase):
         """A payload may name objects; the journal does not follow them."""
         number = self.begin(journal)
         with journal.write() as txn:
-            draft = small_draft("test.big", {"value": Ref(address(1))})
+            draft = small_event("test.big", {"value": Ref(address(1))})
             txn.append(number, [draft], actor="main", epoch=0, time=START)
         with journal.read() as view:
             [event] = view.events(number, 1, 1)

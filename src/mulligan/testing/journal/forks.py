@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from mulligan.journal.protocol import Journal
-from mulligan.model import Origin
+from mulligan.model import ForkOrigin
 from mulligan.testing.journal.base import START, JournalBase, address
 
 
@@ -16,9 +16,9 @@ class ForkTests(JournalBase):
         """Make a parent of 10, a fork of it at 6 with 4 more, and a fork of that at 8."""
         parent = self.begin(journal, "parent")
         self.add(journal, parent, *[f"p{seq}" for seq in range(1, 11)])
-        child = self.begin(journal, "child", Origin(parent, 6))
+        child = self.begin(journal, "child", ForkOrigin(parent, 6))
         self.add(journal, child, *[f"c{seq}" for seq in range(7, 11)])
-        grandchild = self.begin(journal, "grandchild", Origin(child, 8))
+        grandchild = self.begin(journal, "grandchild", ForkOrigin(child, 8))
         self.add(journal, grandchild, "g9")
         return parent, child, grandchild
 
@@ -37,7 +37,7 @@ class ForkTests(JournalBase):
             "g9",
         ]
         with journal.read() as view:
-            assert view.session(grandchild).origin == Origin(child, 8)
+            assert view.session(grandchild).origin == ForkOrigin(child, 8)
 
     def test_the_chain_goes_through_forks(self, journal: Journal) -> None:
         """The first event of a fork holds the hash of the parent's event it left from."""
@@ -68,10 +68,10 @@ class ForkTests(JournalBase):
     def test_a_fork_of_nothing_and_of_the_head(self, journal: Journal) -> None:
         """A fork at the newest event has all of it; a session may be forked while empty."""
         empty = self.begin(journal, "empty")
-        early = self.begin(journal, "early", Origin(empty, 0))
+        early = self.begin(journal, "early", ForkOrigin(empty, 0))
         self.add(journal, early, "own")
         assert self.contents(journal, early) == ["own"]
-        late = self.begin(journal, "late", Origin(early, 1))
+        late = self.begin(journal, "late", ForkOrigin(early, 1))
         assert self.contents(journal, late) == ["own"]
         with journal.read() as view:
             assert view.head(late).hash == view.head(early).hash
@@ -85,8 +85,8 @@ class ForkTests(JournalBase):
             txn.put_keyframe(parent, 1, address(1))
             txn.put_keyframe(parent, 2, address(2))
         self.mark(journal, parent)
-        child = self.begin(journal, "child", Origin(parent, 2))
-        grandchild = self.begin(journal, "grandchild", Origin(child, 2))
+        child = self.begin(journal, "child", ForkOrigin(parent, 2))
+        grandchild = self.begin(journal, "grandchild", ForkOrigin(child, 2))
         own = self.mark(journal, grandchild)
         with journal.read() as view:
             assert view.checkpoints(grandchild, 1, 9) == [first, second, own]
@@ -104,7 +104,7 @@ class ForkTests(JournalBase):
         """A fork made after the clock was corrected still follows its parent's events in time."""
         parent = self.begin(journal, "parent")
         self.add(journal, parent, "late", time=START + timedelta(seconds=30))
-        child = self.begin(journal, "child", Origin(parent, 1))
+        child = self.begin(journal, "child", ForkOrigin(parent, 1))
         self.add(journal, child, "after", time=START)
         with journal.read() as view:
             times = [event.time for event in view.events(child, 1, 2)]
@@ -117,7 +117,7 @@ class ForkTests(JournalBase):
         parent = self.begin(journal, "parent")
         for day in (0, 3650, 1, 3650, 2):
             self.add(journal, parent, "x", time=START + timedelta(days=day))
-        child = self.begin(journal, "child", Origin(parent, 4))
+        child = self.begin(journal, "child", ForkOrigin(parent, 4))
         self.add(journal, child, "after", time=START + timedelta(days=2))
         with journal.read() as view:
             assert view.steps_back(parent) == [3, 5]

@@ -10,7 +10,7 @@ import pytest
 
 from mulligan.errors import StaleLease, StoreClosed
 from mulligan.journal.protocol import Journal, Txn
-from mulligan.model import Lease, Location, Origin
+from mulligan.model import ForkOrigin, Lease, Location
 from mulligan.testing.journal.base import LATER, START, JournalBase, address, note, picture
 
 
@@ -152,7 +152,7 @@ class TransactionTests(JournalBase):
     ) -> None:
         """What was committed, of every kind, survives the handle."""
         parent = self._a_little_of_everything(journal)
-        child = self.begin(journal, "child", Origin(parent, 1))
+        child = self.begin(journal, "child", ForkOrigin(parent, 1))
         self.add(journal, child, "own", "long " * 1_000)
         with journal.write() as txn:
             txn.put_lease(parent, Lease("main", 4, "holder", LATER))

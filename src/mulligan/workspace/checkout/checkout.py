@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 
-from mulligan.document.document import uncollected
+from mulligan.document.document import gc_paused
 from mulligan.errors import MulliganError
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Digest, ObjectKind
@@ -113,8 +113,8 @@ class Checkout:
     def _write_with(self, workers: CheckoutWorkers) -> None:
         """Share the work with others, if they can read the objects."""
         wholes = self._contents.wholes
-        with uncollected():
-            where = self._objects.whereabouts(wholes)
+        with gc_paused():
+            where = self._objects.locate_many(wholes)
             if where is not None:
                 workers.offer(where, wholes, syncs=not many(self._root.handle))
         if where is None:

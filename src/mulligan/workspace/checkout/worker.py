@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mulligan.model import Digest, Location
-from mulligan.objects.protocol import Places, Whereabouts
+from mulligan.objects.protocol import Locations, Places
 from mulligan.workspace import workers
 from mulligan.workspace.checkout.checkout_plan import DirectoryNode, SingleChunkFile
 from mulligan.workspace.checkout.worker_main import DONE, LEFT, LENGTH, TOKEN, HeldBy, RequestHeader
@@ -82,7 +82,7 @@ class CheckoutWorkers:
         command = (sys.executable, "-I", "-S", "-c", _PROGRAM, *map(str, handles), *paths)
         return Popen(command, stdin=self._queue, stdout=PIPE, stderr=DEVNULL, pass_fds=handles)
 
-    def offer(self, where: Whereabouts, wholes: Wholes, *, syncs: bool) -> None:
+    def offer(self, where: Locations, wholes: Wholes, *, syncs: bool) -> None:
         """Put the files of objects into the queue; this is done once.
 
         With ``syncs`` the workers make their files durable; else the caller does, all at once.

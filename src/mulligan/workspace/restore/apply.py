@@ -194,7 +194,7 @@ class Apply:
             else:
                 others.append(step)
         self._each(others, self._write)
-        for digest in self._objects.in_order(by_first):
+        for digest in self._objects.sort_by_location(by_first):
             self._each(by_first[digest], self._write)
 
     def _write(self, step: TreeChange) -> None:

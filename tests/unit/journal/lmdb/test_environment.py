@@ -135,7 +135,7 @@ def test_a_fork_of_another_thread_meanwhile_lets_no_transaction_in(
     tables: LmdbTables, shared: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each lets go of what it has itself, when its own fork is over."""
-    monkeypatch.setattr(environment, "PAUSE", 0.01)
+    monkeypatch.setattr(environment, "FORK_WAIT_SECONDS", 0.01)
 
     def fork() -> None:
         environment._before_fork()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.journal.lmdb.lock_owner import find_holder
+from mulligan.journal.lmdb.lock_owner import find_write_lock_owner
 from mulligan.journal.lmdb.lockfile import LockFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/locks")
@@ -34,7 +34,7 @@ def test_looking_for_the_writer_keeps_the_locks(tmp_path: Path, journal: Path) -
         store.session("run").state.set("a", 1)
         held = locks(journal)
         assert held >= 1
-        find_holder(journal)
+        find_write_lock_owner(journal)
         assert locks(journal) == held
     assert locks(journal) == 0
 

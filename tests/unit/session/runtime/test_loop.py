@@ -11,7 +11,7 @@ import pytest
 
 import mulligan
 from mulligan import Session
-from mulligan.document.fold import happened
+from mulligan.document.fold import event_change
 from mulligan.errors import InvalidTask, StaleLease
 from mulligan.redact import HIDDEN
 from mulligan.session.runtime import loop as loops
@@ -92,7 +92,7 @@ def test_cycles_go_on_counting_in_a_new_process(session: Session):
 
 def ask(session: Session, kind: str, id: str = "r1") -> None:
     request = {"id": id, "kind": kind, "deadline": 1.0}
-    session.tell(lambda _: [happened("orchestrator.asked", control=[[["request"], request]])])
+    session.tell(lambda _: [event_change("orchestrator.asked", control=[[["request"], request]])])
 
 
 def test_a_pause_is_answered_at_the_next_safe_point(session: Session):
