@@ -32,7 +32,7 @@ from mulligan.objects.pack_writer import list_packs
 from mulligan.objects.packs import PackObjects
 from mulligan.objects.scan import is_foreign
 from mulligan.session import Session, arguments
-from mulligan.session.environment import Surroundings
+from mulligan.session.environment import EnvironmentReader
 from mulligan.session.runtime.heartbeat import HeartbeatWriter
 from mulligan.session.write.fork_directory import end_interrupted
 from mulligan.session.write.leases import this_process
@@ -78,8 +78,8 @@ def open_store(
     if str(path) == MEMORY:
         journal = KvJournal(MemoryTables(failpoint=failpoint), failpoint=failpoint)
         engine = Engine(journal, MemoryObjects(), clock, failpoint=failpoint)
-        surroundings = Surroundings(Path.cwd(), variables, keep_env)
-        return Store(engine, surroundings, home, CaptureLimits(), state / STORES)
+        environment = EnvironmentReader(Path.cwd(), variables, keep_env)
+        return Store(engine, environment, home, CaptureLimits(), state / STORES)
     place = Path(arguments.directory(path, "The path of a store")).absolute()
     found = find_in(place, state, write=create and not read_only)
     if found and found.pointer and not agree(found.store, found.pointer):
@@ -94,9 +94,9 @@ def open_store(
             guard(directory)
     _call_move_off(engine)
     end_interrupted(engine)
-    surroundings = Surroundings(_project(directory), variables, keep_env)
+    environment = EnvironmentReader(_project(directory), variables, keep_env)
     limits = layout.read_config(directory, CaptureLimits)
-    return Store(engine, surroundings, home, limits, state / STORES)
+    return Store(engine, environment, home, limits, state / STORES)
 
 
 def _call_move_off(engine: Engine) -> None:

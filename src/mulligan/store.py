@@ -17,9 +17,9 @@ from mulligan.layout import CONFIG, NAME
 from mulligan.model import Report, SessionRecord
 from mulligan.session import Session
 from mulligan.session.arguments import directory, seconds
-from mulligan.session.environment import Surroundings
+from mulligan.session.environment import EnvironmentReader
 from mulligan.session.names import PLAIN, check_agent, check_name
-from mulligan.session.write.capture_guard import HINDRANCES
+from mulligan.session.write.capture_guard import RECOVERY_ERRORS
 from mulligan.workspace.capture.capture import CaptureLimits
 from mulligan.workspace.capture.capture import Progress as CaptureProgress
 from mulligan.workspace.workspace import Workspace, check_root
@@ -38,7 +38,7 @@ class Store:
     def __init__(
         self,
         engine: Engine,
-        surroundings: Surroundings,
+        environment: EnvironmentReader,
         home: Path,
         limits: CaptureLimits,
         stores: Path,
@@ -46,7 +46,7 @@ class Store:
         """Join what makes a store; ``stores`` is where all stores outside of projects are."""
         self._engine = engine
         self._stores = {place.resolve() for place in (stores, engine.directory) if place}
-        self._surroundings = surroundings
+        self._environment_reader = environment
         self._home = home
         self._limits = limits
 
@@ -94,9 +94,9 @@ class Store:
         bring them back. The root of the filesystem, the home directory and the parents of the
         store's directory are refused unless ``force``. A restore of files that another process
         did not live to finish is finished here; ``Session.recovered`` says so. When that cannot
-        be done, for want of space, ``Session.pending`` is that restore and ``Session.hindrance``
-        the reason; ``recover=False`` leaves it as it is, for programs that only look. ``progress``
-        is told now and then how many files a capture has read.
+        be done, for want of space, ``Session.pending`` is that restore and
+        ``Session.recovery_error`` the reason; ``recover=False`` leaves it as it is, for programs
+        that only look. ``progress`` is told now and then how many files a capture has read.
 
         With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
         every write renews in passing, and raises ``LeaseHeld`` while another live process has
@@ -112,7 +112,7 @@ class Store:
         writer = check_name(actor, "actor") if agent is None else self._agent(name, agent)
         record = self._record(name, create, writer)
         files = None if workspace is None else self._workspace(Path(workspace), force, progress)
-        session = Session(self._engine, record, writer, self._surroundings, files)
+        session = Session(self._engine, record, writer, self._environment_reader, files)
         if agent is not None:
             session.take(length, steal=steal)
         elif epoch is not None:
@@ -125,7 +125,9 @@ class Store:
         """Return all sessions, oldest first."""
         with self._engine.read() as view:
             records = view.sessions()
-        return [Session(self._engine, record, PLAIN, self._surroundings) for record in records]
+        return [
+            Session(self._engine, record, PLAIN, self._environment_reader) for record in records
+        ]
 
     def verify(self, full: bool = True, progress: Progress | None = None) -> Report:
         """Check everything that is stored and say exactly what is broken.
@@ -193,7 +195,7 @@ def _recover(session: Session) -> None:
     While another process is at it, nobody else should work on the files: ``RestoreBusy``.
     """
     try:
-        with suppress(*HINDRANCES):
+        with suppress(*RECOVERY_ERRORS):
             session.recover()
     except BaseException:
         session.release()

@@ -189,7 +189,7 @@ def test_a_team_that_cannot_be_started_is_refused_before_anything_is_touched(los
 def test_a_wrong_point_is_refused_before_anything_is_ended(store, place):
     with mulligan.open(place) as opened:
         session = opened.session("main")
-        session.tell(
+        session.commit_events(
             lambda _: [event_change("orchestrator.started", control=[[["status"], "running"]])]
         )
     refused = store("resume", "main", "--from", "nowhere")

@@ -145,7 +145,7 @@ def test_a_handle_that_is_open_finishes_what_another_process_left_half_done(
         taken = session.checkpoint("routine")
         assert session.recovered is not None
         assert session.recovered.point.seq == session.point("a").seq
-        assert (session.pending, session.hindrance, drafts(work)) == (None, None, [])
+        assert (session.pending, session.recovery_error, drafts(work)) == (None, None, [])
         assert session.diff("a", taken).files == ()
         halfway = session.recovered.safety
         assert halfway.note is not None

@@ -221,7 +221,7 @@ def test_a_session_opens_though_its_restore_cannot_be_finished(full: Full, store
     for _ in range(3):
         session = store.session("run", workspace=full.work, agent="coder")
         assert session.recovered is None
-        assert isinstance(session.hindrance, DiskFull)
+        assert isinstance(session.recovery_error, DiskFull)
         assert session.pending is not None
         assert session.pending.point.seq == full.made.seq
         assert session.pending.directory == str(full.work)
@@ -249,13 +249,13 @@ def test_something_else_can_be_restored_instead(full: Full, store: Store) -> Non
 
 def test_undo_takes_back_what_cannot_be_finished(full: Full, store: Store) -> None:
     session = store.session("run", workspace=full.work)
-    foreseen, here = session.foresee("undo"), session.head
+    foreseen, here = session.preview("undo"), session.head
     half = picture(full.work)
     differs = {path for path in full.now | half if full.now.get(path) != half.get(path)}
     assert {os.fsencode(change.path) for change in foreseen.files.files} | {b""} == differs
     assert not foreseen.state
     with pytest.raises(RestorePending):
-        session.foresee("redo")
+        session.preview("redo")
     assert session.head == here
     session.undo()
     assert full.is_now()
@@ -272,7 +272,7 @@ def test_the_same_restore_once_more_says_what_is_in_the_way(full: Full, store: S
     assert session.pending is not None
     _mount("-o", "remount,size=40m", str(full.work.parent))
     assert session.recover() is not None
-    assert (session.hindrance, session.pending) == (None, None)
+    assert (session.recovery_error, session.pending) == (None, None)
     assert (picture(full.work), session.state.get("a")) == (full.then, 1)
 
 
@@ -284,7 +284,7 @@ def test_it_can_be_abandoned_and_undone(full: Full, store: Store, bare: bool) ->
     assert picture(full.work) == here
     assert session.state.get("a") == 3
     again = store.session("run", workspace=full.work)
-    assert (again.recovered, again.pending, again.hindrance) == (None, None, None)
+    assert (again.recovered, again.pending, again.recovery_error) == (None, None, None)
     again.undo()
     assert full.is_now()
     assert again.state.get("a") == 3
@@ -331,7 +331,7 @@ def test_a_restore_whose_tree_is_lost_can_be_abandoned(
 
         monkeypatch.setattr(objects, "get", get)
         session = store.session("run", workspace=work)
-        assert isinstance(session.hindrance, MissingObject)
+        assert isinstance(session.recovery_error, MissingObject)
         session.abandon()
         assert session.pending is None
         assert_restorable(session, work)

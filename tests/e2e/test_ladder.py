@@ -11,7 +11,7 @@ from mulligan.cli.context import Call
 from mulligan.cli.watching import start_resume
 from mulligan.recovery.ladder import LadderLimits
 from mulligan.recovery.plan import attempts
-from mulligan.recovery.watch import Notice, Watcher
+from mulligan.recovery.watch import Notice, RecoveryWatch
 from tests.e2e.test_resume import place, processes_in, run, start, store, until
 
 __all__ = ["place", "store"]
@@ -30,7 +30,7 @@ AT_ONCE = LadderLimits(window=0, cooldown=0)
 def climb(store: Store, place: Path) -> list[Notice]:
     """Watch until the watcher gives up, and return what it said."""
     call = Call(store_path=str(place), quiet=True)
-    watcher = Watcher(store, lambda name, rung: start_resume(call, name, rung), AT_ONCE)
+    watcher = RecoveryWatch(store, lambda name, rung: start_resume(call, name, rung), AT_ONCE)
     said: list[Notice] = []
 
     def has_stopped() -> bool:

@@ -10,7 +10,7 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.errors import StoreGone
-from mulligan.recovery.watch import Running, Watcher
+from mulligan.recovery.watch import RecoveryWatch, Running
 from mulligan.testing.clock import FakeClock
 from tests.children import run_child
 
@@ -113,7 +113,7 @@ def test_a_watcher_says_so_at_its_next_look(tmp_path: Path, way, said: str) -> N
 
     with mulligan.open(tmp_path, clock=FakeClock()) as store:
         store.session("main")
-        watcher = Watcher(store, start)
+        watcher = RecoveryWatch(store, start)
         assert watcher.look() == []
         way(tmp_path / ".mulligan")
         with pytest.raises(StoreGone, match=said):

@@ -79,7 +79,7 @@ def test_the_longest_paths_work(session: Session, path: tuple[str, ...]) -> None
 
 def mulligan_again(session: Session) -> Session:
     """Return another handle on the session, which has to replay everything."""
-    return Session(session._engine, session._record, "main", session._surroundings)
+    return Session(session._engine, session._record, "main", session._environment_reader)
 
 
 def test_missing_dictionaries_are_made_on_the_way(session: Session) -> None:

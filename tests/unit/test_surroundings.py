@@ -12,7 +12,7 @@ import pytest
 import mulligan
 from mulligan.locate.git import find_git
 from mulligan.redact import is_secret
-from mulligan.session.environment import ALLOWED, Surroundings, git_head
+from mulligan.session.environment import ALLOWED, EnvironmentReader, git_head
 
 SECRETS = {
     "ANTHROPIC_API_KEY": "whatever",
@@ -52,7 +52,7 @@ def test_an_ordinary_variable_is_no_secret(name: str, value: str) -> None:
 
 def test_secrets_are_left_out_even_when_asked_for() -> None:
     variables = {**SECRETS, "LANG": "C", "OWN": "kept", "OTHER": "not asked for"}
-    taken = Surroundings(Path("/"), variables, keep=[*SECRETS, "OWN"]).capture()
+    taken = EnvironmentReader(Path("/"), variables, keep=[*SECRETS, "OWN"]).capture()
     assert taken.variables == {"LANG": "C", "OWN": "kept"}
 
 

@@ -203,17 +203,17 @@ class Call:
 
     def recover(self, session: Session) -> None:
         """Finish a restore of files that was interrupted, and say so, or why that cannot be."""
-        from mulligan.session.write.capture_guard import HINDRANCES
+        from mulligan.session.write.capture_guard import RECOVERY_ERRORS
 
-        with self.working(), suppress(*HINDRANCES):
+        with self.working(), suppress(*RECOVERY_ERRORS):
             session.recover()
-        if session.recovered or session.hindrance:
-            from mulligan.cli.pending import tell_of_hindrance, tell_of_recovery
+        if session.recovered or session.recovery_error:
+            from mulligan.cli.pending import tell_of_recovery, tell_of_recovery_error
 
             if session.recovered:
                 tell_of_recovery(session.recovered)
-            if session.hindrance:
-                tell_of_hindrance(session)
+            if session.recovery_error:
+                tell_of_recovery_error(session)
 
     def _with_files(self, store: Store, session: Session) -> Session:
         """Open a session again together with its workspace."""

@@ -74,17 +74,17 @@ def tell_of_recovery(done: Restored) -> None:
     click.echo(f"the files of before are in the checkpoint {done.safety.id[:SHORT_ID]}.", err=True)
 
 
-def tell_of_hindrance(session: Session) -> None:
+def tell_of_recovery_error(session: Session) -> None:
     """Say that the files are not what any checkpoint says, and what can be done about it."""
     begun = session.pending
     what = f"{a(begun.mode)} to {place(begun.point)}" if begun else "a restore"
     click.echo(clean(f"Warning: {what} of the files was interrupted halfway."), err=True)
-    click.echo(clean(f"It cannot be finished: {session.hindrance}"), err=True)
+    click.echo(clean(f"It cannot be finished: {session.recovery_error}"), err=True)
     if begun is not None:
         click.echo(f"Fix that first, then: {ways(session, begun)}", err=True)
 
 
-def walk(call: Call, session: Session, mode: str, *, yes: bool, touch: bool) -> None:
+def undo_or_redo(call: Call, session: Session, mode: str, *, yes: bool, touch: bool) -> None:
     """Undo or redo, and print what was done; one that was interrupted is finished instead."""
     open_files = check_open_files(call, session, mode, yes=yes)
     pending = session.pending

@@ -99,7 +99,7 @@ def print_unapplied(call: Call, preview: Preview, mode: str, said: str) -> None:
         click.echo(said)
 
 
-def print_walk(
+def print_undo(
     call: Call,
     session: Session,
     mode: str,
@@ -109,7 +109,7 @@ def print_walk(
 ) -> None:
     """Print what an undo or a redo would do; see ``Preview.pending``."""
     with call.working():
-        foreseen = session.foresee(mode)
+        foreseen = session.preview(mode)
     parts = parts_fields(foreseen.only, foreseen.workspace)
     named = None if parts is None else tuple(parts)
     preview = Preview(foreseen.state, foreseen.files, call.directory, named, pending)
@@ -130,7 +130,7 @@ def check_open_files(
     if call.directory is None or session.pending is not None:
         return None
     with call.working():
-        found = session.foresee(mode).files.open_files
+        found = session.preview(mode).files.open_files
     if found:
         if not call.json:
             warn_of_open_files(found)

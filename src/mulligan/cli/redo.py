@@ -14,8 +14,8 @@ from mulligan.cli.context import (
     warn_of_agents,
     yes_option,
 )
-from mulligan.cli.pending import pending_fields, walk, warn_of_pending
-from mulligan.cli.preview import print_walk
+from mulligan.cli.pending import pending_fields, undo_or_redo, warn_of_pending
+from mulligan.cli.preview import print_undo
 
 
 @click.command("redo", cls=Command, epilog=example("mulligan redo", "mulligan redo --dry-run"))
@@ -36,6 +36,6 @@ def command(call: Call, dry_run: bool, yes: bool, touch: bool) -> None:
         warn_of_agents(session)
     if dry_run:
         warn_of_pending(session)
-        print_walk(call, session, "redo", touch=touch, pending=pending_fields(session))
+        print_undo(call, session, "redo", touch=touch, pending=pending_fields(session))
         return
-    walk(call, session, "redo", yes=yes, touch=touch)
+    undo_or_redo(call, session, "redo", yes=yes, touch=touch)

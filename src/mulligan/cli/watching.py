@@ -22,16 +22,16 @@ MULLIGAN = (sys.executable, "-c", "from mulligan.cli.main import main; main()")
 
 def watch_store(call: Call, store: Store) -> None:
     """Look after a store until Ctrl-C; the sessions that were brought back go on without us."""
-    from mulligan.recovery.watch import EVERY, Watcher
+    from mulligan.recovery.watch import POLL_SECONDS, RecoveryWatch
 
-    watcher = Watcher(store, lambda name, rung: start_resume(call, name, rung))
+    watcher = RecoveryWatch(store, lambda name, rung: start_resume(call, name, rung))
     if not call.json and not call.quiet:
         click.echo(f"Watching {clean(call.store_path)}; Ctrl-C ends it.", err=True)
     try:
         while True:
             for notice in watcher.look():
                 _tell(call, notice)
-            time.sleep(EVERY)
+            time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         if not call.json and not call.quiet:
             said = "The sessions that were brought back go on; `mulligan pause` stops them."

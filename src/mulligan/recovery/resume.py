@@ -153,7 +153,7 @@ def settle(session: Session, at: datetime, outcome: str, error: str | None = Non
     Once somebody else has begun another one, there is nothing more to say of it.
     """
 
-    def ask(document: Document) -> Iterable[Change]:
+    def decide(document: Document) -> Iterable[Change]:
         known = _known(document)
         if not known or known[-1].at != at or known[-1].outcome in (ladder.OK, ladder.FAILED):
             return []
@@ -168,7 +168,7 @@ def settle(session: Session, at: datetime, outcome: str, error: str | None = Non
             )
         ]
 
-    session.tell(ask)
+    session.commit_events(decide)
 
 
 def fence(store: Store, session: str, agent: str, under: Lease | None = None) -> None:
@@ -206,7 +206,7 @@ def _begin(session: Session, plan: ResumePlan) -> datetime:
     )
     known = remembered(tried(session), attempt)
 
-    def ask(document: Document) -> Iterable[Change]:
+    def decide(document: Document) -> Iterable[Change]:
         goes_on = [[[GAVE_UP]]] if _is_there(document, (*CONTROL, GAVE_UP)) else []
         yield event_change(
             "recovery.begun",
@@ -217,7 +217,7 @@ def _begin(session: Session, plan: ResumePlan) -> datetime:
             why=_why(plan),
         )
 
-    session.tell(ask)
+    session.commit_events(decide)
     return attempt.at
 
 
@@ -230,7 +230,7 @@ def _give_up(session: Session, plan: ResumePlan) -> list[str]:
     gave_up = GaveUp(now, why, [attempt.rung for attempt in failed])
     stop = Attempt(at=now, rung=ladder.STOP, outcome=ladder.FAILED, error=why[:500])
 
-    def ask(document: Document) -> Iterable[Change]:
+    def decide(document: Document) -> Iterable[Change]:
         control = [*_recoveries(remembered(known, stop)), *_requests(document, plan)]
         control.append([[GAVE_UP], freeze(msgspec.to_builtins(gave_up, builtin_types=(datetime,)))])
         if _is_there(document, (*CONTROL, "status")):
@@ -238,7 +238,7 @@ def _give_up(session: Session, plan: ResumePlan) -> list[str]:
         facts = {"why": why, "tried": gave_up.tried}
         yield event_change("recovery.stopped", _agents(document, plan), control, **facts)
 
-    session.tell(ask)
+    session.commit_events(decide)
     return gave_up.tried
 
 
@@ -265,7 +265,7 @@ def _finish(
     if plan.only is not None and plan.point is not None:
         mailbox = own_mailbox(session, plan.only, plan.point)
 
-    def ask(document: Document) -> Iterable[Change]:
+    def decide(document: Document) -> Iterable[Change]:
         steps = {
             "shared_state": (_shared_state(document, plan, mailbox), []),
             "workspace": ([], []),
@@ -285,7 +285,7 @@ def _finish(
             next_task=plan.next_task,
         )
 
-    session.tell(ask)
+    session.commit_events(decide)
 
 
 def _facts(name: str, plan: ResumePlan, restored: Restored | None) -> dict[str, Any]:

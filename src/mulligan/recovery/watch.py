@@ -16,7 +16,7 @@ from mulligan.session import Session
 from mulligan.session.names import SUPERVISOR
 from mulligan.store import Store
 
-EVERY = 1.0
+POLL_SECONDS = 1.0
 """Seconds between two looks."""
 
 STARTED = "started"
@@ -60,7 +60,7 @@ class _Helper(msgspec.Struct):
     before: Attempt | None
 
 
-class Watcher:
+class RecoveryWatch:
     """Looks after the sessions of a store; call ``look`` about once a second.
 
     A look at a session that nobody wrote to costs next to nothing.

@@ -10,7 +10,7 @@ from typing import Any
 from mulligan.document.values import PathLike
 from mulligan.errors import InvalidPath, InvalidTask, MulliganError, UnsafeWorkspace
 
-MANY = 60
+MAX_SHOWN_CHARACTERS = 60
 """How many characters of a wrong argument are shown."""
 
 
@@ -79,4 +79,4 @@ def directory(path: Any, what: str) -> str | os.PathLike[str]:
 
 def _shown(value: Any) -> str:
     said = repr(value)
-    return said if len(said) <= MANY else f"{said[:MANY]}…"
+    return said if len(said) <= MAX_SHOWN_CHARACTERS else f"{said[:MAX_SHOWN_CHARACTERS]}…"

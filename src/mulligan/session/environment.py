@@ -41,7 +41,7 @@ ALLOWED = frozenset(
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-class Surroundings:
+class EnvironmentReader:
     """Captures the environment of a process whose variables it is given."""
 
     def __init__(

@@ -19,7 +19,7 @@ from mulligan.timeline.labels import label_seqs
 from mulligan.timeline.points import PointLike, Points
 from mulligan.workspace.entries import from_name
 
-PAGE = 256
+PAGE_EVENTS = 256
 """How many events are read within one snapshot."""
 
 POLL_SECONDS = (0.002, 0.05)
@@ -118,7 +118,7 @@ class History:
     def _page(self, first: int, last: int | None) -> list[Event]:
         with self._engine.read() as view:
             head = view.head(self._record.number).seq
-            stop = min(head if last is None else last, head, first + PAGE - 1)
+            stop = min(head if last is None else last, head, first + PAGE_EVENTS - 1)
             events = list(view.events(self._record.number, first, stop))
         return [msgspec.structs.replace(e, payload=self._engine.plain(e.payload)) for e in events]
 

@@ -36,7 +36,7 @@ from mulligan.model import (
     SessionRecord,
 )
 from mulligan.session import arguments
-from mulligan.session.environment import Surroundings
+from mulligan.session.environment import EnvironmentReader
 from mulligan.session.history import History
 from mulligan.session.names import check_name
 from mulligan.session.parts.agents import Agent
@@ -44,16 +44,16 @@ from mulligan.session.parts.mailbox import Mailbox
 from mulligan.session.parts.operations import Operation
 from mulligan.session.parts.state import State
 from mulligan.session.parts.tasks import Tasks
-from mulligan.session.runtime.loop import REFRESH, ROUTINE, Cycle, Loop
+from mulligan.session.runtime.loop import CHECKPOINT_INTERVAL_SECONDS, REFRESH_SECONDS, Cycle, Loop
 from mulligan.session.write import leases
-from mulligan.session.write.capture_guard import Captures, note_without_files
-from mulligan.session.write.checkpointer import Checkpointer, Request
-from mulligan.session.write.decisions import Ask
+from mulligan.session.write.capture_guard import CaptureGuard, note_without_files
+from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
+from mulligan.session.write.decisions import Decide
 from mulligan.session.write.files import Files
 from mulligan.session.write.fork import make_fork
 from mulligan.session.write.fork_with_files import Forker
 from mulligan.session.write.restorer import Restorer, Target
-from mulligan.session.write.targets import Foreseen, Targets
+from mulligan.session.write.targets import RestorePreview, Targets
 from mulligan.session.write.writer import Work, Writer
 from mulligan.timeline.checkpoints import (
     read_checkpoint,
@@ -81,27 +81,27 @@ class Session:
         engine: Engine,
         record: SessionRecord,
         actor: str,
-        surroundings: Surroundings,
+        environment: EnvironmentReader,
         workspace: Workspace | None = None,
     ) -> None:
         self._engine = engine
         self._record = record
-        self._surroundings = surroundings
+        self._environment_reader = environment
         self._workspace = workspace
         self._writer = Writer(engine, record, actor)
-        self._checkpointer = Checkpointer(engine, surroundings, workspace)
+        self._checkpointer = Checkpointer(engine, environment, workspace)
         self._files = Files(engine, record, workspace)
         self._history = History(engine, record, self._writer)
         self._targets = Targets(self._writer, self._files, workspace, self._history.document_at)
         self._restorer = Restorer(engine, record, self._writer, self._checkpointer, workspace)
-        self._captures = Captures(engine, record, self._restorer, workspace)
+        self._captures = CaptureGuard(engine, record, self._restorer, workspace)
         self.state = State(self._writer)
         self.tasks = Tasks(self._writer)
         self.mailbox = Mailbox(self._writer, leases.this_process())
         self.agent = Agent(self._writer, actor)
         self.is_supervised = False
         """Whether a supervisor started this process for its agent; see ``mulligan.attach``."""
-        self.every = ROUTINE
+        self.every = CHECKPOINT_INTERVAL_SECONDS
         """Seconds between the routine checkpoints of ``loop``, unless it is told otherwise."""
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ class Session:
     @property
     def variables(self) -> dict[str, str]:
         """The variables of this process that may be kept; none that looks like a secret."""
-        return dict(self._surroundings.capture().variables)
+        return dict(self._environment_reader.capture().variables)
 
     @property
     def parent(self) -> Point | None:
@@ -236,12 +236,12 @@ class Session:
         """
         return self._writer.batch()
 
-    def tell(self, ask: Ask) -> None:
+    def commit_events(self, decide: Decide) -> None:
         """Write the events that are decided on, given the newest document, in one transaction.
 
         For parts of Mulligan that stand above the session; see ``mulligan.document.fold``.
         """
-        self._writer.write(ask)
+        self._writer.write(decide)
 
     def control(self, path: PathLike = "", default: Any = None) -> Any:
         """Return what supervision and recovery remember, whatever was restored."""
@@ -268,7 +268,7 @@ class Session:
     def loop(
         self,
         every: float | None = None,
-        refresh_after: float = REFRESH,
+        refresh_after: float = REFRESH_SECONDS,
         collect: Callable[[], Any] | None = None,
     ) -> Iterator[Cycle]:
         """Yield the cycles of an agent that owns its loop, until it is asked to pause.
@@ -304,7 +304,7 @@ class Session:
         with self._writer.alone(), self._captures.settled() as pending:
             captured = self._checkpointer.capture(bundle) if pending is None else None
             noted = note if pending is None else note_without_files(note, pending)
-            request = Request(kind, noted, label)
+            request = CheckpointRequest(kind, noted, label)
 
             def plan(work: Work) -> None:
                 self._checkpointer.add(work, request, captured, started)
@@ -339,7 +339,7 @@ class Session:
                 f"after the checkpoint #{checkpoint.seq}.",
                 hint="Nothing was marked. Name a checkpoint, or take one and mark that.",
             )
-        self.tell(lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))])
+        self.commit_events(lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))])
         return checkpoint
 
     def marks(self) -> dict[str, Mark]:
@@ -366,7 +366,7 @@ class Session:
                 hint="`mulligan label` lists the labels of a session.",
             )
         checkpoint = self.find_checkpoint(seq)
-        self.tell(lambda _: [drop_change(label, seq, checkpoint.id)])
+        self.commit_events(lambda _: [drop_change(label, seq, checkpoint.id)])
         return checkpoint
 
     def point(self, point: PointLike) -> Point:
@@ -464,16 +464,16 @@ class Session:
         with self._writer.exclusive():
             return self._files.plan(target.point, target.tree, target.paths, target.held)
 
-    def foresee(self, mode: str) -> Foreseen:
+    def preview(self, mode: str) -> RestorePreview:
         """Return what :meth:`undo` or :meth:`redo`, whichever is named, would do."""
-        target = self._restorer.walk_target(mode)
+        target = self._restorer.undo_target(mode)
         with self._writer.exclusive():
             plan = self._files.plan(target.point, target.tree, target.paths, target.held)
         here, document = self.head, self._writer.document()
         known = known_parts(document, target.document, target.only)
         found = diff(here, target.point, document, target.document, known)
         only = None if target.only is None else tuple(target.only)
-        return Foreseen(found, plan, only, target.workspace)
+        return RestorePreview(found, plan, only, target.workspace)
 
     def _restore_target(self, point: PointLike, only: Sequence[PathLike] | None) -> Target:
         """Return where a restore goes; files that are asked for by name must be there."""
@@ -516,11 +516,11 @@ class Session:
 
     def undo(self, *, touch: bool = False) -> Restored:
         """Take the last restore back; repeat to go further. ``touch`` is as in :meth:`restore`."""
-        return self._restorer.walk("undo", touch=touch)
+        return self._restorer.undo_or_redo("undo", touch=touch)
 
     def redo(self, *, touch: bool = False) -> Restored:
         """Take the last undo back; repeat to go further. ``touch`` is as in :meth:`restore`."""
-        return self._restorer.walk("redo", touch=touch)
+        return self._restorer.undo_or_redo("redo", touch=touch)
 
     def recover(self) -> Restored | None:
         """Complete a restore of files that another process began and did not live to finish."""
@@ -532,15 +532,15 @@ class Session:
         return self._captures.recovered
 
     @property
-    def hindrance(self) -> Exception | None:
+    def recovery_error(self) -> Exception | None:
         """Why an interrupted restore could not be completed; see ``pending``."""
-        return self._captures.hindrance
+        return self._captures.recovery_error
 
     @property
     def pending(self) -> Pending | None:
         """The restore of files that was begun and not ended, in whatever directory.
 
-        Opening the session with that directory finishes it, unless there is a ``hindrance`` or
+        Opening the session with that directory finishes it, unless there is a ``recovery_error`` or
         it was opened with ``recover=False``.
         """
         begun = self._restorer.begun()
@@ -578,4 +578,4 @@ class Session:
             to = OsPath(arguments.directory(workspace, "The workspace"))
             forker = Forker(self._engine, self._files, self.actor)
             record, files = forker.fork_into(place, name, to, pointer=pointer)
-        return Session(self._engine, record, self.actor, self._surroundings, files)
+        return Session(self._engine, record, self.actor, self._environment_reader, files)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 
-from mulligan.session.runtime.loop import START_AGAIN
+from mulligan.session.runtime.loop import RESTART_STATUS
 from mulligan.supervisor.stimuli import (
     CHECKPOINT,
     PAUSE,
@@ -313,7 +313,7 @@ class Machine:
             self._failed(agent, exited, f"was hung: {agent.blame}", now)
         elif self._stops and (agent.was_told or status != 0):
             self._rest(agent, name, Phase.DONE if exited.state == "done" else Phase.SUSPENDED)
-        elif status == START_AGAIN:
+        elif status == RESTART_STATUS:
             self._delay(
                 agent, name, max(0.0, agent.started + STABLE_AFTER_SECONDS - now), now, "refresh"
             )

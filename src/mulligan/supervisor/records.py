@@ -16,7 +16,7 @@ from mulligan.recovery.plan import GAVE_UP
 from mulligan.session import Session
 from mulligan.session.parts.agents import AGENTS
 from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, TASKS, Board
-from mulligan.session.runtime.loop import START_AGAIN
+from mulligan.session.runtime.loop import RESTART_STATUS
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.process import Ending
 from mulligan.supervisor.stimuli import Exited, Quarantine, RequestSafePoint, TakeCheckpoint, Wanted
@@ -83,7 +83,7 @@ class Records:
         names = workflow.agents if afresh else ()
         waiting = [change for name in names for change in _changes(name, {"state": "waiting"})]
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             control: list[list[Any]] = [[["status"], RUNNING]]
             is_new = document.find((*CONTROL, "request", "id")) not in (MISSING, void)
             past = [k for k in PASSING if not (k == "request" and is_new)]
@@ -92,7 +92,7 @@ class Records:
             changes = [team, *waiting]
             return [event_change("orchestrator.started", changes, control, resumed=resumed)]
 
-        self._session.tell(ask)
+        self._session.commit_events(decide)
 
     def finish(self, status: str, reason: str) -> None:
         """Write down how it ended."""
@@ -112,7 +112,7 @@ class Records:
         """Write down the process of an agent; ``again`` if it is not its first one."""
         frozen = freeze(dict(fields))
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             before = document.find((*STATE, AGENTS, name, "restarts"))
             known = before if isinstance(before, int) else 0
             has_run = document.find((*STATE, AGENTS, name, "process_id")) is not MISSING
@@ -121,24 +121,24 @@ class Records:
             process = frozen["process_id"]
             return [event_change("agent.started", changes, agent=name, process_id=process)]
 
-        self._session.tell(ask)
+        self._session.commit_events(decide)
 
     def remind(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Write down the processes of agents again where the state has others: it was restored."""
         frozen = {name: freeze(dict(facts)) for name, facts in running.items()}
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             for name, facts in frozen.items():
                 if document.find((*STATE, AGENTS, name, "process_id")) != facts["process_id"]:
                     yield event_change("agent.updated", _changes(name, facts), agent=name)
 
         if any(self.agent(name).get("process_id") != f["process_id"] for name, f in frozen.items()):
-            self._session.tell(ask)
+            self._session.commit_events(decide)
 
     def exited(self, name: str, ending: Ending, *, counts: bool) -> Exited:
         """Write down how a process ended, and against what it worked on if that ``counts``."""
         status = ending.status
-        is_crash = counts and status not in (0, START_AGAIN)
+        is_crash = counts and status not in (0, RESTART_STATUS)
         fields = {
             "exit_status": status if status >= 0 else None,
             "signal": -status if status < 0 else None,
@@ -146,7 +146,7 @@ class Records:
         }
         found = Exited(name, status)
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             nonlocal found
             changes = _changes(name, freeze(fields))
             task, crashes = _suspect(document, name) if is_crash else (None, [])
@@ -157,7 +157,7 @@ class Records:
             found = Exited(name, status, state, task, len(crashes))
             return [event_change("agent.exited", changes, agent=name, how=how_ended(status))]
 
-        self._session.tell(ask)
+        self._session.commit_events(decide)
         return found
 
     def used(self, usage: Mapping[str, Mapping[str, Any]]) -> None:
@@ -177,12 +177,12 @@ class Records:
     def settled(self, name: str) -> None:
         """Say that an agent is at work which has not said so, or anything else, itself."""
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             if document.find((*STATE, AGENTS, name, "state")) != "starting":
                 return []
             return [event_change("agent.updated", _changes(name, {"state": "working"}), agent=name)]
 
-        self._session.tell(ask)
+        self._session.commit_events(decide)
 
     def not_started(self, name: str, status: int, reason: str) -> None:
         """Write down that the system refused to run an agent's command."""
@@ -200,7 +200,7 @@ class Records:
         error = f"quarantined: {bad.crashes} processes of {bad.agent} ended while they worked on it"
         changes = [[[TASKS, bad.task, "status"], FAILED], [[TASKS, bad.task, "error"], error]]
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             place = (*STATE, TASKS, bad.task)
             now = (document.find((*place, "status")), document.find((*place, "owner")))
             if now != (IN_PROGRESS, bad.agent):
@@ -210,7 +210,7 @@ class Records:
                 event_change("task.quarantined", changes + idle, task=bad.task, agent=bad.agent)
             ]
 
-        self._session.tell(ask)
+        self._session.commit_events(decide)
 
     def request_safe_point(self, asked: RequestSafePoint, seconds: float) -> None:
         """Put a request where the agents look, unless it is there."""
@@ -246,18 +246,18 @@ class Records:
             }
         )
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             control: list[list[Any]] = [[["barrier"], facts]]
             if document.find((*CONTROL, "request", "id")) == taken.id:
                 control.append([["request"]])
             return [event_change("orchestrator.barrier", control=control, **facts)]
 
-        self._session.tell(ask)
+        self._session.commit_events(decide)
 
     def mark(self, checkpoint: Checkpoint, is_good: bool, by: str) -> None:
         """Give a checkpoint the verdict of a health command."""
         mark = Mark(GOOD if is_good else BAD, by)
-        self._session.tell(lambda _: [mark_change(checkpoint.id, mark)])
+        self._session.commit_events(lambda _: [mark_change(checkpoint.id, mark)])
 
     def _tell(
         self,
@@ -266,7 +266,9 @@ class Records:
         control: list[list[Any]] | None = None,
         **facts: Any,
     ) -> None:
-        self._session.tell(lambda _: [event_change(kind, changes or [], control or [], **facts)])
+        self._session.commit_events(
+            lambda _: [event_change(kind, changes or [], control or [], **facts)]
+        )
 
 
 def _changes(name: str, fields: Mapping[str, Any]) -> list[list[Any]]:

@@ -77,7 +77,7 @@ def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = No
     fields = {"id": id, "kind": kind, "deadline": deadline}
     request = freeze(fields | ({"wanted": msgspec.structs.asdict(wanted)} if wanted else {}))
 
-    def ask(document: Document) -> Iterable[Change]:
+    def decide(document: Document) -> Iterable[Change]:
         under_way = document.find((*CONTROL, "request", "kind"))
         if isinstance(under_way, str) and (under_way == PAUSE or kind == CHECKPOINT):
             raise Conflict(
@@ -86,7 +86,7 @@ def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = No
             )
         return [event_change("orchestrator.asked", control=[[["request"], request]], request=kind)]
 
-    session.tell(ask)
+    session.commit_events(decide)
     pid = _supervisor(session)
     if _listens(pid):  # one that does not would be ended by it; it looks by itself before long
         with suppress(ProcessLookupError):

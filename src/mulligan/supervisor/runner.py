@@ -163,8 +163,8 @@ class Runner:
                 f"Another supervisor runs the session {self._name!r}.",
                 hint="`mulligan status` shows it, `mulligan pause` ends it.",
             ) from error
-        if files.hindrance is not None:
-            self._say(f"a restore of the files is not finished: {files.hindrance}")
+        if files.recovery_error is not None:
+            self._say(f"a restore of the files is not finished: {files.recovery_error}")
         self._checkpoint_thread = CheckpointThread(files)
         self._session = self._store.session(self._name, create=False, actor=SUPERVISOR)
         if files.lease is not None:

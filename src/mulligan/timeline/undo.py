@@ -63,7 +63,7 @@ def _touched(now: Document, changes: list[list[Any]]) -> list[list[str | int]]:
     return touched
 
 
-def last_walk(document: Document, mode: str) -> int:
+def last_undoable(document: Document, mode: str) -> int:
     """Return the seq of the restore that ``undo`` or ``redo`` would take back."""
     seq = document.find((mode, -1))
     if seq is MISSING:

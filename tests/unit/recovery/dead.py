@@ -29,7 +29,7 @@ def control(session: Session, path: str, value: object) -> None:
     from mulligan.document.values import freeze, parse_path
 
     change = [list(parse_path(path)), freeze(value)]
-    session.tell(lambda _: [event_change("orchestrator.changed", control=[change])])
+    session.commit_events(lambda _: [event_change("orchestrator.changed", control=[change])])
 
 
 def team(store: Store, *agents: str, plan: tuple[str, ...] = ()) -> Session:

@@ -129,7 +129,7 @@ def test_calls_that_never_returned_are_in_doubt(store: Store) -> None:
     session = team(store, "coder")
     for kind, call in [("called", "a"), ("called", "b"), ("returned", "a")]:
         event = event_change(f"tool.{kind}", call=call, tool="deploy")
-        session.tell(lambda _, event=event: [event])  # type: ignore[misc]
+        session.commit_events(lambda _, event=event: [event])  # type: ignore[misc]
     session.state.set("tools", {"calls": {"c": {"status": "called", "name": "pay"}, "d": "odd"}})
     found = {doubt.call: doubt for doubt in in_doubt(session)}
     assert found.keys() == {"b", "c"}

@@ -14,7 +14,7 @@ from mulligan.errors import RecoveryStopped
 from mulligan.recovery.plan import attempts, plan_rung
 from mulligan.recovery.resume import _begin as begin
 from mulligan.recovery.resume import open_session, resume, settle
-from mulligan.recovery.watch import Notice, Watcher
+from mulligan.recovery.watch import Notice, RecoveryWatch
 from mulligan.testing.clock import FakeClock
 from tests.unit.recovery.dead import control, dead, team
 
@@ -48,7 +48,7 @@ def test_an_interrupted_session_is_brought_back_once(store: Store) -> None:
         started.append(name)
         return helper
 
-    watcher = Watcher(store, start)
+    watcher = RecoveryWatch(store, start)
     assert watcher.look() == []
     team(store, "coder")
     [notice] = watcher.look()
@@ -67,7 +67,7 @@ def test_a_helper_that_dies_at_once_is_not_started_over_and_over(
         return Helper(status=1)
 
     team(store, "coder")
-    watcher = Watcher(store, start)
+    watcher = RecoveryWatch(store, start)
     looks = [[notice.what for notice in watcher.look()] for _ in range(5)]
     assert looks == [["started"], ["waiting"], [], [], []]
     clock.advance(60)
@@ -95,7 +95,7 @@ def test_the_whole_ladder_as_it_was_announced_and_then_it_stops(
         control(session, "status", "failed")
         return Helper(status=1)
 
-    watcher = Watcher(store, start)
+    watcher = RecoveryWatch(store, start)
     said: list[Notice] = []
     for _ in range(4000):
         said += watcher.look()
@@ -130,7 +130,7 @@ def test_a_helper_that_is_killed_at_work_is_followed_by_another(
         dead(session, "supervisor")
         return Helper(status=-9)
 
-    watcher = Watcher(store, start)
+    watcher = RecoveryWatch(store, start)
     for _ in range(2000):
         if len(rungs) < 3:
             watcher.look()
@@ -143,7 +143,7 @@ def test_a_session_that_somebody_brings_back_is_left_to_them(store: Store) -> No
     control(session, "status", "failed")
     handle = open_session(store, "run")
     resume(store, handle, plan_rung(handle, "retry"))
-    watcher = Watcher(store, lambda name, rung: pytest.fail(f"{name} was started"))
+    watcher = RecoveryWatch(store, lambda name, rung: pytest.fail(f"{name} was started"))
     assert watcher.look() == []
 
 
@@ -153,17 +153,17 @@ def test_that_it_gave_up_is_said_again_by_the_next_watcher(store: Store) -> None
     with suppress(RecoveryStopped):
         resume(store, handle, plan_rung(handle, "stop"))
     handle.close()
-    watcher = Watcher(store, lambda name, rung: pytest.fail(f"{name} was started"))
+    watcher = RecoveryWatch(store, lambda name, rung: pytest.fail(f"{name} was started"))
     assert [notice.what for notice in watcher.look()] == ["stopped"]
     assert watcher.look() == []
     # Somebody starts it afresh, and it fails by itself: nobody asked for it to be brought back.
-    session.tell(lambda _: [event_change("orchestrator.started", control=[[["gave_up"]]])])
+    session.commit_events(lambda _: [event_change("orchestrator.started", control=[[["gave_up"]]])])
     assert watcher.look() == []
 
 
 def test_what_a_person_stopped_is_left_alone(store: Store) -> None:
     session = team(store, "coder")
-    watcher = Watcher(store, lambda name, rung: pytest.fail(f"{name} was started"))
+    watcher = RecoveryWatch(store, lambda name, rung: pytest.fail(f"{name} was started"))
     for status in ("paused", "done", "failed"):
         control(session, "status", status)
         assert watcher.look() == []

@@ -10,7 +10,7 @@ import mulligan
 from mulligan import Session
 from mulligan.document.document import Document
 from mulligan.objects.pack_reader import KEPT_BYTES
-from mulligan.session.write.writer import KNOWN, Work
+from mulligan.session.write.writer import MAX_KNOWN_DOCUMENTS, Work
 
 STEPS = 600
 """More than there are events between two keyframes."""
@@ -41,7 +41,7 @@ def test_a_long_lived_session_keeps_a_bounded_number_of_things(tmp_path: Path) -
         reader = session._engine.objects.handles().reader  # type: ignore[attr-defined]
         # Whatever is read after the last write comes on top; one frame is at most so large.
         assert reader._cached <= KEPT_BYTES + (2 << 20)
-        assert len(session._writer._known) <= KNOWN
+        assert len(session._writer._known) <= MAX_KNOWN_DOCUMENTS
 
 
 def test_what_was_written_is_let_go_without_the_garbage_collector(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_was_written_is_let_go_without_the_garbage_collector(tmp_path: Path
             for number in range(40):
                 step(session, work, number)
             assert living(Work) == 0
-            assert living(Document) <= before + KNOWN
+            assert living(Document) <= before + MAX_KNOWN_DOCUMENTS
         finally:
             gc.enable()
 

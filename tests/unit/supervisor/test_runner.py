@@ -77,7 +77,9 @@ def test_a_team_that_is_run_anew_starts_everybody(store: Store, session: Session
 
 def test_an_interrupted_session_is_taken_over(store: Store, session: Session) -> None:
     first = store.session("main", agent="supervisor")
-    first.tell(lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})])
+    first.commit_events(
+        lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})]
+    )
     with pytest.raises(LeaseHeld, match="Another supervisor runs"):
         supervise(store, "main", team(a="exit 0"), variables=VARIABLES)
     first.release()
@@ -90,14 +92,16 @@ def test_a_pause_is_heard_as_soon_as_the_session_is_taken_over(
     store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = store.session("main", agent="supervisor")
-    first.tell(lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})])
+    first.commit_events(
+        lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})]
+    )
     first.release()
 
     class Keeper(runner.Keeper):
         def __init__(self, files: Session) -> None:
             super().__init__(files)
             control = [[["request"], {"id": "p", "kind": "pause", "deadline": files.clock.now()}]]
-            session.tell(lambda _: [("orchestrator.asked", {"control": freeze(control)})])
+            session.commit_events(lambda _: [("orchestrator.asked", {"control": freeze(control)})])
 
     monkeypatch.setattr(runner, "CheckpointThread", Keeper)
     assert supervise(store, "main", team(a="sleep 20"), variables=VARIABLES) == "paused"
@@ -219,7 +223,9 @@ def test_a_session_that_is_being_brought_back_is_not_disturbed(
     store: Store, session: Session
 ) -> None:
     handle = store.session("main", agent="supervisor")
-    handle.tell(lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})])
+    handle.commit_events(
+        lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})]
+    )
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
         with pytest.raises(NotRunning, match="still being brought back"):

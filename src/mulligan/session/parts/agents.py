@@ -86,7 +86,7 @@ class Agent:
         place = (AGENTS, self.name)
         frozen = {key: freeze(value, (*place, key)) for key, value in fields.items()}
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             changes = [
                 [[*place, key], value]
                 for key, value in frozen.items()
@@ -96,7 +96,7 @@ class Agent:
                 return []
             return [event_change(kind, changes, agent=self.name)]
 
-        self._writer.write(ask)
+        self._writer.write(decide)
 
 
 def agent_names(document: Document) -> list[str]:

@@ -24,10 +24,10 @@ PRIORITIES = ("low", "normal", "high", "urgent")
 
 MAILBOX = "mailbox"
 
-REMEMBERED = 1000
+MIN_REMEMBERED_IDS = 1000
 """How many processed messages an agent knows the ids of, at least; at most it is twice as many."""
 
-_PAUSE = 0.05
+_POLL_SECONDS = 0.05
 
 
 class Mailbox:
@@ -50,7 +50,7 @@ class Mailbox:
         """Send a message to an agent and return its id; durable when this returns.
 
         A message with an ``id`` that waits for the agent, or that is among the last
-        ``REMEMBERED`` it has processed, is not sent again. One that ``requires_ack`` is
+        ``MIN_REMEMBERED_IDS`` it has processed, is not sent again. One that ``requires_ack`` is
         delivered again to a later process until it is acknowledged.
         """
         check_name(to, "agent")
@@ -70,7 +70,7 @@ class Mailbox:
         name = None if id is None else check_name(id, "message id")
         given = ""
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             nonlocal given
             box = _Box(document, to)
             given = name or box.free_id(self._writer.actor)
@@ -82,7 +82,7 @@ class Mailbox:
             ]
             return [event_change("mail.sent", changes, to=to, message=given)]
 
-        self._writer.write(ask)
+        self._writer.write(decide)
         return given
 
     def receive(self, timeout: float = 0) -> Message | None:
@@ -98,25 +98,25 @@ class Mailbox:
             message = self._receive()
             if message is not None or clock.monotonic() >= until:
                 return message
-            clock.sleep(_PAUSE)
+            clock.sleep(_POLL_SECONDS)
 
     def ack(self, message: Message | str) -> None:
         """Say that a message has been dealt with; one that was is left as it is."""
         name = text(message.id if isinstance(message, Message) else message, "A message's id")
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             box = _Box(document, self._writer.actor)
             if not box.knows(name):
                 raise InvalidTask(
                     f"{self._writer.actor!r} knows of no message {name!r}.",
                     hint="Nobody sent it, or it was processed long ago: "
-                    f"the last {REMEMBERED} are remembered.",
+                    f"the last {MIN_REMEMBERED_IDS} are remembered.",
                 )
             if name not in box.inbox:
                 return []
             return [event_change("mail.acked", box.processed(name), message=name)]
 
-        self._writer.write(ask)
+        self._writer.write(decide)
 
     def waiting(self, agent: str | None = None) -> list[Message]:
         """Return the messages that an agent has not processed, in the order it gets them."""
@@ -132,7 +132,7 @@ class Mailbox:
     def _receive(self) -> Message | None:
         found: Message | None = None
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             nonlocal found
             box = _Box(document, self._writer.actor)
             names = (n for n in box.in_order() if box.inbox[n].get("delivered") != self._process)
@@ -146,7 +146,7 @@ class Mailbox:
                 changes = box.processed(name)
             return [event_change("mail.received", changes, message=name)]
 
-        self._writer.write(ask)
+        self._writer.write(decide)
         return found
 
 
@@ -197,9 +197,9 @@ class _Box:
         """Return the change that adds a message to the processed; now and then old ones go."""
         resolve = self._document.resolved
         done = resolve(self._at("done", {}))
-        if nodes.size(done) < 2 * REMEMBERED:
+        if nodes.size(done) < 2 * MIN_REMEMBERED_IDS:
             return [self.path("done", name), self.position]
-        since = self.position - REMEMBERED
+        since = self.position - MIN_REMEMBERED_IDS
         newest = {known: at for known, at in nodes.map_items(done, resolve) if at > since}
         return [self.path("done"), freeze({**newest, name: self.position})]
 

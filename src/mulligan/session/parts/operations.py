@@ -100,7 +100,7 @@ class Operation(ContextDecorator):
 
     def _say(self, kind: str, change: list[Any], **facts: Any) -> None:
         facts = {"name": self.name, "checkpoint": self._place[1], **facts}
-        self._session.tell(lambda _: [event_change(kind, control=[change], **facts)])
+        self._session.commit_events(lambda _: [event_change(kind, control=[change], **facts)])
 
     def _safe_rollback(self) -> str:
         """Return what goes back if nobody said: no files that others work on, too."""

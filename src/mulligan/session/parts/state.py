@@ -11,15 +11,15 @@ from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.errors import InvalidPath, UnstorableValue
 from mulligan.session.arguments import items
 from mulligan.session.write import decisions
-from mulligan.session.write.decisions import UNSET, Ask
+from mulligan.session.write.decisions import UNSET, Decide
 
 _ONE = "Nothing was written. `append` adds one value, whatever it is."
 
 
-class Writer(Protocol):
+class StateWriter(Protocol):
     """What the state needs of its session."""
 
-    def write(self, ask: Ask) -> None:
+    def write(self, decide: Decide) -> None:
         """Write what is asked for in a transaction, or add it to the batch."""
         ...
 
@@ -36,7 +36,7 @@ class State:
     it raises ``Conflict`` unless the present value is that one (``MISSING``: none at all).
     """
 
-    def __init__(self, session: Writer) -> None:
+    def __init__(self, session: StateWriter) -> None:
         self._session = session
 
     def get(self, path: PathLike = "", default: Any = None) -> Any:
@@ -48,7 +48,7 @@ class State:
     def set(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
         """Set the value at a path; missing dictionaries on the way are made."""
         place = parse_path(path)
-        self._session.write(decisions.ask_set(place, freeze(value, place), _expected(expected)))
+        self._session.write(decisions.set_change(place, freeze(value, place), _expected(expected)))
 
     def append(self, path: PathLike, value: Any) -> None:
         """Append one value to the list at a path, which is made if missing."""
@@ -61,7 +61,7 @@ class State:
             raise InvalidPath("The root of the state is a dictionary and cannot be appended to.")
         given = items(values, "What a list is extended by is a list", UnstorableValue, _ONE)
         frozen = [freeze(value, place) for value in given]
-        self._session.write(decisions.ask_extend(place, frozen))
+        self._session.write(decisions.extend_change(place, frozen))
 
     def put(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
         """Make the value at a path equal to a whole value, storing only what changed.
@@ -70,12 +70,12 @@ class State:
         step costs no more storage than appending to it.
         """
         place = parse_path(path)
-        self._session.write(decisions.ask_put(place, freeze(value, place), _expected(expected)))
+        self._session.write(decisions.put_change(place, freeze(value, place), _expected(expected)))
 
     def delete(self, path: PathLike, *, expected: Any = UNSET) -> None:
         """Delete what is at a path; raises ``PathNotFound`` when nothing is."""
         place = parse_path(path)
-        self._session.write(decisions.ask_delete(place, _expected(expected)))
+        self._session.write(decisions.delete_change(place, _expected(expected)))
 
 
 def _expected(value: Any) -> Any:

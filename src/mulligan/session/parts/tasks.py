@@ -86,7 +86,7 @@ class Tasks:
         given = arguments.items(items, "A plan is a list of titles or dicts", InvalidTask, _ONE)
         wanted = [_wanted(item) for item in given]
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             board = Board(document)
             new = {name: record for name, record in wanted if name not in board.records}
             for order, (name, record) in enumerate(new.items(), board.next_order()):
@@ -95,7 +95,7 @@ class Tasks:
             changes = [[_path(name), board.records[name]] for name in new]
             return [event_change("task.added", changes, tasks=list(new))] if new else []
 
-        self._writer.write(ask)
+        self._writer.write(decide)
         return [self.get(name) for name, _ in wanted]
 
     def next(self) -> Task | None:
@@ -115,7 +115,7 @@ class Tasks:
         self._writer.check_alone("A claim")
         actor, claimed = self._writer.actor, ""
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             nonlocal claimed
             board = Board(document)
             name = board.next_for(actor) if id is None else board.claimable(id, actor)
@@ -127,10 +127,10 @@ class Tasks:
                 "owner": actor,
                 "attempts": board.records[name].get("attempts", 0) + 1,
             }
-            changes = _set(name, fields) + _begun(document, actor, name)
+            changes = _set(name, fields) + _started(document, actor, name)
             return [event_change("task.claimed", changes, task=name, agent=actor)]
 
-        self._writer.write(ask)
+        self._writer.write(decide)
         return self.get(claimed) if claimed else None
 
     @contextmanager
@@ -155,11 +155,11 @@ class Tasks:
         given = {"progress": progress, "note": note}
         fields = {key: freeze(value) for key, value in given.items() if value is not None}
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             Board(document).mine(id, self._writer.actor)
             return [event_change("task.updated", _set(id, fields), task=id)] if fields else []
 
-        self._writer.write(ask)
+        self._writer.write(decide)
 
     def complete(self, id: str, result: Any = None) -> None:
         """Say that a task is done; a parent is done with the last of its children."""
@@ -186,7 +186,7 @@ class Tasks:
     def _end(self, id: str, kind: str, fields: Mapping[str, Any]) -> None:
         frozen = {key: freeze(value) for key, value in fields.items() if value is not None}
 
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             board = Board(document)
             board.mine(id, self._writer.actor)
             changes = _set(id, frozen)
@@ -195,10 +195,10 @@ class Tasks:
             changes += _ended(document, self._writer.actor, id, fields["status"])
             return [event_change(kind, changes, task=id, agent=self._writer.actor)]
 
-        self._writer.write(ask)
+        self._writer.write(decide)
 
     def _again(self, id: str, kind: str, statuses: tuple[str, ...], note: str | None) -> None:
-        def ask(document: Document) -> Iterable[Change]:
+        def decide(document: Document) -> Iterable[Change]:
             record = Board(document).known(id)
             if record["status"] not in statuses:
                 raise Conflict(f"Task {id!r} is {record['status']}.")
@@ -207,7 +207,7 @@ class Tasks:
                 fields |= {"attempts": 0, "crashes": [], "error": None}
             return [event_change(kind, _set(id, fields), task=id)]
 
-        self._writer.write(ask)
+        self._writer.write(decide)
 
 
 class Board:
@@ -406,7 +406,7 @@ def _set(name: str, fields: Mapping[str, Any]) -> list[list[Any]]:
     return [[[*_path(name), key], value] for key, value in fields.items()]
 
 
-def _begun(document: Document, agent: str, id: str) -> list[list[Any]]:
+def _started(document: Document, agent: str, id: str) -> list[list[Any]]:
     """Return the changes by which the record of an agent, if it has one, says what it works on."""
     if not _has_record(document, agent):
         return []

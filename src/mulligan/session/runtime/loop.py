@@ -25,16 +25,16 @@ from mulligan.session.write.leases import this_process
 if TYPE_CHECKING:
     from mulligan.session.session import Session
 
-ROUTINE = 30 * 60.0
+CHECKPOINT_INTERVAL_SECONDS = 30 * 60.0
 """Seconds between two routine checkpoints, unless told otherwise."""
 
-REFRESH = 2 * 60 * 60.0
+REFRESH_SECONDS = 2 * 60 * 60.0
 """Seconds after which a process is restarted from a recovery checkpoint, unless told otherwise."""
 
-START_AGAIN = 75
+RESTART_STATUS = 75
 """The exit status that asks a supervisor to start the agent again: ``EX_TEMPFAIL``."""
 
-GRACE = 30.0
+ORPHAN_GRACE_SECONDS = 30.0
 """Seconds that an agent goes on after its supervisor died, so that another one can take over."""
 
 PAUSE = "pause"
@@ -174,7 +174,7 @@ class Loop:
             fields["state"] = "suspended"
         changes = [[["agents", name, key], freeze(value)] for key, value in fields.items()]
         answer = [["answers", name], request["id"]]
-        self._session.tell(
+        self._session.commit_events(
             lambda _: [
                 event_change("agent.answered", changes, [answer], agent=name, to=request["id"])
             ]
@@ -188,7 +188,7 @@ class Loop:
             return True
         if self._alone_since is None:
             self._alone_since = now
-        if now - self._alone_since < GRACE:
+        if now - self._alone_since < ORPHAN_GRACE_SECONDS:
             return True
         self._checkpoint("recovery", "the supervisor is gone")
         self._session.agent.update(state="suspended", last_action="the supervisor is gone")
@@ -200,7 +200,7 @@ class Loop:
         self._checkpoint("recovery", f"refresh after {hours:g} hours")
         self._session.agent.update(state="starting", last_action="refresh")
         if self._session.is_supervised:
-            raise SystemExit(START_AGAIN)
+            raise SystemExit(RESTART_STATUS)
         self._session.close()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from mulligan.document.document import Document
 from mulligan.document.fold import fold
 from mulligan.errors import BatchOpen
-from mulligan.session.write.decisions import Ask
+from mulligan.session.write.decisions import Decide
 
 _INSIDE: ContextVar[tuple[object, ...]] = ContextVar("mulligan_batches", default=())
 """The tokens of the batches that were open where this flow of control began, or that it opened.
@@ -36,16 +36,16 @@ class Batch:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self.asks: list[Ask] = []
+        self.decisions: list[Decide] = []
         self._thread = threading.get_ident()
         self._task = _current_task()
         self._token = object()
 
-    def add(self, ask: Ask) -> None:
+    def add(self, decide: Decide) -> None:
         """Collect a write; raises what the document so far has against it."""
-        for kind, payload in ask(self.document):
+        for kind, payload in decide(self.document):
             self.document = fold(self.document, kind, payload, 0)
-        self.asks.append(ask)
+        self.decisions.append(decide)
 
     def enter(self) -> None:
         """Note that what runs from here on is inside."""

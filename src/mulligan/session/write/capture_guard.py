@@ -16,16 +16,16 @@ from mulligan.engine import Engine
 from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, StoreUnwritable
 from mulligan.model import Restored, SessionRecord
 from mulligan.session.names import a
-from mulligan.session.write.pending_restore import Begun, read_begun
+from mulligan.session.write.pending_restore import PendingRestore, read_pending_restore
 from mulligan.session.write.restorer import Restorer
 from mulligan.workspace.locks import Marks, share_directory
 from mulligan.workspace.workspace import Workspace
 
-HINDRANCES = (DiskFull, StoreUnwritable, DamageError, OSError)
+RECOVERY_ERRORS = (DiskFull, StoreUnwritable, DamageError, OSError)
 """What keeps a restore from being finished, and yet no session from being used."""
 
 
-class Captures:
+class CaptureGuard:
     """Keeps the captures of one session's workspace apart from restores."""
 
     def __init__(
@@ -40,15 +40,15 @@ class Captures:
         self._restorer = restorer
         self._workspace = workspace
         self.recovered: Restored | None = None
-        self.hindrance: Exception | None = None
+        self.recovery_error: Exception | None = None
 
     def recover(self) -> Restored | None:
         """Complete a restore that another process began and did not live to finish."""
-        self.recovered = self.hindrance = None
+        self.recovered = self.recovery_error = None
         try:
             self.recovered = self._restorer.finish()
         except Exception as error:
-            self.hindrance = error
+            self.recovery_error = error
             raise
         return self.recovered
 
@@ -74,14 +74,14 @@ class Captures:
 
         Each try takes a checkpoint: one for every routine checkpoint would be too many.
         """
-        return self.hindrance is None and self._restorer.begun_in(workspace) is not None
+        return self.recovery_error is None and self._restorer.begun_in(workspace) is not None
 
     def _try_to_finish(self) -> None:
         try:
             self.recover()
         except RestoreBusy:
-            self.hindrance = None  # another process is at it, which is waited for
-        except HINDRANCES:
+            self.recovery_error = None  # another process is at it, which is waited for
+        except RECOVERY_ERRORS:
             pass  # kept as the hindrance
 
     def _pending(self, workspace: Workspace, marks: Marks) -> RestorePending | None:
@@ -100,13 +100,15 @@ class Captures:
             marks.remove(*marked)
         return None
 
-    def _begun_by(self, number: int, workspace: Workspace) -> tuple[Begun, SessionRecord] | None:
+    def _begun_by(
+        self, number: int, workspace: Workspace
+    ) -> tuple[PendingRestore, SessionRecord] | None:
         with self._engine.read() as view:
             record = next((made for made in view.sessions() if made.number == number), None)
             if record is None:
                 return None
             document = document_at(view, number, view.head(number).seq, self._engine.load)
-        begun = read_begun(self._engine, document)
+        begun = read_pending_restore(self._engine, document)
         return (begun, record) if begun is not None and begun.is_in(workspace.root) else None
 
 
@@ -116,7 +118,7 @@ def note_without_files(note: str | None, pending: RestorePending) -> str:
     return said if note is None else f"{note} ({said})"
 
 
-def _error(begun: Begun, record: SessionRecord) -> RestorePending:
+def _error(begun: PendingRestore, record: SessionRecord) -> RestorePending:
     where = f"#{begun.point.seq} of {begun.point.session}"
     return RestorePending(
         f"{a(begun.mode)} to {where} is half done in {begun.root}, session {record.name}"

@@ -11,14 +11,14 @@ from mulligan.document.document import settle, settle_root
 from mulligan.engine import Engine
 from mulligan.model import Digest, Environment, Event, LeftOut
 from mulligan.objects.protocol import Bundle
-from mulligan.session.environment import Surroundings
-from mulligan.session.write.writer import Plan, Work, Writer
+from mulligan.session.environment import EnvironmentReader
+from mulligan.session.write.writer import Decision, Work, Writer
 from mulligan.timeline.checkpoints import checkpoint_change, environment_value, left_out_value
 from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.workspace import Workspace
 
 
-class Request(msgspec.Struct, frozen=True):
+class CheckpointRequest(msgspec.Struct, frozen=True):
     """A checkpoint to be taken."""
 
     kind: str
@@ -38,10 +38,10 @@ class Checkpointer:
     """Adds checkpoints to transactions."""
 
     def __init__(
-        self, engine: Engine, surroundings: Surroundings, workspace: Workspace | None
+        self, engine: Engine, environment: EnvironmentReader, workspace: Workspace | None
     ) -> None:
         self._clock = engine.clock
-        self._surroundings = surroundings
+        self._environment_reader = environment
         self._workspace = workspace
         self._latest = self._stored = _Shared()
 
@@ -50,7 +50,7 @@ class Checkpointer:
         return None if self._workspace is None else self._workspace.capture(bundle)
 
     def commit(
-        self, writer: Writer, plan: Plan, bundle: Bundle, captured: Captured | None = None
+        self, writer: Writer, plan: Decision, bundle: Bundle, captured: Captured | None = None
     ) -> list[Event]:
         """Write a plan together with what was captured; forget the capture when that fails."""
         try:
@@ -65,7 +65,9 @@ class Checkpointer:
             self._workspace.accept(captured)
         return events
 
-    def add(self, work: Work, request: Request, captured: Captured | None, started: float) -> None:
+    def add(
+        self, work: Work, request: CheckpointRequest, captured: Captured | None, started: float
+    ) -> None:
         """Add a checkpoint of the document so far and of the captured workspace."""
         environment = self._environment(work)
         left_out = self._left_out(work, captured) if captured else None
@@ -89,7 +91,7 @@ class Checkpointer:
 
     def _environment(self, work: Work) -> Digest:
         """Return the object of the environment; it is only put again when it changed."""
-        now = self._surroundings.capture()
+        now = self._environment_reader.capture()
         if self._stored.environment is None or self._stored.environment[0] != now:
             digest = settle_root(environment_value(now), work.put)
             self._latest = msgspec.structs.replace(self._latest, environment=(now, digest))

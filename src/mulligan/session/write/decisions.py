@@ -13,7 +13,7 @@ from mulligan.document.values import format_path
 from mulligan.errors import Conflict, InvalidPath
 from mulligan.model import Path
 
-Ask = Callable[[Document], Iterable[Change]]
+Decide = Callable[[Document], Iterable[Change]]
 """Decides, on the newest document inside the transaction, which changes to write."""
 
 
@@ -25,7 +25,7 @@ UNSET = Unset()
 """Stands for an argument that was not given."""
 
 
-def ask_set(path: Path, value: Any, expected: Any) -> Ask:
+def set_change(path: Path, value: Any, expected: Any) -> Decide:
     """Set a value, if the present one is the expected one."""
 
     def changes(document: Document) -> Iterable[Change]:
@@ -37,7 +37,7 @@ def ask_set(path: Path, value: Any, expected: Any) -> Ask:
     return changes
 
 
-def ask_put(path: Path, value: Any, expected: Any) -> Ask:
+def put_change(path: Path, value: Any, expected: Any) -> Decide:
     """Make a whole value so, by the changes that turn the present one into it."""
 
     def changes(document: Document) -> Iterable[Change]:
@@ -49,7 +49,7 @@ def ask_put(path: Path, value: Any, expected: Any) -> Ask:
     return changes
 
 
-def ask_extend(path: Path, values: list[Any]) -> Ask:
+def extend_change(path: Path, values: list[Any]) -> Decide:
     """Append values to a list."""
 
     def changes(document: Document) -> Iterable[Change]:
@@ -59,7 +59,7 @@ def ask_extend(path: Path, values: list[Any]) -> Ask:
     return changes
 
 
-def ask_delete(path: Path, expected: Any) -> Ask:
+def delete_change(path: Path, expected: Any) -> Decide:
     """Delete a value, if it is the expected one."""
     if not path:
         raise InvalidPath(

@@ -33,7 +33,7 @@ from mulligan.workspace.fsync import make_directories, sync_names
 from mulligan.workspace.restore.fileops import try_xattrs
 
 
-class Note(msgspec.Struct, frozen=True):
+class ForkNote(msgspec.Struct, frozen=True):
     """Where a fork's directory is made and where it belongs; paths are names of chapter 7.
 
     ``parents`` are the directories above the target that are made for it. ``mtime`` is that of the
@@ -73,7 +73,7 @@ def end_interrupted(engine: Engine) -> None:
 
 def _end(engine: Engine, file: Path) -> None:
     try:
-        note = msgspec.json.decode(file.read_bytes(), type=Note)
+        note = msgspec.json.decode(file.read_bytes(), type=ForkNote)
     except msgspec.DecodeError:
         note = None  # its process died before it made anything
     if note is not None:
@@ -81,7 +81,7 @@ def _end(engine: Engine, file: Path) -> None:
     file.unlink()
 
 
-def _settle(engine: Engine, note: Note) -> None:
+def _settle(engine: Engine, note: ForkNote) -> None:
     """End a fork according to the journal, which alone says whether it was made."""
     with engine.read() as view:
         is_made = _is_made(view, note)
@@ -91,7 +91,7 @@ def _settle(engine: Engine, note: Note) -> None:
         _remove(note)
 
 
-def _is_made(view: View, note: Note) -> bool:
+def _is_made(view: View, note: ForkNote) -> bool:
     for record in reversed(view.sessions()):
         if record.origin is not None:
             payload = event_at(view, record.number, record.origin.seq + 1).payload
@@ -101,7 +101,7 @@ def _is_made(view: View, note: Note) -> bool:
 
 
 @contextmanager
-def noted(engine: Engine, note: Note) -> Iterator[Note]:
+def noted(engine: Engine, note: ForkNote) -> Iterator[ForkNote]:
     """Keep a durable, locked note of a fork while it is made; end the fork if that fails."""
     if engine.directory is None:
         try:
@@ -165,10 +165,10 @@ def _locked(file: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def new_note(target: Path, entry: Directory | None) -> Note:
+def new_note(target: Path, entry: Directory | None) -> ForkNote:
     """Return the note of a directory that is to be made; ``entry`` is its own in the tree."""
     parents = [path for path in target.parents if not path.exists()]
-    return Note(
+    return ForkNote(
         token=secrets.token_hex(8),
         target=_name(target),
         parents=[_name(path) for path in parents],
@@ -177,7 +177,7 @@ def new_note(target: Path, entry: Directory | None) -> Note:
     )
 
 
-def finish_directory(note: Note, entry: Directory | None) -> None:
+def finish_directory(note: ForkNote, entry: Directory | None) -> None:
     """Give a directory its attributes after all is in it, and make it and its name durable."""
     handle = os.open(note.draft, DIRECTORY)
     try:
@@ -190,14 +190,14 @@ def finish_directory(note: Note, entry: Directory | None) -> None:
     sync_names([note.draft, *map(_path, note.parents)])
 
 
-def make_draft(engine: Engine, note: Note) -> None:
+def make_draft(engine: Engine, note: ForkNote) -> None:
     """Make the directory under its temporary name."""
     make_directories(note.place.parent)
     note.draft.mkdir(mode=0o700)
     engine.failpoint(Failpoint.FORK_DIRECTORY_MADE)
 
 
-def move_into_place(engine: Engine, note: Note) -> None:
+def move_into_place(engine: Engine, note: ForkNote) -> None:
     """Move a fork's directory, or all that is in it, to where it belongs. Idempotent."""
     if note.draft.is_dir():
         if note.is_new:
@@ -214,7 +214,7 @@ def move_into_place(engine: Engine, note: Note) -> None:
     engine.failpoint(Failpoint.FORK_PLACED)
 
 
-def _move_in(engine: Engine, note: Note) -> None:
+def _move_in(engine: Engine, note: ForkNote) -> None:
     draft = os.open(note.draft, DIRECTORY)
     try:
         place = os.open(note.place, DIRECTORY)
@@ -231,7 +231,7 @@ def _move_in(engine: Engine, note: Note) -> None:
         os.close(draft)
 
 
-def _remove(note: Note) -> None:
+def _remove(note: ForkNote) -> None:
     """Remove what was made of a fork, and the directories made for it unless something is there."""
     if note.draft.is_dir():
         _open_up(note.draft)

@@ -16,7 +16,7 @@ from mulligan.model import Point, SessionRecord
 from mulligan.session.write.files import Files
 from mulligan.session.write.fork import free_name, make_fork, refuse_taken
 from mulligan.session.write.fork_directory import (
-    Note,
+    ForkNote,
     end_interrupted,
     finish_directory,
     make_draft,
@@ -61,7 +61,7 @@ class Forker:
         return record, self._files.elsewhere(target)
 
     def _named(
-        self, point: Point, name: str | None, note: Note, entry: Directory | None, pointer: bool
+        self, point: Point, name: str | None, note: ForkNote, entry: Directory | None, pointer: bool
     ) -> SessionRecord:
         """Complete the directory for a name that is free, and make the session."""
         while True:
@@ -87,7 +87,7 @@ class Forker:
             return free_name(view, parent)
 
 
-def _unplaced(name: str, note: Note, error: OSError) -> RestoreIncomplete:
+def _unplaced(name: str, note: ForkNote, error: OSError) -> RestoreIncomplete:
     return RestoreIncomplete(
         f"The session {name!r} was made, but its files are not all in {note.place} yet: "
         f"{reason(error)}.",

@@ -17,7 +17,7 @@ from mulligan.model import Digest, Path, Pending, Point
 from mulligan.workspace.entries import TreePath, from_name, to_name
 
 
-class Origin(msgspec.Struct, frozen=True):
+class RestoreOrigin(msgspec.Struct, frozen=True):
     """What was there before a restore: the tree, and the seq of the checkpoint that holds it."""
 
     tree: Digest
@@ -29,7 +29,7 @@ class Origin(msgspec.Struct, frozen=True):
         return self.safety + 1
 
 
-class Begun(msgspec.Struct, frozen=True):
+class PendingRestore(msgspec.Struct, frozen=True):
     """A restore of files under way.
 
     ``only`` and ``paths`` are the parts of state and files, None for everything; ``held`` is the
@@ -44,7 +44,7 @@ class Begun(msgspec.Struct, frozen=True):
     tree: Digest
     paths: list[TreePath] | None
     held: int | None
-    origin: Origin
+    origin: RestoreOrigin
     root: OsPath
     present: Digest
     touch: bool = False
@@ -61,7 +61,7 @@ class Begun(msgspec.Struct, frozen=True):
         return Pending(self.mode, self.point, str(self.root), self.origin.safety, is_running)
 
 
-def begun_change(begun: Begun) -> Change:
+def pending_restore_change(begun: PendingRestore) -> Change:
     """Return the event that says that a restore was begun."""
     payload: dict[str, Any] = {
         "mode": begun.mode,
@@ -82,21 +82,21 @@ def begun_change(begun: Begun) -> Change:
     return RESTORE_BEGUN, payload
 
 
-def read_begun(engine: Engine, document: Document) -> Begun | None:
+def read_pending_restore(engine: Engine, document: Document) -> PendingRestore | None:
     """Return the restore that is under way in a document, if there is one."""
     pending = document.find(PENDING)
     if pending is MISSING:
         return None
     said: dict[str, Any] = engine.plain(pending)
     before = Digest(said["before"])
-    return Begun(
+    return PendingRestore(
         mode=said["mode"],
         point=Point(said["session"], said["seq"]),
         only=_paths(said["only"]),
         tree=Digest(said["tree"]),
         paths=_paths(said["paths"]),
         held=said["held"],
-        origin=Origin(before, said["safety"]),
+        origin=RestoreOrigin(before, said["safety"]),
         root=OsPath(os.fsdecode(from_name(said["root"]))),
         present=Digest(said.get("present", before)),
         touch=said.get("touch", False),

@@ -41,13 +41,18 @@ from mulligan.model import (
     SessionRecord,
 )
 from mulligan.session.names import a
-from mulligan.session.write.checkpointer import Checkpointer, Request
-from mulligan.session.write.pending_restore import Begun, Origin, begun_change, read_begun
+from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
+from mulligan.session.write.pending_restore import (
+    PendingRestore,
+    RestoreOrigin,
+    pending_restore_change,
+    read_pending_restore,
+)
 from mulligan.session.write.writer import Work, Writer
 from mulligan.timeline.checkpoints import coverage_value, event_at, read_checkpoint
 from mulligan.timeline.concurrent_writes import changed_after, keep_later
 from mulligan.timeline.files import read_files
-from mulligan.timeline.undo import last_walk, restore_change
+from mulligan.timeline.undo import last_undoable, restore_change
 from mulligan.workspace.capture.snapshot import databases_in_use
 from mulligan.workspace.entries import Directory, TreePath, shown
 from mulligan.workspace.locks import Marks, lock_directory
@@ -130,7 +135,7 @@ class Restorer:
         now, then = self._writer.document(), target.document
         restore_change(now, then, target.point, target.only, "restore", strict=strict)
 
-    def walk(self, mode: str, *, touch: bool = False) -> Restored:
+    def undo_or_redo(self, mode: str, *, touch: bool = False) -> Restored:
         """Undo or redo: go back to just before the restore on top of the stack.
 
         What was interrupted and would be taken back is not finished for it.
@@ -140,15 +145,15 @@ class Restorer:
             self.abandon()
 
         def choose(document: Document) -> Target:
-            return msgspec.structs.replace(self._walk_target(document, mode), touch=touch)
+            return msgspec.structs.replace(self._undo_target(document, mode), touch=touch)
 
         return self.restore(choose, mode)
 
-    def walk_target(self, mode: str) -> Target:
+    def undo_target(self, mode: str) -> Target:
         """Return where undo or redo would go."""
         begun = None if self._workspace is None else self.begun_in(self._workspace)
         if begun is None:
-            return self._walk_target(self._writer.document(), mode)
+            return self._undo_target(self._writer.document(), mode)
         if not _takes_back(mode, begun):
             raise RestorePending(f"A {begun.mode} of files in {begun.root} is not finished.")
         with self._engine.read() as view:
@@ -156,8 +161,8 @@ class Restorer:
         change = _abandoned(begun, self._steps(begun.origin.tree, begun))
         return self._target(here, [], change[1]["files"])
 
-    def _walk_target(self, document: Document, mode: str) -> Target:
-        seq = last_walk(document, mode)
+    def _undo_target(self, document: Document, mode: str) -> Target:
+        seq = last_undoable(document, mode)
         with self._engine.read() as view:
             event = event_at(view, self._record.number, seq)
         payload = self._engine.plain(event.payload)
@@ -166,9 +171,9 @@ class Restorer:
         before = Point(self._record.name, seq - 1)
         return self._target(before, payload["only"], payload.get("files"))
 
-    def begun(self) -> Begun | None:
+    def begun(self) -> PendingRestore | None:
         """Return the restore of files that was begun and not ended, in whatever directory."""
-        return read_begun(self._engine, self._writer.document())
+        return read_pending_restore(self._engine, self._writer.document())
 
     def finish(self) -> Restored | None:
         """Complete a restore of files that was begun here and not ended; None if there is none.
@@ -189,7 +194,7 @@ class Restorer:
             self._sweep(begun, os.fsencode(workspace.root))
             return self._restore_files(workspace, marks, lambda _: target, begun.mode, begun.origin)
 
-    def abandon(self) -> Begun | None:
+    def abandon(self) -> PendingRestore | None:
         """End a restore that was begun and not ended; None if there is none.
 
         Files and state stay as they are now. To undo it leads back to the files that were there
@@ -212,7 +217,7 @@ class Restorer:
             marks.remove(self._record.number)
         return begun
 
-    def _is_again(self, begun: Begun, choose: Choose, mode: str) -> bool:
+    def _is_again(self, begun: PendingRestore, choose: Choose, mode: str) -> bool:
         """Whether somebody asks for just what was begun."""
         if begun.mode != mode or mode != "restore":
             return begun.mode == mode
@@ -220,16 +225,16 @@ class Restorer:
         parts = (asked.point.session, asked.point.seq, asked.only, asked.tree, asked.paths)
         return parts == (point.session, point.seq, begun.only, begun.tree, begun.paths)
 
-    def begun_in(self, workspace: Workspace) -> Begun | None:
+    def begun_in(self, workspace: Workspace) -> PendingRestore | None:
         """Return the restore of files that was begun in a directory and not ended."""
         begun = self.begun()
         return begun if begun is not None and begun.is_in(workspace.root) else None
 
     def _refuse_second(
-        self, workspace: Workspace, document: Document, origin: Origin | None
+        self, workspace: Workspace, document: Document, origin: RestoreOrigin | None
     ) -> None:
         """Refuse to begin a restore that would make another one be forgotten."""
-        begun = read_begun(self._engine, document)
+        begun = read_pending_restore(self._engine, document)
         if begun is None or begun.origin == origin:
             return
         if begun.is_in(workspace.root):
@@ -238,13 +243,13 @@ class Restorer:
             f"{a(begun.mode).capitalize()} of files in {begun.root} is not finished."
         )
 
-    def _sweep(self, begun: Begun, root: bytes) -> None:
+    def _sweep(self, begun: PendingRestore, root: bytes) -> None:
         """Remove the drafts that a process left behind that was killed."""
         token = self._token(begun.origin)
         for before in {begun.origin.tree, begun.present}:
             remove_drafts(root, self._steps(before, begun), token, self._engine.objects)
 
-    def _steps(self, before: Digest, begun: Begun) -> list[TreeChange]:
+    def _steps(self, before: Digest, begun: PendingRestore) -> list[TreeChange]:
         """Return what a restore had to do; nothing when the store can not tell any more."""
         document = Document({}, self._engine.load)
         try:
@@ -252,7 +257,7 @@ class Restorer:
         except DamageError:
             return []
 
-    def _token(self, origin: Origin) -> str:
+    def _token(self, origin: RestoreOrigin) -> str:
         """Return what tells a restore from all others: the id of its safety checkpoint."""
         with self._engine.read() as view:
             event = event_at(view, self._record.number, origin.safety)
@@ -307,7 +312,7 @@ class Restorer:
         marks: Marks,
         choose: Choose,
         mode: str,
-        origin: Origin | None = None,
+        origin: RestoreOrigin | None = None,
     ) -> Restored:
         """Keep the present, bring the files back, then the state, and look at what came of it.
 
@@ -316,7 +321,7 @@ class Restorer:
         safety, target, planned = self._begin(workspace, choose, mode, origin)
         present = Digest(safety.workspace or b"")
         token = _token(safety) if origin is None else self._token(origin)
-        origin = origin or Origin(present, safety.seq)
+        origin = origin or RestoreOrigin(present, safety.seq)
         alone = databases_in_use(safety.coverage.left_out) if safety.coverage else {}
         found = workspace.divide(planned, left_out(safety) | target.left_out | alone.keys())
         steps, uncovered = found.todo, found.uncovered
@@ -359,7 +364,7 @@ class Restorer:
         return msgspec.structs.replace(done, files=len(steps), problems=problems)
 
     def _begin(
-        self, workspace: Workspace, choose: Choose, mode: str, origin: Origin | None
+        self, workspace: Workspace, choose: Choose, mode: str, origin: RestoreOrigin | None
     ) -> tuple[Checkpoint, Target, list[TreeChange]]:
         """Take the safety checkpoint and note that a restore is under way."""
         chosen: list[Target] = []
@@ -382,8 +387,8 @@ class Restorer:
             self._refuse_second(workspace, work.document, origin)
             safety = _safety(target, mode, is_halfway=origin is not None)
             self._checkpointer.add(work, safety, captured, started)
-            before = origin or Origin(captured.tree, work.seq)
-            work.add(begun_change(_begun(target, mode, before, workspace, captured.tree)))
+            before = origin or RestoreOrigin(captured.tree, work.seq)
+            work.add(pending_restore_change(_begun(target, mode, before, workspace, captured.tree)))
             chosen[:] = [target]
 
         events = self._checkpointer.commit(self._writer, plan, bundle, captured)
@@ -406,7 +411,7 @@ class Restorer:
         return Restored(mode, target.point, only, safety, seq, workspace=target.workspace)
 
 
-def _takes_back(mode: str, begun: Begun) -> bool:
+def _takes_back(mode: str, begun: PendingRestore) -> bool:
     """Whether undo, or redo, takes back what was done of a restore that is not finished."""
     return (mode == "redo") == (begun.mode == "undo")
 
@@ -420,10 +425,10 @@ def _tree(target: Target) -> Digest:
     return target.tree
 
 
-def _safety(target: Target, mode: str, *, is_halfway: bool = False) -> Request:
+def _safety(target: Target, mode: str, *, is_halfway: bool = False) -> CheckpointRequest:
     when = "halfway through" if is_halfway else "before"
     note = f"{when} {mode} to #{target.point.seq} of {target.point.session}"
-    return Request("pre_operation", note, safety=True)
+    return CheckpointRequest("pre_operation", note, safety=True)
 
 
 def left_out(checkpoint: Checkpoint) -> set[str]:
@@ -438,10 +443,10 @@ def _left_alone(spared: list[TreeChange], safety: Checkpoint) -> tuple[Problem, 
 
 
 def _begun(
-    target: Target, mode: str, before: Origin, workspace: Workspace, present: Digest
-) -> Begun:
+    target: Target, mode: str, before: RestoreOrigin, workspace: Workspace, present: Digest
+) -> PendingRestore:
     held, is_checkpoint = target.held, target.held is not None and target.held.checkpoint
-    return Begun(
+    return PendingRestore(
         mode=mode,
         point=Point(target.point.session, target.point.seq),
         only=target.only,
@@ -456,7 +461,7 @@ def _begun(
     )
 
 
-def _abandoned(begun: Begun, way: list[TreeChange]) -> Change:
+def _abandoned(begun: PendingRestore, way: list[TreeChange]) -> Change:
     """Return the event that ends a restore where it stands: it changes no state."""
     files = {
         "before": begun.origin.tree,

@@ -20,7 +20,7 @@ from mulligan.workspace.restore.plan import tree_path, unescaped
 from mulligan.workspace.workspace import Workspace
 
 
-class Foreseen(msgspec.Struct, frozen=True):
+class RestorePreview(msgspec.Struct, frozen=True):
     """What an undo or a redo would do to state and files, and to which parts of them.
 
     ``only`` and ``workspace`` are as in ``Restored``.

@@ -26,9 +26,9 @@ from mulligan.session.names import NO_AGENTS
 from mulligan.session.write import batch as batches
 from mulligan.session.write import leases
 from mulligan.session.write.batch import Batch
-from mulligan.session.write.decisions import Ask
+from mulligan.session.write.decisions import Decide
 
-KNOWN = 8
+MAX_KNOWN_DOCUMENTS = 8
 """How many documents of the past are kept at hand: history is never rewritten."""
 
 
@@ -94,7 +94,7 @@ class Work:
         return events
 
 
-Plan = Callable[[Work], None]
+Decision = Callable[[Work], None]
 """Adds the events of a transaction to its work; may be called twice."""
 
 
@@ -174,13 +174,13 @@ class Writer:
         document = self.document()
         return list(document.entries(document.resolved(document.find(STATE))))
 
-    def write(self, ask: Ask) -> None:
+    def write(self, decide: Decide) -> None:
         """Write what is asked for in a transaction, or add it to the caller's batch."""
         with self._turn() as batch:
             if batch is None:
-                self.commit(_plan([ask]))
+                self.commit(_decision([decide]))
             else:
-                batch.add(ask)
+                batch.add(decide)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -201,8 +201,8 @@ class Writer:
             # The lock is held from the end of the batch to its commit: those that waited for it
             # write after it.
             with self._guard():
-                if self._end(batch) and batch.asks:
-                    self.commit(_plan(batch.asks))
+                if self._end(batch) and batch.decisions:
+                    self.commit(_decision(batch.decisions))
         finally:
             if batch is not None:
                 batch.leave()
@@ -218,7 +218,7 @@ class Writer:
             guard.notify_all()
             return True
 
-    def commit(self, plan: Plan, bundle: Bundle | None = None) -> list[Event]:
+    def commit(self, plan: Decision, bundle: Bundle | None = None) -> list[Event]:
         """Work out a plan and write it, with the objects of the bundle; durable on return."""
         with self.alone():
             bundle = bundle or self.engine.bundle()
@@ -248,7 +248,7 @@ class Writer:
     def _remember(self, place: tuple[int, int], document: Document) -> None:
         self._known.pop(place, None)
         self._known[place] = document
-        if len(self._known) > KNOWN:
+        if len(self._known) > MAX_KNOWN_DOCUMENTS:
             del self._known[next(iter(self._known))]
 
     def take_lease(self, ttl: float, *, steal: bool, under: Lease | None = None) -> Lease:
@@ -339,7 +339,7 @@ class Writer:
             leases.release_dead(txn, self.record, self.actor)
         return work.append(txn, number, actor=self.actor, epoch=0, time=now, fenced=fenced)
 
-    def _foreseen(self, plan: Plan, bundle: Bundle) -> Work | None:
+    def _foreseen(self, plan: Decision, bundle: Bundle) -> Work | None:
         """Work the plan out on what is known here; None when that may be out of date."""
         if self._newest is None or self._head is None:
             return None
@@ -351,7 +351,7 @@ class Writer:
             # The newest document may not object; inside the transaction we will know.
             return None
 
-    def _worked_out(self, plan: Plan, view: View, bundle: Bundle) -> Work:
+    def _worked_out(self, plan: Decision, view: View, bundle: Bundle) -> Work:
         document = self._caught_up(view)
         work = Work(bundle, document, view.head(self.record.number))
         plan(work)
@@ -370,10 +370,10 @@ class Writer:
         return self._newest
 
 
-def _plan(asks: list[Ask]) -> Plan:
+def _decision(decisions: list[Decide]) -> Decision:
     def plan(work: Work) -> None:
-        for ask in asks:
-            for change in ask(work.document):
+        for decide in decisions:
+            for change in decide(work.document):
                 work.add(change)
 
     return plan

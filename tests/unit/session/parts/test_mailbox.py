@@ -7,7 +7,7 @@ import pytest
 import mulligan
 from mulligan import Session, Store
 from mulligan.errors import InvalidName, InvalidTask, StateError
-from mulligan.session.parts.mailbox import REMEMBERED, Mailbox
+from mulligan.session.parts.mailbox import MIN_REMEMBERED_IDS, Mailbox
 from mulligan.testing.clock import FakeClock
 
 
@@ -148,17 +148,17 @@ def remembered(session: Session) -> dict[str, int]:
 
 def test_what_is_remembered_of_the_processed_is_bounded(planner: Session, coder: Session):
     most = 0
-    for number in range(2 * REMEMBERED + 500):
+    for number in range(2 * MIN_REMEMBERED_IDS + 500):
         planner.mailbox.send("coder", "x", id=f"m-{number}")
         assert coder.mailbox.receive() is not None
         if number % 100 == 0:
             most = max(most, len(remembered(coder)))
-    assert REMEMBERED < most <= 2 * REMEMBERED
-    assert len(remembered(coder)) == REMEMBERED + 499
-    assert coder.mailbox.processed() == 2 * REMEMBERED + 500
-    for number in range(REMEMBERED + 1001, 2 * REMEMBERED + 500):
+    assert MIN_REMEMBERED_IDS < most <= 2 * MIN_REMEMBERED_IDS
+    assert len(remembered(coder)) == MIN_REMEMBERED_IDS + 499
+    assert coder.mailbox.processed() == 2 * MIN_REMEMBERED_IDS + 500
+    for number in range(MIN_REMEMBERED_IDS + 1001, 2 * MIN_REMEMBERED_IDS + 500):
         planner.mailbox.send("coder", "again", id=f"m-{number}")
-    coder.mailbox.ack(f"m-{2 * REMEMBERED}")
+    coder.mailbox.ack(f"m-{2 * MIN_REMEMBERED_IDS}")
     assert subjects(coder) == []
     planner.mailbox.send("coder", "reused after very long", id="m-0")
     assert subjects(coder) == ["reused after very long"]
@@ -166,7 +166,7 @@ def test_what_is_remembered_of_the_processed_is_bounded(planner: Session, coder:
 
 def test_what_an_earlier_version_remembered_is_read_and_shortened(planner: Session, coder: Session):
     """It kept every id there ever was."""
-    count = 5 * REMEMBERED
+    count = 5 * MIN_REMEMBERED_IDS
     known = {f"m-{number}": number for number in range(count)}
     box = {"inbox": {}, "done": known, "position": count, "count": count}
     planner.state.set("mailbox/coder", box)
@@ -174,7 +174,7 @@ def test_what_an_earlier_version_remembered_is_read_and_shortened(planner: Sessi
     assert subjects(coder) == []
     planner.mailbox.send("coder", "next", id="next")
     assert subjects(coder) == ["next"]
-    newest = {f"m-{number}": number for number in range(count - REMEMBERED + 1, count)}
+    newest = {f"m-{number}": number for number in range(count - MIN_REMEMBERED_IDS + 1, count)}
     assert remembered(coder) == {**newest, "next": count}
     planner.mailbox.send("coder", "again", id="next")
     planner.mailbox.send("coder", "again", id=f"m-{count - 1}")

@@ -92,7 +92,9 @@ def test_cycles_go_on_counting_in_a_new_process(session: Session):
 
 def ask(session: Session, kind: str, id: str = "r1") -> None:
     request = {"id": id, "kind": kind, "deadline": 1.0}
-    session.tell(lambda _: [event_change("orchestrator.asked", control=[[["request"], request]])])
+    session.commit_events(
+        lambda _: [event_change("orchestrator.asked", control=[[["request"], request]])]
+    )
 
 
 def test_a_pause_is_answered_at_the_next_safe_point(session: Session):
@@ -122,7 +124,9 @@ def test_after_two_hours_a_supervised_process_asks_to_be_started_again(
     session: Session, clock: FakeClock
 ):
     session.is_supervised = True
-    supervisor = Session(session._engine, session._record, "supervisor", session._surroundings)
+    supervisor = Session(
+        session._engine, session._record, "supervisor", session._environment_reader
+    )
     supervisor.take(100_000)
     cycles = 0
 

@@ -88,7 +88,7 @@ def test_files_that_change_or_go_are_named_with_their_programs(
     assert all(sys.executable in command for command in commands)
     session.restore(made)
     assert (work / "log").read_text() == "one\n"
-    assert session.foresee("undo").files.open_files == ()  # they hold files without a name now
+    assert session.preview("undo").files.open_files == ()  # they hold files without a name now
 
 
 def test_what_the_plan_does_not_replace_is_not_named(
