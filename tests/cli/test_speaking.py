@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from mulligan.cli.speaking import Speaker
+from mulligan.cli.speaking import OutputQueue
 
 PATIENCE = 60
 
@@ -37,18 +37,18 @@ class Terminal(io.TextIOWrapper):
 def test_however_fast_lines_come_all_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
-    with Speaker() as speaker:
+    with OutputQueue() as output_queue:
         for number in range(100_000):
-            speaker.say(str(number), err=False)
+            output_queue.say(str(number), err=False)
     assert out.lines() == [str(number) for number in range(100_000)]
 
 
 def test_what_a_terminal_cannot_show_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Terminal("latin-1")
     monkeypatch.setattr(sys, "stdout", out)
-    with Speaker() as speaker:
+    with OutputQueue() as output_queue:
         for line in ("one", "é…", "three"):
-            speaker.say(line, err=False)
+            output_queue.say(line, err=False)
     assert out.lines() == ["one", "é?", "three"]
 
 
@@ -59,11 +59,11 @@ def test_what_does_not_fit_while_a_terminal_is_stopped_is_counted(
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
     out.goes_on.clear()
-    with Speaker(most=20) as speaker:
-        speaker.say("first", err=False)
+    with OutputQueue(most=20) as output_queue:
+        output_queue.say("first", err=False)
         assert out.is_written_to.wait(PATIENCE)
         for number in range(10):
-            speaker.say(f"line{number}", err=False)
+            output_queue.say(f"line{number}", err=False)
         out.goes_on.set()
     assert out.lines() == ["first", "line0", "line1", "line2", "line3"]
     assert err.lines() == ["… 6 lines were not shown: nobody read them."]

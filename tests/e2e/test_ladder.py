@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from mulligan import Session, Store
-from mulligan.cli.context import Call
+from mulligan.cli.context import CliContext
 from mulligan.cli.watching import start_resume
 from mulligan.recovery.ladder import LadderLimits
 from mulligan.recovery.plan import attempts
@@ -29,7 +29,7 @@ AT_ONCE = LadderLimits(window=0, cooldown=0)
 
 def climb(store: Store, place: Path) -> list[Notice]:
     """Watch until the watcher gives up, and return what it said."""
-    call = Call(store_path=str(place), quiet=True)
+    call = CliContext(store_path=str(place), quiet=True)
     watcher = RecoveryWatch(store, lambda name, rung: start_resume(call, name, rung), AT_ONCE)
     said: list[Notice] = []
 

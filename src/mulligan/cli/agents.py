@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import UNSAFE_HINT, Call
+from mulligan.cli.context import UNSAFE_HINT, CliContext
 from mulligan.cli.render import Cell, clean, print_json
-from mulligan.cli.speaking import Speaker
+from mulligan.cli.speaking import OutputQueue
 from mulligan.cli.terminal import style, untouched
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
 
 def supervise_team(
-    call: Call, store: Store, session: Session, workflow: Workflow, *, resumed: bool = False
+    call: CliContext, store: Store, session: Session, workflow: Workflow, *, resumed: bool = False
 ) -> str:
     """Run a team until it is done, and return how its session was left.
 
@@ -65,7 +65,7 @@ def supervise_team(
     )
 
 
-def _bring_back(call: Call, store: Store, session: Session) -> Resumed | None:
+def _bring_back(call: CliContext, store: Store, session: Session) -> Resumed | None:
     """Bring a session back whose supervisor is gone; None if it was not interrupted."""
     from mulligan.cli.resume import prepare
     from mulligan.recovery.detect import interruption
@@ -77,13 +77,13 @@ def _bring_back(call: Call, store: Store, session: Session) -> Resumed | None:
 
 
 def _supervise(
-    call: Call, store: Store, session: Session, workflow: Workflow, *, resumed: bool
+    call: CliContext, store: Store, session: Session, workflow: Workflow, *, resumed: bool
 ) -> str:
     from mulligan.errors import UnsafeWorkspace
     from mulligan.supervisor.runner import supervise
 
     several = len(workflow.agents) > 1
-    with Speaker() as speaker:
+    with OutputQueue() as output_queue:
         try:
             return supervise(
                 store,
@@ -91,8 +91,8 @@ def _supervise(
                 workflow,
                 variables=os.environ,
                 resumed=resumed,
-                say=_teller(call, speaker),
-                show=_printer(call, speaker, list(workflow.agents)) if several else None,
+                say=_teller(call, output_queue),
+                show=_printer(call, output_queue, list(workflow.agents)) if several else None,
                 # Standard output is for the result then, and for nothing else.
                 output=sys.stderr.fileno() if call.json else None,
                 force=call.force,
@@ -101,13 +101,13 @@ def _supervise(
             raise UnsafeWorkspace(str(error), hint=UNSAFE_HINT) from error
 
 
-def tell_of_late(call: Call, done: Answer) -> None:
+def tell_of_late(call: CliContext, done: Answer) -> None:
     """Name the agents that were not at a safe point in time."""
     if done.late and not call.quiet and not call.json:
         click.echo(clean(f"Not at a safe point: {', '.join(done.late)}."), err=True)
 
 
-def print_end(call: Call, session: Session, workflow: Workflow, status: str) -> None:
+def print_end(call: CliContext, session: Session, workflow: Workflow, status: str) -> None:
     """Print how a session was left: JSON, or what a person can do now."""
     if call.json:
         print_json(end_fields(session, workflow, status))
@@ -142,16 +142,18 @@ def _agent_fields(session: Session, name: str) -> dict[str, Any]:
     return {"name": name, **{field: known.get(field) for field in fields}}
 
 
-def _teller(call: Call, speaker: Speaker) -> Callable[[str], None]:
+def _teller(call: CliContext, output_queue: OutputQueue) -> Callable[[str], None]:
     def tell(line: str) -> None:
         if not call.quiet:
             time = style(datetime.now().astimezone().strftime("%H:%M:%S"), dim=True)
-            speaker.say(f"{time}  {clean(line)}", err=True)
+            output_queue.say(f"{time}  {clean(line)}", err=True)
 
     return tell
 
 
-def _printer(call: Call, speaker: Speaker, names: list[str]) -> Callable[[str, bytes], None]:
+def _printer(
+    call: CliContext, output_queue: OutputQueue, names: list[str]
+) -> Callable[[str, bytes], None]:
     width = max(len(name) for name in names)
     before = {
         name: Cell(f"{name.ljust(width)} |", COLOURS[number % len(COLOURS)]).styled()
@@ -161,6 +163,6 @@ def _printer(call: Call, speaker: Speaker, names: list[str]) -> Callable[[str, b
     def show(name: str, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\r")
         # What an agent prints is its own, colours included; its name is not.
-        speaker.say(f"{before[name]} {untouched(text)}", err=call.json)
+        output_queue.say(f"{before[name]} {untouched(text)}", err=call.json)
 
     return show

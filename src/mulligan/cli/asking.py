@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.context import Call
+from mulligan.cli.context import CliContext
 from mulligan.cli.errors import INTERRUPTED
 from mulligan.cli.files import some_paths
 from mulligan.cli.render import Cell, clean, shorten
@@ -35,7 +35,7 @@ def warn_of_open_files(found: Sequence[OpenFile]) -> None:
         click.echo(Cell(f"Warning: {who} {said}.", "yellow").styled(), err=True)
 
 
-def confirm(call: Call, question: str, *, yes: bool, default: bool = True) -> None:
+def confirm(call: CliContext, question: str, *, yes: bool, default: bool = True) -> None:
     """Ask on a terminal, and end the command if the answer is no; scripts are never asked."""
     if yes or call.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.files import change_fields
 from mulligan.cli.render import (
     SHORT_ID,
@@ -42,7 +42,9 @@ EXAMPLE = example(
 @click.option("--mark", is_flag=True, help="Mark those tried in between, if it is found.")
 @click.argument("command_line", metavar="-- CMD", nargs=-1, required=True)
 @click.pass_obj
-def command(call: Call, good: str, bad: str, mark: bool, command_line: tuple[str, ...]) -> None:
+def command(
+    call: CliContext, good: str, bad: str, mark: bool, command_line: tuple[str, ...]
+) -> None:
     """Find the first bad checkpoint between two points by running CMD on their files.
 
     The files of a checkpoint are written into a scratch directory, where CMD is run; its state is
@@ -76,7 +78,7 @@ def _say(trial: Trial) -> None:
     click.echo(f"#{taken.seq}  {taken.id[:SHORT_ID]}  {shown}  ({status})", err=True)
 
 
-def _print(call: Call, session: Session, found: Bisected) -> None:
+def _print(call: CliContext, session: Session, found: Bisected) -> None:
     from mulligan.cli.diff import print_stat
 
     runs = plural(len(found.trials), "run")

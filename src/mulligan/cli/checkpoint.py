@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mulligan.cli.agents import Duration, tell_of_late
-from mulligan.cli.context import Call, Command, create_option, example, files_options
+from mulligan.cli.context import CliContext, Command, create_option, example, files_options
 from mulligan.cli.files import coverage_text, without_store
 from mulligan.cli.render import SHORT_ID, Cell, checkpoint_fields, clean, columns, print_json
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mulligan import Checkpoint
     from mulligan.supervisor.requests import Answer
 
-LIMIT = 30.0
+SAFE_POINT_SECONDS = 30.0
 """Seconds that a team has to come to a safe point, unless told otherwise."""
 
 EXAMPLE = example(
@@ -44,7 +44,7 @@ EXAMPLE = example(
 @files_options
 @click.pass_obj
 def command(
-    call: Call,
+    call: CliContext,
     kind: str,
     note: str | None,
     label: str | None,
@@ -62,7 +62,9 @@ def command(
     """
     answer: Answer | None = None
     if team:
-        taken, answer = _of_team(call, LIMIT if limit is None else limit, kind, note, label)
+        taken, answer = _of_team(
+            call, SAFE_POINT_SECONDS if limit is None else limit, kind, note, label
+        )
     elif limit is not None:
         raise click.UsageError("--limit is how long to wait for a team: it goes with --team.")
     else:
@@ -83,7 +85,7 @@ def command(
 
 
 def _of_team(
-    call: Call, limit: float, kind: str, note: str | None, label: str | None
+    call: CliContext, limit: float, kind: str, note: str | None, label: str | None
 ) -> tuple[Checkpoint, Answer]:
     from mulligan.errors import NotRunning
     from mulligan.supervisor.requests import request_checkpoint

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Call:
+class CliContext:
     """The choices that every command shares."""
 
     store: str | None = None
@@ -358,7 +358,7 @@ def _shared(*names: str, **settings: Any) -> click.Option:
 
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> Any:
     if value and option.name:
-        setattr(context.ensure_object(Call), option.name, value)
+        setattr(context.ensure_object(CliContext), option.name, value)
     return value
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render import print_json
 from mulligan.cli.terminal import behind
 
@@ -30,7 +30,7 @@ SHOWN = 6
 @click.command("demo", cls=Command, epilog=example("mulligan demo", "mulligan demo --keep"))
 @click.option("--keep", is_flag=True, help="Keep the store of the demo to look around in.")
 @click.pass_obj
-def command(call: Call, keep: bool) -> None:
+def command(call: CliContext, keep: bool) -> None:
     """See agents killed, resumed, rolled back and forked, and files wrecked and restored.
 
     Every claim is checked. It happens in a temporary directory and takes a few seconds. The exit
@@ -78,7 +78,7 @@ class TerminalNarrator:
                 click.echo(f"     {line}")
 
 
-def _tell(call: Call, directory: Path) -> Facts:
+def _tell(call: CliContext, directory: Path) -> Facts:
     from rich.console import Console
 
     import mulligan
@@ -103,7 +103,7 @@ def _print_timelines(console: Console, store: Store) -> None:
         print_entries(session, history(session, 0)[0])
 
 
-def _print_end(call: Call, facts: Facts, kept: Path | None, seconds: float) -> None:
+def _print_end(call: CliContext, facts: Facts, kept: Path | None, seconds: float) -> None:
     failed = [check["claim"] for check in facts.checks if not check["ok"]]
     if call.json:
         print_json(_fields(facts, kept, seconds))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call, Command, example, files_options
+from mulligan.cli.context import CliContext, Command, example, files_options
 from mulligan.cli.differences import all_differences, difference_fields, print_differences
 from mulligan.cli.files import (
     DIFFERS,
@@ -34,11 +34,11 @@ from mulligan.cli.terminal import style
 
 if TYPE_CHECKING:
     from mulligan import Diff, Session
-    from mulligan.cli.patches import Contents, Patch
+    from mulligan.cli.patches import FileContents, FileDiff
     from mulligan.model import FileChange
 
-LINES_OF_A_FILE = 60
-LINES_IN_ALL = 600
+MAX_LINES_PER_FILE = 60
+MAX_LINES = 600
 """How many lines of unified diffs are shown unless all are asked for."""
 
 EXAMPLE = example(
@@ -72,7 +72,7 @@ class Style:
 @files_options
 @click.pass_obj
 def command(
-    call: Call, /, before: str, after: str | None, only: tuple[str, ...], **style: bool
+    call: CliContext, /, before: str, after: str | None, only: tuple[str, ...], **style: bool
 ) -> None:
     """Show what differs in state, conversation and files from A to B; to the present, without B.
 
@@ -94,7 +94,7 @@ def command(
         _explain_missing_files(call, session, found, after)
 
 
-def print_stat(call: Call, session: Session, found: Diff) -> None:
+def print_stat(call: CliContext, session: Session, found: Diff) -> None:
     """Print what differs between two points, the files with how many lines of each."""
     contents = _contents(call, session, found, str(found.after.seq))
     style = Style(stat=True, name_only=False, full=False, patch=False)
@@ -109,14 +109,14 @@ def _checked(style: Style, as_json: bool) -> Style:
     return style
 
 
-def _contents(call: Call, session: Session, found: Diff, after: str | None) -> Contents:
-    from mulligan.cli.patches import Contents
+def _contents(call: CliContext, session: Session, found: Diff, after: str | None) -> FileContents:
+    from mulligan.cli.patches import FileContents
 
     other = None if after is None else found.after
-    return Contents(session, found.before, other, call.directory or Path())
+    return FileContents(session, found.before, other, call.directory or Path())
 
 
-def _fields(found: Diff, contents: Contents, style: Style) -> dict[str, Any]:
+def _fields(found: Diff, contents: FileContents, style: Style) -> dict[str, Any]:
     return {
         "before": point_fields(found.before),
         "after": point_fields(found.after),
@@ -126,7 +126,7 @@ def _fields(found: Diff, contents: Contents, style: Style) -> dict[str, Any]:
     }
 
 
-def _file_fields(change: FileChange, contents: Contents, style: Style) -> dict[str, Any]:
+def _file_fields(change: FileChange, contents: FileContents, style: Style) -> dict[str, Any]:
     fields = change_fields(change)
     if style.patch:
         fields["patch"] = contents.patch(change, full=style.full).text
@@ -140,7 +140,7 @@ def _print_names(found: Diff, *, files_only: bool, full: bool) -> None:
         click.echo(clean(change.path))
 
 
-def _print(found: Diff, contents: Contents, style: Style, *, to_present: bool) -> None:
+def _print(found: Diff, contents: FileContents, style: Style, *, to_present: bool) -> None:
     end = f"the present, {place(found.after)}" if to_present else place(found.after)
     click.echo(Cell(clean(f"{place(found.before)} → {end}"), bold=True).styled())
     print_differences(all_differences(found))
@@ -153,20 +153,20 @@ def _print(found: Diff, contents: Contents, style: Style, *, to_present: bool) -
         click.echo("Nothing differs.")
 
 
-def _print_changes(changes: Outline, contents: Contents, *, full: bool) -> None:
+def _print_changes(changes: Outline, contents: FileContents, *, full: bool) -> None:
     """Print each file with its diff, until there is enough to read."""
-    left = LINES_IN_ALL
+    left = MAX_LINES
     for change in changes.listed:
         click.echo("".join(change_lines([change])))
         if full or left > 0:
             patch = contents.patch(change, full=full)
-            left -= _print_patch(patch, None if full else min(left, LINES_OF_A_FILE))
+            left -= _print_patch(patch, None if full else min(left, MAX_LINES_PER_FILE))
     _print_total(changes)
     if left <= 0 and not full:
         click.echo("… not all diffs are shown; --full shows them, --stat counts them.", err=True)
 
 
-def _print_patch(patch: Patch, limit: int | None) -> int:
+def _print_patch(patch: FileDiff, limit: int | None) -> int:
     """Print the lines of a patch up to a limit; return how many were printed."""
     if patch.why_not and patch.why_not != "binary":
         click.echo(f"  {patch.why_not}; --full may help")
@@ -180,7 +180,7 @@ def _print_patch(patch: Patch, limit: int | None) -> int:
     return len(shown)
 
 
-def _print_stat(changes: Outline, contents: Contents, *, full: bool) -> None:
+def _print_stat(changes: Outline, contents: FileContents, *, full: bool) -> None:
     patches = [contents.patch(change, full=full) for change in changes.listed]
     echo_columns([_stat_row(*pair) for pair in zip(changes.listed, patches, strict=True)])
     added, removed = (sum(getattr(p, name) for p in patches) for name in ("added", "removed"))
@@ -195,7 +195,7 @@ def _print_total(changes: Outline, lines: str = "") -> None:
         click.echo(Cell(f"not shown: {aside}; --full shows them", dim=True).styled())
 
 
-def _stat_row(change: FileChange, patch: Patch) -> list[Cell]:
+def _stat_row(change: FileChange, patch: FileDiff) -> list[Cell]:
     said = details(change) if patch.why_not or not patch.lines else ""
     name = clean(change.path) + ("/" if change.kind == "directory" else "")
     return [
@@ -206,7 +206,9 @@ def _stat_row(change: FileChange, patch: Patch) -> list[Cell]:
     ]
 
 
-def _explain_missing_files(call: Call, session: Session, found: Diff, after: str | None) -> None:
+def _explain_missing_files(
+    call: CliContext, session: Session, found: Diff, after: str | None
+) -> None:
     """Say why no files were compared, where somebody may wonder."""
     if call.directory is None:
         return

@@ -12,8 +12,8 @@ from mulligan.cli.render import Cell, clean, short, shorten
 if TYPE_CHECKING:
     from mulligan import Diff, Difference
 
-WHOLE = 80
-HALF = 40
+MAX_VALUE_CHARACTERS = 80
+MAX_CHANGED_VALUE_CHARACTERS = 40
 """How much of a value is shown, alone and beside another one."""
 
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
@@ -52,13 +52,19 @@ def _fields(difference: Difference) -> dict[str, Any]:
 def _lines(difference: Difference) -> list[str]:
     place = difference.place
     if difference.change == "changed":
-        before, after = _value(difference.before, HALF), _value(difference.after, HALF)
+        before, after = (
+            _value(difference.before, MAX_CHANGED_VALUE_CHARACTERS),
+            _value(difference.after, MAX_CHANGED_VALUE_CHARACTERS),
+        )
         return [_line("changed", place, f"{before} → {after}")]
     value = difference.after if difference.change == "added" else difference.before
     if isinstance(value, list) and value and all(_is_message(item) for item in value):
         numbered = enumerate(value)
-        return [_line(difference.change, f"{place}/{i}", _value(v, WHOLE)) for i, v in numbered]
-    return [_line(difference.change, place, _value(value, WHOLE))]
+        return [
+            _line(difference.change, f"{place}/{i}", _value(v, MAX_VALUE_CHARACTERS))
+            for i, v in numbered
+        ]
+    return [_line(difference.change, place, _value(value, MAX_VALUE_CHARACTERS))]
 
 
 def _line(change: str, place: str, said: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render import GAP, Cell, clean, local, plural, print_json, short, shorten
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ EXAMPLE = example("mulligan events --follow", "mulligan events --since @latest -
 )
 @click.pass_obj
 def command(
-    call: Call,
+    call: CliContext,
     since: str | None,
     until: str | None,
     follow: bool,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.context import Call, Command, example, force_option
+from mulligan.cli.context import CliContext, Command, example, force_option
 from mulligan.cli.render import Cell, clean, place, print_json
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ EXAMPLE = example(
 )
 @force_option
 @click.pass_obj
-def command(call: Call, point: str, name: str | None, directory: Path | None) -> None:
+def command(call: CliContext, point: str, name: str | None, directory: Path | None) -> None:
     """Make a new session that continues from POINT and print its name.
 
     It shares all storage with its parent, so it costs next to nothing. With --to it has its own
@@ -52,7 +52,7 @@ def command(call: Call, point: str, name: str | None, directory: Path | None) ->
         click.echo(_how_to_use(made.name, directory))
 
 
-def _fork(call: Call, point: str, name: str | None, directory: Path | None) -> Session:
+def _fork(call: CliContext, point: str, name: str | None, directory: Path | None) -> Session:
     from mulligan.cli.discovery import remember_fork
 
     if directory is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mulligan.cli.context import ACTOR, DEFAULT_SESSION, Call, Command, example, force_option
+from mulligan.cli.context import ACTOR, DEFAULT_SESSION, CliContext, Command, example, force_option
 from mulligan.cli.discovery import state_home, tell_of_finding
 from mulligan.cli.render import clean, print_json
 
@@ -34,7 +34,7 @@ EXAMPLE = example(
 )
 @force_option
 @click.pass_obj
-def command(call: Call, directory: str | None, inside: bool, adopt: Path | None) -> None:
+def command(call: CliContext, directory: str | None, inside: bool, adopt: Path | None) -> None:
     """Make a store for DIR (here, if none is given) with a first session.
 
     It is made below $XDG_STATE_HOME/mulligan (~/.local/state/mulligan), where nothing that is done
@@ -187,7 +187,7 @@ def _refuse_around_stores(directory: Path) -> None:
     raise UnsafeWorkspace(f"The place of the stores, {state}, is inside of {real}.", hint=NO_STATE)
 
 
-def _print(call: Call, path: Path, root: Path, made: str, sessions: list[str]) -> None:
+def _print(call: CliContext, path: Path, root: Path, made: str, sessions: list[str]) -> None:
     if call.json:
         fields = {"store": str(path), "directory": str(root), "created": made is _MADE}
         print_json({**fields, "sessions": sessions})

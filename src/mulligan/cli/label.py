@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render import SHORT_ID, Cell, ago, clean, echo_columns, print_json
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ EXAMPLE = example("mulligan label", "mulligan label --drop tests-green")
 @click.command("label", cls=Command, epilog=EXAMPLE)
 @click.option("--drop", metavar="LABEL", help="Let this label name no checkpoint any more.")
 @click.pass_obj
-def command(call: Call, drop: str | None) -> None:
+def command(call: CliContext, drop: str | None) -> None:
     """List the labels of a session with the checkpoints that they name, or drop one.
 
     `mulligan checkpoint --label L` gives a label, or moves one that is in use: it names the newest

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.files import coverage_text
 from mulligan.cli.pending import pending_fields, warn_of_pending
 from mulligan.cli.render import (
@@ -43,7 +43,7 @@ DEFAULT_COUNT = 20
     help="How many lines; 0 for all.",
 )
 @click.pass_obj
-def command(call: Call, count: int) -> None:
+def command(call: CliContext, count: int) -> None:
     """List the checkpoints of a session, newest first, with its restores and forks between."""
     session = call.open_to_look()
     warn_of_pending(session)

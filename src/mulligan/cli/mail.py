@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call, Group, example
+from mulligan.cli.context import CliContext, Group, example
 from mulligan.cli.render import Cell, ago, clean, echo_columns, print_json, short
 from mulligan.cli.tasks import agent_option
 
@@ -34,7 +34,7 @@ def command(context: click.Context) -> None:
     "list", short_help="List unprocessed messages.", epilog=example("mulligan mail list --json")
 )
 @click.pass_obj
-def list_messages(call: Call) -> None:
+def list_messages(call: CliContext) -> None:
     """List the messages that agents have not processed, in the order they get them."""
     _list(call)
 
@@ -53,7 +53,7 @@ def list_messages(call: Call) -> None:
 @agent_option
 @click.pass_obj
 def send(
-    call: Call,
+    call: CliContext,
     to: str,
     subject: str,
     body: str | None,
@@ -79,7 +79,7 @@ def send(
 @click.option("--wait", type=click.FloatRange(min=0), default=0, help="Seconds to wait for one.")
 @agent_option
 @click.pass_obj
-def receive(call: Call, wait: float, agent: str | None) -> None:
+def receive(call: CliContext, wait: float, agent: str | None) -> None:
     """Print an agent's next message; it is processed with that, unless it is to be acknowledged.
 
     A message to be acknowledged is given to one command after the other until `mail ack`.
@@ -101,14 +101,14 @@ def receive(call: Call, wait: float, agent: str | None) -> None:
 @click.argument("id")
 @agent_option
 @click.pass_obj
-def ack(call: Call, id: str, agent: str | None) -> None:
+def ack(call: CliContext, id: str, agent: str | None) -> None:
     """Say that a message has been dealt with."""
     call.open_for_agent(agent).mailbox.ack(id)
     if call.json:
         print_json({"id": id})
 
 
-def _list(call: Call) -> None:
+def _list(call: CliContext) -> None:
     session = call.open_to_look()
     messages = _waiting(session)
     if call.json:

@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-from mulligan.cli.context import Call, colour, example, shared_options
+from mulligan.cli.context import CliContext, colour, example, shared_options
 from mulligan.cli.output import lost_output, lost_reason, open_streams, stop_when_closed
 from mulligan.cli.terminal import guarded
 
@@ -100,7 +100,7 @@ class LazyGroup(click.Group):
 @click.pass_context
 def group(context: click.Context) -> None:
     """Checkpoint and recovery for long-running AI agents, on one durable timeline."""
-    context.ensure_object(Call)
+    context.ensure_object(CliContext)
     context.color = colour()
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

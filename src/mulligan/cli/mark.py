@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render import SHORT_ID, Cell, checkpoint_fields, print_json, verdict_cell
 
 EXAMPLE = example(
@@ -19,7 +19,7 @@ EXAMPLE = example(
 @click.argument("verdict", type=click.Choice(["good", "bad"]))
 @click.option("-m", "--note", help="Why, in a sentence.")
 @click.pass_obj
-def command(call: Call, point: str, verdict: str, note: str | None) -> None:
+def command(call: CliContext, point: str, verdict: str, note: str | None) -> None:
     """Give the checkpoint at POINT, or the one before it, the verdict good or bad.
 
     The points @good and @bad name the latest ones, @good~1 the good one before; `mulligan resume

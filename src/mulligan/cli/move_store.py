@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.discovery import nearest, state_home, tell_of_finding
 from mulligan.cli.render import clean, print_json
 
@@ -17,7 +17,7 @@ EXAMPLE = example("mulligan move-store", "mulligan move-store --inside")
 @click.option("--outside", is_flag=True, help="Out of the project.")
 @click.option("--inside", is_flag=True, help="Into the project, as .mulligan.")
 @click.pass_obj
-def command(call: Call, outside: bool, inside: bool) -> None:
+def command(call: CliContext, outside: bool, inside: bool) -> None:
     """Move the store out of its project (--outside, if nothing is said) or into it (--inside).
 
     It is copied, compared, and deleted at its old place last; killed at any moment, it is whole at
@@ -46,7 +46,7 @@ def command(call: Call, outside: bool, inside: bool) -> None:
         click.echo(clean(f"{'Moved the store to' if moved else 'It is there already:'} {new}"))
 
 
-def _found(call: Call) -> Path:
+def _found(call: CliContext) -> Path:
     from mulligan.layout import read_format
     from mulligan.locate.find import find_in
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from mulligan import Point, Session
     from mulligan.model import FileChange
 
-LARGE = 1 << 20
+MAX_DIFF_BYTES = 1 << 20
 """Larger files are compared line by line only when all is asked for."""
 
-HUGE = 64 << 20
+MAX_READ_BYTES = 64 << 20
 """And larger ones never: they would fill the memory."""
 
 NO_NEWLINE = "\\ No newline at end of file"
@@ -28,7 +28,7 @@ _LOOKED_AT = 8000
 
 
 @dataclass(frozen=True)
-class Patch:
+class FileDiff:
     """What differs inside a file: the lines of a unified diff, or why there are none."""
 
     lines: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Patch:
         return None if self.why_not else "".join(f"{line}\n" for line in self.lines)
 
 
-class Contents:
+class FileContents:
     """Reads files at both ends of a difference; without a point they are those on the disk."""
 
     def __init__(self, session: Session, before: Point, after: Point | None, root: Path) -> None:
@@ -59,21 +59,21 @@ class Contents:
         self._after = after
         self._root = root
 
-    def patch(self, change: FileChange, *, full: bool = False) -> Patch:
+    def patch(self, change: FileChange, *, full: bool = False) -> FileDiff:
         """Return what differs in the content of a file."""
         if change.kind == "directory" or change.change in ("attributes", "renamed"):
-            return Patch()
+            return FileDiff()
         largest = max(change.old_size or 0, change.size or 0)
-        if largest > (HUGE if full else LARGE):
-            return Patch(why_not=f"too large to compare ({size(largest)})")
+        if largest > (MAX_READ_BYTES if full else MAX_DIFF_BYTES):
+            return FileDiff(why_not=f"too large to compare ({size(largest)})")
         try:
             old = b"" if change.change == "added" else self._old(change.os_path)
             new = b"" if change.change == "removed" else self._new(change.os_path)
         except (PathNotFound, OSError) as error:
-            return Patch(why_not=f"not readable now ({clean(str(error))})")
+            return FileDiff(why_not=f"not readable now ({clean(str(error))})")
         if _is_binary(old) or _is_binary(new):
-            return Patch(why_not="binary")
-        return Patch(tuple(_unified(change, old, new)))
+            return FileDiff(why_not="binary")
+        return FileDiff(tuple(_unified(change, old, new)))
 
     def _old(self, path: str) -> bytes:
         return self._session.read_file(self._before, path)
@@ -85,7 +85,7 @@ class Contents:
         if os.path.islink(place):
             return os.readlink(place)
         with open(place, "rb") as file:
-            return file.read(HUGE)
+            return file.read(MAX_READ_BYTES)
 
 
 def _unified(change: FileChange, old: bytes, new: bytes) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mulligan.cli.agents import Duration, tell_of_late
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render import SHORT_ID, clean, print_json
 
 
@@ -18,7 +18,7 @@ from mulligan.cli.render import SHORT_ID, clean, print_json
     help="How long agents have to reach a safe point.",
 )
 @click.pass_obj
-def command(call: Call, timeout: float) -> None:
+def command(call: CliContext, timeout: float) -> None:
     """Have every agent of a session reach a safe point, take a checkpoint and stop them.
 
     Returns when they have stopped. An agent that is not there in time is told to end, ended two

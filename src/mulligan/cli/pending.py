@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call
+from mulligan.cli.context import CliContext
 from mulligan.cli.errors import HalfDone
 from mulligan.cli.preview import NOT_FORESEEN, check_open_files
 from mulligan.cli.render import SHORT_ID, Cell, clean, place, point_fields, print_json
@@ -84,7 +84,7 @@ def tell_of_recovery_error(session: Session) -> None:
         click.echo(f"Fix that first, then: {ways(session, begun)}", err=True)
 
 
-def undo_or_redo(call: Call, session: Session, mode: str, *, yes: bool, touch: bool) -> None:
+def undo_or_redo(call: CliContext, session: Session, mode: str, *, yes: bool, touch: bool) -> None:
     """Undo or redo, and print what was done; one that was interrupted is finished instead."""
     open_files = check_open_files(call, session, mode, yes=yes)
     pending = session.pending
@@ -97,7 +97,7 @@ def undo_or_redo(call: Call, session: Session, mode: str, *, yes: bool, touch: b
     print_restored(call, done, **{**NOT_FORESEEN, "open_files": open_files})
 
 
-def go_on(call: Call, session: Session) -> None:
+def go_on(call: CliContext, session: Session) -> None:
     """Finish the pending restore, and print what was done."""
     pending = _required(session)
     with call.working(), interruptible(session):
@@ -112,7 +112,7 @@ def go_on(call: Call, session: Session) -> None:
     print_restored(call, done, **NOT_FORESEEN)
 
 
-def abandon_pending(call: Call, session: Session) -> None:
+def abandon_pending(call: CliContext, session: Session) -> None:
     """End the pending restore where it stands, and print how to take it back."""
     pending, fields = _required(session), pending_fields(session)
     session.abandon()

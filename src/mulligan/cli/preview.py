@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mulligan.cli.asking import confirm, warn_of_open_files
-from mulligan.cli.context import Call
+from mulligan.cli.context import CliContext
 from mulligan.cli.differences import all_differences, difference_fields, print_differences
 from mulligan.cli.files import (
     TO_DO,
@@ -89,7 +89,7 @@ def print_preview(preview: Preview, limit: int | None, *, touch: bool = False) -
             click.echo(f"left alone: {named} (ignored); {BUILDS}")
 
 
-def print_unapplied(call: Call, preview: Preview, mode: str, said: str) -> None:
+def print_unapplied(call: CliContext, preview: Preview, mode: str, said: str) -> None:
     """Print the end of what was only looked at."""
     if call.json:
         point, problems = preview.state.after, preview.files.problems
@@ -100,7 +100,7 @@ def print_unapplied(call: Call, preview: Preview, mode: str, said: str) -> None:
 
 
 def print_undo(
-    call: Call,
+    call: CliContext,
     session: Session,
     mode: str,
     *,
@@ -121,7 +121,7 @@ def print_undo(
 
 
 def check_open_files(
-    call: Call, session: Session, mode: str, *, yes: bool
+    call: CliContext, session: Session, mode: str, *, yes: bool
 ) -> list[dict[str, Any]] | None:
     """Name the programs that use what an undo or a redo replaces, and ask; return them as JSON.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mulligan.cli.context import Call
+from mulligan.cli.context import CliContext
 from mulligan.cli.render import (
     SHORT_ID,
     Cell,
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from mulligan.recovery.plan import ResumePlan
     from mulligan.recovery.resume import Resumed
 
-SHOWN = 20
+MAX_SHOWN = 20
 
 
-def print_nothing(call: Call, running: str | None = None) -> None:
+def print_nothing(call: CliContext, running: str | None = None) -> None:
     """Say that there is nothing to do, and who does it already."""
     if call.json:
         print_json({**_NOTHING})
@@ -37,7 +37,7 @@ def print_nothing(call: Call, running: str | None = None) -> None:
         click.echo(f"{why}; there is nothing to resume.")
 
 
-def print_result(call: Call, fields: dict[str, Any]) -> None:
+def print_result(call: CliContext, fields: dict[str, Any]) -> None:
     """Print the fields of the result, those that do not apply as null."""
     print_json({**_NOTHING, **fields})
 
@@ -67,7 +67,7 @@ def print_dry(plan: ResumePlan) -> None:
     click.echo("Nothing was done: this was a dry run.")
 
 
-def print_prepared(call: Call, resumed: Resumed) -> None:
+def print_prepared(call: CliContext, resumed: Resumed) -> None:
     """Print what was done for agents that nobody supervised, and what is left to do."""
     if call.json:
         print_result(call, plan_fields(resumed.plan, resumed))
@@ -208,12 +208,12 @@ def _found_lines(plan: ResumePlan, words: _Words) -> list[str]:
         return [Cell(clean(f"{plan.session} {words.resumed}."), bold=True).styled()]
     since = f"{plan.session} was interrupted, last heard of {ago(found.last_event)}: {found.why}."
     lines = [Cell(clean(since), bold=True).styled()]
-    lines += columns([_agent_row(agent) for agent in found.agents[:SHOWN]])
-    for doubt in found.in_doubt[:SHOWN]:
+    lines += columns([_agent_row(agent) for agent in found.agents[:MAX_SHOWN]])
+    for doubt in found.in_doubt[:MAX_SHOWN]:
         who = f" of {doubt.agent}" if doubt.agent else ""
         said = f"In doubt: call {doubt.call}{who} to {doubt.tool or 'a tool'} never returned"
         lines.append(Cell(clean(f"{said}; it may have happened."), "yellow").styled())
-    for operation in found.operations[:SHOWN]:
+    for operation in found.operations[:MAX_SHOWN]:
         before = f"the checkpoint before it is {operation.checkpoint[:SHORT_ID]}"
         lines.append(clean(f"Under way: {operation.name} of {operation.agent}; {before}."))
     if found.restore is not None:
@@ -278,5 +278,5 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return ", ".join(names[:MAX_SHOWN]) + more

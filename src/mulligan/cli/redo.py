@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mulligan.cli.context import (
-    Call,
+    CliContext,
     Command,
     dry_run_option,
     example,
@@ -24,7 +24,7 @@ from mulligan.cli.preview import print_undo
 @touch_option
 @files_options
 @click.pass_obj
-def command(call: Call, dry_run: bool, yes: bool, touch: bool) -> None:
+def command(call: CliContext, dry_run: bool, yes: bool, touch: bool) -> None:
     """Take the last undo back.
 
     Repeat it to go further forward. It asks, on a terminal, only when programs write to files that

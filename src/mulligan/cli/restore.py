@@ -9,7 +9,7 @@ import click
 
 from mulligan.cli.asking import confirm, warn_of_open_files
 from mulligan.cli.context import (
-    Call,
+    CliContext,
     Command,
     dry_run_option,
     example,
@@ -79,7 +79,7 @@ EXAMPLE = example(
 @files_options
 @click.pass_obj
 def command(
-    call: Call,
+    call: CliContext,
     point: str | None,
     only: tuple[str, ...],
     copy_to: Path | None,
@@ -134,7 +134,7 @@ def command(
     print_restored(call, done, **{**preview.fields, "pending": None})
 
 
-def _leave(call: Call, preview: Preview, *, dry_run: bool) -> None:
+def _leave(call: CliContext, preview: Preview, *, dry_run: bool) -> None:
     """Print the end of a restore that does nothing; what it cannot bring back is a failure."""
     problems = preview.files.problems
     said = DRY_RUN if preview else NOTHING_ELSE if problems else NOTHING_TO_DO
@@ -144,7 +144,9 @@ def _leave(call: Call, preview: Preview, *, dry_run: bool) -> None:
         exit_if_incomplete(problems)
 
 
-def _end(call: Call, point: str | None, *, goes_on: bool, abandon: bool, others: bool) -> None:
+def _end(
+    call: CliContext, point: str | None, *, goes_on: bool, abandon: bool, others: bool
+) -> None:
     """Finish a restore that was interrupted, or end it where it stands."""
     if point is not None or others or goes_on == abandon:
         raise click.UsageError("--continue and --abandon stand alone: no POINT, no other choices.")
@@ -155,7 +157,7 @@ def _end(call: Call, point: str | None, *, goes_on: bool, abandon: bool, others:
         abandon_pending(call, session)
 
 
-def _check(call: Call, only: tuple[str, ...], copy_to: Path | None, *, touch: bool) -> None:
+def _check(call: CliContext, only: tuple[str, ...], copy_to: Path | None, *, touch: bool) -> None:
     if "" in only:
         raise click.UsageError("--only wants the name of a part; leave it away for everything.")
     if call.no_files and copy_to is not None:
@@ -170,7 +172,9 @@ def _is_workspace(part: str) -> bool:
     return part.split("/")[0] == WORKSPACE
 
 
-def _preview(call: Call, session: Session, point: str, only: tuple[str, ...] | None) -> Preview:
+def _preview(
+    call: CliContext, session: Session, point: str, only: tuple[str, ...] | None
+) -> Preview:
     found = session.point(point)
     if any(_is_workspace(part) for part in only or ()) and session.files_at(found) is None:
         session.plan_copy(found)  # it says that there are no files, and what to do
@@ -215,7 +219,7 @@ def _explain_source(session: Session, preview: Preview) -> None:
         click.echo(clean(said), err=True)
 
 
-def _copy(call: Call, point: str, named: tuple[str, ...], to: Path, *, dry_run: bool) -> None:
+def _copy(call: CliContext, point: str, named: tuple[str, ...], to: Path, *, dry_run: bool) -> None:
     """Write the files of a point elsewhere."""
     session = call.open_to_look()
     only = parts_from_here(named, call.project)

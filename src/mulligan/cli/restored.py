@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call
+from mulligan.cli.context import CliContext
 from mulligan.cli.files import problem_fields
 from mulligan.cli.render import SHORT_ID, Cell, clean, place, plural, point_fields, print_json
 
@@ -25,7 +25,7 @@ _OPPOSITE = {"restore": "undo", "undo": "redo", "redo": "undo"}
 _DONE = {"restore": "Restored", "undo": "Undone", "redo": "Redone"}
 
 
-def print_restored(call: Call, done: Restored, **more: Any) -> None:
+def print_restored(call: CliContext, done: Restored, **more: Any) -> None:
     """Print what was done, where the present of before is kept, and how to take it back.
 
     The exit code is that of ``RestoreIncomplete`` when not all files could be brought back.
@@ -40,7 +40,7 @@ def print_restored(call: Call, done: Restored, **more: Any) -> None:
     exit_if_incomplete(done.problems)
 
 
-def print_problems(call: Call, problems: Sequence[Problem]) -> None:
+def print_problems(call: CliContext, problems: Sequence[Problem]) -> None:
     """Name what could not be brought back."""
     if not problems or call.json:
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import ACTOR, Call, Command, example, files_options
+from mulligan.cli.context import ACTOR, CliContext, Command, example, files_options
 from mulligan.cli.recovery import (
     plan_fields,
     print_dry,
@@ -49,7 +49,7 @@ EXAMPLE = example(
 @files_options
 @click.pass_obj
 def command(
-    call: Call,
+    call: CliContext,
     name: str | None,
     to: str | None,
     rollback: bool,
@@ -84,7 +84,7 @@ def command(
         _resume(call, store, session, how, rung)
 
 
-def _name(call: Call, name: str | None) -> str | None:
+def _name(call: CliContext, name: str | None) -> str | None:
     """Return the session that was named, in whichever place; one from the environment gives way."""
     context = click.get_current_context()
     sources = [c.get_parameter_source("session") for c in (context, context.find_root())]
@@ -103,7 +103,7 @@ def _check(how: dict[str, Any], *, watch: bool, dry_run: bool) -> None:
         raise click.UsageError("--watch decides by itself; it takes no other choices.")
 
 
-def _chosen(call: Call, store: Store, name: str | None, *, is_asked: bool) -> Session | None:
+def _chosen(call: CliContext, store: Store, name: str | None, *, is_asked: bool) -> Session | None:
     """Return the session to resume: the named one, or the one there can be no doubt about."""
     from mulligan.errors import UnknownSession
     from mulligan.recovery.detect import is_paused, reason
@@ -146,7 +146,7 @@ def _is_due(session: Session) -> bool:
     return reason(session) is not None or failed_to_come_back(session) is not None
 
 
-def _show_plan(call: Call, store: Store, session: Session, how: dict[str, Any]) -> None:
+def _show_plan(call: CliContext, store: Store, session: Session, how: dict[str, Any]) -> None:
     from mulligan.recovery.detect import interruption
     from mulligan.recovery.plan import plan_resume
 
@@ -163,7 +163,7 @@ def _show_plan(call: Call, store: Store, session: Session, how: dict[str, Any]) 
 
 
 def _resume(
-    call: Call, store: Store, session: Session, how: dict[str, Any], rung: str | None
+    call: CliContext, store: Store, session: Session, how: dict[str, Any], rung: str | None
 ) -> None:
     from mulligan.errors import RecoveryStopped
     from mulligan.recovery.detect import interruption
@@ -185,7 +185,7 @@ def _resume(
 
 
 def prepare(
-    call: Call,
+    call: CliContext,
     store: Store,
     session: Session,
     how: dict[str, Any],
@@ -239,7 +239,7 @@ def _check_team(plain: dict[str, Any]) -> None:
     check_variables(from_plain(plain), os.environ)
 
 
-def _end_orphans(call: Call, store: Store, session: Session) -> None:
+def _end_orphans(call: CliContext, store: Store, session: Session) -> None:
     """End what an earlier supervisor left running, before it can change any more."""
     from mulligan.supervisor.orphans import end_orphans
 
@@ -251,7 +251,7 @@ def _end_orphans(call: Call, store: Store, session: Session) -> None:
             click.echo(clean(said), err=True)
 
 
-def _workspace(call: Call, store: Store, session: Session) -> tuple[Path | None, bool]:
+def _workspace(call: CliContext, store: Store, session: Session) -> tuple[Path | None, bool]:
     """Return where the files are, and whether somebody has accepted that directory already.
 
     It is where the team worked, or else where the command line finds them.
@@ -265,7 +265,7 @@ def _workspace(call: Call, store: Store, session: Session) -> tuple[Path | None,
     return (Path(place) if place else None), True
 
 
-def _run_team(call: Call, store: Store, session: Session, resumed: Resumed) -> None:
+def _run_team(call: CliContext, store: Store, session: Session, resumed: Resumed) -> None:
     """Start the agents again, and stay until they are done."""
     import msgspec
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mulligan.cli.agents import Duration, exit_code, print_end, supervise_team
-from mulligan.cli.context import Call, Command, example, files_options
+from mulligan.cli.context import CliContext, Command, example, files_options
 
 EXAMPLE = example(
     "mulligan run -- python agent.py",
@@ -40,7 +40,12 @@ AGENT = "agent"
 @click.argument("program", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def command(
-    call: Call, agent: str, every: float, prompt: str | None, restart: str, program: tuple[str, ...]
+    call: CliContext,
+    agent: str,
+    every: float,
+    prompt: str | None,
+    restart: str,
+    program: tuple[str, ...],
 ) -> None:
     """Run CMD as an agent: with checkpoints, restarted when it fails or hangs.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.files import left_out_lines
 from mulligan.cli.pending import warn_of_pending
 from mulligan.cli.render import (
@@ -24,13 +24,13 @@ from mulligan.cli.render import (
     size,
 )
 
-MANY = 8
+MAX_SHOWN_PATHS = 8
 
 
 @click.command("show", cls=Command, epilog=example("mulligan show", "mulligan show tests-green"))
 @click.argument("point", default="@latest")
 @click.pass_obj
-def command(call: Call, point: str) -> None:
+def command(call: CliContext, point: str) -> None:
     """Show the checkpoint at POINT, or the one before it; the latest, if none is given.
 
     It says how many files it holds, and what was left out by which rule; --json has all paths.
@@ -115,8 +115,8 @@ def _print_changing(coverage: dict[str, Any] | None) -> None:
 
 
 def _some(paths: list[str]) -> str:
-    more = f" … and {len(paths) - MANY} more" if len(paths) > MANY else ""
-    return (", ".join(paths[:MANY]) or "nothing") + more
+    more = f" … and {len(paths) - MAX_SHOWN_PATHS} more" if len(paths) > MAX_SHOWN_PATHS else ""
+    return (", ".join(paths[:MAX_SHOWN_PATHS]) or "nothing") + more
 
 
 def _tools(record: dict[str, Any]) -> str:

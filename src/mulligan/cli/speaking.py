@@ -9,17 +9,17 @@ from itertools import groupby
 
 import click
 
-MOST = 64 << 20
+MAX_QUEUED_CHARACTERS = 64 << 20
 """How many characters may wait for whoever reads them; later lines are counted, and lost."""
 
 Line = tuple[str, bool]
 """What is to be printed, and whether as an error."""
 
 
-class Speaker:
+class OutputQueue:
     """Prints lines in order, from a thread of its own; the last ones when it is left."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MAX_QUEUED_CHARACTERS) -> None:
         self._most = most
         self._changed = threading.Condition()
         self._lines: list[Line] = []
@@ -27,7 +27,7 @@ class Speaker:
         self._is_left = False
         self._thread = threading.Thread(target=self._run, name="mulligan-speaker", daemon=True)
 
-    def __enter__(self) -> Speaker:
+    def __enter__(self) -> OutputQueue:
         self._thread.start()
         return self
 

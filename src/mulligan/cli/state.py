@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from mulligan.cli.context import Call, Command, Group, create_option, example
+from mulligan.cli.context import CliContext, Command, Group, create_option, example
 from mulligan.cli.render import print_json
 from mulligan.cli.terminal import print_exactly
 
@@ -61,7 +61,7 @@ expect_options = [
 @click.option("--at", "point", metavar="POINT", help="As it was at this point.")
 @click.option("--raw", is_flag=True, help="Print a string without quotes, bytes as they are.")
 @click.pass_obj
-def get(call: Call, path: str, point: str | None, raw: bool) -> None:
+def get(call: CliContext, path: str, point: str | None, raw: bool) -> None:
     """Print the value at PATH as JSON; the whole state, if none is given."""
     from mulligan import MISSING
     from mulligan.errors import PathNotFound
@@ -90,7 +90,7 @@ def get(call: Call, path: str, point: str | None, raw: bool) -> None:
 @create_option
 @click.pass_obj
 def set_(
-    call: Call,
+    call: CliContext,
     path: str,
     value: str,
     text: bool,
@@ -113,7 +113,7 @@ def set_(
 @click.option("--text", is_flag=True, help="Take VALUE as a string, whatever it looks like.")
 @create_option
 @click.pass_obj
-def append(call: Call, path: str, value: str, text: bool, create: bool) -> None:
+def append(call: CliContext, path: str, value: str, text: bool, create: bool) -> None:
     """Append VALUE to the list at PATH, which is made if missing."""
     wanted = _value(value, text)
     session = call.open_session(create)
@@ -125,14 +125,14 @@ def append(call: Call, path: str, value: str, text: bool, create: bool) -> None:
 @click.argument("path", callback=_named)
 @expect_options[0]
 @click.pass_obj
-def delete(call: Call, path: str, expect: str | None) -> None:
+def delete(call: CliContext, path: str, expect: str | None) -> None:
     """Delete what is at PATH."""
     session = call.open_session()
     session.state.delete(path, **_expected(expect, missing=False))
     _print_done(call, session.name, path)
 
 
-def _print_done(call: Call, session: str, path: str) -> None:
+def _print_done(call: CliContext, session: str, path: str) -> None:
     if call.json:
         print_json({"session": session, "path": path})
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.pending import pending_fields, pending_lines
 from mulligan.cli.render import (
     SHORT_ID,
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 HEADERS = ("session", "seq", "active", "checkpoint", "taken", "files", "status", "forked from")
-REFRESH = 2.0
+REFRESH_SECONDS = 2.0
 COLOURS = {"interrupted": "red", "failed": "red", "running": "green", "paused": "yellow"}
 
 
 @click.command("status", cls=Command, epilog=example("mulligan status", "mulligan status --watch"))
-@click.option("--watch", is_flag=True, help=f"Show it again every {REFRESH:g} seconds.")
+@click.option("--watch", is_flag=True, help=f"Show it again every {REFRESH_SECONDS:g} seconds.")
 @click.pass_obj
-def command(call: Call, watch: bool) -> None:
+def command(call: CliContext, watch: bool) -> None:
     """Show the store, its sessions with their latest activity, and their agents.
 
     A session is interrupted when whoever ran it is gone: `mulligan resume` brings it back. Its
@@ -55,14 +55,14 @@ def command(call: Call, watch: bool) -> None:
     _show(call, store, sessions)
     with suppress(KeyboardInterrupt):  # that is how one stops watching
         while watch:
-            time.sleep(REFRESH)
+            time.sleep(REFRESH_SECONDS)
             sessions = [s for s in store.sessions() if call.session in (None, s.name)]
             if not call.json and sys.stdout.isatty():
                 click.echo(CLEAR_SCREEN, nl=False)
             _show(call, store, sessions)
 
 
-def _show(call: Call, store: Store, sessions: list[Session]) -> None:
+def _show(call: CliContext, store: Store, sessions: list[Session]) -> None:
     if call.json:
         print_json({**_fields(store), "sessions": [_session_fields(s) for s in sessions]})
     elif call.quiet:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.discovery import state_home
 from mulligan.cli.render import Cell, ago, clean, echo_columns, print_json, size, size_on_disk
 
@@ -28,7 +28,7 @@ STATUS = {
 
 @click.command("stores", cls=Command, epilog=example("mulligan stores", "mulligan stores --json"))
 @click.pass_obj
-def command(call: Call) -> None:
+def command(call: CliContext) -> None:
     """List all stores of this user with their projects, sizes and last use.
 
     Those that `mulligan init` made, and those inside of their projects that it knows of. The store

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mulligan.cli.context import Call, Group, example
+from mulligan.cli.context import CliContext, Group, example
 from mulligan.cli.render import Cell, clean, echo_columns, print_json
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def command(context: click.Context) -> None:
 
 @command.command("list", short_help="List the tasks.", epilog=example("mulligan tasks list --json"))
 @click.pass_obj
-def list_tasks(call: Call) -> None:
+def list_tasks(call: CliContext) -> None:
     """List the tasks, each under the one it is part of."""
     _list(call)
 
@@ -67,7 +67,7 @@ def list_tasks(call: Call) -> None:
 @agent_option
 @click.pass_obj
 def add(
-    call: Call,
+    call: CliContext,
     title: str,
     name: str | None,
     parent: str | None,
@@ -87,7 +87,7 @@ def add(
 @click.argument("id", required=False)
 @agent_option
 @click.pass_obj
-def claim(call: Call, id: str | None, agent: str | None) -> None:
+def claim(call: CliContext, id: str | None, agent: str | None) -> None:
     """Take the first task that is ready, or the named one, and print its id.
 
     Prints nothing when there is none.
@@ -110,7 +110,7 @@ def _ending(name: str, text: str, line: str) -> Callable[..., click.Command]:
 @click.option("--result", metavar="TEXT", help="What came of it.")
 @agent_option
 @click.pass_obj
-def complete(call: Call, id: str, result: str | None, agent: str | None) -> None:
+def complete(call: CliContext, id: str, result: str | None, agent: str | None) -> None:
     """Say that a task is done."""
     tasks = call.open_for_agent(agent).tasks
     tasks.complete(id, result)
@@ -122,7 +122,7 @@ def complete(call: Call, id: str, result: str | None, agent: str | None) -> None
 @click.argument("error")
 @agent_option
 @click.pass_obj
-def fail(call: Call, id: str, error: str, agent: str | None) -> None:
+def fail(call: CliContext, id: str, error: str, agent: str | None) -> None:
     """Say that a task could not be done, and why."""
     tasks = call.open_for_agent(agent).tasks
     tasks.fail(id, error)
@@ -136,7 +136,7 @@ def _add_change(name: str, text: str) -> None:
     @click.argument("id")
     @agent_option
     @click.pass_obj
-    def change(call: Call, id: str, agent: str | None) -> None:
+    def change(call: CliContext, id: str, agent: str | None) -> None:
         tasks = call.open_for_agent(agent).tasks
         getattr(tasks, name)(id)
         _print(call, tasks.get(id))
@@ -149,7 +149,7 @@ _add_change("release", "Give a claimed task back, whoever holds it.")
 _add_change("retry", "Make a failed or skipped task pending again.")
 
 
-def _list(call: Call) -> None:
+def _list(call: CliContext) -> None:
     session = call.open_to_look()
     tasks = list(session.tasks)
     if call.json:
@@ -163,7 +163,7 @@ def _list(call: Call) -> None:
         echo_columns(_rows(tasks))
 
 
-def _print(call: Call, task: Task) -> None:
+def _print(call: CliContext, task: Task) -> None:
     if call.json:
         print_json(task_fields(task))
     elif call.bare:

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from mulligan.cli.agents import exit_code, print_end, supervise_team
-from mulligan.cli.context import Call, Command, example, files_options
+from mulligan.cli.context import CliContext, Command, example, files_options
 
 
 @click.command("up", cls=Command, epilog=example("mulligan up team.toml"))
 @click.argument("file", metavar="WORKFLOW.toml")
 @files_options
 @click.pass_obj
-def command(call: Call, file: str) -> None:
+def command(call: CliContext, file: str) -> None:
     """Run the team of agents that a workflow file describes.
 
     docs/guide-agents.md lists its keys. Ctrl-C and SIGTERM pause the team: its agents stop at a

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.context import Call, Command, example
+from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render import Cell, clean, plural, print_json, size
 from mulligan.cli.terminal import behind
 
@@ -21,7 +21,7 @@ COUNTED = ("session", "event", "checkpoint", "keyframe", "object", "pack")
 @click.command("verify", cls=Command, epilog=example("mulligan verify", "mulligan verify --quick"))
 @click.option("--quick", is_flag=True, help="Do not read objects or replay states.")
 @click.pass_obj
-def command(call: Call, quick: bool) -> None:
+def command(call: CliContext, quick: bool) -> None:
     """Check everything that is stored, and name exactly what is broken.
 
     The exit code is 60 when anything is.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.context import Call
+from mulligan.cli.context import CliContext
 from mulligan.cli.recovery import gave_up_words
 from mulligan.cli.render import clean, print_json
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MULLIGAN = (sys.executable, "-c", "from mulligan.cli.main import main; main()")
 
 
-def watch_store(call: Call, store: Store) -> None:
+def watch_store(call: CliContext, store: Store) -> None:
     """Look after a store until Ctrl-C; the sessions that were brought back go on without us."""
     from mulligan.recovery.watch import POLL_SECONDS, RecoveryWatch
 
@@ -38,7 +38,7 @@ def watch_store(call: Call, store: Store) -> None:
             click.echo(said, err=True)
 
 
-def start_resume(call: Call, name: str, rung: str) -> subprocess.Popen[bytes]:
+def start_resume(call: CliContext, name: str, rung: str) -> subprocess.Popen[bytes]:
     """Start a process that brings a session back and then supervises it, whatever becomes of us.
 
     It takes the rung that it is told, and no other: that is the one we speak of.
@@ -64,7 +64,7 @@ def start_resume(call: Call, name: str, rung: str) -> subprocess.Popen[bytes]:
     )
 
 
-def _tell(call: Call, notice: Notice) -> None:
+def _tell(call: CliContext, notice: Notice) -> None:
     if call.json:
         fields = {name: getattr(notice, name) for name in notice.__struct_fields__}
         print_json(fields, indent=None)
