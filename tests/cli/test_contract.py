@@ -19,7 +19,7 @@ CONTRACT = (ROOT / "docs/cli-json.md").read_text()
 
 def leaves(name: str) -> list[str]:
     """Return a command, or the commands of a command."""
-    command = importlib.import_module(f"mulligan.cli.{name.replace('-', '_')}").command
+    command = importlib.import_module(f"mulligan.cli.commands.{name.replace('-', '_')}").command
     is_group = isinstance(command, click.Group)
     return [f"{name} {leaf}" for leaf in command.commands] if is_group else [name]
 
@@ -47,7 +47,7 @@ def test_every_command_is_in_the_contract(name: str):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_its_module_help_and_example(name: str):
     command: click.Command = importlib.import_module(
-        f"mulligan.cli.{name.replace('-', '_')}"
+        f"mulligan.cli.commands.{name.replace('-', '_')}"
     ).command
     leaves = command.commands.values() if isinstance(command, click.Group) else [command]
     for leaf in leaves:
@@ -184,7 +184,7 @@ def test_the_fields_of_a_failure(used):
 
 @pytest.mark.parametrize("name", LEAVES)
 def test_json_and_session_are_taken_on_either_side(name: str):
-    module = importlib.import_module(f"mulligan.cli.{name.split()[0].replace('-', '_')}")
+    module = importlib.import_module(f"mulligan.cli.commands.{name.split()[0].replace('-', '_')}")
     command = module.command
     if isinstance(command, click.Group):
         command = command.commands[name.split()[1]]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mulligan.cli.errors import describe
-from mulligan.cli.restored import print_problems
+from mulligan.cli.render.restored import print_problems
 from mulligan.model import Problem
 from mulligan.workspace.restore.fileops import reason
 

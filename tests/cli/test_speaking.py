@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from mulligan.cli.speaking import OutputQueue
+from mulligan.cli.render.output_queue import OutputQueue
 
 PATIENCE = 60
 

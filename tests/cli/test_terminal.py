@@ -15,9 +15,9 @@ import click
 import pytest
 
 import mulligan.cli
-from mulligan.cli import terminal
 from mulligan.cli.main import COMMANDS
-from mulligan.cli.terminal import Visible, guarded, style, untouched, visible
+from mulligan.cli.render import terminal
+from mulligan.cli.render.terminal import Visible, guarded, style, untouched, visible
 from tests.cli.conftest import Cli, Result
 
 TITLE = "\x1b]0;owned\x07"

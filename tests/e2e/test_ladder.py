@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mulligan import Session, Store
 from mulligan.cli.context import CliContext
-from mulligan.cli.watching import start_resume
+from mulligan.cli.watch import start_resume
 from mulligan.recovery.ladder import LadderLimits
 from mulligan.recovery.plan import attempts
 from mulligan.recovery.watch import Notice, RecoveryWatch

@@ -16,7 +16,7 @@ import click
 if TYPE_CHECKING:
     from mulligan import Session, Store
     from mulligan.cli.directory import Standing
-    from mulligan.cli.progress import ProgressLine
+    from mulligan.cli.render.progress import ProgressLine
     from mulligan.journal.lmdb.lock_owner import LockOwner, OnWait
 
 DEFAULT_SESSION = "main"
@@ -68,7 +68,7 @@ class CliContext:
         """
         import mulligan
         from mulligan.cli.directory import Standing
-        from mulligan.cli.discovery import nearest, state_home, tell_of_finding
+        from mulligan.cli.find_store import nearest, state_home, tell_of_finding
         from mulligan.locate.find import find_in
 
         state = state_home()
@@ -142,7 +142,7 @@ class CliContext:
                 hint="Nothing was asked of them. Choose one with -s NAME, or set MULLIGAN_SESSION.",
             )
         if running and running[0] != DEFAULT_SESSION and not self.quiet:
-            from mulligan.cli.render import clean
+            from mulligan.cli.render.text import clean
 
             click.echo(clean(f"The session that runs is {running[0]}."), err=True)
         chosen = name or (running[0] if running else _undoubted(store, False))
@@ -208,7 +208,7 @@ class CliContext:
         with self.working(), suppress(*RECOVERY_ERRORS):
             session.recover()
         if session.recovered or session.recovery_error:
-            from mulligan.cli.pending import tell_of_recovery, tell_of_recovery_error
+            from mulligan.cli.render.pending import tell_of_recovery, tell_of_recovery_error
 
             if session.recovered:
                 tell_of_recovery(session.recovered)
@@ -241,7 +241,7 @@ class CliContext:
         return opened
 
     def _progress(self) -> ProgressLine | None:
-        from mulligan.cli.progress import ProgressLine
+        from mulligan.cli.render.progress import ProgressLine
 
         if self._line is None and sys.stderr.isatty() and not self.quiet:
             self._line = ProgressLine()
@@ -367,7 +367,7 @@ def warn_of_agents(session: Session) -> None:
     known = session.state.get("agents")
     names = [name for name in known if session.is_held(name)] if isinstance(known, dict) else []
     if names:
-        from mulligan.cli.render import Cell, clean
+        from mulligan.cli.render.text import Cell, clean
 
         said = f"Warning: {', '.join(names)} {'is' if len(names) == 1 else 'are'} at work here"
         said += " and will go on with what comes back; `mulligan pause` stops a team first."
@@ -376,7 +376,7 @@ def warn_of_agents(session: Session) -> None:
 
 def _refuse_to_wait(holder: LockOwner | None) -> None:
     """Raise ``NotRunning`` for a process that is stopped; speak of any other."""
-    from mulligan.cli.render import clean
+    from mulligan.cli.render.text import clean
     from mulligan.errors import NotRunning
 
     # Elsewhere than in the thread that waits nobody would hear of it.
@@ -393,7 +393,7 @@ def _refuse_to_wait(holder: LockOwner | None) -> None:
 
 def _report_wait(holder: LockOwner | None) -> None:
     """Say for whom the command waits; if that one is stopped, what can be done about it."""
-    from mulligan.cli.render import clean
+    from mulligan.cli.render.text import clean
 
     said = "Waiting for another process, which is writing to the store."
     if holder is not None:

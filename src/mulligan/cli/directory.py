@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mulligan.cli.discovery import tell_of_finding
+from mulligan.cli.find_store import tell_of_finding
 from mulligan.layout import NAME
 from mulligan.locate.find import agree, copied, find_in
 from mulligan.locate.pointer import Pointer, read_pointer

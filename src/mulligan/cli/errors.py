@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import click
 
 from mulligan.cli.context import colour, debugging
-from mulligan.cli.output import OutputFailed
-from mulligan.cli.terminal import style
+from mulligan.cli.render.streams import OutputFailed
+from mulligan.cli.render.terminal import style
 from mulligan.errors import MulliganError
 
 USAGE = 2

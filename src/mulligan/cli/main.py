@@ -10,8 +10,8 @@ from importlib import import_module
 import click
 
 from mulligan.cli.context import CliContext, colour, example, shared_options
-from mulligan.cli.output import lost_output, lost_reason, open_streams, stop_when_closed
-from mulligan.cli.terminal import guarded
+from mulligan.cli.render.streams import lost_output, lost_reason, open_streams, stop_when_closed
+from mulligan.cli.render.terminal import guarded
 
 COMMANDS = {
     "init": "Make a store for a project.",
@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"mulligan.cli.{cmd_name.replace('-', '_')}")
+        module = import_module(f"mulligan.cli.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

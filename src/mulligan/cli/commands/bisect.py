@@ -1,0 +1,129 @@
+"""mulligan bisect."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.files import change_fields
+from mulligan.cli.render.text import (
+    SHORT_ID,
+    Cell,
+    checkpoint_fields,
+    clean,
+    echo_columns,
+    local,
+    plural,
+    print_json,
+    to_json,
+    verdict_cell,
+)
+
+if TYPE_CHECKING:
+    from mulligan import Checkpoint, Session
+    from mulligan.recovery.bisect import Bisected, Trial
+
+STDERR = 2
+"""Where the command's output goes, so that ours stays apart from it."""
+
+EXAMPLE = example(
+    "mulligan bisect --good tests-green --bad @latest -- pytest -q",
+    "mulligan bisect --good @good --bad @latest --mark -- sh -c 'test -s report.md'",
+)
+
+
+@click.command("bisect", cls=Command, epilog=EXAMPLE)
+@click.option("--good", required=True, metavar="POINT", help="Where all was well.")
+@click.option("--bad", required=True, metavar="POINT", help="A later point where it is not.")
+@click.option("--mark", is_flag=True, help="Mark those tried in between, if it is found.")
+@click.argument("command_line", metavar="-- CMD", nargs=-1, required=True)
+@click.pass_obj
+def command(
+    call: CliContext, good: str, bad: str, mark: bool, command_line: tuple[str, ...]
+) -> None:
+    """Find the first bad checkpoint between two points by running CMD on their files.
+
+    The files of a checkpoint are written into a scratch directory, where CMD is run; its state is
+    in the JSON file that the variable MULLIGAN_STATE names. Exit status 0 is good, 125 skips the
+    checkpoint, every other one is bad. The two ends are tried first, then about log2(n) of the n
+    checkpoints in between.
+    """
+    from mulligan.recovery.bisect import Bench, bisect
+
+    session = call.open_session(files=True, recover=False)
+    silent = call.json or call.quiet
+    output = subprocess.DEVNULL if silent else STDERR
+    bench = Bench(session, command_line, os.environ, to_json, output)
+    found = bisect(session, good, bad, bench, mark=mark, say=_quiet if silent else _say)
+    if call.json:
+        print_json(_fields(session, found))
+    elif call.quiet:
+        for suspect in found.suspects:
+            click.echo(suspect.id)
+    else:
+        _print(call, session, found)
+
+
+def _quiet(trial: Trial) -> None:
+    pass
+
+
+def _say(trial: Trial) -> None:
+    taken, shown = trial.checkpoint, verdict_cell(trial.verdict).styled()
+    status = f"exit {trial.exit_status}, {trial.seconds:.1f} s"
+    click.echo(f"#{taken.seq}  {taken.id[:SHORT_ID]}  {shown}  ({status})", err=True)
+
+
+def _print(call: CliContext, session: Session, found: Bisected) -> None:
+    from mulligan.cli.commands.diff import print_stat
+
+    runs = plural(len(found.trials), "run")
+    if found.culprit is None:
+        click.echo(f"The first bad checkpoint is one of {len(found.suspects)}, after {runs}:")
+    else:
+        click.echo(f"The first bad checkpoint, after {runs}:")
+    echo_columns([_row(suspect) for suspect in found.suspects])
+    click.echo(f"Since the last good one, #{found.last_good.seq}:")
+    print_stat(call, session, session.diff(found.last_good, found.suspects[-1]))
+
+
+def _row(suspect: Checkpoint) -> list[Cell]:
+    words = "  ".join(clean(word) for word in (suspect.label, suspect.note) if word)
+    return [
+        Cell(suspect.id[:SHORT_ID], "yellow"),
+        Cell(f"{suspect.session} #{suspect.seq}"),
+        Cell(local(suspect.time), dim=True),
+        Cell(suspect.kind, "green"),
+        Cell(words, bold=True),
+    ]
+
+
+def _fields(session: Session, found: Bisected) -> dict[str, Any]:
+    marks = {name: mark.verdict for name, mark in session.marks().items()}
+
+    def checkpoint(one: Checkpoint) -> dict[str, Any]:
+        return checkpoint_fields(one, marks.get(one.id))
+
+    differs = session.diff(found.last_good, found.suspects[-1])
+    return {
+        "session": session.name,
+        "first_bad": found.culprit and checkpoint(found.culprit),
+        "last_good": checkpoint(found.last_good),
+        "suspects": [checkpoint(suspect) for suspect in found.suspects],
+        "runs": [_trial_fields(trial) for trial in found.trials],
+        "files": [change_fields(change) for change in differs.files],
+    }
+
+
+def _trial_fields(trial: Trial) -> dict[str, Any]:
+    return {
+        "checkpoint_id": trial.checkpoint.id,
+        "seq": trial.checkpoint.seq,
+        "verdict": trial.verdict,
+        "exit_status": trial.exit_status,
+        "seconds": trial.seconds,
+    }

@@ -1,0 +1,114 @@
+"""mulligan checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mulligan.cli.context import CliContext, Command, create_option, example, files_options
+from mulligan.cli.render.files import coverage_text, without_store
+from mulligan.cli.render.text import SHORT_ID, Cell, checkpoint_fields, clean, columns, print_json
+from mulligan.cli.teams import Duration, tell_of_late
+
+if TYPE_CHECKING:
+    from mulligan import Checkpoint
+    from mulligan.supervisor.requests import Answer
+
+SAFE_POINT_SECONDS = 30.0
+"""Seconds that a team has to come to a safe point, unless told otherwise."""
+
+EXAMPLE = example(
+    "mulligan checkpoint -m 'before the refactoring'",
+    "id=$(mulligan checkpoint --label tests-green)",
+)
+
+
+@click.command("checkpoint", cls=Command, epilog=EXAMPLE)
+@click.option(
+    "-k",
+    "--kind",
+    default="manual",
+    show_default=True,
+    help="routine, pre_operation, recovery, manual, or one of your own.",
+)
+@click.option("-m", "--note", help="Why it was taken, in a sentence.")
+@click.option("--label", help="A name to find it by; one in use moves here.")
+@click.option("--team", is_flag=True, help="Have all running agents at a safe point.")
+@click.option(
+    "--limit",
+    type=Duration(),
+    help="With --team: how long to wait for them; 30s unless you say otherwise.",
+)
+@create_option
+@files_options
+@click.pass_obj
+def command(
+    call: CliContext,
+    kind: str,
+    note: str | None,
+    label: str | None,
+    team: bool,
+    limit: float | None,
+    create: bool,
+) -> None:
+    """Take a checkpoint of state and files now and print its id.
+
+    The files are those of the directory that holds the store; `.mulliganignore` says which to
+    leave out, in the syntax of .gitignore. In a script the id is all that is printed.
+
+    With --team the supervisor takes it once every agent has answered; who was late is in its note.
+    Without -s it is the session that runs.
+    """
+    answer: Answer | None = None
+    if team:
+        taken, answer = _of_team(
+            call, SAFE_POINT_SECONDS if limit is None else limit, kind, note, label
+        )
+    elif limit is not None:
+        raise click.UsageError("--limit is how long to wait for a team: it goes with --team.")
+    else:
+        session = call.open_session(create, files=True)
+        before = None if label is None else session.labels().get(label)
+        with call.working():
+            taken = session.checkpoint(kind, note, label)
+        if before is not None and not call.quiet:
+            said = f"The label {label} moved here from #{before.seq} of {before.session}."
+            click.echo(clean(said), err=True)
+    if call.json:
+        print_json({**checkpoint_fields(taken), **_answer_fields(answer)})
+    elif call.bare:
+        click.echo(taken.id)
+    else:
+        cells = [Cell(taken.id[:SHORT_ID], "yellow"), Cell(f"{taken.session} #{taken.seq}")]
+        click.echo("".join(columns([[*cells, Cell(_summary(taken))]])))
+
+
+def _of_team(
+    call: CliContext, limit: float, kind: str, note: str | None, label: str | None
+) -> tuple[Checkpoint, Answer]:
+    from mulligan.errors import NotRunning
+    from mulligan.supervisor.requests import request_checkpoint
+
+    session = call.open_running()
+    done = request_checkpoint(session, limit, kind=kind, note=note, label=label)
+    tell_of_late(call, done)
+    if done.checkpoint is None:
+        raise NotRunning("The supervisor could not take a checkpoint.", hint="It says why itself.")
+    return session.find_checkpoint(done.checkpoint), done
+
+
+def _answer_fields(answer: Answer | None) -> dict[str, list[str]]:
+    if answer is None:
+        return {}
+    return {"answered": list(answer.answered), "late": list(answer.late)}
+
+
+def _summary(taken: Checkpoint) -> str:
+    held, left_out, torn = coverage_text(taken.coverage), 0, 0
+    if taken.coverage is not None:
+        left_out = len(without_store(taken.coverage.left_out))
+        torn = sum(found.torn for found in taken.coverage.changing)
+    parts = [taken.kind, held, f"{left_out:,} left out" if left_out else ""]
+    parts += [f"{torn:,} torn" if torn else ""]
+    return ", ".join([*filter(None, parts), f"{taken.cost.ms:.1f} ms"])

@@ -1,0 +1,144 @@
+"""mulligan events."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.text import GAP, Cell, clean, local, plural, print_json, short, shorten
+
+if TYPE_CHECKING:
+    from mulligan import Event, Point, Session
+
+EXAMPLE = example("mulligan events --follow", "mulligan events --since @latest --kind state")
+
+
+@click.command("events", cls=Command, epilog=EXAMPLE)
+@click.option("--since", metavar="POINT", help="Only events after this point.")
+@click.option("--until", metavar="POINT", help="Only events up to this point.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
+@click.option("-n", "count", type=click.IntRange(min=1), help="Only the last so many.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Only this kind: state.set, or state for all of them. Can be repeated.",
+)
+@click.pass_obj
+def command(
+    call: CliContext,
+    since: str | None,
+    until: str | None,
+    follow: bool,
+    count: int | None,
+    kinds: tuple[str, ...],
+) -> None:
+    """List the events of a session, oldest first; with --json one object a line."""
+    session = call.open_to_look()
+    last = session.head if until is None else session.point(until)
+    first = None if since is None else session.point(since)
+    found = _matching(session.events(_start(first, last, count, kinds), last), kinds)
+    _print(found if count is None else deque(found, maxlen=count), call.json)
+    if follow and until is None:
+        _follow(session, last, kinds, call.json)
+
+
+def _start(
+    first: Point | None, last: Point, count: int | None, kinds: tuple[str, ...]
+) -> Point | None:
+    """Return where to begin reading: late, when only the last few are wanted."""
+    from mulligan import Point
+
+    begin = first.seq if first else 0
+    if count is not None and not kinds:
+        begin = max(begin, last.seq - count)
+    return Point(last.session, begin) if begin else None
+
+
+def _matching(events: Iterable[Event], kinds: tuple[str, ...]) -> Iterator[Event]:
+    for event in events:
+        if not kinds or any(event.kind == k or event.kind.startswith(f"{k}.") for k in kinds):
+            yield event
+
+
+def _follow(session: Session, since: Point, kinds: tuple[str, ...], as_json: bool) -> None:
+    """Print events as they are written; Ctrl-C is the way to end it, and no failure."""
+    try:
+        _print(_matching(session.events(since, follow=True), kinds), as_json)
+    except KeyboardInterrupt:
+        # The terminal has written ^C where the next prompt would go.
+        click.echo(err=True, nl=sys.stderr.isatty())
+
+
+def _print(events: Iterable[Event], as_json: bool) -> None:
+    for event in events:
+        if as_json:
+            print_json(_fields(event), indent=None)
+        else:
+            click.echo(_line(event))
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    return {
+        "session": event.session,
+        "seq": event.seq,
+        "timestamp": event.time,
+        "actor": event.actor,
+        "epoch": event.epoch,
+        "kind": event.kind,
+        "payload": event.payload,
+        "prev": event.prev.hex(),
+        "hash": event.hash.hex(),
+    }
+
+
+def _line(event: Event) -> str:
+    cells = [
+        Cell(f"#{event.seq}".ljust(6), "yellow"),
+        Cell(local(event.time), dim=True),
+        Cell(clean(event.actor).ljust(8)),
+        Cell(event.kind.ljust(18), "green"),
+        Cell(_summary(event.kind, event.payload)),
+    ]
+    return GAP.join(cell.styled() for cell in cells).rstrip()
+
+
+def _summary(kind: str, payload: Any) -> str:
+    """Return what an event says, in a few words."""
+    if kind == "state.set":
+        return f"{_path(payload)} = {short(payload['value'])}"
+    if kind == "state.append":
+        values = payload["values"]
+        shown = short(values[0]) if len(values) == 1 else plural(len(values), "value")
+        return f"{_path(payload)} += {shown}"
+    if kind == "state.delete":
+        return _path(payload)
+    if kind == "checkpoint.created":
+        words = (payload["kind"], payload["label"], payload["note"])
+        return clean("  ".join(word for word in words if word))
+    if kind in ("restore.begun", "restore.applied"):
+        return clean(f"{payload['mode']} to {payload['session']} #{payload['seq']}")
+    if "changes" in payload or "control" in payload:
+        return _happened(payload)
+    return short(payload)
+
+
+def _happened(payload: dict[str, Any]) -> str:
+    """Return what an event says that carries changes: its facts, then what it set."""
+    told = {key: v for key, v in payload.items() if key not in ("changes", "control")}
+    facts = [v if isinstance(v, str) else f"{key}={short(v, 24)}" for key, v in told.items()]
+    changes = [*payload.get("changes", ()), *payload.get("control", ())]
+    said = [f"{path[-1]}={short(value[0], 24) if value else 'gone'}" for path, *value in changes]
+    return shorten(clean("  ".join([" ".join(facts), *said])), 100)
+
+
+def _path(payload: dict[str, Any]) -> str:
+    from mulligan.document.values import format_path
+
+    return clean(format_path(tuple(payload["path"]))) or "(root)"

@@ -1,0 +1,54 @@
+"""mulligan label."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.text import SHORT_ID, Cell, ago, clean, echo_columns, print_json
+
+if TYPE_CHECKING:
+    from mulligan import Checkpoint
+
+EXAMPLE = example("mulligan label", "mulligan label --drop tests-green")
+
+
+@click.command("label", cls=Command, epilog=EXAMPLE)
+@click.option("--drop", metavar="LABEL", help="Let this label name no checkpoint any more.")
+@click.pass_obj
+def command(call: CliContext, drop: str | None) -> None:
+    """List the labels of a session with the checkpoints that they name, or drop one.
+
+    `mulligan checkpoint --label L` gives a label, or moves one that is in use: it names the newest
+    checkpoint that was given it. Earlier ones stay, and so does one whose label is dropped; their
+    ids name them.
+    """
+    session = call.open_to_look() if drop is None else call.open_session()
+    if drop is not None:
+        lost = session.drop_label(drop)
+    known = {label: session.find_checkpoint(point) for label, point in session.labels().items()}
+    if call.json:
+        fields = [
+            {"label": name, "checkpoint_id": one.id, "seq": one.seq, "timestamp": one.time}
+            for name, one in known.items()
+        ]
+        print_json({"session": session.name, "labels": fields, "dropped": drop})
+    elif drop is not None:
+        if not call.quiet:
+            click.echo(clean(f"{drop} no longer names #{lost.seq} ({lost.id[:SHORT_ID]})."))
+    elif call.quiet:
+        for name in known:
+            click.echo(clean(name))
+    else:
+        echo_columns([_row(name, one) for name, one in known.items()])
+
+
+def _row(name: str, named: Checkpoint) -> list[Cell]:
+    return [
+        Cell(clean(name), bold=True),
+        Cell(named.id[:SHORT_ID], "yellow"),
+        Cell(f"#{named.seq}", dim=True),
+        Cell(ago(named.time), dim=True),
+    ]

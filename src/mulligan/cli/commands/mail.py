@@ -1,0 +1,145 @@
+"""mulligan mail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.commands.tasks import agent_option
+from mulligan.cli.context import CliContext, Group, example
+from mulligan.cli.render.text import Cell, ago, clean, echo_columns, print_json, short
+
+if TYPE_CHECKING:
+    from mulligan import Message, Session
+
+PRIORITIES = ("low", "normal", "high", "urgent")
+
+
+@click.group(
+    "mail",
+    cls=Group,
+    invoke_without_command=True,
+    epilog=example("mulligan mail", "mulligan mail send coder 'Use the new schema'"),
+)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """List the messages that agents have not processed, or send and receive from scripts."""
+    if context.invoked_subcommand is None:
+        _list(context.obj)
+
+
+@command.command(
+    "list", short_help="List unprocessed messages.", epilog=example("mulligan mail list --json")
+)
+@click.pass_obj
+def list_messages(call: CliContext) -> None:
+    """List the messages that agents have not processed, in the order they get them."""
+    _list(call)
+
+
+@command.command(
+    "send",
+    short_help="Send a message to an agent.",
+    epilog=example("mulligan mail send coder 'Use the new schema' --priority high"),
+)
+@click.argument("to")
+@click.argument("subject")
+@click.argument("body", required=False)
+@click.option("--priority", type=click.Choice(PRIORITIES), default="normal", show_default=True)
+@click.option("--ack", is_flag=True, help="Deliver it again until it is acknowledged.")
+@click.option("--id", "name", metavar="ID", help="Its id: a message is sent once under an id.")
+@agent_option
+@click.pass_obj
+def send(
+    call: CliContext,
+    to: str,
+    subject: str,
+    body: str | None,
+    priority: str,
+    ack: bool,
+    name: str | None,
+    agent: str | None,
+) -> None:
+    """Send a message to an agent and print its id; durable when this returns."""
+    mailbox = call.open_for_agent(agent).mailbox
+    sent = mailbox.send(to, subject, body, priority=priority, requires_ack=ack, id=name)
+    if call.json:
+        print_json({"id": sent, "to": to})
+    else:
+        click.echo(sent)
+
+
+@command.command(
+    "receive",
+    short_help="Print the next message.",
+    epilog=example("mulligan mail receive --agent coder --wait 10"),
+)
+@click.option("--wait", type=click.FloatRange(min=0), default=0, help="Seconds to wait for one.")
+@agent_option
+@click.pass_obj
+def receive(call: CliContext, wait: float, agent: str | None) -> None:
+    """Print an agent's next message; it is processed with that, unless it is to be acknowledged.
+
+    A message to be acknowledged is given to one command after the other until `mail ack`.
+    """
+    message = call.open_for_agent(agent).mailbox.receive(wait)
+    if call.json:
+        print_json(None if message is None else message_fields(message))
+    elif message is not None:
+        click.echo(clean(message.subject))
+        if message.body is not None:
+            click.echo(message.body if isinstance(message.body, str) else short(message.body, 500))
+
+
+@command.command(
+    "ack",
+    short_help="Acknowledge a message.",
+    epilog=example("mulligan mail ack planner-3 --agent coder"),
+)
+@click.argument("id")
+@agent_option
+@click.pass_obj
+def ack(call: CliContext, id: str, agent: str | None) -> None:
+    """Say that a message has been dealt with."""
+    call.open_for_agent(agent).mailbox.ack(id)
+    if call.json:
+        print_json({"id": id})
+
+
+def _list(call: CliContext) -> None:
+    session = call.open_to_look()
+    messages = _waiting(session)
+    if call.json:
+        print_json({"session": session.name, "messages": [message_fields(m) for m in messages]})
+    elif call.quiet:
+        for message in messages:
+            click.echo(message.id)
+    elif not messages:
+        click.echo(f"No message waits in session {session.name!r}.", err=True)
+    else:
+        echo_columns([_row(message) for message in messages])
+
+
+def _waiting(session: Session) -> Sequence[Message]:
+    boxes = session.state.get("mailbox") or {}
+    return [m for agent in boxes for m in session.mailbox.waiting(agent)]
+
+
+def _row(message: Message) -> list[Cell]:
+    marked = "red" if message.priority in ("high", "urgent") else None
+    return [
+        Cell(clean(f"{message.sender} → {message.to}"), "cyan"),
+        Cell(ago(message.sent), dim=True),
+        Cell(message.priority, marked, dim=marked is None),
+        Cell(clean(message.subject), bold=True),
+        Cell(
+            clean(message.id) + (" (to be acknowledged)" if message.requires_ack else ""), dim=True
+        ),
+    ]
+
+
+def message_fields(message: Message) -> dict[str, Any]:
+    """Return a message as the JSON contract has it."""
+    return {name: getattr(message, name) for name in message.__struct_fields__}

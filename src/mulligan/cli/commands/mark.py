@@ -1,0 +1,37 @@
+"""mulligan mark."""
+
+from __future__ import annotations
+
+import click
+
+from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.text import SHORT_ID, Cell, checkpoint_fields, print_json, verdict_cell
+
+EXAMPLE = example(
+    "mulligan mark @latest good -m 'all tests pass'",
+    "mulligan mark tests-green~1 bad",
+    "mulligan restore @good",
+)
+
+
+@click.command("mark", cls=Command, epilog=EXAMPLE)
+@click.argument("point")
+@click.argument("verdict", type=click.Choice(["good", "bad"]))
+@click.option("-m", "--note", help="Why, in a sentence.")
+@click.pass_obj
+def command(call: CliContext, point: str, verdict: str, note: str | None) -> None:
+    """Give the checkpoint at POINT, or the one before it, the verdict good or bad.
+
+    The points @good and @bad name the latest ones, @good~1 the good one before; `mulligan resume
+    --rollback` goes to @good. A later mark takes the place of an earlier one.
+    """
+    session = call.open_session()
+    marked = session.mark(point, verdict, note)
+    if call.json:
+        print_json(checkpoint_fields(marked, verdict))
+    elif call.quiet:
+        click.echo(marked.id)
+    else:
+        identity = Cell(marked.id[:SHORT_ID], "yellow").styled()
+        where = f"{marked.session} #{marked.seq}"
+        click.echo(f"{identity}  {where}  {verdict_cell(verdict).styled()}")

@@ -1,0 +1,47 @@
+"""mulligan pause."""
+
+from __future__ import annotations
+
+import click
+
+from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.text import SHORT_ID, clean, print_json
+from mulligan.cli.teams import Duration, tell_of_late
+
+
+@click.command("pause", cls=Command, epilog=example("mulligan pause", "mulligan pause -s nightly"))
+@click.option(
+    "--timeout",
+    type=Duration(),
+    default="30s",
+    show_default=True,
+    help="How long agents have to reach a safe point.",
+)
+@click.pass_obj
+def command(call: CliContext, timeout: float) -> None:
+    """Have every agent of a session reach a safe point, take a checkpoint and stop them.
+
+    Returns when they have stopped. An agent that is not there in time is told to end, ended two
+    seconds later if it does not, and named. `mulligan resume` goes on. Without -s it is the
+    session that runs.
+    """
+    from mulligan.supervisor.requests import request_pause
+
+    session = call.open_running()
+    done = request_pause(session, timeout)
+    tell_of_late(call, done)
+    if call.json:
+        print_json(
+            {
+                "session": session.name,
+                "status": done.status,
+                "answered": list(done.answered),
+                "late": list(done.late),
+                "checkpoint_id": done.checkpoint,
+            }
+        )
+    elif call.bare:
+        click.echo(done.checkpoint or "")
+    else:
+        taken = f" at checkpoint {done.checkpoint[:SHORT_ID]}" if done.checkpoint else ""
+        click.echo(clean(f"{session.name} is {done.status}{taken}."))

@@ -1,0 +1,256 @@
+"""mulligan restore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.confirm import confirm, warn_of_open_files
+from mulligan.cli.context import (
+    CliContext,
+    Command,
+    dry_run_option,
+    example,
+    files_options,
+    touch_option,
+    warn_of_agents,
+    yes_option,
+)
+from mulligan.cli.errors import HalfDone
+from mulligan.cli.render.files import WORKSPACE, change_fields, outline, parts_from_here
+from mulligan.cli.render.pending import (
+    abandon_pending,
+    go_on,
+    interruptible,
+    pending_fields,
+    warn_of_pending,
+)
+from mulligan.cli.render.preview import (
+    DRY_RUN,
+    NOT_FORESEEN,
+    Preview,
+    print_preview,
+    print_unapplied,
+)
+from mulligan.cli.render.restored import (
+    exit_if_incomplete,
+    print_problems,
+    print_restored,
+    unapplied_fields,
+)
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, plural, print_json
+
+if TYPE_CHECKING:
+    from mulligan import Point, Problem, Session
+
+NOTHING_FORESEEN: dict[str, list[str]] = {name: [] for name in NOT_FORESEEN}
+"""What a copy does to the directory."""
+
+PREVIEW = 20
+NOTHING_TO_DO = "Nothing to restore: everything is as it was at the point already."
+NOTHING_ELSE = "Nothing else is to be restored."
+EXAMPLE = example(
+    "mulligan restore @latest --dry-run",
+    "mulligan restore tests-green --only src/app.py --only memory",
+    "mulligan restore tests-green --to /tmp/look",
+    "mulligan restore --continue",
+)
+
+
+@click.command("restore", cls=Command, epilog=EXAMPLE)
+@click.argument("point", required=False)
+@click.option(
+    "--only", multiple=True, metavar="PART", help="Only this: memory, workspace, src/app.py."
+)
+@click.option(
+    "--to",
+    "copy_to",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the files into this new or empty directory, and touch nothing else.",
+)
+@dry_run_option
+@click.option("--continue", "goes_on", is_flag=True, help="Finish a restore that was interrupted.")
+@click.option("--abandon", is_flag=True, help="End one that was where it stands; no file changes.")
+@yes_option
+@touch_option
+@files_options
+@click.pass_obj
+def command(
+    call: CliContext,
+    point: str | None,
+    only: tuple[str, ...],
+    copy_to: Path | None,
+    dry_run: bool,
+    goes_on: bool,
+    abandon: bool,
+    yes: bool,
+    touch: bool,
+) -> None:
+    """Bring state and files of POINT back, or parts of them.
+
+    A PART is a component of the state (memory, agents/coder), all files (workspace), or a file
+    or directory from the top of the workspace (src/app.py; workspace/memory, where the state has
+    a component of that name) or from here (./app.py).
+
+    The present is kept in a safety checkpoint first, and `mulligan undo` brings it back; so it
+    asks only on a terminal. What no checkpoint covers is left alone, apart from caches of tools
+    (__pycache__) that were made of files which change. The exit code is 83 when not all files
+    could be brought back.
+
+    One that was interrupted (Ctrl-C, a crash) is finished first. --continue does that alone,
+    `mulligan undo` takes it back, and --abandon leaves files and state as they are now.
+    """
+    if goes_on or abandon:
+        others = bool(only or copy_to or dry_run or touch)
+        _end(call, point, goes_on=goes_on, abandon=abandon, others=others)
+        return
+    if point is None:
+        raise click.UsageError("Missing argument 'POINT': which one is to be restored?")
+    _check(call, only, copy_to, touch=touch)
+    if copy_to is not None:
+        _copy(call, point, only, copy_to, dry_run=dry_run)
+        return
+    session = call.open_session(files=True, recover=False)
+    warn_of_pending(session)
+    preview = _preview(call, session, point, parts_from_here(only, call.directory))
+    if not call.json:
+        _warn_of_consumed(session, preview)
+        warn_of_agents(session)
+        warn_of_open_files(preview.files.open_files)
+    if not call.json and not call.quiet:
+        print_preview(preview, None if dry_run else PREVIEW, touch=touch)
+        _explain_source(session, preview)
+    if dry_run or not (preview or preview.pending):
+        _leave(call, preview, dry_run=dry_run)
+        return
+    confirm(call, "Restore?", yes=yes, default=not preview.files.open_files)
+    with interruptible(session):
+        call.recover(session)
+        with call.working():
+            done = session.restore(preview.state.after, preview.parts, touch=touch)
+    print_restored(call, done, **{**preview.fields, "pending": None})
+
+
+def _leave(call: CliContext, preview: Preview, *, dry_run: bool) -> None:
+    """Print the end of a restore that does nothing; what it cannot bring back is a failure."""
+    problems = preview.files.problems
+    said = DRY_RUN if preview else NOTHING_ELSE if problems else NOTHING_TO_DO
+    print_unapplied(call, preview, "restore", said)
+    if not dry_run:
+        print_problems(call, problems)
+        exit_if_incomplete(problems)
+
+
+def _end(
+    call: CliContext, point: str | None, *, goes_on: bool, abandon: bool, others: bool
+) -> None:
+    """Finish a restore that was interrupted, or end it where it stands."""
+    if point is not None or others or goes_on == abandon:
+        raise click.UsageError("--continue and --abandon stand alone: no POINT, no other choices.")
+    session = call.open_session(files=goes_on, recover=False)
+    if goes_on:
+        go_on(call, session)
+    else:
+        abandon_pending(call, session)
+
+
+def _check(call: CliContext, only: tuple[str, ...], copy_to: Path | None, *, touch: bool) -> None:
+    if "" in only:
+        raise click.UsageError("--only wants the name of a part; leave it away for everything.")
+    if call.no_files and copy_to is not None:
+        raise click.UsageError("--to and --no-files exclude each other.")
+    if touch and (call.no_files or copy_to is not None):
+        raise click.UsageError("--touch is for files that are brought back in their place.")
+    if call.no_files and any(_is_workspace(part) for part in only):
+        raise click.UsageError("--only workspace and --no-files exclude each other.")
+
+
+def _is_workspace(part: str) -> bool:
+    return part.split("/")[0] == WORKSPACE
+
+
+def _preview(
+    call: CliContext, session: Session, point: str, only: tuple[str, ...] | None
+) -> Preview:
+    found = session.point(point)
+    if any(_is_workspace(part) for part in only or ()) and session.files_at(found) is None:
+        session.plan_copy(found)  # it says that there are no files, and what to do
+    with call.working():
+        state = session.diff(session.head, found, only)
+        files = session.plan(found, only)
+    return Preview(state, files, call.directory, only, pending_fields(session))
+
+
+def _warn_of_consumed(session: Session, preview: Preview) -> None:
+    """Say what others have used already of what an agent made that is to go back alone."""
+    from mulligan.recovery.resume_agent import consumed
+
+    point = preview.state.after
+    names = [part.split("/")[1] for part in preview.parts or () if part.startswith("agents/")]
+    if point.session != session.name:
+        return  # then it is no going back
+    for name in names:
+        for one in consumed(session, name, point):
+            said = f"Warning: {one.by} has {one.how} {one.what} {one.id} of {name} (#{one.seq})"
+            click.echo(Cell(clean(said), "yellow").styled(), err=True)
+
+
+def _explain_source(session: Session, preview: Preview) -> None:
+    """Say whose files these are when the point itself has none."""
+    if preview.directory is None or not (outline(preview.files.files) or preview.parts is None):
+        return
+    point = preview.state.after
+    held = session.files_at(point)
+    if held is None:
+        said = f"{place(point)} holds no files; they stay as they are."
+        click.echo(clean(said), err=True)
+        return
+    root = held.coverage.root if held.coverage else ""
+    if root and session.directory is None and Path(root) != preview.directory:
+        click.echo(f"These files were captured in {clean(root)}.", err=True)
+    if held.checkpoint is None:
+        click.echo(f"These files are those that the restore #{held.seq} brought back.", err=True)
+    elif held.seq != (named := session.find_checkpoint(point)).seq:
+        source = f"#{held.seq} ({held.checkpoint[:SHORT_ID]})"
+        said = f"#{named.seq} of {named.session} holds no files; those of {source} count."
+        click.echo(clean(said), err=True)
+
+
+def _copy(call: CliContext, point: str, named: tuple[str, ...], to: Path, *, dry_run: bool) -> None:
+    """Write the files of a point elsewhere."""
+    session = call.open_to_look()
+    only = parts_from_here(named, call.project)
+    plan = session.plan_copy(point, only)
+    problems = [] if dry_run else _copied(session, plan.point, to, only)
+    if call.json:
+        fields = unapplied_fields(plan.point, only, to.absolute(), problems)
+        if not dry_run:
+            fields["restored_files"] = max(0, len(plan.files) - len(problems))
+        files = [change_fields(change) for change in plan.files]
+        more: dict[str, Any] = {**NOTHING_FORESEEN, "files": files, "pending": None}
+        print_json({**fields, "applied": not dry_run, "mode": "copy", **more})
+    elif not call.quiet:
+        written = plural(sum(change.kind != "directory" for change in plan.files), "file")
+        done = "would be written" if dry_run else "were not all written" if problems else "written"
+        click.echo(clean(f"{written} of {place(plan.point)} {done} to {to}."))
+        click.echo("Nothing else was touched." if not dry_run else "Nothing was: a dry run.")
+    print_problems(call, problems)
+    exit_if_incomplete(problems)
+
+
+def _copied(
+    session: Session, point: Point, to: Path, only: tuple[str, ...] | None
+) -> list[Problem]:
+    """Write the files, and say what Ctrl-C leaves behind."""
+    try:
+        return session.copy_files(point, to, only)
+    except KeyboardInterrupt:
+        if not to.is_dir() or not any(to.iterdir()):
+            raise
+        raise HalfDone(
+            clean(f"Interrupted: {to} holds only a part of the files."),
+            "Nothing else was touched. Delete that directory, or name another one next time.",
+        ) from None

@@ -1,0 +1,79 @@
+"""mulligan run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mulligan.cli.context import CliContext, Command, example, files_options
+from mulligan.cli.teams import Duration, exit_code, print_end, supervise_team
+
+EXAMPLE = example(
+    "mulligan run -- python agent.py",
+    "mulligan run --every 5m --prompt @task.md -- ./agent.sh",
+)
+
+AGENT = "agent"
+
+
+@click.command(
+    "run", cls=Command, epilog=EXAMPLE, context_settings={"allow_interspersed_args": False}
+)
+@click.option("--agent", default=AGENT, show_default=True, help="The agent's name.")
+@click.option(
+    "--every",
+    type=Duration(),
+    default="5m",
+    show_default=True,
+    help="Time between routine checkpoints.",
+)
+@click.option("--prompt", metavar="TEXT|@FILE", help="What the agent is to do.")
+@click.option(
+    "--restart",
+    type=click.Choice(["on_failure", "always", "never"]),
+    default="on_failure",
+    show_default=True,
+    help="When to start it again.",
+)
+@files_options
+@click.argument("program", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_obj
+def command(
+    call: CliContext,
+    agent: str,
+    every: float,
+    prompt: str | None,
+    restart: str,
+    program: tuple[str, ...],
+) -> None:
+    """Run CMD as an agent: with checkpoints, restarted when it fails or hangs.
+
+    The command learns store, session and its name from MULLIGAN_* variables, and a Python program
+    gets its session from mulligan.attach(). Ctrl-C pauses it at a safe point, a second one ends
+    it. A session that was interrupted is taken over. The exit status is that of the command, 75
+    when it was paused, 130 when it was by Ctrl-C.
+    """
+    from mulligan.session.names import SUPERVISOR, check_agent
+    from mulligan.supervisor.workflow import AgentSpec, Workflow, read_prompt
+
+    check_agent(agent, "agent")
+    if agent == SUPERVISOR:
+        raise click.UsageError(f"{SUPERVISOR!r} is the name of who looks after the agents.")
+    try:
+        said = read_prompt(prompt, Path.cwd())
+    except ValueError as error:
+        raise click.UsageError(f"--prompt: {error}.") from error
+    store, session, root = call.open_for_agents()
+    here = Path.cwd()
+    spec = AgentSpec(command=program, directory=str(here), prompt=said, restart=restart)
+    workflow = Workflow(
+        session=session.name,
+        workspace=None if root is None else str(root),
+        every=every,
+        agents={agent: spec},
+    )
+    status = supervise_team(call, store, session, workflow)
+    print_end(call, session, workflow, status)
+    known = session.state.get(("agents", agent), {})
+    click.get_current_context().exit(exit_code(session, known, status))

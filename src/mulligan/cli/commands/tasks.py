@@ -1,0 +1,204 @@
+"""mulligan tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mulligan.cli.context import CliContext, Group, example
+from mulligan.cli.render.text import Cell, clean, echo_columns, print_json
+
+if TYPE_CHECKING:
+    from mulligan import Task
+
+T = TypeVar("T")
+
+SIGNS = {
+    "pending": ("·", None),
+    "in_progress": ("▶", "cyan"),
+    "completed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "skipped": ("-", "yellow"),
+}
+
+
+def agent_option(function: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--agent`` to a command that writes as an agent."""
+    return click.option(
+        "--agent", metavar="NAME", help="Write as this agent; inside `mulligan run`, its own."
+    )(function)
+
+
+@click.group(
+    "tasks",
+    cls=Group,
+    invoke_without_command=True,
+    epilog=example("mulligan tasks", "mulligan tasks add 'Write the parser' --after design"),
+)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """List the tasks of a session, or change them from scripts.
+
+    A task is pending, in_progress, completed, failed or skipped. `claim` gives the first one that
+    is ready to one agent alone; after a crash the same agent gets it again.
+    """
+    if context.invoked_subcommand is None:
+        _list(context.obj)
+
+
+@command.command("list", short_help="List the tasks.", epilog=example("mulligan tasks list --json"))
+@click.pass_obj
+def list_tasks(call: CliContext) -> None:
+    """List the tasks, each under the one it is part of."""
+    _list(call)
+
+
+@command.command(
+    "add",
+    short_help="Add a task.",
+    epilog=example("mulligan tasks add 'Write the parser' --after design"),
+)
+@click.argument("title")
+@click.option("--id", "name", metavar="ID", help="Its id; the words of the title, if not given.")
+@click.option("--parent", metavar="ID", help="The task it is part of.")
+@click.option("--after", metavar="ID", multiple=True, help="What has to be done before it.")
+@agent_option
+@click.pass_obj
+def add(
+    call: CliContext,
+    title: str,
+    name: str | None,
+    parent: str | None,
+    after: Sequence[str],
+    agent: str | None,
+) -> None:
+    """Add a task; one that is there under its id already stays as it is."""
+    tasks = call.open_for_agent(agent).tasks
+    _print(call, tasks.add(title, id=name, parent=parent, after=after))
+
+
+@command.command(
+    "claim",
+    short_help="Take a task to work on.",
+    epilog=example("mulligan tasks claim --agent coder"),
+)
+@click.argument("id", required=False)
+@agent_option
+@click.pass_obj
+def claim(call: CliContext, id: str | None, agent: str | None) -> None:
+    """Take the first task that is ready, or the named one, and print its id.
+
+    Prints nothing when there is none.
+    """
+    task = call.open_for_agent(agent).tasks.claim(id)
+    if task is not None:
+        _print(call, task)
+    elif call.json:
+        print_json(None)
+    elif not call.bare:
+        click.echo("Nothing is ready to be worked on.", err=True)
+
+
+def _ending(name: str, text: str, line: str) -> Callable[..., click.Command]:
+    return command.command(name, short_help=text, epilog=example(line))
+
+
+@_ending("complete", "Say that a task is done.", "mulligan tasks complete write-the-parser")
+@click.argument("id")
+@click.option("--result", metavar="TEXT", help="What came of it.")
+@agent_option
+@click.pass_obj
+def complete(call: CliContext, id: str, result: str | None, agent: str | None) -> None:
+    """Say that a task is done."""
+    tasks = call.open_for_agent(agent).tasks
+    tasks.complete(id, result)
+    _print(call, tasks.get(id))
+
+
+@_ending("fail", "Say that a task could not be done.", "mulligan tasks fail deploy 'no network'")
+@click.argument("id")
+@click.argument("error")
+@agent_option
+@click.pass_obj
+def fail(call: CliContext, id: str, error: str, agent: str | None) -> None:
+    """Say that a task could not be done, and why."""
+    tasks = call.open_for_agent(agent).tasks
+    tasks.fail(id, error)
+    _print(call, tasks.get(id))
+
+
+def _add_change(name: str, text: str) -> None:
+    """Add a command that does one thing to a task and prints it."""
+
+    @_ending(name, text, f"mulligan tasks {name} deploy")
+    @click.argument("id")
+    @agent_option
+    @click.pass_obj
+    def change(call: CliContext, id: str, agent: str | None) -> None:
+        tasks = call.open_for_agent(agent).tasks
+        getattr(tasks, name)(id)
+        _print(call, tasks.get(id))
+
+    change.help = text
+
+
+_add_change("skip", "Leave a task undone; what comes after it need not wait.")
+_add_change("release", "Give a claimed task back, whoever holds it.")
+_add_change("retry", "Make a failed or skipped task pending again.")
+
+
+def _list(call: CliContext) -> None:
+    session = call.open_to_look()
+    tasks = list(session.tasks)
+    if call.json:
+        print_json({"session": session.name, "tasks": [task_fields(task) for task in tasks]})
+    elif call.quiet:
+        for task in tasks:
+            click.echo(task.id)
+    elif not tasks:
+        click.echo(f"Session {session.name!r} has no tasks.", err=True)
+    else:
+        echo_columns(_rows(tasks))
+
+
+def _print(call: CliContext, task: Task) -> None:
+    if call.json:
+        print_json(task_fields(task))
+    elif call.bare:
+        click.echo(task.id)
+    else:
+        echo_columns(_rows([task]))
+
+
+def _rows(tasks: Sequence[Task]) -> list[list[Cell]]:
+    depth: dict[str | None, int] = {None: -1}
+    rows = []
+    for task in tasks:
+        depth[task.id] = depth.get(task.parent, -1) + 1
+        rows.append(_row(task, depth[task.id]))
+    return rows
+
+
+def _row(task: Task, depth: int) -> list[Cell]:
+    sign, colour = SIGNS.get(task.status, ("?", None))
+    words = [task.status.replace("_", " ")]
+    if task.progress is not None and task.status == "in_progress":
+        words.append(f"{task.progress:.0%}")
+    if task.owner and task.status == "in_progress":
+        words.append(f"by {task.owner}")
+    if task.attempts > 1:
+        words.append(f"attempt {task.attempts}")
+    said = task.error if task.status == "failed" else task.note
+    return [
+        Cell("  " * depth + sign + " " + clean(task.title), colour),
+        Cell(clean(task.id), dim=True),
+        Cell(clean(" ".join(words)), colour),
+        Cell(clean(said or (f"after {', '.join(task.after)}" if task.after else "")), dim=True),
+    ]
+
+
+def task_fields(task: Task) -> dict[str, Any]:
+    """Return a task as the JSON contract has it."""
+    return {name: getattr(task, name) for name in task.__struct_fields__}

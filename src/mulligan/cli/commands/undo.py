@@ -1,0 +1,41 @@
+"""mulligan undo."""
+
+from __future__ import annotations
+
+import click
+
+from mulligan.cli.context import (
+    CliContext,
+    Command,
+    dry_run_option,
+    example,
+    files_options,
+    touch_option,
+    warn_of_agents,
+    yes_option,
+)
+from mulligan.cli.render.pending import pending_fields, undo_or_redo, warn_of_pending
+from mulligan.cli.render.preview import print_undo
+
+
+@click.command("undo", cls=Command, epilog=example("mulligan undo", "mulligan undo --dry-run"))
+@dry_run_option
+@yes_option
+@touch_option
+@files_options
+@click.pass_obj
+def command(call: CliContext, dry_run: bool, yes: bool, touch: bool) -> None:
+    """Take the last restore back.
+
+    Repeat it to go further back; there is no limit. It asks, on a terminal, only when programs
+    write to files that change. A restore that was interrupted is taken back where it stands; an
+    undo that was, is finished.
+    """
+    session = call.open_session(files=True, recover=False)
+    if not call.json:
+        warn_of_agents(session)
+    if dry_run:
+        warn_of_pending(session)
+        print_undo(call, session, "undo", touch=touch, pending=pending_fields(session))
+        return
+    undo_or_redo(call, session, "undo", yes=yes, touch=touch)

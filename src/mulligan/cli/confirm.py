@@ -1,0 +1,49 @@
+"""Asking before files are replaced: on a terminal alone, and never twice."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from mulligan.cli.context import CliContext
+from mulligan.cli.errors import INTERRUPTED
+from mulligan.cli.render.files import some_paths
+from mulligan.cli.render.text import Cell, clean, shorten
+
+if TYPE_CHECKING:
+    from mulligan.model import OpenFile
+
+DECLINED = 1
+WIDEST_COMMAND = 60
+UNCHANGED = "Nothing was changed."
+
+
+def warn_of_open_files(found: Sequence[OpenFile]) -> None:
+    """Name each program that uses what is to be replaced or deleted."""
+    programs: dict[tuple[int, bool], list[OpenFile]] = {}
+    for one in found:
+        programs.setdefault((one.pid, one.mode == "cwd"), []).append(one)
+    for (pid, is_place), files in programs.items():
+        named = some_paths(list(dict.fromkeys(one.path for one in files)))
+        who = f"process {pid} ({shorten(clean(files[0].command), WIDEST_COMMAND)})"
+        said = f"writes to {named}: what it writes after the restore is lost"
+        if is_place:
+            said = f"works in {named}, which goes"
+        click.echo(Cell(f"Warning: {who} {said}.", "yellow").styled(), err=True)
+
+
+def confirm(call: CliContext, question: str, *, yes: bool, default: bool = True) -> None:
+    """Ask on a terminal, and end the command if the answer is no; scripts are never asked."""
+    if yes or call.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    try:
+        agreed = click.confirm(question, default=default, err=True)
+    except click.Abort:
+        click.echo(f"\n{UNCHANGED}", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    if not agreed:
+        click.echo(UNCHANGED, err=True)
+        raise click.exceptions.Exit(DECLINED)

@@ -1,0 +1,1 @@
+"""The story of ``mulligan demo``, told with real processes."""

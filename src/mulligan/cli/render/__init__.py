@@ -1,0 +1,1 @@
+"""What people read: text, tables, diffs, progress; and the streams it goes to."""

@@ -1,0 +1,98 @@
+"""Differences for people and for programs; several commands show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.render.text import Cell, clean, short, shorten
+
+if TYPE_CHECKING:
+    from mulligan import Diff, Difference
+
+MAX_VALUE_CHARACTERS = 80
+MAX_CHANGED_VALUE_CHARACTERS = 40
+"""How much of a value is shown, alone and beside another one."""
+
+_SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+
+
+def print_differences(
+    found: Iterable[Difference], limit: int | None = None, indent: str = ""
+) -> None:
+    """Print one line for each difference, up to a limit."""
+    lines = [line for difference in found for line in _lines(difference)]
+    for line in lines[:limit]:
+        click.echo(indent + line)
+    if limit is not None and len(lines) > limit:
+        click.echo(indent + Cell(f"… and {len(lines) - limit} more", dim=True).styled())
+
+
+def difference_fields(found: Iterable[Difference]) -> list[dict[str, Any]]:
+    """Return differences as the JSON contract has them: a value that is not there is left out."""
+    return [_fields(difference) for difference in found]
+
+
+def all_differences(diff: Diff) -> list[Difference]:
+    """Return the differences of the state, then those of the conversation."""
+    return [*diff.state, *diff.conversation]
+
+
+def _fields(difference: Difference) -> dict[str, Any]:
+    shown = {"path": difference.place, "change": difference.change}
+    if difference.change != "added":
+        shown["before"] = difference.before
+    if difference.change != "removed":
+        shown["after"] = difference.after
+    return shown
+
+
+def _lines(difference: Difference) -> list[str]:
+    place = difference.place
+    if difference.change == "changed":
+        before, after = (
+            _value(difference.before, MAX_CHANGED_VALUE_CHARACTERS),
+            _value(difference.after, MAX_CHANGED_VALUE_CHARACTERS),
+        )
+        return [_line("changed", place, f"{before} → {after}")]
+    value = difference.after if difference.change == "added" else difference.before
+    if isinstance(value, list) and value and all(_is_message(item) for item in value):
+        numbered = enumerate(value)
+        return [
+            _line(difference.change, f"{place}/{i}", _value(v, MAX_VALUE_CHARACTERS))
+            for i, v in numbered
+        ]
+    return [_line(difference.change, place, _value(value, MAX_VALUE_CHARACTERS))]
+
+
+def _line(change: str, place: str, said: str) -> str:
+    sign, colour = _SIGNS[change]
+    path = Cell(clean(place) or "(root)", colour).styled()
+    return f"{Cell(sign, colour, bold=True).styled()} {path}  {said}"
+
+
+def _value(value: Any, limit: int) -> str:
+    """Return a value shortened; a message of a conversation as who said what."""
+    if _is_message(value):
+        return shorten(f"{clean(value['role'])}: {clean(_text(value['content']))}", limit)
+    return short(value, limit)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and "content" in value
+
+
+def _text(content: Any) -> str:
+    """Return what was said, where content is a text or a list of parts with texts."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = [part.get("text") or f"[{part.get('type')}]" for part in content if _is_part(part)]
+        return " ".join(str(part) for part in parts) or short(content)
+    return short(content)
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, dict) and ("text" in part or "type" in part)

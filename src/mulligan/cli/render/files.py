@@ -1,0 +1,213 @@
+"""Files for people and for programs: what differs, what is left out, what went wrong."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.render.text import Cell, clean, columns, plural, shorten, size
+
+if TYPE_CHECKING:
+    from mulligan.model import Coverage, FileChange, LeftOut, Problem
+
+GIT = ".git"
+WORKSPACE = "workspace"
+DRAFT = ".mulligan-draft-"
+"""How the names begin of what a restore keeps beside the files that it replaces."""
+
+SHOWN_PATHS = 3
+WIDEST_PATH = 70
+STORE_RULE = "ignored by .mulligan"
+"""Why a store itself is left out, which nobody needs to be told."""
+
+_SIGNS = {
+    "added": ("+", "green"),
+    "removed": ("-", "red"),
+    "changed": ("~", "yellow"),
+    "renamed": ("→", "cyan"),
+    "attributes": ("~", "yellow"),
+}
+DIFFERS = {
+    "added": "added",
+    "removed": "removed",
+    "changed": "changed",
+    "renamed": "renamed",
+    "attributes": "with other attributes",
+}
+TO_DO = {
+    "added": "to create",
+    "removed": "to delete",
+    "changed": "to update",
+    "renamed": "to rename",
+    "attributes": "to give other attributes",
+}
+"""The same changes as facts, and as what a restore is about to do."""
+
+
+def change_fields(change: FileChange) -> dict[str, Any]:
+    """Return a change as the JSON contract has it."""
+    return {
+        "path": change.path,
+        "change": change.change,
+        "kind": change.kind,
+        "old_path": change.old_path,
+        "old_mode": _octal(change.old_mode),
+        "mode": _octal(change.mode),
+        "old_size": change.old_size,
+        "size": change.size,
+    }
+
+
+def left_out_fields(found: Iterable[LeftOut]) -> list[dict[str, Any]]:
+    """Return paths that are left out as the JSON contract has them."""
+    return [{"path": left.path, "rule": left.rule} for left in found]
+
+
+def problem_fields(found: Iterable[Problem]) -> list[dict[str, Any]]:
+    """Return problems as the JSON contract has them."""
+    return [{"what": p.what, "where": p.where, "detail": p.detail} for p in found]
+
+
+def parts_from_here(only: tuple[str, ...], directory: Path | None) -> tuple[str, ...] | None:
+    """Return the parts with what is named from here, ./app.py, named from the top."""
+    return tuple(_part(part, directory) for part in only) or None
+
+
+def _part(part: str, directory: Path | None) -> str:
+    if directory is None or not part.startswith(("./", "../", "/")):
+        return part
+    inner = Path(os.path.relpath(os.path.abspath(part), directory.absolute()))
+    if ".." in inner.parts:
+        raise click.UsageError(f"{part} is not in the workspace, {directory}.")
+    return WORKSPACE if inner == Path() else f"{WORKSPACE}/{inner}"
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The changes a person wants to see, and a line for each group of others."""
+
+    listed: list[FileChange]
+    asides: list[str]
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self.listed or self.asides)
+
+
+def outline(changes: Sequence[FileChange], *, full: bool = False) -> Outline:
+    """Return the changes for people; what git and a restore keep, and mere times, is counted."""
+    kept = _telling(changes)
+    if full:
+        return Outline(kept, [])
+    inside = [change for change in kept if GIT in change.path.split("/")]
+    others = [change for change in kept if GIT not in change.path.split("/")]
+    work = [change for change in others if not _is_of_restore(change)]
+    times = [change for change in work if _is_times(change)]
+    asides = []
+    if inside:
+        asides.append(f"{plural(len(inside), 'path')} in {GIT}")
+    if len(work) < len(others):
+        count = plural(len(others) - len(work), "file")
+        asides.append(f"{count} that a restore keeps beside others until it ends")
+    if times:
+        asides.append(f"{plural(len(times), 'file')} with other times or extended attributes only")
+    return Outline([change for change in work if not _is_times(change)], asides)
+
+
+def _telling(changes: Sequence[FileChange]) -> list[FileChange]:
+    """Return the changes without directories that only come or go with what is in them."""
+    holders = {
+        (change.change, change.path[:end])
+        for change in changes
+        for end, character in enumerate(change.path)
+        if character == "/"
+    }
+    return [c for c in changes if c.kind != "directory" or (c.change, c.path) not in holders]
+
+
+def counted(changes: Sequence[FileChange], words: dict[str, str]) -> str:
+    """Return how many changes there are of each sort."""
+    counts = Counter(change.change for change in changes)
+    return ", ".join(f"{counts[name]:,} {word}" for name, word in words.items() if counts[name])
+
+
+def change_lines(changes: Sequence[FileChange], limit: int | None = None) -> list[str]:
+    """Return a line for each change, up to a limit."""
+    shown = changes[:limit]
+    lines = list(columns([_row(change) for change in shown]))
+    if len(shown) < len(changes):
+        lines.append(Cell(f"… and {len(changes) - len(shown):,} more", dim=True).styled())
+    return lines
+
+
+def details(change: FileChange) -> str:
+    """Return what differs, in a few words."""
+    if change.change == "renamed":
+        return f"from {clean(change.old_path or '')}"
+    if change.change == "attributes":
+        return _modes(change) or "times or extended attributes"
+    if change.kind != "file":
+        return change.kind
+    sizes = [size(count) for count in (change.old_size, change.size) if count is not None]
+    return ", ".join(part for part in (" → ".join(sizes), _modes(change)) if part)
+
+
+def coverage_text(coverage: Coverage | None) -> str:
+    """Return how many files a checkpoint holds."""
+    if coverage is None:
+        return ""
+    held = f" ({size(coverage.bytes)})" if coverage.bytes else ""
+    return f"{plural(coverage.files, 'file')}{held}"
+
+
+def without_store(found: Iterable[LeftOut]) -> list[LeftOut]:
+    """Return what is left out apart from the store, which always is."""
+    return [left for left in found if left.rule != STORE_RULE]
+
+
+def left_out_lines(found: Iterable[LeftOut]) -> list[str]:
+    """Return a line for each rule, with how many paths it leaves out and the first of them."""
+    by_rule: dict[str, list[str]] = {}
+    for left in without_store(found):
+        by_rule.setdefault(left.rule, []).append(left.path)
+    rows = [
+        [Cell(clean(rule)), Cell(f"{len(paths):,}"), Cell(some_paths(paths), dim=True)]
+        for rule, paths in by_rule.items()
+    ]
+    return list(columns(rows))
+
+
+def some_paths(paths: Sequence[str]) -> str:
+    """Return the first of some paths."""
+    more = ", …" if len(paths) > SHOWN_PATHS else ""
+    return ", ".join(shorten(clean(path), WIDEST_PATH) for path in paths[:SHOWN_PATHS]) + more
+
+
+def _row(change: FileChange) -> list[Cell]:
+    sign, colour = _SIGNS[change.change]
+    path = clean(change.path) + ("/" if change.kind == "directory" else "")
+    return [Cell(f"{sign} {path or '.'}", colour), Cell(details(change))]
+
+
+def _is_of_restore(change: FileChange) -> bool:
+    return change.path.rpartition("/")[2].startswith(DRAFT)
+
+
+def _is_times(change: FileChange) -> bool:
+    return change.change == "attributes" and not _modes(change)
+
+
+def _modes(change: FileChange) -> str:
+    if change.old_mode == change.mode or change.old_mode is None or change.mode is None:
+        return ""
+    return f"mode {_octal(change.old_mode)} → {_octal(change.mode)}"
+
+
+def _octal(mode: int | None) -> str | None:
+    return None if mode is None else f"{mode:03o}"

@@ -1,0 +1,161 @@
+"""A restore of files that was begun and not ended: what is said of it, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.context import CliContext
+from mulligan.cli.errors import HalfDone
+from mulligan.cli.render.preview import NOT_FORESEEN, check_open_files
+from mulligan.cli.render.restored import print_restored, unapplied_fields
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, point_fields, print_json
+from mulligan.errors import DiskFull, NothingToUndo, RestorePending
+from mulligan.session.names import a
+
+if TYPE_CHECKING:
+    from mulligan import Restored, Session
+    from mulligan.model import Pending
+
+MAIN = "main"
+
+
+def pending_fields(session: Session) -> dict[str, Any] | None:
+    """Return the pending restore of a session as the JSON contract has it."""
+    pending = session.pending
+    if pending is None:
+        return None
+    return {
+        "mode": pending.mode,
+        "to": point_fields(pending.point),
+        "directory": pending.directory,
+        "safety": session.find_checkpoint(pending.seq).id,
+        "is_running": pending.is_running,
+    }
+
+
+def pending_lines(session: Session) -> list[str]:
+    """Return what is to be said of a pending restore, and how it ends; nothing if there is none."""
+    pending = session.pending
+    if pending is None:
+        return []
+    what = f"{a(pending.mode).capitalize()} to {place(pending.point)}"
+    if pending.is_running:
+        return [clean(f"{what} of the files in {pending.directory} is under way.")]
+    said = f"{what} was interrupted: the files in {pending.directory} are half restored."
+    return [clean(said), f"Nothing is lost. {ways(session, pending)}"]
+
+
+def ways(session: Session, pending: Pending) -> str:
+    """Return how a pending restore can be finished, taken back or abandoned."""
+    program = "mulligan" if session.name == MAIN else f"mulligan -s {clean(session.name)}"
+    back = "redo" if pending.mode == "undo" else "undo"
+    return (
+        f"`{program} restore --continue` finishes it, `{program} {back}` takes it back, "
+        f"`{program} restore --abandon` leaves the files as they are."
+    )
+
+
+def warn_of_pending(session: Session) -> None:
+    """Say that a restore is pending, where a command only looks."""
+    for line in pending_lines(session):
+        click.echo(Cell(line, "yellow").styled(), err=True)
+
+
+def tell_of_recovery(done: Restored) -> None:
+    """Say that a restore was finished first."""
+    what = a(done.mode).capitalize()
+    said = f"{what} to {place(done.point)} had been interrupted and was finished first;"
+    click.echo(clean(said), err=True)
+    click.echo(f"the files of before are in the checkpoint {done.safety.id[:SHORT_ID]}.", err=True)
+
+
+def tell_of_recovery_error(session: Session) -> None:
+    """Say that the files are not what any checkpoint says, and what can be done about it."""
+    begun = session.pending
+    what = f"{a(begun.mode)} to {place(begun.point)}" if begun else "a restore"
+    click.echo(clean(f"Warning: {what} of the files was interrupted halfway."), err=True)
+    click.echo(clean(f"It cannot be finished: {session.recovery_error}"), err=True)
+    if begun is not None:
+        click.echo(f"Fix that first, then: {ways(session, begun)}", err=True)
+
+
+def undo_or_redo(call: CliContext, session: Session, mode: str, *, yes: bool, touch: bool) -> None:
+    """Undo or redo, and print what was done; one that was interrupted is finished instead."""
+    open_files = check_open_files(call, session, mode, yes=yes)
+    pending = session.pending
+    with call.working(), interruptible(session):
+        done = None
+        if pending is not None and pending.mode == mode:
+            done = session.recover()
+        if done is None:
+            done = session.undo(touch=touch) if mode == "undo" else session.redo(touch=touch)
+    print_restored(call, done, **{**NOT_FORESEEN, "open_files": open_files})
+
+
+def go_on(call: CliContext, session: Session) -> None:
+    """Finish the pending restore, and print what was done."""
+    pending = _required(session)
+    with call.working(), interruptible(session):
+        done = session.recover()
+    if done is None and session.pending is not None:
+        raise RestorePending(
+            f"{a(pending.mode).capitalize()} of files in {pending.directory} is not finished.",
+            hint="Nothing was touched. Do this in that directory, and without --no-files.",
+        )
+    if done is None:
+        raise NothingToUndo("Another process has finished it meanwhile.")
+    print_restored(call, done, **NOT_FORESEEN)
+
+
+def abandon_pending(call: CliContext, session: Session) -> None:
+    """End the pending restore where it stands, and print how to take it back."""
+    pending, fields = _required(session), pending_fields(session)
+    session.abandon()
+    back = "redo" if pending.mode == "undo" else "undo"
+    if call.json:
+        directory = Path(pending.directory)
+        empty = unapplied_fields(pending.point, None, directory, mode=pending.mode)
+        print_json({**empty, **NOT_FORESEEN, "pending": fields})
+    elif not call.quiet:
+        what = f"Abandoned: {a(pending.mode)} to {place(pending.point)}."
+        click.echo(clean(f"{what} Files and state stay as they are now;"))
+        click.echo(f"`mulligan {back}` brings back what was there before it.")
+
+
+def _left_pending(session: Session) -> Pending | None:
+    """Return the restore that was begun here and has not ended."""
+    pending = session.pending
+    return None if pending is None or pending.is_running else pending
+
+
+def _required(session: Session) -> Pending:
+    pending = session.pending
+    if pending is None:
+        raise NothingToUndo("No restore is pending: there is nothing to continue or abandon.")
+    return pending
+
+
+@contextmanager
+def interruptible(session: Session) -> Iterator[None]:
+    """Say what Ctrl-C or a failure leaves behind: a restore that is half done, if it had begun."""
+    try:
+        yield
+    except DiskFull as error:
+        pending = _left_pending(session)
+        if pending is not None:
+            half = f"The files in {clean(pending.directory)} are half restored"
+            error.hint = f"{error.hint} {half}: {ways(session, pending)}"
+        raise
+    except KeyboardInterrupt:
+        pending = _left_pending(session)
+        if pending is None:
+            raise
+        raise HalfDone(
+            clean(f"Interrupted: the files in {pending.directory} are half restored."),
+            f"Nothing is lost. {ways(session, pending)}",
+        ) from None

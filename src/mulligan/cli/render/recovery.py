@@ -1,0 +1,282 @@
+"""What was interrupted, and what is done about it, for people and for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from mulligan.cli.context import CliContext
+from mulligan.cli.render.text import (
+    SHORT_ID,
+    Cell,
+    ago,
+    clean,
+    place,
+    plural,
+    point_fields,
+    print_json,
+    shorten,
+)
+
+if TYPE_CHECKING:
+    from mulligan.recovery.detect import Interruption, LostAgent
+    from mulligan.recovery.plan import ResumePlan
+    from mulligan.recovery.resume import Resumed
+
+MAX_SHOWN = 20
+
+
+def print_nothing(call: CliContext, running: str | None = None) -> None:
+    """Say that there is nothing to do, and who does it already."""
+    if call.json:
+        print_json({**_NOTHING})
+    elif not call.quiet:
+        why = clean(running) if running else "Nothing is interrupted or paused"
+        click.echo(f"{why}; there is nothing to resume.")
+
+
+def print_result(call: CliContext, fields: dict[str, Any]) -> None:
+    """Print the fields of the result, those that do not apply as null."""
+    print_json({**_NOTHING, **fields})
+
+
+def gave_up_words(why: str, tried: list[str]) -> str:
+    """Return after what it was given up to bring a session back, and why."""
+    times = f"{plural(len(tried), 'attempt')} ({', '.join(tried)})" if tried else "no attempt"
+    return f"gave up after {times}, for {why}; no process of it is left running"
+
+
+def print_found(plan: ResumePlan) -> None:
+    """Print what was interrupted; to stderr, for agents print as well."""
+    for line in _found_lines(plan, _DONE):
+        click.echo(line, err=True)
+
+
+def print_plan(plan: ResumePlan) -> None:
+    """Print what is done about it; to stderr, for agents print as well."""
+    for line in _plan_lines(plan, _DONE):
+        click.echo(line, err=True)
+
+
+def print_dry(plan: ResumePlan) -> None:
+    """Print what was found, and what would be done about it."""
+    for line in [*_found_lines(plan, _WOULD), *_plan_lines(plan, _WOULD)]:
+        click.echo(line)
+    click.echo("Nothing was done: this was a dry run.")
+
+
+def print_prepared(call: CliContext, resumed: Resumed) -> None:
+    """Print what was done for agents that nobody supervised, and what is left to do."""
+    if call.json:
+        print_result(call, plan_fields(resumed.plan, resumed))
+    elif call.quiet:
+        click.echo(resumed.checkpoint.id)
+    else:
+        kept = Cell(resumed.checkpoint.id[:SHORT_ID], "yellow").styled()
+        click.echo(f"Everything is ready; what the crash left is in the checkpoint {kept}.")
+        for agent in to_start(resumed.plan):
+            click.echo(clean(f"Start {agent.name} again{_how(agent)}."))
+        click.echo("`mulligan run -- CMD` starts it again by itself next time.")
+
+
+def to_start(plan: ResumePlan) -> list[LostAgent]:
+    """Return the agents that somebody has to start, where no supervisor does."""
+    if plan.workflow is not None or plan.interruption is None:
+        return []
+    return [a for a in plan.interruption.agents if not a.is_at_rest and not a.is_alive]
+
+
+def plan_fields(plan: ResumePlan, resumed: Resumed | None = None) -> dict[str, Any]:
+    """Return a plan, and what came of it, as the JSON contract has it."""
+    return {
+        "session": plan.session,
+        "applied": resumed is not None,
+        "rung": plan.rung,
+        "to": plan.point and point_fields(plan.point),
+        "only": plan.only,
+        "reset": list(plan.reset),
+        "interruption": plan.interruption and interruption_fields(plan.interruption),
+        "checkpoint_id": resumed and resumed.checkpoint.id,
+        "released": list(plan.release),
+        "next_task": plan.next_task,
+        "consumed": [_plain(one) for one in plan.consumed],
+        "files": _file_count(plan, resumed),
+        "start": [agent.name for agent in to_start(plan)],
+    }
+
+
+def interruption_fields(found: Interruption) -> dict[str, Any]:
+    """Return an interruption as the JSON contract has it."""
+    return {
+        "why": found.why,
+        "last_event": found.last_event,
+        "agents": [_agent_fields(agent) for agent in found.agents],
+        "in_doubt": [_plain(doubt) for doubt in found.in_doubt],
+        "operations": [_plain(operation) for operation in found.operations],
+        "restore": found.restore and point_fields(found.restore),
+    }
+
+
+_NOTHING: dict[str, Any] = {
+    "session": None,
+    "applied": False,
+    "rung": None,
+    "to": None,
+    "only": None,
+    "reset": [],
+    "interruption": None,
+    "checkpoint_id": None,
+    "released": [],
+    "next_task": None,
+    "consumed": [],
+    "files": None,
+    "start": [],
+    "status": None,
+    "reason": None,
+    "agents": [],
+}
+
+
+class _Words(msgspec.Struct, frozen=True):
+    """How to speak of what is done, and of what would be."""
+
+    resumed: str
+    finished: str
+    stopped: str
+    clean: str
+    nothing: str
+    go: str
+    goes: str
+    empty: str
+    absent: str
+    released: str
+    next: str
+
+
+_DONE = _Words(
+    resumed="is resumed",
+    finished="is finished first",
+    stopped="It is not brought back again: every rung was tried.",
+    clean="Starting clean: only the list of tasks is kept.",
+    nothing="Nothing that was acknowledged is lost; files stay as they are.",
+    go="go",
+    goes="goes",
+    empty="Emptied",
+    absent="Nothing to empty in",
+    released="Given back, for their agents do not return",
+    next="The work goes on at",
+)
+_WOULD = _Words(
+    resumed="would be resumed",
+    finished="would be finished first",
+    stopped="It would not be brought back again: every rung was tried.",
+    clean="It would start clean: only the list of tasks would be kept.",
+    nothing="Nothing that was acknowledged would be lost; files would stay as they are.",
+    go="would go",
+    goes="would go",
+    empty="Would be emptied",
+    absent="There would be nothing to empty in",
+    released="Would be given back, for their agents do not return",
+    next="The work would go on at",
+)
+
+
+def _plan_lines(plan: ResumePlan, words: _Words) -> list[str]:
+    lines = [clean(_where(plan, words))]
+    for one in plan.consumed:
+        said = f"{one.by} has {one.how} already: {one.what} {one.id} (#{one.seq})"
+        lines.append(Cell(clean(f"Warning: {said}"), "yellow").styled())
+    if plan.reset:
+        lines.append(clean(f"{words.empty}: {', '.join(plan.reset)}."))
+    if plan.absent:
+        names = ", ".join(plan.absent)
+        lines.append(clean(f"{words.absent} {names}: nobody has put anything there yet."))
+    if plan.release:
+        lines.append(clean(f"{words.released}: {_some(plan.release)}."))
+    if plan.next_task is not None:
+        lines.append(clean(f"{words.next} the task {plan.next_task!r}."))
+    return lines
+
+
+def _found_lines(plan: ResumePlan, words: _Words) -> list[str]:
+    from mulligan.cli.render.text import columns
+
+    found = plan.interruption
+    if found is None:
+        return [Cell(clean(f"{plan.session} {words.resumed}."), bold=True).styled()]
+    since = f"{plan.session} was interrupted, last heard of {ago(found.last_event)}: {found.why}."
+    lines = [Cell(clean(since), bold=True).styled()]
+    lines += columns([_agent_row(agent) for agent in found.agents[:MAX_SHOWN]])
+    for doubt in found.in_doubt[:MAX_SHOWN]:
+        who = f" of {doubt.agent}" if doubt.agent else ""
+        said = f"In doubt: call {doubt.call}{who} to {doubt.tool or 'a tool'} never returned"
+        lines.append(Cell(clean(f"{said}; it may have happened."), "yellow").styled())
+    for operation in found.operations[:MAX_SHOWN]:
+        before = f"the checkpoint before it is {operation.checkpoint[:SHORT_ID]}"
+        lines.append(clean(f"Under way: {operation.name} of {operation.agent}; {before}."))
+    if found.restore is not None:
+        restore = f"A restore of files to {place(found.restore)}"
+        lines.append(clean(f"{restore} {words.finished}."))
+    return lines
+
+
+def _where(plan: ResumePlan, words: _Words) -> str:
+    if plan.rung == "stop":
+        return words.stopped
+    if plan.is_clean:
+        return words.clean
+    if plan.point is None:
+        return words.nothing
+    what = f"What is {plan.only}'s {words.goes}" if plan.only else f"State and files {words.go}"
+    again = ", as was begun before" if plan.continues else ""
+    files = f" ({plural(len(plan.files.files), 'path')} to change)" if plan.files else ""
+    return f"{what} back to {place(plan.point)}{again}{files}."
+
+
+def _agent_row(agent: LostAgent) -> list[Cell]:
+    process = f"process {agent.process_id}" if agent.process_id else ""
+    lives = f"{process} still runs" if agent.is_alive else process
+    return [
+        Cell(f"  {clean(agent.name)}", bold=True),
+        Cell(clean(agent.state or "")),
+        Cell(clean(_some(agent.tasks))),
+        Cell(lives.strip(), "yellow" if agent.is_alive else None, dim=not agent.is_alive),
+        Cell(shorten(clean(agent.prompt or ""), 40), dim=True),
+    ]
+
+
+def _how(agent: LostAgent) -> str:
+    """Return how an agent was started, as far as it is known."""
+    import shlex
+
+    where = f" in {agent.directory}" if agent.directory else ""
+    command = f": {shlex.join(agent.command)}" if agent.command else " as you started it before"
+    return f"{where}{command}"
+
+
+def _agent_fields(agent: LostAgent) -> dict[str, Any]:
+    return {
+        "name": agent.name,
+        "state": agent.state,
+        "prompt": agent.prompt,
+        "tasks": list(agent.tasks),
+        "process_id": agent.process_id,
+        "is_alive": agent.is_alive,
+    }
+
+
+def _file_count(plan: ResumePlan, resumed: Resumed | None) -> int | None:
+    if resumed is not None and resumed.restored is not None:
+        return resumed.restored.files
+    return len(plan.files.files) if plan.files is not None else None
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return ", ".join(names[:MAX_SHOWN]) + more

@@ -1,0 +1,145 @@
+"""What a restore, an undo or a redo did, for people and for programs."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.context import CliContext
+from mulligan.cli.render.files import problem_fields
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, plural, point_fields, print_json
+
+if TYPE_CHECKING:
+    from mulligan import Point, Problem, Restored
+
+INCOMPLETE = 83
+SHOWN_PROBLEMS = 20
+
+_VANISHED = os.strerror(errno.ENOENT)
+_OPPOSITE = {"restore": "undo", "undo": "redo", "redo": "undo"}
+_DONE = {"restore": "Restored", "undo": "Undone", "redo": "Redone"}
+
+
+def print_restored(call: CliContext, done: Restored, **more: Any) -> None:
+    """Print what was done, where the present of before is kept, and how to take it back.
+
+    The exit code is that of ``RestoreIncomplete`` when not all files could be brought back.
+    """
+    if call.json:
+        print_json({**restored_fields(done, call.directory), **more})
+    elif call.quiet:
+        click.echo(done.safety.id)
+    else:
+        _print(done)
+    print_problems(call, done.problems)
+    exit_if_incomplete(done.problems)
+
+
+def print_problems(call: CliContext, problems: Sequence[Problem]) -> None:
+    """Name what could not be brought back."""
+    if not problems or call.json:
+        return
+    count = f"{plural(len(problems), 'path')} could not be brought back:"
+    click.echo(Cell(count, "red", bold=True).styled(), err=True)
+    for problem in problems[:SHOWN_PROBLEMS]:
+        click.echo(f"  {clean(problem.where)}: {clean(problem.detail)}", err=True)
+    if len(problems) > SHOWN_PROBLEMS:
+        click.echo(f"  … and {len(problems) - SHOWN_PROBLEMS:,} more; --json has all", err=True)
+    click.echo(f"Everything else is done. {_advice(problems)}, then do it again.", err=True)
+
+
+def _advice(problems: Sequence[Problem]) -> str:
+    from mulligan.model import DIFFERS
+    from mulligan.workspace.capture.snapshot import IN_USE
+    from mulligan.workspace.restore.fileops import TOO_MANY_FILES
+    from mulligan.workspace.restore.protect import LEFT_ALONE
+    from mulligan.workspace.restore.swap import CHANGED
+
+    if any(problem.detail.startswith(TOO_MANY_FILES) for problem in problems):
+        return "Let more files be open at once, with `ulimit -n 1024`"
+    if any("cannot be read" in problem.detail for problem in problems):
+        return "Make these readable and writable"
+    if any(IN_USE in problem.detail for problem in problems):
+        return "End the programs that have these open"
+    if all(problem.detail.startswith(LEFT_ALONE) for problem in problems):
+        return "Move these out of the way"
+    if all(problem.detail.startswith((CHANGED, DIFFERS, _VANISHED)) for problem in problems):
+        return "Let the programs finish that change these"
+    return "Make these writable"
+
+
+def exit_if_incomplete(problems: Sequence[Problem]) -> None:
+    """End the command with its exit code if there are problems."""
+    if problems:
+        raise click.exceptions.Exit(INCOMPLETE)
+
+
+def restored_fields(done: Restored, directory: Path | None) -> dict[str, Any]:
+    """Return what was done as the JSON contract has it."""
+    return {
+        "applied": True,
+        "mode": done.mode,
+        "to": point_fields(done.point),
+        "only": parts_fields(done.only, done.workspace),
+        "safety": done.safety.id,
+        "seq": done.seq,
+        "directory": directory and str(directory),
+        "restored_files": done.files,
+        "problems": problem_fields(done.problems),
+    }
+
+
+def unapplied_fields(
+    point: Point,
+    only: Any,
+    directory: Path | None,
+    problems: Sequence[Problem] = (),
+    mode: str = "restore",
+) -> dict[str, Any]:
+    """Return a restore that was only looked at, in the same fields."""
+    return {
+        "applied": False,
+        "mode": mode,
+        "to": point_fields(point),
+        "only": None if only is None else list(only),
+        "safety": None,
+        "seq": None,
+        "directory": directory and str(directory),
+        "restored_files": 0,
+        "problems": problem_fields(problems),
+    }
+
+
+def parts_fields(only: Any, files: Sequence[str] | None) -> list[str] | None:
+    """Return the parts of state and workspace as texts; None for everything."""
+    if only is None:
+        return None
+    whole = ["workspace"] if files is None else [f"workspace/{path}" for path in files]
+    return (only_fields(only) or []) + whole
+
+
+def only_fields(only: Any) -> list[str] | None:
+    """Return the parts as texts."""
+    from mulligan.document.values import format_path, parse_path
+
+    return None if only is None else [format_path(parse_path(path)) for path in only]
+
+
+def _print(done: Restored) -> None:
+    safety = Cell(done.safety.id[:SHORT_ID], "yellow").styled()
+    parts = parts_fields(done.only, done.workspace) or _everything(done)
+    was = "as it was" if len(parts) == 1 else "as they were"
+    what = f"{_DONE[done.mode]}: {', '.join(parts)} {was} at {place(done.point)}"
+    files = f" ({plural(done.files, 'path')} changed)" if done.files else ""
+    click.echo(clean(f"{what}{files}."))
+    click.echo(f"What was there before is kept in the safety checkpoint {safety};")
+    click.echo(f"{_OPPOSITE[done.mode]} with `mulligan {_OPPOSITE[done.mode]}`.")
+
+
+def _everything(done: Restored) -> list[str]:
+    return ["the state"] if done.workspace == () else ["state", "files"]

@@ -1,0 +1,192 @@
+"""Printing: JSON for programs, columns and short values for people."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.render.terminal import style
+
+if TYPE_CHECKING:
+    from mulligan import Checkpoint, Point
+
+SHORT_ID = 12
+SHORT_VALUE = 60
+GAP = "  "
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_SIZES = ("bytes", "KB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A piece of text with a colour and a weight, which show on a terminal only."""
+
+    text: str
+    colour: str | None = None
+    bold: bool = False
+    dim: bool = False
+
+    def styled(self, width: int = 0, limit: int | None = None) -> str:
+        """Return the text padded to a width and cut at a limit, with its colour."""
+        text = self.text if limit is None else shorten(self.text, limit)
+        dim = self.dim or None
+        return style(text.ljust(width), fg=self.colour, bold=self.bold or None, dim=dim)
+
+
+def jsonable(value: Any) -> Any:
+    """Return a value in JSON's types: bytes as ``{"$bytes": base64}``, times as ISO 8601."""
+    if isinstance(value, dict):
+        return {key: jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": str(value)}
+    return value
+
+
+def to_json(value: Any, indent: int | None = 2) -> str:
+    """Return a value as JSON text that the terminal's encoding can show."""
+    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    return json.dumps(jsonable(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+
+
+def print_json(value: Any, indent: int | None = 2) -> None:
+    """Print a value as JSON."""
+    click.echo(to_json(value, indent))
+
+
+def clean(text: str) -> str:
+    """Return text on one line, without the characters that would command a terminal."""
+    return "".join(c if c.isprintable() else _harmless(c) for c in text)
+
+
+def shorten(text: str, limit: int = SHORT_VALUE) -> str:
+    """Return text of at most ``limit`` characters, with an ellipsis where it was cut."""
+    return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
+
+
+def short(value: Any, limit: int = SHORT_VALUE) -> str:
+    """Return a value as one short line of JSON."""
+    return shorten(clean(json.dumps(jsonable(value), ensure_ascii=False)), limit)
+
+
+def columns(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+    """Yield the rows as aligned lines; on a terminal none is wider than it."""
+    count = max((len(row) for row in rows), default=0)
+    widths = [max((len(r[i].text) for r in rows if i < len(r)), default=0) for i in range(count)]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for row in rows:
+        yield _line(row, widths, width)
+
+
+def echo_columns(rows: Sequence[Sequence[Cell]]) -> None:
+    """Print the rows as aligned lines."""
+    for line in columns(rows):
+        click.echo(line)
+
+
+def fields(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print names with their values, those without one left out."""
+    echo_columns([(Cell(name, dim=True), Cell(clean(value))) for name, value in pairs if value])
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """Return how long ago a moment was, in its largest unit."""
+    seconds = int(((now or datetime.now(UTC)) - moment).total_seconds())
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size}{unit} ago"
+    return "now"
+
+
+def local(moment: datetime, now: datetime | None = None) -> str:
+    """Return a moment in local time, with the date unless it is today's."""
+    here, today = moment.astimezone(), (now or datetime.now(UTC)).astimezone()
+    return here.strftime("%H:%M:%S" if here.date() == today.date() else "%Y-%m-%d %H:%M")
+
+
+def size(count: int) -> str:
+    """Return a number of bytes for people."""
+    value = float(count)
+    if count == 1:
+        return "1 byte"
+    for unit in _SIZES:
+        if value < 1000 or unit == _SIZES[-1]:
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if value >= 10 or unit == "bytes" else f"{value:.1f} {unit}"
+
+
+def size_on_disk(directory: Path) -> int:
+    """Return the bytes that files occupy; the journal's file is mostly a hole."""
+    files = (Path(root, name) for root, _, names in os.walk(directory) for name in names)
+    return sum(file.lstat().st_blocks * 512 for file in files)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def place(point: Point) -> str:
+    """Return a point for people."""
+    return f"{point.session} #{point.seq}"
+
+
+def point_fields(point: Point) -> dict[str, Any]:
+    """Return a point as the JSON contract has it."""
+    return {"session": point.session, "seq": point.seq, "checkpoint_id": point.checkpoint}
+
+
+def verdict_cell(verdict: str | None) -> Cell:
+    """Return the verdict on a checkpoint for people."""
+    return Cell(verdict or "", {"good": "green", "bad": "red"}.get(verdict or ""), bold=True)
+
+
+def checkpoint_fields(checkpoint: Checkpoint, verdict: str | None = None) -> dict[str, Any]:
+    """Return a checkpoint's own fields, and the verdict on it, as the JSON contract has them."""
+    return {
+        "checkpoint_id": checkpoint.id,
+        "timestamp": checkpoint.time,
+        "kind": checkpoint.kind,
+        "session": checkpoint.session,
+        "seq": checkpoint.seq,
+        "parent": checkpoint.parent,
+        "label": checkpoint.label,
+        "note": checkpoint.note,
+        "actor": checkpoint.actor,
+        "verdict": verdict,
+        "cost": {"ms": checkpoint.cost.ms, "bytes": checkpoint.cost.bytes},
+        "workspace": checkpoint.workspace and checkpoint.workspace.hex(),
+        "files": checkpoint.coverage and checkpoint.coverage.files,
+        "left_out": checkpoint.coverage and len(checkpoint.coverage.left_out),
+    }
+
+
+def _harmless(character: str) -> str:
+    return " " if character.isspace() else repr(character)[1:-1]
+
+
+def _line(row: Sequence[Cell], widths: Sequence[int], width: int | None) -> str:
+    filled = max((i for i, cell in enumerate(row) if cell.text), default=0)
+    *first, last = row[: filled + 1]
+    styled = [cell.styled(widths[i]) for i, cell in enumerate(first)]
+    taken = sum(widths[: len(first)]) + len(GAP) * len(first)
+    limit = None if width is None else max(width - taken, 8)
+    return GAP.join([*styled, last.styled(limit=limit)]).rstrip()
