@@ -2,26 +2,24 @@
 
 A store holds sessions; a session is one durable timeline. The layout, from the top::
 
-    cli/        the command line
-    supervisor/ teams of agents as processes: started, watched, restarted, paused
-    recovery/   interrupted sessions: found, planned, resumed; bisect
-    opening.py  what mulligan.open() does: find, check, join
-    store.py    Store: the open handle, what mulligan.open() returns
-    session/    Session: state, checkpoints, restore, fork, leases, tasks, mailbox, loop
-    upkeep/     verify
-    timeline/   points, checkpoint records, diff, restores as events
-    workspace/  files: scan, capture, plan, apply
-    state/      the document: values, persistent containers, events, keyframes
-    engine.py   joins journal and objects, and owns the order of writes
-    journal/    events, checkpoints, leases and the object index, in LMDB or in memory
-    objects/    content-addressed packs, or memory
-    finding.py  the store of a directory: by its pointer, inside it, or by what the stores know
-    stores.py   the stores outside of their projects   project.py  the directories a store knows
-    pointer.py  the file that names a directory's store    gitdir.py  git passes over stores
-    codec.py    canonical encoding        model.py   the nouns
-    faults.py   the named failpoints    errors.py  every error, in one tree
-    procfs.py   other processes, and which files they have open
-    identity.py what makes a directory this one
+    cli/          the command line
+    supervisor/   teams of agents as processes: started, watched, restarted, paused
+    recovery/     interrupted sessions: found, planned, resumed; bisect
+    opener.py     what mulligan.open() does: find, check, join
+    move_store.py a store moved into its project, or out of it
+    store.py      Store: the open handle, what mulligan.open() returns
+    session/      Session: write/ the write path, parts/ with their own API, runtime/ in an agent
+    check/        verify: everything against everything
+    timeline/     points, checkpoint records, labels, marks, diff, undo
+    workspace/    files: capture/, watch/, restore/ in place, checkout/ into an empty directory
+    document/     the state: values, persistent containers, fold of events, keyframes
+    engine.py     joins journal and objects, and owns the order of writes
+    locate/       the store of a directory: pointers, the registry, projects, git
+    journal/      events, checkpoints, leases and the object index, in LMDB or in memory
+    objects/      content-addressed packs, or memory
+    codec.py      canonical encoding          model.py    the nouns
+    failpoints.py where a crash is injected   errors.py   every error, in one tree
+    procfs.py     other processes             redact.py   no secrets at rest
 
 Imports point down this list; ``tests/unit/test_layers.py`` holds it.
 """
@@ -40,7 +38,7 @@ from mulligan.failpoints import FailpointHook, ignore
 if TYPE_CHECKING:
     from mulligan.clock import Clock
     from mulligan.document.document import MISSING
-    from mulligan.journal.lmdb.lock_owner import OnWait
+    from mulligan.journal.lock_owner import OnWait
     from mulligan.model import (
         Checkpoint,
         Cost,

@@ -22,7 +22,7 @@ from mulligan import codec
 from mulligan.clock import Clock
 from mulligan.errors import StoreClosed, StoreGone
 from mulligan.failpoints import FailpointHook, ignore
-from mulligan.journal.lmdb.lock_owner import LockOwner, OnWait
+from mulligan.journal.lock_owner import LockOwner, OnWait
 from mulligan.journal.protocol import Journal, Txn, View
 from mulligan.layout import FEATURES
 from mulligan.model import Digest, Environment, LeftOut, ObjectKind

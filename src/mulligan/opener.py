@@ -13,8 +13,8 @@ from mulligan.engine import Engine
 from mulligan.errors import DamagedJournal, MulliganError, NotAStore, NotAttached, ReadOnlyStore
 from mulligan.failpoints import FailpointHook, ignore
 from mulligan.journal.kv import KvJournal, check_ends, check_identity, claim
-from mulligan.journal.lmdb.lock_owner import OnWait
 from mulligan.journal.lmdb.tables import LmdbTables
+from mulligan.journal.lock_owner import OnWait
 from mulligan.journal.memory import MemoryTables
 from mulligan.locate import registry
 from mulligan.locate.find import agree, copied, find_in

@@ -11,7 +11,7 @@ import pytest
 HEAVY = {"blake3", "lmdb", "msgspec", "rich", "subprocess", "importlib.metadata"}
 
 
-OWN = {"context", "main", "output", "terminal"}
+OWN = {"context", "main", "render", "render.streams", "render.terminal"}
 """What of the command line is there before a command is known."""
 
 

@@ -186,7 +186,7 @@ def test_all_output_takes_this_way() -> None:
     directory = Path(mulligan.cli.__file__).parent
     found = [
         f"{file.name}: {node.lineno}"
-        for file in directory.glob("*.py")
+        for file in directory.rglob("*.py")
         if file.name != "terminal.py"
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.expr) and forbidden.search(ast.unparse(node))

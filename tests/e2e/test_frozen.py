@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.journal.lmdb.lock_owner import LockOwner, find_write_lock_owner
+from mulligan.journal.lmdb.write_lock import find_write_lock_owner
+from mulligan.journal.lock_owner import LockOwner
 from mulligan.opener import agent_variables
 from mulligan.supervisor.stopped import end_stopped, find_stopped
 from tests.e2e.test_resume import MULLIGAN, PATIENCE, processes_in, run, start, until

@@ -14,20 +14,18 @@ SOURCE = Path(mulligan.__file__).parent
 
 LAYERS = [
     {"errors"},
-    {"faults", "clock", "model", "procfs", "identity"},
+    {"failpoints", "clock", "model", "procfs", "redact"},
     {"codec"},
     {"layout", "journal", "objects"},
-    {"gitdir", "project"},
-    {"pointer", "stores"},
-    {"finding"},
+    {"locate"},
     {"engine"},
-    {"state"},
+    {"document"},
     {"workspace"},
     {"timeline"},
-    {"upkeep"},
+    {"check"},
     {"session"},
     {"store"},
-    {"opening", "moving"},
+    {"opener", "move_store"},
     {"__init__"},
     {"recovery"},
     {"supervisor"},
@@ -37,8 +35,38 @@ LAYERS = [
 ]
 """From the bottom. A module may import from its own part and from the layers below it."""
 
+INNER = {
+    "journal": [
+        {"protocol", "chain", "lock_owner"},
+        {"lmdb", "memory"},
+        {"kv"},
+    ],
+    "locate": [{"identity", "git"}, {"project"}, {"pointer", "registry"}, {"find"}],
+    "workspace": [
+        {"entries", "syscalls", "workers", "beneath", "file_handles"},
+        {"handles"},
+        {"fsync"},
+        {"capture"},
+        {"watch"},
+        {"restore"},
+        {"checkout"},
+        {"locks"},
+        {"workspace"},
+    ],
+    "session": [
+        {"names", "arguments", "environment"},
+        {"write"},
+        {"runtime"},
+        {"parts"},
+        {"history"},
+        {"session"},
+        {"__init__"},
+    ],
+}
+"""The same within a part: packages and modules of it, from the bottom."""
+
 DRIVERS = {
-    "lmdb": {"journal/lmdb", "testing/"},
+    "lmdb": {"journal/lmdb/", "testing/"},
     "backports": {"codec.py"},
     "click": {"cli/"},
     "rich": {"cli/"},
@@ -97,6 +125,36 @@ def test_imports_point_down(file: Path) -> None:
         if name.split(".")[0] != "mulligan" or part(name) == own:
             continue
         assert level(part(name)) < level(own), f"{file}:{line} imports {name} from above or beside"
+
+
+def own_imports(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield what a file imports while it is loaded: not for types alone, nor inside functions."""
+    tree = ast.parse(file.read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mulligan."):
+            yield node.lineno, _module_of(node)
+
+
+def _module_of(node: ast.ImportFrom) -> str:
+    """Return the module that an import needs, which may be the name that it imports."""
+    assert node.module is not None
+    here = SOURCE.joinpath(*node.module.split(".")[1:], node.names[0].name)
+    is_module = here.with_suffix(".py").exists() or here.is_dir()
+    return f"{node.module}.{node.names[0].name}" if is_module else node.module
+
+
+@pytest.mark.parametrize("name", sorted(INNER))
+def test_imports_within_a_part_point_down(name: str) -> None:
+    order = {inner: number for number, layer in enumerate(INNER[name]) for inner in layer}
+    for file in sorted((SOURCE / name).rglob("*.py")):
+        own = file.relative_to(SOURCE / name).parts[0].removesuffix(".py")
+        if own == "__init__" and own not in order:
+            continue
+        assert own in order, f"{name}/{own} has no place in INNER"
+        for line, imported in own_imports(file):
+            names = imported.split(".")
+            if names[1] == name and len(names) > 2 and names[2] != own:
+                assert order[names[2]] < order[own], f"{file}:{line} imports {imported}"
 
 
 @pytest.mark.parametrize("driver", sorted(DRIVERS))

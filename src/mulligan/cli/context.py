@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mulligan import Session, Store
     from mulligan.cli.directory import Standing
     from mulligan.cli.render.progress import ProgressLine
-    from mulligan.journal.lmdb.lock_owner import LockOwner, OnWait
+    from mulligan.journal.lock_owner import LockOwner, OnWait
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"

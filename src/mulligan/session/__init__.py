@@ -1,4 +1,8 @@
-"""A session and its parts: the handle, its state, its leases, the surroundings it runs in."""
+"""A session: one timeline of one agent or a team.
+
+``session`` is the handle, ``write`` its write path, ``parts`` what has an API of its own (state,
+tasks, mailbox, agents, operations), ``runtime`` what an agent's process needs (loop, heartbeat).
+"""
 
 from mulligan.session.session import Session
 

@@ -28,11 +28,7 @@ from blake3 import blake3
 
 from mulligan.engine import Engine
 from mulligan.errors import DiskFull, RestoreBusy, StoreUnwritable
-from mulligan.journal.lmdb.lock_owner import (
-    REPORT_AFTER_SECONDS,
-    STOPPED_POLL_SECONDS,
-    find_flock_owner,
-)
+from mulligan.journal.lock_owner import REPORT_AFTER_SECONDS, STOPPED_POLL_SECONDS, find_flock_owner
 from mulligan.layout import LOCKS
 from mulligan.workspace.restore.fileops import is_disk_full
 

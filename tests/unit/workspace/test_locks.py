@@ -15,7 +15,7 @@ import mulligan
 from mulligan.engine import Engine
 from mulligan.errors import RestoreBusy
 from mulligan.failpoints import Failpoint
-from mulligan.journal.lmdb.lock_owner import LockOwner
+from mulligan.journal.lock_owner import LockOwner
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
 from mulligan.workspace import locks

@@ -13,7 +13,8 @@ from mulligan.errors import ReadOnlyStore, StoreClosed
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.journal.lmdb.environment import Environment, OpenTables, acquire, identity, release
 from mulligan.journal.lmdb.errors import commit_failure, translation
-from mulligan.journal.lmdb.lock_owner import LockWaitMonitor, OnWait
+from mulligan.journal.lmdb.write_lock import LockWaitMonitor
+from mulligan.journal.lock_owner import OnWait
 from mulligan.journal.protocol import Examined
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.journal.lmdb.lock_owner import find_write_lock_owner
 from mulligan.journal.lmdb.lockfile import LockFile
+from mulligan.journal.lmdb.write_lock import find_write_lock_owner
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/locks")
 

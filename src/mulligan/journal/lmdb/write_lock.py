@@ -1,8 +1,4 @@
-"""Waiting to write: noticed when it takes long, with the process that keeps everybody waiting.
-
-One process writes at a time. One that was stopped (SIGSTOP, Ctrl-Z) inside a write has the lock
-for as long as it is stopped, and nothing else would tell who that is.
-"""
+"""The write lock of LMDB: who holds it, and waits for it that take long."""
 
 from __future__ import annotations
 
@@ -10,47 +6,25 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
-from mulligan import procfs
 from mulligan.journal.lmdb import lockfile
-
-REPORT_AFTER_SECONDS = 3.0
-"""Seconds after which waiting is worth a word."""
+from mulligan.journal.lock_owner import (
+    REPORT_AFTER_SECONDS,
+    STOPPED_POLL_SECONDS,
+    LockOwner,
+    OnWait,
+)
+from mulligan.procfs import PROC, STOPPED
 
 POLL_SECONDS = 0.5
-"""Seconds between two looks at who waits."""
+"""How often the monitor looks at the waits of this process."""
 
-STOPPED_POLL_SECONDS = 0.05
-"""Seconds between two looks at whether a process that was stopped goes on."""
-
-WRITING = "writing to the store"
-
-_PROC = Path("/proc")
 _MAGIC = 0xBEEFC0DE
 _MUTEX = 64
-"""Where LMDB's lock file has the mutex of the writers, on a cache line of its own."""
+"""Where LMDB's lock file has the writers' mutex, on a cache line of its own."""
 _TID = 0x3FFFFFFF
 """The bits of a robust mutex's word that are its owner's thread."""
-_STOPPED = "Tt"
-
-
-class LockOwner(msgspec.Struct, frozen=True):
-    """The process that has a lock: its number, its command, and whether it is stopped."""
-
-    pid: int
-    command: str
-    is_stopped: bool
-    doing: str = WRITING
-    """What it is waited for, as part of a sentence."""
-
-
-OnWait = Callable[[LockOwner | None], None]
-"""Is told for whom this process waits; None where that cannot be found out."""
 
 
 def find_write_lock_owner(directory: Path) -> LockOwner | None:
@@ -63,43 +37,15 @@ def find_write_lock_owner(directory: Path) -> LockOwner | None:
         thread = _owner(directory)
         if thread == 0 or not _maps(thread, directory / lockfile.NAME):
             return None
-        status = (_PROC / str(thread) / "status").read_text(errors="replace")
-        command = (_PROC / str(thread) / "cmdline").read_bytes()
+        status = (PROC / str(thread) / "status").read_text(errors="replace")
+        command = (PROC / str(thread) / "cmdline").read_bytes()
         return LockOwner(
             pid=int(_field(status, "Tgid")),
             command=os.fsdecode(command).replace("\0", " ").strip() or _field(status, "Name"),
-            is_stopped=_field(status, "State")[:1] in _STOPPED,
+            is_stopped=_field(status, "State")[:1] in STOPPED,
         )
     except (OSError, ValueError):
         return None  # gone meanwhile, or another user's
-
-
-def find_flock_owner(handle: int, doing: str) -> LockOwner | None:
-    """Return who has the ``flock`` of an open file, which this process waits for.
-
-    None if no process is seen to have it: it may run in another container.
-    """
-    inode = str(os.fstat(handle).st_ino)
-    try:
-        # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131073 0 EOF; a lock that is waited for has an arrow
-        lines = [line.split() for line in (_PROC / "locks").read_text().splitlines()]
-    except OSError:
-        return None
-    locks = [words for words in lines if words[1:2] == ["FLOCK"] and len(words) > 5]
-    pids = [int(words[4]) for words in locks if words[5].rpartition(":")[2] == inode]
-    for pid in pids:
-        if pid > 0 and _has_open(pid, handle):
-            return LockOwner(pid, procfs.command(pid), procfs.is_stopped(pid), doing)
-    return None
-
-
-def _has_open(pid: int, handle: int) -> bool:
-    """Whether a process has a file open: the same number of an inode may be another device's."""
-    with suppress(OSError):
-        own = os.fstat(handle)
-        entries = (_PROC / str(pid) / "fd").iterdir()
-        return any(os.path.samestat(entry.stat(), own) for entry in entries)
-    return False
 
 
 def _owner(directory: Path) -> int:
@@ -117,7 +63,7 @@ def _owner(directory: Path) -> int:
 
 def _maps(pid: int, file: Path) -> bool:
     inode = str(file.stat().st_ino)
-    lines = (_PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
+    lines = (PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
     return any(line.split()[4] == inode and line.endswith(lockfile.NAME) for line in lines)
 
 
