@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 
 WORKFLOW = """
 session = "bench"
-every = "10s"
+checkpoint_interval = "10s"
 """
 
 AGENT = """
@@ -162,7 +162,7 @@ def _overhead(directory: Path, count: int) -> float:
     supervisor = store.session(SESSION, agent="supervisor", ttl=3600)
     beat = directory / "beat"
     found = agent_variables(
-        str(directory), SESSION, "a", session.lease.epoch, heartbeat=beat, every=3600
+        str(directory), SESSION, "a", session.lease.epoch, heartbeat=beat, checkpoint_interval=3600
     )
     steps = []
     for role in ("bare", "loop", "bare", "loop"):

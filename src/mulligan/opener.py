@@ -53,7 +53,7 @@ AGENT = "MULLIGAN_AGENT"
 EPOCH = "MULLIGAN_EPOCH"
 WORKSPACE = "MULLIGAN_WORKSPACE"
 HEARTBEAT = "MULLIGAN_HEARTBEAT"
-EVERY = "MULLIGAN_EVERY"
+CHECKPOINT_INTERVAL = "MULLIGAN_CHECKPOINT_INTERVAL"
 PROMPT = "MULLIGAN_PROMPT"
 SUPERVISOR = "MULLIGAN_SUPERVISOR"
 """The process that started an agent: host, pid, start time; see ``leases.identity``."""
@@ -157,7 +157,9 @@ def attach(variables: Mapping[str, str]) -> Session:
         # Whoever supervises has accepted the directory already.
         session = store.session(name, False, actor=agent, epoch=epoch, workspace=place, force=True)
     session.is_supervised = True
-    session.every = float(variables.get(EVERY) or session.every)
+    session.checkpoint_interval = float(
+        variables.get(CHECKPOINT_INTERVAL) or session.checkpoint_interval
+    )
     if (heartbeat := variables.get(HEARTBEAT)) and not is_guest:
         session.agent.heart = HeartbeatWriter(Path(heartbeat), _renewal(session))
         session.agent.heart.start()
@@ -179,7 +181,7 @@ def agent_variables(
     epoch: int,
     *,
     heartbeat: Path,
-    every: float,
+    checkpoint_interval: float,
     workspace: Path | None = None,
     prompt: str | None = None,
 ) -> dict[str, str]:
@@ -190,7 +192,7 @@ def agent_variables(
         AGENT: agent,
         EPOCH: str(epoch),
         HEARTBEAT: str(heartbeat),
-        EVERY: str(every),
+        CHECKPOINT_INTERVAL: str(checkpoint_interval),
         WORKSPACE: str(workspace) if workspace else "",
         PROMPT: prompt or "",
         SUPERVISOR: this_process(),

@@ -85,7 +85,7 @@ def test_run_has_the_files_in_its_checkpoints(store, process):
 
 def test_wrong_command_lines(store):
     assert store("run").code == 2
-    assert store("run", "--every", "often", "--", "true").code == 2
+    assert store("run", "--checkpoint-interval", "often", "--", "true").code == 2
     assert store("run", "--restart", "sometimes", "--", "true").code == 2
     assert store("checkpoint", "--limit", "1s").code == 2
     assert store("checkpoint", "--team", "--label", "@x").code == 22

@@ -35,7 +35,7 @@ except BlockingIOError:
     open(f"{side}/two at once", "w").close()
 with open(f"{side}/starts", "a") as starts:
     starts.write(f"{session.actor}\\n")
-for cycle in session.loop(every=3600):
+for cycle in session.loop(checkpoint_interval=3600):
     task = session.tasks.claim()
     if task is None:
         session.agent.update(state="done")

@@ -101,7 +101,7 @@ def test_one_whose_supervisor_lives_is_left_to_it(place: Path) -> None:
         store.session("main")
     code = "import time; time.sleep(60)"
     variables = agent_variables(
-        str(place / ".mulligan"), "main", "a", 1, heartbeat=place / "beat", every=1
+        str(place / ".mulligan"), "main", "a", 1, heartbeat=place / "beat", checkpoint_interval=1
     )
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **variables})
     try:
@@ -117,7 +117,9 @@ def test_one_whose_supervisor_lives_is_left_to_it(place: Path) -> None:
 
 def test_a_variable_that_names_no_supervisor_is_no_bug(place: Path) -> None:
     store = str(place / ".mulligan")
-    variables = agent_variables(store, "main", "a", 1, heartbeat=place / "beat", every=1)
+    variables = agent_variables(
+        store, "main", "a", 1, heartbeat=place / "beat", checkpoint_interval=1
+    )
     process = subprocess.Popen(
         ["sleep", "60"], env={**os.environ, **variables, "MULLIGAN_SUPERVISOR": "nobody"}
     )

@@ -490,7 +490,7 @@ def test_a_health_command_marks_checkpoints_and_restarts_the_sick(place: Place) 
         [agents.a]
         command = "sleep 1000"
         health = "test ! -e sick"
-        health_every = "50ms"
+        health_interval = "50ms"
         """)
     wait_for(lambda: place.session.control("marks"))
     first = place.agent()["process_id"]

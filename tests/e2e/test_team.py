@@ -84,7 +84,12 @@ def test_a_process_learns_from_its_variables_which_agent_it_is(tmp_path: Path):
         session = store.session("team", agent="coder")
         assert session.lease is not None
         variables = agent_variables(
-            str(tmp_path), "team", "coder", session.lease.epoch, heartbeat=beat, every=300
+            str(tmp_path),
+            "team",
+            "coder",
+            session.lease.epoch,
+            heartbeat=beat,
+            checkpoint_interval=300,
         )
         child = start(ATTACHED, **variables)
         assert child.stdout is not None
@@ -130,7 +135,7 @@ def test_a_helper_that_attaches_takes_nothing_from_its_agent(tmp_path: Path):
             "coder",
             session.lease.epoch,
             heartbeat=tmp_path / "beat",
-            every=300,
+            checkpoint_interval=300,
         )
         child = start(HELPED, **variables)
         assert child.communicate(timeout=60)[1] == ""

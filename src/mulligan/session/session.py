@@ -101,7 +101,7 @@ class Session:
         self.agent = Agent(self._writer, actor)
         self.is_supervised = False
         """Whether a supervisor started this process for its agent; see ``mulligan.attach``."""
-        self.every = CHECKPOINT_INTERVAL_SECONDS
+        self.checkpoint_interval = CHECKPOINT_INTERVAL_SECONDS
         """Seconds between the routine checkpoints of ``loop``, unless it is told otherwise."""
 
     def __repr__(self) -> str:
@@ -267,19 +267,23 @@ class Session:
 
     def loop(
         self,
-        every: float | None = None,
+        checkpoint_interval: float | None = None,
         refresh_after: float = REFRESH_SECONDS,
         collect: Callable[[], Any] | None = None,
     ) -> Iterator[Cycle]:
         """Yield the cycles of an agent that owns its loop, until it is asked to pause.
 
-        Between two cycles is a safe point: a routine checkpoint is taken there ``every`` so many
-        seconds, the supervisor's requests are answered (with what ``collect`` returns as the
-        agent's private state), and after ``refresh_after`` seconds a recovery checkpoint is taken
-        and the process restarted. Use ``with cycle:`` around the body, so that an exception is
-        written down with a recovery checkpoint before it goes on.
+        Between two cycles is a safe point. There, a routine checkpoint is taken every
+        ``checkpoint_interval`` seconds and the supervisor's requests are answered, with what
+        ``collect`` returns as the agent's private state. After ``refresh_after`` seconds, a
+        recovery checkpoint is taken and the process restarted. Use ``with cycle:`` around the
+        body, so that an exception leaves a recovery checkpoint before it propagates.
         """
-        period = self.every if every is None else arguments.seconds(every, "every=", zero=True)
+        period = (
+            self.checkpoint_interval
+            if checkpoint_interval is None
+            else arguments.seconds(checkpoint_interval, "checkpoint_interval=", zero=True)
+        )
         age = arguments.seconds(refresh_after, "refresh_after=", zero=True)
         return iter(Loop(self, period, age, collect))
 

@@ -43,7 +43,7 @@ class HealthChecker:
     def expect(self, name: str, now: float) -> None:
         """An agent was started: look at it after a while, if it has a health command."""
         if self._workflow.agents[name].health:
-            self._due[name] = now + self._every(name)
+            self._due[name] = now + self._health_interval(name)
 
     def forget(self, name: str) -> None:
         """An agent is gone."""
@@ -65,7 +65,7 @@ class HealthChecker:
                     yield Health(name, ok)
         for name, due in list(self._due.items()):
             if now >= due and name not in self._running:
-                self._due[name] = now + self._every(name)
+                self._due[name] = now + self._health_interval(name)
                 variables = team.variables(name, 0, Path(os.devnull), None)
                 task = asyncio.create_task(self._examine(name, variables))
                 task.add_done_callback(lambda _: self._wake())
@@ -90,8 +90,10 @@ class HealthChecker:
             self._said[name] = what
             self._say(what)
 
-    def _every(self, name: str) -> float:
-        return self._workflow.agents[name].health_every or self._workflow.every_of(name)
+    def _health_interval(self, name: str) -> float:
+        return self._workflow.agents[name].health_interval or self._workflow.checkpoint_interval_of(
+            name
+        )
 
 
 async def _succeeds(spec: AgentSpec, workspace: str | None, variables: dict[str, str]) -> bool:

@@ -31,7 +31,7 @@ RESERVED_VARIABLES = (
     opener.EPOCH,
     opener.WORKSPACE,
     opener.HEARTBEAT,
-    opener.EVERY,
+    opener.CHECKPOINT_INTERVAL,
     opener.PROMPT,
     opener.SUPERVISOR,
 )
@@ -208,7 +208,7 @@ class Team:
             name,
             epoch,
             heartbeat=heartbeat,
-            every=workflow.every_of(name),
+            checkpoint_interval=workflow.checkpoint_interval_of(name),
             workspace=Path(workflow.workspace) if workflow.workspace else None,
             prompt=prompt if _fits(prompt) else None,
         )

@@ -26,8 +26,11 @@ ALWAYS = "always"
 NEVER = "never"
 POLICIES = (ON_FAILURE, ALWAYS, NEVER)
 
-EVERY = 300.0
+CHECKPOINT_INTERVAL_SECONDS = 300.0
 """Seconds between routine checkpoints, unless told otherwise."""
+
+RENAMED = {"every": "checkpoint_interval", "health_every": "health_interval"}
+"""Keys that were renamed: refused by name in a file, and read where a session kept them."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -45,7 +48,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One agent: how it is started, and what is done when it ends or hangs.
 
     A task that has ended so many of its processes as ``quarantine_after`` says is given up.
-    ``every`` is the time between routine checkpoints, if it is not that of the team.
+    ``checkpoint_interval`` is the time between routine checkpoints, if it is not that of the team.
     """
 
     command: tuple[str, ...]
@@ -61,9 +64,9 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff = Backoff()
     heartbeat: float | None = None
     progress: float | None = None
-    every: float | None = None
+    checkpoint_interval: float | None = None
     health: tuple[str, ...] | None = None
-    health_every: float | None = None
+    health_interval: float | None = None
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,18 +75,18 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, AgentSpec]
     session: str = "main"
     workspace: str | None = None
-    every: float = EVERY
+    checkpoint_interval: float = CHECKPOINT_INTERVAL_SECONDS
     retention: dict[str, Any] = {}
     file: str | None = None
 
     @property
     def shortest(self) -> float:
         """Seconds between routine checkpoints of the team: what its most eager agent wants."""
-        return min(map(self.every_of, self.agents), default=self.every)
+        return min(map(self.checkpoint_interval_of, self.agents), default=self.checkpoint_interval)
 
-    def every_of(self, agent: str) -> float:
+    def checkpoint_interval_of(self, agent: str) -> float:
         """Return the seconds between routine checkpoints that an agent wants."""
-        return self.agents[agent].every or self.every
+        return self.agents[agent].checkpoint_interval or self.checkpoint_interval
 
     def to_plain(self) -> dict[str, Any]:
         """Return the workflow for the state, without what looks like a secret.
@@ -103,7 +106,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
 def from_plain(plain: Any) -> Workflow:
     """Return the workflow that ``to_plain`` put into the state; raises ``InvalidWorkflow``."""
     try:
-        workflow = msgspec.convert(plain, Workflow)
+        workflow = msgspec.convert(_with_new_keys(plain), Workflow)
     except msgspec.ValidationError as error:
         raise InvalidWorkflow(f"The workflow in the state cannot be used: {error}.") from error
     for name, agent in workflow.agents.items():
@@ -114,6 +117,17 @@ def from_plain(plain: Any) -> Workflow:
             )
     agents = {name: _without_broken_health(agent) for name, agent in workflow.agents.items()}
     return msgspec.structs.replace(workflow, agents=agents)
+
+
+def _with_new_keys(plain: Any) -> Any:
+    """Return a workflow that a session kept, under the names that its keys have now."""
+    if not isinstance(plain, dict):
+        return plain
+    named = {RENAMED.get(key, key): value for key, value in plain.items()}
+    agents = named.get("agents")
+    if isinstance(agents, dict):
+        named["agents"] = {name: _with_new_keys(agent) for name, agent in agents.items()}
+    return named
 
 
 def _without_broken_health(agent: AgentSpec) -> AgentSpec:
@@ -237,7 +251,7 @@ class _Reader:
             raise self._error(place, "this is a table")
         for key in table:
             if key not in parsers:
-                near = get_close_matches(key, parsers, n=1)
+                near = [RENAMED[key]] if key in RENAMED else get_close_matches(key, parsers, n=1)
                 meant = f"; did you mean {near[0]!r}?" if near else ""
                 raise self._error((*place, key), f"there is no such key{meant}")
         return {k: self._parsed(parsers[k], value, (*place, k)) for k, value in table.items()}
@@ -330,7 +344,7 @@ def _table(value: Any) -> dict[str, Any]:
 _WORKFLOW: dict[str, Parser] = {
     "session": lambda value: check_name(value, "session name"),
     "workspace": _text,
-    "every": duration,
+    "checkpoint_interval": duration,
     "retention": _table,
     "agents": _table,
 }
@@ -348,8 +362,8 @@ _AGENT: dict[str, Parser] = {
     "backoff": _table,
     "heartbeat": duration,
     "progress": duration,
-    "every": duration,
+    "checkpoint_interval": duration,
     "health": _command,
-    "health_every": duration,
+    "health_interval": duration,
 }
 _BACKOFF: dict[str, Parser] = {"initial": duration, "factor": _factor, "max": duration}

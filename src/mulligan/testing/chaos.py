@@ -31,7 +31,7 @@ SESSION = "chaos"
 
 WORKFLOW = """
 session = "chaos"
-every = "10s"
+checkpoint_interval = "10s"
 """
 
 AGENT = """
@@ -63,7 +63,7 @@ def work(pace: float) -> None:
     """Be an agent: claim tasks and complete them, each counted in the same transaction."""
     session = mulligan.attach()
     source = random.Random()
-    for cycle in session.loop(every=5):
+    for cycle in session.loop(checkpoint_interval=5):
         with cycle:
             task = session.tasks.claim()
             if task is None:

@@ -103,7 +103,7 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
         (InvalidTask, call)
         for wrong in (-1, NAN, "5", True)
         for call in (
-            lambda s, wrong=wrong: s.loop(every=wrong),
+            lambda s, wrong=wrong: s.loop(checkpoint_interval=wrong),
             lambda s, wrong=wrong: s.loop(refresh_after=wrong),
             lambda s, wrong=wrong: s.mailbox.receive(timeout=wrong),
         )

@@ -239,7 +239,7 @@ def orphan(store: mulligan.Store, **changes: str) -> subprocess.Popen[bytes]:
     session = store.session("main", actor="a")
     epoch = session.take(30, steal=True).epoch
     variables = opener.agent_variables(
-        str(store.path), "main", "a", epoch, heartbeat=Path("/dev/null"), every=1
+        str(store.path), "main", "a", epoch, heartbeat=Path("/dev/null"), checkpoint_interval=1
     )
     process = subprocess.Popen(
         ["sleep", "1000"], env={**os.environ, **variables, **changes}, start_new_session=True
@@ -309,7 +309,7 @@ def test_a_shell_of_an_agent_from_which_a_session_is_resumed_lives_on(
         "os.setpgid(0, 0); print(find_orphans(mulligan.open(sys.argv[1]), 'main'))"
     )
     variables = opener.agent_variables(
-        str(store.path), "main", "a", 1, heartbeat=Path("/dev/null"), every=1
+        str(store.path), "main", "a", 1, heartbeat=Path("/dev/null"), checkpoint_interval=1
     )
     done = subprocess.run(
         ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", script, str(store.path)],

@@ -129,9 +129,9 @@ def test_an_agent_gets_the_variables_and_nothing_of_who_runs_above(store: Store)
 
 def test_an_agent_learns_its_own_interval_of_checkpoints(store: Store) -> None:
     lines: list[tuple[str, bytes]] = []
-    say = ("sh", "-c", "echo $MULLIGAN_EVERY")
-    agents = {"a": AgentSpec(command=say, every=60), "b": AgentSpec(command=say)}
-    workflow = Workflow(agents=agents, every=600)
+    say = ("sh", "-c", "echo $MULLIGAN_CHECKPOINT_INTERVAL")
+    agents = {"a": AgentSpec(command=say, checkpoint_interval=60), "b": AgentSpec(command=say)}
+    workflow = Workflow(agents=agents, checkpoint_interval=600)
     supervise(store, "main", workflow, variables=VARIABLES, show=lambda *line: lines.append(line))
     assert sorted(lines) == [("a", b"60"), ("b", b"600")]
 

@@ -22,7 +22,7 @@ from mulligan.supervisor.workflow import (
 WHOLE = """
 session = "nightly"
 workspace = "work"
-every = "10m"
+checkpoint_interval = "10m"
 
 [retention]
 keep_last = 10
@@ -45,9 +45,9 @@ within = 30
 backoff = { initial = "100ms", factor = 3, max = "10s" }
 heartbeat = "5s"
 progress = "2m"
-every = "1m"
+checkpoint_interval = "1m"
 health = "make check"
-health_every = "1h"
+health_interval = "1h"
 """
 
 
@@ -58,7 +58,7 @@ def test_everything_that_a_workflow_can_say(tmp_path: Path) -> None:
     assert load(file) == Workflow(
         session="nightly",
         workspace=str(tmp_path / "work"),
-        every=600,
+        checkpoint_interval=600,
         retention={"keep_last": 10, "keep_within": "7d"},
         file=str(file),
         agents={
@@ -80,9 +80,9 @@ def test_everything_that_a_workflow_can_say(tmp_path: Path) -> None:
                 backoff=Backoff(0.1, 3, 10),
                 heartbeat=5,
                 progress=120,
-                every=60,
+                checkpoint_interval=60,
                 health=("make", "check"),
-                health_every=3600,
+                health_interval=3600,
             ),
         },
     )
@@ -90,7 +90,11 @@ def test_everything_that_a_workflow_can_say(tmp_path: Path) -> None:
 
 def test_what_is_not_said_has_a_default() -> None:
     workflow = parse('[agents.a]\ncommand = "x"', Path("/w/team.toml"))
-    assert (workflow.session, workflow.workspace, workflow.every) == ("main", None, 300)
+    assert (workflow.session, workflow.workspace, workflow.checkpoint_interval) == (
+        "main",
+        None,
+        300,
+    )
     agent = workflow.agents["a"]
     assert (agent.directory, agent.restart, agent.max_restarts, agent.within) == (
         "/w",
@@ -101,9 +105,16 @@ def test_what_is_not_said_has_a_default() -> None:
 
 
 def test_an_agent_can_have_its_own_interval_of_checkpoints() -> None:
-    agents = {"a": AgentSpec(command=("x",), every=60), "b": AgentSpec(command=("x",))}
-    workflow = Workflow(agents=agents, every=600)
-    assert (workflow.every_of("a"), workflow.every_of("b"), workflow.shortest) == (60, 600, 60)
+    agents = {
+        "a": AgentSpec(command=("x",), checkpoint_interval=60),
+        "b": AgentSpec(command=("x",)),
+    }
+    workflow = Workflow(agents=agents, checkpoint_interval=600)
+    assert (
+        workflow.checkpoint_interval_of("a"),
+        workflow.checkpoint_interval_of("b"),
+        workflow.shortest,
+    ) == (60, 600, 60)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +127,13 @@ def test_an_agent_can_have_its_own_interval_of_checkpoints() -> None:
         ("[agents.a]\ncommand = ''", 2, "agents.a.command", "names a program"),
         ("[agents.a]\ncommand = [1]", 2, "agents.a.command", "a list of texts"),
         ("[agents.a]\ncommand = 'x \"y'", 2, "agents.a.command", "No closing quotation"),
-        ('every = "5 parsecs"\n[agents.a]', 1, "every", "is not a duration"),
-        ("every = 0\n[agents.a]", 1, "every", "more than nothing"),
+        (
+            'checkpoint_interval = "5 parsecs"\n[agents.a]',
+            1,
+            "checkpoint_interval",
+            "is not a duration",
+        ),
+        ("checkpoint_interval = 0\n[agents.a]", 1, "checkpoint_interval", "more than nothing"),
         ('[agents.a]\ncommand = "x"\nrestart = "often"', 3, "agents.a.restart", "one of"),
         ('[agents.a]\ncommand = "x"\nafter = ["b"]', 3, "agents.a.after", "no agent 'b'"),
         ('[agents.a]\ncommand = "x"\nafter = ["a"]', 3, "agents.a.after", "wait for itself"),
@@ -278,7 +294,7 @@ def test_what_only_sounds_like_a_secret_is_kept(command: list[str]) -> None:
 
 
 def test_a_health_command_with_a_secret_is_left_out_when_resumed() -> None:
-    spec = AgentSpec(command=("agent",), health=("check", "--password", "x"), health_every=5)
+    spec = AgentSpec(command=("agent",), health=("check", "--password", "x"), health_interval=5)
     plain = Workflow(agents={"a": spec, "b": AgentSpec(command=("b",), health=("ok",))}).to_plain()
     assert plain["agents"]["a"]["health"] == ["check", "--password", HIDDEN]
     agents = from_plain(plain).agents
@@ -289,3 +305,11 @@ def test_a_health_command_with_a_secret_is_left_out_when_resumed() -> None:
 def test_a_state_that_holds_no_workflow(plain: object) -> None:
     with pytest.raises(InvalidWorkflow, match="cannot be used"):
         from_plain(plain)
+
+
+def test_a_workflow_that_a_session_kept_under_older_names_is_read() -> None:
+    workflow = Workflow(agents={"a": AgentSpec(command=("x",), checkpoint_interval=60)})
+    plain = workflow.to_plain()
+    plain["every"] = plain.pop("checkpoint_interval")
+    plain["agents"]["a"]["every"] = plain["agents"]["a"].pop("checkpoint_interval")
+    assert from_plain(plain) == workflow

@@ -11,7 +11,7 @@ from mulligan.cli.teams import Duration, exit_code, print_end, supervise_team
 
 EXAMPLE = example(
     "mulligan run -- python agent.py",
-    "mulligan run --every 5m --prompt @task.md -- ./agent.sh",
+    "mulligan run --checkpoint-interval 5m --prompt @task.md -- ./agent.sh",
 )
 
 AGENT = "agent"
@@ -22,7 +22,7 @@ AGENT = "agent"
 )
 @click.option("--agent", default=AGENT, show_default=True, help="The agent's name.")
 @click.option(
-    "--every",
+    "--checkpoint-interval",
     type=Duration(),
     default="5m",
     show_default=True,
@@ -42,7 +42,7 @@ AGENT = "agent"
 def command(
     call: CliContext,
     agent: str,
-    every: float,
+    checkpoint_interval: float,
     prompt: str | None,
     restart: str,
     program: tuple[str, ...],
@@ -70,7 +70,7 @@ def command(
     workflow = Workflow(
         session=session.name,
         workspace=None if root is None else str(root),
-        every=every,
+        checkpoint_interval=checkpoint_interval,
         agents={agent: spec},
     )
     status = supervise_team(call, store, session, workflow)

@@ -31,11 +31,11 @@ class HeartbeatWriter:
     """Beats from a thread of its own until it is stopped; ``also`` is called now and then, too."""
 
     def __init__(
-        self, file: Path, also: Callable[[], None], every: float = HEARTBEAT_SECONDS
+        self, file: Path, also: Callable[[], None], interval: float = HEARTBEAT_SECONDS
     ) -> None:
         self._file = file
         self._also = also
-        self._every = every
+        self._interval = interval
         self._stop = threading.Event()
         self._pid = os.getpid()
         self._steps = 0
@@ -56,7 +56,7 @@ class HeartbeatWriter:
         self._stop.set()
         for thread in self._threads:
             if self._pid == os.getpid() and thread.is_alive():
-                thread.join(self._every)
+                thread.join(self._interval)
 
     def beat(self) -> None:
         """Give one sign of life."""
@@ -76,7 +76,7 @@ class HeartbeatWriter:
             os.replace(draft, self._file)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._every):
+        while not self._stop.wait(self._interval):
             try:
                 self.beat()
             except (FileNotFoundError, NotADirectoryError):
@@ -85,7 +85,7 @@ class HeartbeatWriter:
                 continue  # one beat is missed; the supervisor waits for several
 
     def _run_also(self) -> None:
-        while not self._stop.wait(self._every):
+        while not self._stop.wait(self._interval):
             self._also()
 
 

@@ -93,13 +93,13 @@ class Loop:
     def __init__(
         self,
         session: Session,
-        every: float,
+        checkpoint_interval: float,
         refresh_after: float,
         collect: Callable[[], Any] | None,
     ) -> None:
         self._session = session
         self._clock = session.clock
-        self._every = every
+        self._checkpoint_interval = checkpoint_interval
         self._refresh_after = refresh_after
         self._collect = collect
         self._began = self._taken = self._clock.monotonic()
@@ -135,7 +135,7 @@ class Loop:
             return False
         if now - self._began >= self._refresh_after:
             self._refresh()
-        if now - self._taken >= self._every:
+        if now - self._taken >= self._checkpoint_interval:
             self._checkpoint("routine")
             self._taken = now
         return True

@@ -14,7 +14,7 @@ class Noted(HeartbeatWriter):
     """Tells of beats that failed and of beats that did not."""
 
     def __init__(self, file: Path) -> None:
-        super().__init__(file, lambda: None, every=0.001)
+        super().__init__(file, lambda: None, interval=0.001)
         self.failed, self.beaten = threading.Event(), threading.Event()
 
     def beat(self) -> None:

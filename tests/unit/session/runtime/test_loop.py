@@ -35,7 +35,7 @@ def kinds(session: Session) -> list[tuple[str, str | None]]:
 
 
 def test_routine_checkpoints_are_taken_when_they_are_due(session: Session, clock: FakeClock):
-    for cycle in session.loop(every=10):
+    for cycle in session.loop(checkpoint_interval=10):
         with cycle:
             clock.advance(4)
             if cycle.number == 7:
@@ -132,7 +132,7 @@ def test_after_two_hours_a_supervised_process_asks_to_be_started_again(
 
     def body() -> None:
         nonlocal cycles
-        for cycle in session.loop(every=1e9):
+        for cycle in session.loop(checkpoint_interval=1e9):
             with cycle:
                 cycles += 1
                 clock.advance(1800)
@@ -182,7 +182,7 @@ def test_without_a_supervisor_the_process_is_written_down(
 ):
     monkeypatch.setattr(sys, "orig_argv", ["python", "agent.py", "--api-key", "hush"])
     for died, state in enumerate(("working", "done", "working")):
-        for cycle in session.loop(every=1):
+        for cycle in session.loop(checkpoint_interval=1):
             with cycle:
                 clock.advance(2)
                 if cycle.number % 2 == 0:
@@ -211,7 +211,7 @@ def test_the_states_of_an_agent(session: Session):
 
 def test_a_heart_beats_and_says_what_it_expects(tmp_path: Path):
     file, also = tmp_path / "beat", []
-    heart = HeartbeatWriter(file, lambda: also.append(1), every=0.01)
+    heart = HeartbeatWriter(file, lambda: also.append(1), interval=0.01)
     assert read_step(file) == (0, AgentStep())
     heart.start()
     first, _ = read_step(file)
@@ -264,7 +264,7 @@ def test_an_epoch_is_adopted_and_joined_only_while_it_is_valid(tmp_path: Path):
 
 def test_a_heart_beats_while_the_handle_is_busy(tmp_path: Path):
     session = mulligan.open(tmp_path).session("work", agent="coder")
-    heart = HeartbeatWriter(tmp_path / "beat", lambda: session.renew(wait=False), every=0.01)
+    heart = HeartbeatWriter(tmp_path / "beat", lambda: session.renew(wait=False), interval=0.01)
     heart.start()
     until = time.monotonic() + 60
     beats: set[int] = set()
