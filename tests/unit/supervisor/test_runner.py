@@ -97,13 +97,13 @@ def test_a_pause_is_heard_as_soon_as_the_session_is_taken_over(
     )
     first.release()
 
-    class Keeper(runner.Keeper):
+    class Late(runner.CheckpointThread):
         def __init__(self, files: Session) -> None:
             super().__init__(files)
             control = [[["request"], {"id": "p", "kind": "pause", "deadline": files.clock.now()}]]
             session.commit_events(lambda _: [("orchestrator.asked", {"control": freeze(control)})])
 
-    monkeypatch.setattr(runner, "CheckpointThread", Keeper)
+    monkeypatch.setattr(runner, "CheckpointThread", Late)
     assert supervise(store, "main", team(a="sleep 20"), variables=VARIABLES) == "paused"
 
 
