@@ -64,3 +64,17 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
     for page in [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_test_and_module_that_is_named_exists() -> None:
+    """FORMAT names a test for each MUST: one that was moved or deleted would hold nothing."""
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    named = {
+        (page.name, path)
+        for page in pages
+        if page.name != "CHANGELOG.md"
+        for path in re.findall(r"(?:tests|src/mulligan)/[\w/]*\w(?:\.py)?", page.read_text())
+    }
+    assert len(named) > 20
+    missing = [pair for pair in named if not (ROOT / pair[1]).exists()]
+    assert sorted(missing) == []
