@@ -54,8 +54,8 @@ def test_commands_work_under_a_limit(tmp_path: Path) -> None:
 GROWING = """
     import os, sys
     import mulligan
-    from mulligan.journal import lmdb_map
-    lmdb_map.SHARE = 1 << 20  # so that there is nothing but the least map
+    from mulligan.journal.lmdb import map_size
+    map_size.FRACTION_OF_LIMIT = 1 << 20  # so that there is nothing but the least map
     store = mulligan.open(sys.argv[1])
     session = store.session("run")
     for part in range(6):
@@ -63,7 +63,7 @@ GROWING = """
             for number in range(1_500):
                 session.state.set(("noise", str(number)), os.urandom(2_500))
     session.state.set("last", 1)
-    assert os.stat(store.path + "/journal/data.mdb").st_size > lmdb_map.LEAST
+    assert os.stat(store.path + "/journal/data.mdb").st_size > map_size.MIN_ROOM_BYTES
     print(store.verify(full=False).ok)
     store.close()
 """
@@ -78,8 +78,8 @@ def test_a_map_grows_with_the_journal(tmp_path: Path) -> None:
 OUTGROWN = """
     import sys
     import mulligan
-    from mulligan.journal import lmdb_map
-    lmdb_map.SHARE = 1 << 20
+    from mulligan.journal.lmdb import map_size
+    map_size.FRACTION_OF_LIMIT = 1 << 20
     store = mulligan.open(sys.argv[1])
     session = store.session("run")
     print("ready", flush=True)
