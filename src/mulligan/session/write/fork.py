@@ -69,7 +69,7 @@ def refuse_taken(engine: Engine, name: str | None) -> None:
 def _forked(place: Point, name: str, directory: Path | None, token: str) -> NewEvent:
     payload: dict[str, Any] = {"session": place.session, "seq": place.seq, "name": name}
     if directory is not None:
-        payload |= {"workspace": to_name(os.fsencode(directory)), "new_event": token}
+        payload |= {"workspace": to_name(os.fsencode(directory)), "draft": token}
     return small_event(FORKED, payload)
 
 
