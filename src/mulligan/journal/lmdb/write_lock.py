@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import struct
 import threading
 import time
 from pathlib import Path
 
-from mulligan.journal.lmdb import lockfile
+from mulligan.journal.lmdb import layout, lockfile
 from mulligan.journal.lock_owner import (
     REPORT_AFTER_SECONDS,
     STOPPED_POLL_SECONDS,
@@ -20,19 +19,16 @@ from mulligan.procfs import PROC, STOPPED
 POLL_SECONDS = 0.5
 """How often the monitor looks at the waits of this process."""
 
-_MAGIC = 0xBEEFC0DE
-_MUTEX = 64
-"""Where LMDB's lock file has the writers' mutex, on a cache line of its own."""
-_TID = 0x3FFFFFFF
-"""The bits of a robust mutex's word that are its owner's thread."""
-
 
 def find_write_lock_owner(directory: Path) -> LockOwner | None:
     """Return who has the lock of the writers of a journal; None if nobody is seen to have it.
 
     The lock says which thread has it. It is only believed of a process that has the lock's file
-    mapped: from within another container the same number may be somebody else.
+    mapped: from within another container the same number may be somebody else. Where the layout of
+    the lock file is not known, the owner is not either.
     """
+    if not layout.has_known_lock():
+        return None
     try:
         thread = _owner(directory)
         if thread == 0 or not _maps(thread, directory / lockfile.NAME):
@@ -52,13 +48,9 @@ def _owner(directory: Path) -> int:
     """Return the thread in the word of the writers' mutex; 0 if it is free."""
     lock = lockfile.LockFile(directory)
     try:
-        data = lock.read(_MUTEX + 4)
+        return layout.write_lock_thread(lock.read(layout.LOCK_SIZE))
     finally:
         lock.release()
-    if len(data) < _MUTEX + 4 or struct.unpack_from("=I", data)[0] != _MAGIC:
-        return 0
-    word: int = struct.unpack_from("=I", data, _MUTEX)[0]
-    return word & _TID
 
 
 def _maps(pid: int, file: Path) -> bool:
