@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
+from mulligan import procfs
 from mulligan.document.document import Document
 from mulligan.document.fold import CONTROL, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import Conflict, NotRunning
-from mulligan.procfs import PROC, is_stopped
+from mulligan.procfs import is_stopped
 from mulligan.session import Session
 from mulligan.session.names import SUPERVISOR, check_name
 from mulligan.supervisor.machine import KILL_AFTER_PAUSE_SECONDS
@@ -119,21 +120,19 @@ def _wait_until_it_runs(session: Session, seconds: float) -> None:
 
 def _listens(pid: int) -> bool:
     """Whether a process catches the signal; supposed where the system does not say."""
-    return _is_in_mask(pid, "SigCgt:", unknown=True)
+    return _is_in_mask(pid, "SigCgt", unknown=True)
 
 
 def _is_preparing(pid: int) -> bool:
     """Whether a process ignores the signal, as one does that brings a session back."""
-    return _is_in_mask(pid, "SigIgn:", unknown=False)
+    return _is_in_mask(pid, "SigIgn", unknown=False)
 
 
 def _is_in_mask(pid: int, name: str, *, unknown: bool) -> bool:
-    try:
-        status = (PROC / str(pid) / "status").read_text(errors="replace")
-    except OSError:
-        return unknown and not PROC.is_dir()
-    found = [line.split()[1] for line in status.splitlines() if line.startswith(name)]
-    return bool(int(found[0], 16) >> (signal.SIGUSR1 - 1) & 1) if found else unknown
+    found = procfs.status(pid)
+    if found is None:
+        return unknown and not procfs.is_available()
+    return bool(int(found[name], 16) >> (signal.SIGUSR1 - 1) & 1) if name in found else unknown
 
 
 def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Answer:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from pathlib import Path
 
+from mulligan import procfs
 from mulligan.journal.lmdb import layout, lockfile
 from mulligan.journal.lock_owner import (
     REPORT_AFTER_SECONDS,
@@ -14,7 +14,6 @@ from mulligan.journal.lock_owner import (
     LockOwner,
     OnWait,
 )
-from mulligan.procfs import PROC, STOPPED
 
 POLL_SECONDS = 0.5
 """How often the monitor looks at the waits of this process."""
@@ -31,17 +30,14 @@ def find_write_lock_owner(directory: Path) -> LockOwner | None:
         return None
     try:
         thread = _owner(directory)
-        if thread == 0 or not _maps(thread, directory / lockfile.NAME):
+        if thread == 0 or not procfs.has_mapped(thread, directory / lockfile.NAME):
             return None
-        status = (PROC / str(thread) / "status").read_text(errors="replace")
-        command = (PROC / str(thread) / "cmdline").read_bytes()
-        return LockOwner(
-            pid=int(_field(status, "Tgid")),
-            command=os.fsdecode(command).replace("\0", " ").strip() or _field(status, "Name"),
-            is_stopped=_field(status, "State")[:1] in STOPPED,
-        )
     except (OSError, ValueError):
         return None  # gone meanwhile, or another user's
+    stat, status = procfs.stat(thread), procfs.status(thread)
+    if stat is None or status is None:
+        return None
+    return LockOwner(int(status["Tgid"]), procfs.command(thread), stat.is_stopped)
 
 
 def _owner(directory: Path) -> int:
@@ -51,17 +47,6 @@ def _owner(directory: Path) -> int:
         return layout.write_lock_thread(lock.read(layout.LOCK_SIZE))
     finally:
         lock.release()
-
-
-def _maps(pid: int, file: Path) -> bool:
-    inode = str(file.stat().st_ino)
-    lines = (PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
-    return any(line.split()[4] == inode and line.endswith(lockfile.NAME) for line in lines)
-
-
-def _field(status: str, name: str) -> str:
-    found = (line for line in status.splitlines() if line.startswith(f"{name}:"))
-    return next(found, ":").partition(":")[2].strip()
 
 
 class LockWaitMonitor:

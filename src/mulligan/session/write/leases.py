@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import msgspec
 
+from mulligan import procfs
 from mulligan.errors import LeaseHeld, StaleLease
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Lease, SessionRecord
@@ -25,7 +25,7 @@ def this_process() -> str:
 
 def identity(pid: int) -> str:
     """Return what identifies a process of this machine: host, pid, start time."""
-    return f"{os.uname().nodename}/{pid}/{_started(pid) or 0}"
+    return f"{os.uname().nodename}/{pid}/{procfs.started(pid) or 0}"
 
 
 def take(
@@ -79,25 +79,13 @@ def is_dead(holder: str) -> bool:
     named = _HOLDER.fullmatch(holder)
     if named is None or named[1] != os.uname().nodename:
         return False
-    return _started(int(named[2])) != (int(named[3]) or None)
+    return procfs.started(int(named[2])) != (int(named[3]) or None)
 
 
 def process_of(holder: str) -> int | None:
     """Return the process that is named; None if it is on another host, or has no name."""
     named = _HOLDER.fullmatch(holder)
     return int(named[2]) if named is not None and named[1] == os.uname().nodename else None
-
-
-def _started(pid: int) -> int | None:
-    """Return when a process began, in ticks since boot, or None if it runs no longer."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The command's name, in parentheses, may hold spaces; fields are counted from after it.
-    fields = stat.rpartition(")")[2].split()
-    # A process that was killed and not yet waited for still has an entry, as a zombie.
-    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def renew(txn: Txn, session: SessionRecord, lease: Lease, *, now: datetime, ttl: float) -> Lease:
