@@ -171,7 +171,7 @@ def _is_taken(session: Session, epoch: int, variables: Mapping[str, str]) -> boo
     lease = session.lease_of(session.actor)
     if lease is None or lease.epoch != epoch or not session.is_held(session.actor):
         return False
-    return lease.holder not in (this_process(), variables.get(SUPERVISOR))
+    return str(lease.holder) not in (this_process(), variables.get(SUPERVISOR))
 
 
 def agent_variables(

@@ -81,7 +81,7 @@ def status(pid: int) -> dict[str, str] | None:
     return {name: value.strip() for name, _, value in fields}
 
 
-def environ(pid: int) -> dict[str, str] | None:
+def variables(pid: int) -> dict[str, str] | None:
     """Return the variables that a process was started with; None if they cannot be read."""
     try:
         data = (PROC / str(pid) / "environ").read_bytes()

@@ -142,13 +142,13 @@ def test_a_process_that_ended_has_not_started_even_before_it_is_waited_for() -> 
         assert procfs.started(child.pid) is None
     assert procfs.stat(child.pid) is None
     assert procfs.status(child.pid) is None
-    assert procfs.environ(child.pid) is None
+    assert procfs.variables(child.pid) is None
 
 
 def test_variables_and_fields_are_read() -> None:
-    variables = {"PATH": os.defpath, "EQUALS": "a=b", "LINES": "one\ntwo", "EMPTY": ""}
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=variables) as child:
-        assert procfs.environ(child.pid) == variables
+    given = {"PATH": os.defpath, "EQUALS": "a=b", "LINES": "one\ntwo", "EMPTY": ""}
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=given) as child:
+        assert procfs.variables(child.pid) == given
         fields = procfs.status(child.pid)
         assert fields is not None
         assert int(fields["Tgid"]) == child.pid

@@ -21,6 +21,7 @@ from mulligan.journal.records import (
     clock_key,
     encode,
     encode_head,
+    encode_lease,
     label_key,
     session_number,
 )
@@ -143,7 +144,7 @@ class KvTransaction(KvView):
 
     def put_lease(self, number: int, lease: Lease) -> None:
         """Write the lease of its actor."""
-        self._put("leases", NUMBER.pack(number) + lease.actor.encode(), encode(lease))
+        self._put("leases", NUMBER.pack(number) + lease.actor.encode(), encode_lease(lease))
 
     def index_objects(self, entries: Mapping[Digest, Location], packs: Mapping[int, int]) -> None:
         """Make flushed objects findable."""

@@ -15,6 +15,7 @@ from mulligan.journal.records import (
     clock_key,
     decode,
     decode_head,
+    decode_lease,
     decode_location,
     decode_text,
     label_key,
@@ -145,7 +146,7 @@ class KvView:
     def lease(self, number: int, actor: str) -> Lease | None:
         """Return the last lease on the actor."""
         value = self._get("leases", NUMBER.pack(number) + actor.encode())
-        return None if value is None else decode(value, Lease, "leases")
+        return None if value is None else decode_lease(value)
 
     def locate(self, digest: Digest) -> Location | None:
         """Return where the object lies."""

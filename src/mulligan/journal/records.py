@@ -7,6 +7,7 @@ its key as well, so a record that was copied to another place is refused.
 from __future__ import annotations
 
 import struct
+from datetime import datetime
 from typing import TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ from blake3 import blake3
 
 from mulligan import codec
 from mulligan.errors import DamagedJournal
-from mulligan.model import DIGEST_SIZE, ID_SIZE, Head, Location
+from mulligan.model import DIGEST_SIZE, ID_SIZE, Head, Holder, Lease, Location
 
 T = TypeVar("T")
 
@@ -82,6 +83,29 @@ def decode(value: bytes, type_: type[T], table: str) -> T:
         return msgspec.msgpack.decode(value, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DamagedJournal(f"A record of the table {table!r} cannot be read.") from error
+
+
+class _StoredLease(msgspec.Struct, frozen=True):
+    """A lease as it is stored: its holder is kept as text."""
+
+    actor: str
+    epoch: int
+    holder: str
+    expires: datetime
+    released: bool
+
+
+def encode_lease(lease: Lease) -> bytes:
+    """Return the record of a lease."""
+    holder = str(lease.holder)
+    return encode(_StoredLease(lease.actor, lease.epoch, holder, lease.expires, lease.released))
+
+
+def decode_lease(value: bytes) -> Lease:
+    """Return the lease of a record."""
+    found = decode(value, _StoredLease, "leases")
+    holder = Holder.parse(found.holder)
+    return Lease(found.actor, found.epoch, holder, found.expires, found.released)
 
 
 def decode_text(key: bytes) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from mulligan.errors import StillRunning
 from mulligan.model import Lease
 from mulligan.opener import AGENT, EPOCH, SESSION, STORE
-from mulligan.procfs import ancestors, environ, pids
+from mulligan.procfs import ancestors, pids, variables
 from mulligan.recovery.resume import fence
 from mulligan.store import Store
 
@@ -77,7 +77,7 @@ def _orphan(pid: int, store: str, session: str) -> Orphan | None:
             return None  # it is one of those that started us, or that we belong to
     except OSError:
         return None  # gone meanwhile
-    said = environ(pid) or {}  # nothing is known of another user's
+    said = variables(pid) or {}  # nothing is known of another user's
     if said.get(SESSION) != session or not _is_same(said.get(STORE), store):
         return None
     agent, epoch = said.get(AGENT), said.get(EPOCH, "")

@@ -16,9 +16,11 @@ from mulligan.document.document import Document
 from mulligan.document.fold import CONTROL, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import Conflict, NotRunning
+from mulligan.model import Holder
 from mulligan.procfs import is_stopped
 from mulligan.session import Session
 from mulligan.session.names import SUPERVISOR, check_name
+from mulligan.session.write.leases import process_of
 from mulligan.supervisor.machine import KILL_AFTER_PAUSE_SECONDS
 from mulligan.supervisor.records import RUNNING
 from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE, Wanted
@@ -153,18 +155,16 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
 def stopped_supervisor(session: Session) -> int | None:
     """Return the process of the supervisor if it is stopped, so that nobody looks after agents."""
     found = _holder(session)
-    if found is None or found[0] != os.uname().nodename or not is_stopped(found[1]):
-        return None
-    return found[1]
+    pid = None if found is None else process_of(found)
+    return pid if pid is not None and is_stopped(pid) else None
 
 
-def _holder(session: Session) -> tuple[str, int] | None:
-    """Return the host and the process of whoever runs a session."""
+def _holder(session: Session) -> Holder | None:
+    """Return the process that runs a session."""
     lease = session.lease_of(SUPERVISOR)
     if lease is None or not session.is_held(SUPERVISOR):
         return None
-    host, pid, _ = lease.holder.rsplit("/", 2)
-    return host, int(pid)
+    return lease.holder
 
 
 def _supervisor(session: Session, then: str = "Ask again then.") -> int:
@@ -172,9 +172,10 @@ def _supervisor(session: Session, then: str = "Ask again then.") -> int:
     found = _holder(session)
     if found is None:
         raise NotRunning(f"Nobody runs the session {session.name!r}.")
-    host, pid = found
-    if host != os.uname().nodename:
-        raise NotRunning(f"The session {session.name!r} is run on {host}.", hint="Ask there.")
+    pid = process_of(found)
+    if pid is None:
+        where = f"The session {session.name!r} is run on {found.machine}."
+        raise NotRunning(where, hint="Ask there.")
     if is_stopped(pid):
         raise NotRunning(
             f"The supervisor of {session.name!r}, process {pid}, is stopped (SIGSTOP or Ctrl-Z).",

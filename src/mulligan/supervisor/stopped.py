@@ -14,8 +14,9 @@ import signal
 
 import msgspec
 
+from mulligan.model import Holder
 from mulligan.opener import AGENT, SESSION, STORE, SUPERVISOR
-from mulligan.procfs import environ, is_stopped, pids
+from mulligan.procfs import is_stopped, pids, variables
 from mulligan.session.write.leases import is_dead
 
 _END_SECONDS = 5.0
@@ -43,12 +44,14 @@ def end_stopped(store: str) -> list[StoppedAgent]:
 
 
 def _stopped(pid: int, store: str) -> StoppedAgent | None:
-    said = environ(pid) if is_stopped(pid) else None
+    said = variables(pid) if is_stopped(pid) else None
     if said is None:
         return None  # not stopped, gone, or another user's
     if not {STORE, SESSION, AGENT, SUPERVISOR} <= said.keys():
         return None
-    if os.path.realpath(said[STORE]) != os.path.realpath(store) or not is_dead(said[SUPERVISOR]):
+    if os.path.realpath(said[STORE]) != os.path.realpath(store) or not is_dead(
+        Holder.parse(said[SUPERVISOR])
+    ):
         return None
     return StoppedAgent(pid, said[SESSION], said[AGENT])
 
