@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from types import TracebackType
 
+from mulligan.clock import Clock, SystemClock
 from mulligan.errors import DamagedJournal
 from mulligan.failpoints import FailpointHook, ignore
 from mulligan.journal.kv_transaction import KvTransaction
@@ -67,8 +69,12 @@ class _Write:
 class KvJournal:
     """A journal over any ordered tables with transactions."""
 
-    def __init__(self, tables: Tables, *, failpoint: FailpointHook = ignore) -> None:
+    def __init__(
+        self, tables: Tables, *, failpoint: FailpointHook = ignore, clock: Clock | None = None
+    ) -> None:
         self._tables = tables
+        # All writers of these tables run on one machine, so its clock is the one they share.
+        self._clock = clock or SystemClock()
         self._failpoint = failpoint
         self._memory = ReadCache()
 
@@ -79,6 +85,10 @@ class KvJournal:
     def write(self) -> _Write:
         """Open the write transaction; commit durably on a clean exit."""
         return _Write(self._tables, self._memory, self._failpoint)
+
+    def now(self) -> datetime:
+        """Return the time by the clock that lease times are compared with."""
+        return self._clock.now()
 
     def examine(self) -> Examined:
         """Check the storage below the tables; those that are damaged are refused afterwards."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from mulligan.errors import StaleLease
@@ -32,6 +34,19 @@ class LeaseTests(JournalBase):
             assert view.lease(number, "coder") == lease
             assert view.lease(number, "code") is None
             assert view.lease(number, "coder2") is None
+
+    def test_lease_times_have_one_clock(self, journal: Journal) -> None:
+        """It tells the time in UTC, never backwards while nothing puts it back, without a view."""
+        times = [journal.now() for _ in range(3)]
+        assert times == sorted(times)
+        assert all(time.utcoffset() == timedelta(0) for time in times)
+        number = self.begin(journal)
+        with journal.write() as txn:
+            txn.put_lease(number, Lease("coder", 1, HOLDER, times[-1]))
+        with journal.read() as view:
+            found = view.lease(number, "coder")
+        assert found is not None
+        assert found.expires <= journal.now()
 
     @pytest.mark.parametrize(
         "holder",
