@@ -117,7 +117,7 @@ def _killed_team(directory: Path) -> float:
         before = session.head
         lease = session.lease_of("supervisor")
         assert lease is not None
-        supervisor = int(lease.holder.split("/")[1])
+        supervisor = lease.holder.process
         agents = [a["process_id"] for a in session.state.get("agents").values()]
         for pid in (supervisor, *agents):
             os.kill(pid, signal.SIGKILL)
@@ -139,7 +139,7 @@ def _busy(directory: Path, seconds: int) -> tuple[int, float, int]:
     with _team(directory, 20, f"write:{seconds}") as session:
         lease = session.lease_of("supervisor")
         assert lease is not None
-        pid = int(lease.holder.split("/")[1])
+        pid = lease.holder.process
         _until(lambda: len(session.state.get("written") or {}) == 20)
         before, began = _cpu(pid), time.monotonic()
         time.sleep(seconds * 0.7)

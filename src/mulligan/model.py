@@ -78,12 +78,37 @@ class Head(msgspec.Struct, frozen=True):
     checkpoint: tuple[int, str] | None = None
 
 
+class Holder(msgspec.Struct, frozen=True):
+    """A process among all that ever ran: its machine, its number, and when it started.
+
+    ``started`` is in ticks since boot, 0 where that was not known. ``process`` is 0 for a holder
+    that names no process; ``machine`` is then all that was said of it.
+    """
+
+    machine: str
+    process: int = 0
+    started: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.machine}/{self.process}/{self.started}" if self.process else self.machine
+
+    @classmethod
+    def parse(cls, text: str) -> Holder:
+        """Return the holder that ``str`` made the text of; any other text names no process."""
+        machine, *numbers = text.rsplit("/", 2)
+        if len(numbers) == 2 and all(n.isascii() and n.isdecimal() for n in numbers):
+            process, started = map(int, numbers)
+            if process:
+                return cls(machine, process, started)
+        return cls(text)
+
+
 class Lease(msgspec.Struct, frozen=True):
     """A writer's claim on one actor of a session; the highest epoch is the valid one."""
 
     actor: str
     epoch: int
-    holder: str
+    holder: Holder
     expires: datetime
     released: bool = False
 

@@ -76,7 +76,7 @@ def open_store(
     clock = clock or SystemClock()
     home, state = Path(variables.get("HOME") or os.devnull), state_directory(variables)
     if str(path) == MEMORY:
-        journal = KvJournal(MemoryTables(failpoint=failpoint), failpoint=failpoint)
+        journal = KvJournal(MemoryTables(failpoint=failpoint), failpoint=failpoint, clock=clock)
         engine = Engine(journal, MemoryObjects(), clock, failpoint=failpoint)
         environment = EnvironmentReader(Path.cwd(), variables, keep_env)
         return Store(engine, environment, home, CaptureLimits(), state / STORES)
@@ -171,7 +171,7 @@ def _is_taken(session: Session, epoch: int, variables: Mapping[str, str]) -> boo
     lease = session.lease_of(session.actor)
     if lease is None or lease.epoch != epoch or not session.is_held(session.actor):
         return False
-    return lease.holder not in (this_process(), variables.get(SUPERVISOR))
+    return str(lease.holder) not in (this_process(), variables.get(SUPERVISOR))
 
 
 def agent_variables(
@@ -276,7 +276,7 @@ def _engine(
     except BaseException:
         tables.close()
         raise
-    journal = KvJournal(tables, failpoint=failpoint)
+    journal = KvJournal(tables, failpoint=failpoint, clock=clock)
 
     def locate(digest: Digest) -> Location | None:
         with journal.read() as view:

@@ -1,4 +1,4 @@
-"""Other processes, as ``/proc`` shows them.
+"""Other processes, as ``/proc`` shows them: the one place where its files are parsed.
 
 What may not be read belongs to another user, or has ended meanwhile; it is passed over. Without
 ``/proc`` there is nothing to see.
@@ -14,8 +14,11 @@ from typing import NamedTuple
 
 PROC = Path("/proc")
 
-STOPPED = "Tt"
+_STOPPED = "Tt"
 """The states of a process that was stopped, by a signal or a debugger."""
+
+_ENDED = "ZX"
+"""The states of a process that has ended, and that its parent has not waited for."""
 
 WRITE = "write"
 MAPPED = "mapped"
@@ -34,6 +37,70 @@ class OpenFile(NamedTuple):
     mode: str
 
 
+class Stat(NamedTuple):
+    """What ``/proc/PID/stat`` says of a process; times are in ticks, ``started`` since boot."""
+
+    state: str
+    parent: int
+    group: int
+    user: int
+    system: int
+    waited_user: int
+    waited_system: int
+    started: int
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is stopped, by a signal or a debugger."""
+        return self.state in _STOPPED
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended: a zombie keeps its entry until its parent has waited for it."""
+        return self.state in _ENDED
+
+
+def stat(pid: int) -> Stat | None:
+    """Return the numbers of a process; None if it is gone or there is no /proc."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The command's name, in parentheses, may hold spaces; fields are counted from after it.
+    fields = text.rpartition(")")[2].split()
+    return Stat(fields[0], *map(int, (*fields[1:3], *fields[11:15], fields[19])))
+
+
+def status(pid: int) -> dict[str, str] | None:
+    """Return the fields of ``/proc/PID/status`` by name; None if it cannot be read."""
+    try:
+        text = (PROC / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = (line.partition(":") for line in text.splitlines())
+    return {name: value.strip() for name, _, value in fields}
+
+
+def variables(pid: int) -> dict[str, str] | None:
+    """Return the variables that a process was started with; None if they cannot be read."""
+    try:
+        data = (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    return dict(part.split("=", 1) for part in os.fsdecode(data).split("\0") if "=" in part)
+
+
+def started(pid: int) -> int | None:
+    """Return when a process began, in ticks since boot; None if it runs no longer."""
+    found = stat(pid)
+    return None if found is None or found.has_ended else found.started
+
+
+def is_available() -> bool:
+    """Whether there is a ``/proc`` to look at."""
+    return PROC.is_dir()
+
+
 def pids() -> Iterator[int]:
     """Yield the processes of this machine."""
     with suppress(OSError):
@@ -44,10 +111,8 @@ def pids() -> Iterator[int]:
 
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped, by a signal or a debugger; not known without /proc."""
-    try:
-        return _stat_fields(pid)[0] in STOPPED
-    except OSError:
-        return False
+    found = stat(pid)
+    return found is not None and found.is_stopped
 
 
 def ancestors() -> set[int]:
@@ -56,10 +121,8 @@ def ancestors() -> set[int]:
     pid = os.getppid()
     while pid > 0 and pid not in found:
         found.add(pid)
-        try:
-            pid = int(_stat_fields(pid)[1])
-        except OSError:
-            break
+        above = stat(pid)
+        pid = 0 if above is None else above.parent
     return found
 
 
@@ -125,6 +188,33 @@ def mapped(maps: bytes, root: bytes) -> Iterator[bytes]:
                 yield place
 
 
+def has_mapped(pid: int, file: Path) -> bool:
+    """Whether a process, or a thread, has a file mapped. Raises ``OSError``."""
+    inode, name = str(file.stat().st_ino), file.name
+    lines = (PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
+    return any(line.split()[4] == inode and line.endswith(name) for line in lines)
+
+
+def has_open(pid: int, handle: int) -> bool:
+    """Whether a process has the file open that this one has under ``handle``."""
+    with suppress(OSError):
+        own = os.fstat(handle)
+        entries = (PROC / str(pid) / "fd").iterdir()
+        return any(os.path.samestat(entry.stat(), own) for entry in entries)
+    return False
+
+
+def flock_pids(inode: int) -> list[int]:
+    """Return the processes that hold a ``flock`` on an inode, of whatever device."""
+    try:
+        # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131073 0 EOF; a lock that is waited for has an arrow
+        lines = [line.split() for line in (PROC / "locks").read_text().splitlines()]
+    except OSError:
+        return []
+    locks = [words for words in lines if words[1:2] == ["FLOCK"] and len(words) > 5]
+    return [int(words[4]) for words in locks if words[5].rpartition(":")[2] == str(inode)]
+
+
 def _is_inside(place: bytes, root: bytes) -> bool:
     """Whether a path is the root or below it; one that was deleted is nowhere."""
     inside = place == root or place.startswith(root.rstrip(b"/") + b"/")
@@ -137,10 +227,3 @@ def _is_writable(fdinfo: bytes) -> bool:
             if line.startswith(b"flags:"):
                 return int(line.split()[1], 8) & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR)
     return False
-
-
-def _stat_fields(pid: int) -> list[str]:
-    """Return the fields of a process's stat from its state on."""
-    stat = (PROC / str(pid) / "stat").read_text(errors="replace")
-    # The command's name, in parentheses, may hold spaces; fields are counted from after it.
-    return stat.rpartition(")")[2].split()

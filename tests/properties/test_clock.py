@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 import mulligan
-from mulligan.journal.kv import MAX_AHEAD
+from mulligan.journal.kv_transaction import MAX_AHEAD
 from mulligan.testing.clock import START, FakeClock
 
 MINUTE = timedelta(minutes=1)

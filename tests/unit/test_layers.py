@@ -37,8 +37,10 @@ LAYERS = [
 
 INNER = {
     "journal": [
-        {"protocol", "chain", "lock_owner"},
+        {"protocol", "chain", "lock_owner", "records"},
         {"lmdb", "memory"},
+        {"kv_view"},
+        {"kv_transaction"},
         {"kv"},
     ],
     "locate": [{"identity", "git"}, {"project"}, {"pointer", "registry"}, {"find"}],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mulligan import procfs
 from mulligan.procfs import command, open_files
 
 HOLD = """
@@ -106,3 +109,59 @@ def test_a_process_that_is_gone_has_no_command() -> None:
         process.wait()
         assert command(process.pid) == ""
     assert command(os.getpid()).startswith(sys.orig_argv[0])
+
+
+def test_the_numbers_of_a_process_are_read_whatever_its_name(tmp_path: Path) -> None:
+    """The name stands in front of them, and may hold spaces and parentheses."""
+    program = tmp_path / "a) R 1 (b"
+    program.symlink_to("/bin/cat")
+    with subprocess.Popen([program], stdin=subprocess.PIPE) as child:
+        found = procfs.stat(child.pid)
+        assert found is not None
+        assert (found.parent, found.group) == (os.getpid(), os.getpgid(child.pid))
+        assert found.started == procfs.started(child.pid)
+        assert not found.has_ended
+        child.communicate()
+
+
+def test_a_stopped_process_is_told_from_one_that_runs() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        assert not procfs.is_stopped(child.pid)
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        assert procfs.is_stopped(child.pid)
+        child.kill()
+
+
+def test_a_process_that_ended_has_not_started_even_before_it_is_waited_for() -> None:
+    with subprocess.Popen(["true"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        zombie = procfs.stat(child.pid)
+        assert zombie is not None
+        assert zombie.has_ended
+        assert procfs.started(child.pid) is None
+    assert procfs.stat(child.pid) is None
+    assert procfs.status(child.pid) is None
+    assert procfs.variables(child.pid) is None
+
+
+def test_variables_and_fields_are_read() -> None:
+    given = {"PATH": os.defpath, "EQUALS": "a=b", "LINES": "one\ntwo", "EMPTY": ""}
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=given) as child:
+        assert procfs.variables(child.pid) == given
+        fields = procfs.status(child.pid)
+        assert fields is not None
+        assert int(fields["Tgid"]) == child.pid
+        assert fields["PPid"] == str(os.getpid())
+        child.communicate()
+
+
+def test_who_holds_a_lock_is_found_by_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    with file.open("w") as ours, file.open("w") as other:
+        inode = os.fstat(ours.fileno()).st_ino
+        assert os.getpid() not in procfs.flock_pids(inode)
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert os.getpid() in procfs.flock_pids(inode)
+        assert procfs.has_open(os.getpid(), ours.fileno())
+        assert not procfs.has_open(os.getppid(), ours.fileno())

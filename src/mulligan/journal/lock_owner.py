@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 
 import msgspec
 
@@ -42,24 +41,8 @@ def find_flock_owner(handle: int, doing: str) -> LockOwner | None:
 
     None if no process is seen to have it: it may run in another container.
     """
-    inode = str(os.fstat(handle).st_ino)
-    try:
-        # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131073 0 EOF; a lock that is waited for has an arrow
-        lines = [line.split() for line in (procfs.PROC / "locks").read_text().splitlines()]
-    except OSError:
-        return None
-    locks = [words for words in lines if words[1:2] == ["FLOCK"] and len(words) > 5]
-    pids = [int(words[4]) for words in locks if words[5].rpartition(":")[2] == inode]
-    for pid in pids:
-        if pid > 0 and _has_open(pid, handle):
+    for pid in procfs.flock_pids(os.fstat(handle).st_ino):
+        # The same number of an inode may be another device's.
+        if pid > 0 and procfs.has_open(pid, handle):
             return LockOwner(pid, procfs.command(pid), procfs.is_stopped(pid), doing)
     return None
-
-
-def _has_open(pid: int, handle: int) -> bool:
-    """Whether a process has a file open: the same number of an inode may be another device's."""
-    with suppress(OSError):
-        own = os.fstat(handle)
-        entries = (procfs.PROC / str(pid) / "fd").iterdir()
-        return any(os.path.samestat(entry.stat(), own) for entry in entries)
-    return False

@@ -163,6 +163,13 @@ class Journal(Protocol):
         """
         ...
 
+    def now(self) -> datetime:
+        """Return the time, in UTC, by the one clock that lease times are written and compared with.
+
+        A journal that several machines share has to answer by a clock that they share as well.
+        """
+        ...
+
     def examine(self) -> Examined:
         """Check the storage below the tables; those that are damaged are refused afterwards."""
         ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -157,7 +156,7 @@ def gone(lease: Lease | None, now: datetime) -> bool:
     """
     if lease is None or lease.released:
         return False
-    if lease.holder.rsplit("/", 2)[0] != os.uname().nodename:
+    if not leases.is_local(lease.holder):
         return lease.expires <= now
     return leases.is_dead(lease.holder)
 
@@ -171,7 +170,7 @@ def _supervisor_gone(session: Session) -> str | None:
     if lease is None:
         return "nobody supervises it any more"
     what = "is dead" if leases.is_dead(lease.holder) else "gave no sign of life for too long"
-    return f"its supervisor, process {_pid(lease.holder)}, {what}"
+    return f"its supervisor, process {lease.holder.process}, {what}"
 
 
 def _agents_gone(session: Session) -> str | None:
@@ -248,10 +247,6 @@ def _doubt(call: str, record: Any, seq: int | None) -> InDoubt:
     known = _mapping(record)
     tool = known.get("tool", known.get("name"))
     return InDoubt(call, _text(tool), _text(known.get("agent")), seq)
-
-
-def _pid(holder: str) -> str:
-    return holder.rsplit("/", 2)[1]
 
 
 def _text(value: Any) -> str | None:

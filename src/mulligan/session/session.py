@@ -201,7 +201,7 @@ class Session:
     def is_held(self, actor: str) -> bool:
         """Whether a live process holds the lease of an actor."""
         lease = self.lease_of(actor)
-        return lease is not None and leases.is_held(lease, self._engine.clock.now())
+        return lease is not None and leases.is_held(lease, self._engine.journal.now())
 
     def watch(self) -> None:
         """Learn of changes to the workspace as they happen, for checkpoints without a scan.

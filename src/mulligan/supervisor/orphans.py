@@ -16,7 +16,7 @@ import msgspec
 from mulligan.errors import StillRunning
 from mulligan.model import Lease
 from mulligan.opener import AGENT, EPOCH, SESSION, STORE
-from mulligan.procfs import PROC, ancestors, pids
+from mulligan.procfs import ancestors, pids, variables
 from mulligan.recovery.resume import fence
 from mulligan.store import Store
 
@@ -75,12 +75,9 @@ def _orphan(pid: int, store: str, session: str) -> Orphan | None:
     try:
         if os.getpgid(pid) == os.getpgrp():
             return None  # it is one of those that started us, or that we belong to
-        data = (PROC / str(pid) / "environ").read_bytes()
     except OSError:
-        return None  # gone, or another user's
-    if EPOCH.encode() not in data:
-        return None
-    said = dict(part.split("=", 1) for part in os.fsdecode(data).split("\0") if "=" in part)
+        return None  # gone meanwhile
+    said = variables(pid) or {}  # nothing is known of another user's
     if said.get(SESSION) != session or not _is_same(said.get(STORE), store):
         return None
     agent, epoch = said.get(AGENT), said.get(EPOCH, "")

@@ -11,13 +11,16 @@ from typing import Any
 
 import msgspec
 
+from mulligan import procfs
 from mulligan.document.document import Document
 from mulligan.document.fold import CONTROL, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import Conflict, NotRunning
-from mulligan.procfs import PROC, is_stopped
+from mulligan.model import Holder
+from mulligan.procfs import is_stopped
 from mulligan.session import Session
 from mulligan.session.names import SUPERVISOR, check_name
+from mulligan.session.write.leases import process_of
 from mulligan.supervisor.machine import KILL_AFTER_PAUSE_SECONDS
 from mulligan.supervisor.records import RUNNING
 from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE, Wanted
@@ -119,21 +122,19 @@ def _wait_until_it_runs(session: Session, seconds: float) -> None:
 
 def _listens(pid: int) -> bool:
     """Whether a process catches the signal; supposed where the system does not say."""
-    return _is_in_mask(pid, "SigCgt:", unknown=True)
+    return _is_in_mask(pid, "SigCgt", unknown=True)
 
 
 def _is_preparing(pid: int) -> bool:
     """Whether a process ignores the signal, as one does that brings a session back."""
-    return _is_in_mask(pid, "SigIgn:", unknown=False)
+    return _is_in_mask(pid, "SigIgn", unknown=False)
 
 
 def _is_in_mask(pid: int, name: str, *, unknown: bool) -> bool:
-    try:
-        status = (PROC / str(pid) / "status").read_text(errors="replace")
-    except OSError:
-        return unknown and not PROC.is_dir()
-    found = [line.split()[1] for line in status.splitlines() if line.startswith(name)]
-    return bool(int(found[0], 16) >> (signal.SIGUSR1 - 1) & 1) if found else unknown
+    found = procfs.status(pid)
+    if found is None:
+        return unknown and not procfs.is_available()
+    return bool(int(found[name], 16) >> (signal.SIGUSR1 - 1) & 1) if name in found else unknown
 
 
 def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Answer:
@@ -154,18 +155,16 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
 def stopped_supervisor(session: Session) -> int | None:
     """Return the process of the supervisor if it is stopped, so that nobody looks after agents."""
     found = _holder(session)
-    if found is None or found[0] != os.uname().nodename or not is_stopped(found[1]):
-        return None
-    return found[1]
+    pid = None if found is None else process_of(found)
+    return pid if pid is not None and is_stopped(pid) else None
 
 
-def _holder(session: Session) -> tuple[str, int] | None:
-    """Return the host and the process of whoever runs a session."""
+def _holder(session: Session) -> Holder | None:
+    """Return the process that runs a session."""
     lease = session.lease_of(SUPERVISOR)
     if lease is None or not session.is_held(SUPERVISOR):
         return None
-    host, pid, _ = lease.holder.rsplit("/", 2)
-    return host, int(pid)
+    return lease.holder
 
 
 def _supervisor(session: Session, then: str = "Ask again then.") -> int:
@@ -173,9 +172,10 @@ def _supervisor(session: Session, then: str = "Ask again then.") -> int:
     found = _holder(session)
     if found is None:
         raise NotRunning(f"Nobody runs the session {session.name!r}.")
-    host, pid = found
-    if host != os.uname().nodename:
-        raise NotRunning(f"The session {session.name!r} is run on {host}.", hint="Ask there.")
+    pid = process_of(found)
+    if pid is None:
+        where = f"The session {session.name!r} is run on {found.machine}."
+        raise NotRunning(where, hint="Ask there.")
     if is_stopped(pid):
         raise NotRunning(
             f"The supervisor of {session.name!r}, process {pid}, is stopped (SIGSTOP or Ctrl-Z).",

@@ -14,8 +14,9 @@ import signal
 
 import msgspec
 
+from mulligan.model import Holder
 from mulligan.opener import AGENT, SESSION, STORE, SUPERVISOR
-from mulligan.procfs import PROC, is_stopped, pids
+from mulligan.procfs import is_stopped, pids, variables
 from mulligan.session.write.leases import is_dead
 
 _END_SECONDS = 5.0
@@ -43,16 +44,14 @@ def end_stopped(store: str) -> list[StoppedAgent]:
 
 
 def _stopped(pid: int, store: str) -> StoppedAgent | None:
-    try:
-        if not is_stopped(pid):
-            return None
-        data = os.fsdecode((PROC / str(pid) / "environ").read_bytes())
-    except OSError:
-        return None  # gone, or another user's
-    said = dict(part.split("=", 1) for part in data.split("\0") if "=" in part)
+    said = variables(pid) if is_stopped(pid) else None
+    if said is None:
+        return None  # not stopped, gone, or another user's
     if not {STORE, SESSION, AGENT, SUPERVISOR} <= said.keys():
         return None
-    if os.path.realpath(said[STORE]) != os.path.realpath(store) or not is_dead(said[SUPERVISOR]):
+    if os.path.realpath(said[STORE]) != os.path.realpath(store) or not is_dead(
+        Holder.parse(said[SUPERVISOR])
+    ):
         return None
     return StoppedAgent(pid, said[SESSION], said[AGENT])
 

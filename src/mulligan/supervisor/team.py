@@ -15,7 +15,7 @@ from mulligan.redact import without_secrets
 from mulligan.session import Session
 from mulligan.session.environment import ALLOWED, safe_variables
 from mulligan.session.runtime.usage import usage
-from mulligan.session.write.leases import this_process
+from mulligan.session.write.leases import this_holder
 from mulligan.store import LEASE_TTL, Store
 from mulligan.supervisor.heartbeat import HeartbeatReader, heartbeat_reader
 from mulligan.supervisor.process import Ending, Process, start
@@ -167,7 +167,7 @@ class Team:
     def _is_attached(self, name: str) -> bool:
         """Whether an agent took over the lease that was taken for it."""
         lease = self._leases[name].lease_of(name) if name in self._leases else None
-        return lease is not None and lease.holder != this_process()
+        return lease is not None and lease.holder != this_holder()
 
     def ended(self, name: str) -> Member:
         """Take an agent off the list; its process is gone."""

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from mulligan.procfs import PROC, STOPPED, pids
+from mulligan.procfs import pids, stat
 
 STALL_SECONDS = 5.0
 """Seconds that the supervisor may be held up before stopped agents are ended."""
@@ -64,8 +64,5 @@ def end_stopped(groups: set[int]) -> list[int]:
 
 def _stopped_group(pid: int) -> int:
     """Return the group of a process that is stopped; 0 for one that is not."""
-    try:
-        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[2]) if fields[0] in STOPPED else 0
+    found = stat(pid)
+    return found.group if found is not None and found.is_stopped else 0

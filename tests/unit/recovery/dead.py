@@ -6,15 +6,15 @@ import os
 from datetime import timedelta
 
 from mulligan import Session, Store
-from mulligan.model import Lease
+from mulligan.model import Holder, Lease
 
-GONE = f"{os.uname().nodename}/{2**22 + 1}/1"
+GONE = Holder(os.uname().nodename, 2**22 + 1, 1)
 """A process that never was: the number is larger than any."""
 
-ELSEWHERE = "another-host/1/1"
+ELSEWHERE = Holder("another-host", 1, 1)
 
 
-def dead(session: Session, actor: str, holder: str = GONE, *, seconds: float = 30) -> None:
+def dead(session: Session, actor: str, holder: Holder = GONE, *, seconds: float = 30) -> None:
     """Let the lease of an actor be held by a process that died."""
     before = session.lease_of(actor)
     epoch = before.epoch + 1 if before else 1

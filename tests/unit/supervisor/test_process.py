@@ -18,6 +18,7 @@ import pytest
 import mulligan
 from mulligan import opener
 from mulligan.errors import StaleLease, StillRunning
+from mulligan.model import Holder
 from mulligan.session.write.leases import is_dead
 from mulligan.supervisor import orphans
 from mulligan.supervisor.heartbeat import HeartbeatReader, heartbeat_reader
@@ -95,11 +96,11 @@ def test_a_process_is_known_by_more_than_its_number() -> None:
 
     def look(process: Process) -> None:
         seen.append(process.identity)
-        assert not is_dead(process.identity)
+        assert not is_dead(Holder.parse(process.identity))
         process.kill(signal.SIGKILL)
 
     run("sleep", "1000", then=look)
-    assert is_dead(seen[0])
+    assert is_dead(Holder.parse(seen[0]))
 
 
 def test_a_command_that_is_not_there() -> None:

@@ -127,7 +127,7 @@ def _running(store: Store, name: str | None) -> str | None:
 
     session = None if name is None else store.session(name, create=False, actor=ACTOR)
     lease = session.lease_of(SUPERVISOR) if session and session.is_held(SUPERVISOR) else None
-    return None if lease is None else f"{name} is running: process {lease.holder.split('/')[1]}"
+    return None if lease is None else f"{name} is running: process {lease.holder.process}"
 
 
 def _can_go_on(session: Session) -> bool:

@@ -126,7 +126,7 @@ class Team:
         for name in AGENTS:
             lease = self.session.lease_of(name)
             if lease is not None and self.session.is_held(name):
-                os.kill(int(lease.holder.split("/")[1]), signal.SIGKILL)
+                os.kill(lease.holder.process, signal.SIGKILL)
 
     def _in_progress(self, name: str) -> str | None:
         mine = (t for t in self.session.tasks if t.owner == name and t.status == "in_progress")

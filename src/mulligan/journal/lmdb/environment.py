@@ -12,7 +12,7 @@ from pathlib import Path
 import lmdb
 
 from mulligan.errors import DamagedJournal, StoreClosed, StoreOpenedTwice, StoreUnwritable
-from mulligan.journal.lmdb import clean_close, pages
+from mulligan.journal.lmdb import clean_close, layout, pages
 from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.journal.lmdb.errors import READ_ONLY, error_number, translated, translation
 from mulligan.journal.lmdb.examine import check_commit, commits_lost, examine
@@ -150,7 +150,7 @@ class Environment:
 
     def examine(self) -> Examined:
         """Check every page of the newest commit, and use no table any more that is damaged."""
-        if self.is_lost or not pages.can_check():
+        if self.is_lost or not layout.has_known_pages():
             return Examined(dict(self.tables.damage))
         for _ in range(_MAX_EXAMINATIONS):
             found = self._examined()

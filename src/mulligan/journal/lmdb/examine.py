@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from mulligan.journal.lmdb import clean_close, pages
+from mulligan.journal.lmdb import clean_close, layout, pages
 from mulligan.journal.lmdb.clean_close import DATA
 
 _MAX_ATTEMPTS = 5
@@ -38,7 +38,7 @@ def examine(directory: Path, *, is_shared: IsShared, may_be_new: bool) -> Verdic
     try:
         if os.fstat(fd).st_size == 0:
             return nothing
-        if not pages.can_check():
+        if not layout.has_known_pages():
             return Verdict({})
         return _verdict(fd, file, clean_close.read(directory), is_shared=is_shared)
     finally:
@@ -55,7 +55,7 @@ def _verdict(fd: int, file: Path, mark: clean_close.Mark | None, *, is_shared: I
         found = clean_close.look(file)
         try:
             newest = _newest(fd)
-        except pages.Unreadable as error:
+        except layout.Unreadable as error:
             damage = {pages.ALL: str(error)}
             continue
         if newest.number == checked:
@@ -69,15 +69,15 @@ def _verdict(fd: int, file: Path, mark: clean_close.Mark | None, *, is_shared: I
     return Verdict(damage)
 
 
-def _newest(fd: int) -> pages.Commit:
+def _newest(fd: int) -> layout.Commit:
     """Return the newest commit; raises ``Unreadable`` unless the other one is its predecessor.
 
     LMDB goes by whichever has the higher number, so a flipped bit there would take commits back
     without a word.
     """
-    newest, before = pages.commits(fd)
+    newest, before = layout.commits(fd)
     if newest.number - before.number not in ((1,) if newest.number else (0,)):
-        raise pages.Unreadable(
+        raise layout.Unreadable(
             f"its newest commits have the numbers {newest.number} and {before.number}; "
             "one of them is wrong"
         )
@@ -91,9 +91,9 @@ def check_commit(directory: Path, number: int) -> dict[str, str] | None:
     """
     fd = os.open(directory / DATA, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        kept = [commit for commit in pages.commits(fd) if commit.number == number]
+        kept = [commit for commit in layout.commits(fd) if commit.number == number]
         return pages.check(fd, kept[0]) if kept else None
-    except pages.Unreadable as error:
+    except layout.Unreadable as error:
         return {pages.ALL: str(error)}
     finally:
         os.close(fd)

@@ -11,11 +11,31 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from operator import lt
-from typing import Any, NamedTuple
+from typing import Any
+
+from mulligan.journal.lmdb.layout import (
+    BIG,
+    BRANCH,
+    BYTE_ORDER,
+    COUNT,
+    LEAF,
+    MAX_DEPTH,
+    MAX_KEY,
+    META_PAGES,
+    NO_PAGE,
+    NODE,
+    NUMBER,
+    OVERFLOW,
+    PAGE,
+    SUBTREE,
+    TREE,
+    Commit,
+    Tree,
+    Unreadable,
+)
 
 ALL = "*"
 """Stands for every table: the pages that lead to them are damaged."""
@@ -23,84 +43,8 @@ ALL = "*"
 FREE = "free pages"
 """Stands for the list of free pages, which only writers need."""
 
-# As LMDB 0.9 has it on a machine of 64 bits, in the machine's byte order.
-_PAGE = struct.Struct("=QHHHH")
-_NODE = struct.Struct("=HHHH")
-_TREE = struct.Struct("=IHHQQQQQ")
-_HEAD = struct.Struct("=IIQQ")
-_TAIL = struct.Struct("=QQ")
-_NUMBER = struct.Struct("=Q")
-_COUNT = struct.Struct("=I")
-
-_ORDER = sys.byteorder
-_MAGIC, _VERSION = 0xBEEFC0DE, 1
-_METAS = 2
 _SLACK = 1 << 20
-_META_SIZE = _PAGE.size + _HEAD.size + 2 * _TREE.size + _TAIL.size
-_NONE = 2**64 - 1
-_MAX_DEPTH = 32
-_MAX_KEY = 511
-_BRANCH, _LEAF, _OVERFLOW, _META = 1, 2, 4, 8
-_BIG, _TABLE = 1, 2
-
-
-class Unreadable(Exception):
-    """A page is not what it must be."""
-
-
-class Tree(NamedTuple):
-    """What LMDB notes of a tree: where it begins, and how much there is of everything."""
-
-    pad: int
-    flags: int
-    depth: int
-    branches: int
-    leaves: int
-    overflows: int
-    entries: int
-    root: int
-
-
-class Commit(NamedTuple):
-    """One of the two newest commits, as its meta page tells it."""
-
-    number: int
-    last_page: int
-    page_size: int
-    free: Tree
-    main: Tree
-
-
-def can_check() -> bool:
-    """Whether the file has the layout here that this module knows."""
-    return struct.calcsize("P") == 8
-
-
-def commits(fd: int) -> list[Commit]:
-    """Return the two newest commits of a file, the newest first; raises ``Unreadable``."""
-    first = _commit(os.pread(fd, _META_SIZE, 0), 0)
-    size = first.page_size
-    if size & (size - 1) or not 256 <= size <= 0x8000:
-        raise Unreadable(f"page 0 names a page size of {size}")
-    second = _commit(os.pread(fd, _META_SIZE, size), 1)
-    if second.page_size != size:
-        raise Unreadable("its first two pages name different page sizes")
-    return sorted((first, second), reverse=True, key=lambda commit: commit.number)
-
-
-def _commit(data: bytes, number: int) -> Commit:
-    if len(data) < _META_SIZE:
-        raise Unreadable(f"page {number} is cut short")
-    page, _, flags, _, _ = _PAGE.unpack_from(data)
-    magic, version, _, _ = _HEAD.unpack_from(data, _PAGE.size)
-    if (page, flags, magic, version) != (number, _META, _MAGIC, _VERSION):
-        raise Unreadable(f"page {number} does not tell of a commit")
-    at = _PAGE.size + _HEAD.size
-    free, main = (Tree(*_TREE.unpack_from(data, at + n * _TREE.size)) for n in range(2))
-    last, commit = _TAIL.unpack_from(data, at + 2 * _TREE.size)
-    if commit and commit % 2 != number:
-        raise Unreadable(f"page {number} tells of commit {commit}, which belongs on the other")
-    return Commit(commit, last, free.pad, free, main)
+"""Pages that a file may lack at its end: LMDB counts some that were never written."""
 
 
 def check(fd: int, commit: Commit) -> dict[str, str]:
@@ -119,13 +63,13 @@ class _Check:
     def run(self) -> dict[str, str]:
         # A file may end before its last page, if that one was never written; not long before.
         pages, last = os.fstat(self._fd).st_size // self._size, self._commit.last_page
-        if not _METAS - 1 <= last <= 2 * pages + _SLACK:
+        if not META_PAGES - 1 <= last <= 2 * pages + _SLACK:
             return {ALL: f"{pages} pages are there of {last + 1}"}
         self._used = bytearray(last + 1)
         tables: list[tuple[bytes, bytes]] = []
         if self._walk(ALL, self._commit.main, tables):
             for name, record in tables:
-                self._walk(name.decode(errors="replace"), Tree(*_TREE.unpack(record)), None)
+                self._walk(name.decode(errors="replace"), Tree(*TREE.unpack(record)), None)
         freed: list[tuple[bytes, bytes]] = []
         if self._walk(FREE, self._commit.free, freed):
             self._free(freed)
@@ -154,7 +98,7 @@ class _Check:
     def take(self, page: int, count: int = 1) -> None:
         """Note that pages are in use, or free; each can be only once."""
         stop = page + count
-        if page < _METAS or stop > len(self._used):
+        if page < META_PAGES or stop > len(self._used):
             raise Unreadable(f"there is no page {page}")
         if any(self._used[page:stop]):
             raise Unreadable(f"page {page} is used twice")
@@ -184,11 +128,11 @@ class _Walk:
     def run(self) -> None:
         tree = self._tree
         expected = [tree.branches, tree.leaves, tree.overflows, tree.entries]
-        if tree.root == _NONE:
+        if tree.root == NO_PAGE:
             if tree.depth or any(expected):
                 raise Unreadable("it has entries and no first page")
             return
-        if not 1 <= tree.depth <= _MAX_DEPTH:
+        if not 1 <= tree.depth <= MAX_DEPTH:
             raise Unreadable(f"it has a depth of {tree.depth}")
         self._page(tree.root, 1, None, None)
         if self._counts != expected:
@@ -197,13 +141,13 @@ class _Walk:
     def _page(self, number: int, depth: int, low: bytes | None, high: bytes | None) -> None:
         self._check.take(number)
         page = self._check.read(number)
-        own, _, flags, lower, upper = _PAGE.unpack_from(page)
+        own, _, flags, lower, upper = PAGE.unpack_from(page)
         is_leaf = depth == self._tree.depth
-        if own != number or flags != (_LEAF if is_leaf else _BRANCH):
+        if own != number or flags != (LEAF if is_leaf else BRANCH):
             raise Unreadable(f"page {number} is something else")
-        if lower < _PAGE.size or lower % 2 or not lower <= upper <= self._size:
+        if lower < PAGE.size or lower % 2 or not lower <= upper <= self._size:
             raise Unreadable(f"page {number} has impossible bounds")
-        offsets = struct.unpack_from(f"={(lower - _PAGE.size) // 2}H", page, _PAGE.size)
+        offsets = struct.unpack_from(f"={(lower - PAGE.size) // 2}H", page, PAGE.size)
         if len(offsets) < (1 if is_leaf else 2) or min(offsets) < upper:
             raise Unreadable(f"page {number} has an impossible index")
         try:
@@ -229,12 +173,12 @@ class _Walk:
         children: list[int] = []
         used = 0
         for at in offsets:
-            first, second, third, length = _NODE.unpack_from(page, at)
-            if at + _NODE.size + length > self._size:
+            first, second, third, length = NODE.unpack_from(page, at)
+            if at + NODE.size + length > self._size:
                 raise Unreadable(f"page {number} has an entry that leaves it")
-            keys.append(page[at + _NODE.size : at + _NODE.size + length])
+            keys.append(page[at + NODE.size : at + NODE.size + length])
             children.append(first | second << 16 | third << 32)
-            used += (_NODE.size + length + 1) & ~1
+            used += (NODE.size + length + 1) & ~1
         # The first key of a branch is not looked at by LMDB, and mostly empty.
         self._check_page(number, keys[1:], low, high, is_filled=used == self._size - upper)
         bounds = [low, *keys[1:], high]
@@ -255,10 +199,10 @@ class _Walk:
         keys: list[bytes] = []
         used = 0
         for at in offsets:
-            first, second, flags, length = _NODE.unpack_from(page, at)
-            start = at + _NODE.size + length
+            first, second, flags, length = NODE.unpack_from(page, at)
+            start = at + NODE.size + length
             size = first | second << 16
-            end = start + (_NUMBER.size if flags & _BIG else size)
+            end = start + (NUMBER.size if flags & BIG else size)
             used += (end - at + 1) & ~1
             keys.append(page[start - length : start])
             if end > self._size:
@@ -270,29 +214,29 @@ class _Walk:
     def _value(
         self, page: bytes, number: int, key: bytes, flags: int, size: int, start: int
     ) -> None:
-        if flags & ~(_BIG | (_TABLE if self._is_main else 0)) or flags == _BIG | _TABLE:
+        if flags & ~(BIG | (SUBTREE if self._is_main else 0)) or flags == BIG | SUBTREE:
             raise Unreadable(f"page {number} has an entry of an unknown kind")
-        data = self._large(page, size, start) if flags & _BIG else page[start : start + size]
-        if self._is_main and (flags != _TABLE or size != _TREE.size):
+        data = self._large(page, size, start) if flags & BIG else page[start : start + size]
+        if self._is_main and (flags != SUBTREE or size != TREE.size):
             raise Unreadable(f"page {number} has an entry that is no table")
         if self._found is not None:
             self._found.append((key, data))
 
     def _large(self, page: bytes, size: int, start: int) -> bytes:
         """Check a value that has pages of its own; return it where somebody will look at it."""
-        (first,) = _NUMBER.unpack_from(page, start)
+        (first,) = NUMBER.unpack_from(page, start)
         self._check.take(first)
         head = self._check.read(first)
-        own, _, flags, _, _ = _PAGE.unpack_from(head)
-        (count,) = _COUNT.unpack_from(head, 12)
+        own, _, flags, _, _ = PAGE.unpack_from(head)
+        (count,) = COUNT.unpack_from(head, 12)
         # More pages than it needs, if a larger value was there before.
-        if (own, flags) != (first, _OVERFLOW) or count * self._size < _PAGE.size + size:
+        if (own, flags) != (first, OVERFLOW) or count * self._size < PAGE.size + size:
             raise Unreadable(f"page {first} is something else")
         self._check.take(first + 1, count - 1)
         self._counts[2] += count
         if self._found is None:
             return b""
-        return self._check.read(first, count)[_PAGE.size : _PAGE.size + size]
+        return self._check.read(first, count)[PAGE.size : PAGE.size + size]
 
     def _check_page(
         self,
@@ -307,13 +251,13 @@ class _Walk:
         if not is_filled:
             raise Unreadable(f"page {number} has entries that overlap")
         lengths = {len(key) for key in keys}
-        if not 0 < min(lengths) <= max(lengths) <= _MAX_KEY:
+        if not 0 < min(lengths) <= max(lengths) <= MAX_KEY:
             raise Unreadable(f"page {number} has an entry with an impossible key")
         order: list[Any] = [key for key in (*keys, high) if key is not None]
         least: Any = low
         if self._by_number:
-            order = [int.from_bytes(key, _ORDER) for key in order]
-            least = None if low is None else int.from_bytes(low, _ORDER)
+            order = [int.from_bytes(key, BYTE_ORDER) for key in order]
+            least = None if low is None else int.from_bytes(low, BYTE_ORDER)
         is_ordered = all(map(lt, order, islice(order, 1, None)))
         if not is_ordered or (least is not None and order[0] < least):
             raise Unreadable(f"page {number} is out of order")
@@ -321,11 +265,11 @@ class _Walk:
 
 def _page_list(key: bytes, data: bytes, newest: int) -> Iterator[int]:
     """Yield the pages that a commit freed; raises ``Unreadable``."""
-    if len(data) % _NUMBER.size or len(data) < _NUMBER.size:
+    if len(data) % NUMBER.size or len(data) < NUMBER.size:
         raise Unreadable("a list of free pages is cut short")
-    count, *pages = struct.unpack(f"={len(data) // _NUMBER.size}Q", data)
-    commit = int.from_bytes(key, _ORDER)
-    if len(key) != _NUMBER.size or count != len(pages) or not 1 <= commit <= newest:
+    count, *pages = struct.unpack(f"={len(data) // NUMBER.size}Q", data)
+    commit = int.from_bytes(key, BYTE_ORDER)
+    if len(key) != NUMBER.size or count != len(pages) or not 1 <= commit <= newest:
         raise Unreadable("a list of free pages has a wrong head")
     if any(before <= after for before, after in pairwise(pages)):
         raise Unreadable("a list of free pages is out of order")

@@ -2,74 +2,51 @@
 
 from __future__ import annotations
 
-import os
-import struct
 import threading
 import time
 from pathlib import Path
 
-from mulligan.journal.lmdb import lockfile
+from mulligan import procfs
+from mulligan.journal.lmdb import layout, lockfile
 from mulligan.journal.lock_owner import (
     REPORT_AFTER_SECONDS,
     STOPPED_POLL_SECONDS,
     LockOwner,
     OnWait,
 )
-from mulligan.procfs import PROC, STOPPED
 
 POLL_SECONDS = 0.5
 """How often the monitor looks at the waits of this process."""
-
-_MAGIC = 0xBEEFC0DE
-_MUTEX = 64
-"""Where LMDB's lock file has the writers' mutex, on a cache line of its own."""
-_TID = 0x3FFFFFFF
-"""The bits of a robust mutex's word that are its owner's thread."""
 
 
 def find_write_lock_owner(directory: Path) -> LockOwner | None:
     """Return who has the lock of the writers of a journal; None if nobody is seen to have it.
 
     The lock says which thread has it. It is only believed of a process that has the lock's file
-    mapped: from within another container the same number may be somebody else.
+    mapped: from within another container the same number may be somebody else. Where the layout of
+    the lock file is not known, the owner is not either.
     """
+    if not layout.has_known_lock():
+        return None
     try:
         thread = _owner(directory)
-        if thread == 0 or not _maps(thread, directory / lockfile.NAME):
+        if thread == 0 or not procfs.has_mapped(thread, directory / lockfile.NAME):
             return None
-        status = (PROC / str(thread) / "status").read_text(errors="replace")
-        command = (PROC / str(thread) / "cmdline").read_bytes()
-        return LockOwner(
-            pid=int(_field(status, "Tgid")),
-            command=os.fsdecode(command).replace("\0", " ").strip() or _field(status, "Name"),
-            is_stopped=_field(status, "State")[:1] in STOPPED,
-        )
     except (OSError, ValueError):
         return None  # gone meanwhile, or another user's
+    stat, status = procfs.stat(thread), procfs.status(thread)
+    if stat is None or status is None:
+        return None
+    return LockOwner(int(status["Tgid"]), procfs.command(thread), stat.is_stopped)
 
 
 def _owner(directory: Path) -> int:
     """Return the thread in the word of the writers' mutex; 0 if it is free."""
     lock = lockfile.LockFile(directory)
     try:
-        data = lock.read(_MUTEX + 4)
+        return layout.write_lock_thread(lock.read(layout.LOCK_SIZE))
     finally:
         lock.release()
-    if len(data) < _MUTEX + 4 or struct.unpack_from("=I", data)[0] != _MAGIC:
-        return 0
-    word: int = struct.unpack_from("=I", data, _MUTEX)[0]
-    return word & _TID
-
-
-def _maps(pid: int, file: Path) -> bool:
-    inode = str(file.stat().st_ino)
-    lines = (PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
-    return any(line.split()[4] == inode and line.endswith(lockfile.NAME) for line in lines)
-
-
-def _field(status: str, name: str) -> str:
-    found = (line for line in status.splitlines() if line.startswith(f"{name}:"))
-    return next(found, ":").partition(":")[2].strip()
 
 
 class LockWaitMonitor:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
+
+from mulligan import procfs
 
 
 def usage(pid: int) -> dict[str, Any] | None:
@@ -12,19 +13,12 @@ def usage(pid: int) -> dict[str, Any] | None:
 
     The fields are those that are written down when it ends.
     """
-    process = Path("/proc") / str(pid)
-    try:
-        times, status = (process / "stat").read_text(), (process / "status").read_text()
-    except OSError:
-        return None
-    # The command's name, in parentheses, may hold spaces; fields are counted from after it.
-    user, system, waited_user, waited_system = map(int, times.rpartition(")")[2].split()[11:15])
-    peak = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
-    if not peak:
-        return None  # it has ended, and nobody has waited for it yet
+    stat, status = procfs.stat(pid), procfs.status(pid)
+    if stat is None or status is None or "VmHWM" not in status:
+        return None  # gone, or it has ended, and nobody has waited for it yet
     ticks = os.sysconf("SC_CLK_TCK")
     return {
-        "user_seconds": round((user + waited_user) / ticks, 3),
-        "system_seconds": round((system + waited_system) / ticks, 3),
-        "max_rss_bytes": int(peak[0]) * 1024,
+        "user_seconds": round((stat.user + stat.waited_user) / ticks, 3),
+        "system_seconds": round((stat.system + stat.waited_system) / ticks, 3),
+        "max_rss_bytes": int(status["VmHWM"].split()[0]) * 1024,
     }

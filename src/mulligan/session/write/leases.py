@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import os
-import re
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import msgspec
 
+from mulligan import procfs
 from mulligan.errors import LeaseHeld, StaleLease
 from mulligan.journal.protocol import Txn, View
-from mulligan.model import Lease, SessionRecord
+from mulligan.model import Holder, Lease, SessionRecord
 from mulligan.session.names import check_agent
-
-_HOLDER = re.compile(r"(.*)/(\d+)/(\d+)", re.DOTALL)
-"""How a process is named: host, pid, start time; see ``identity``."""
 
 
 def this_process() -> str:
     """Return what identifies this process among all that ever ran: host, pid, start time."""
-    return identity(os.getpid())
+    return str(this_holder())
 
 
 def identity(pid: int) -> str:
     """Return what identifies a process of this machine: host, pid, start time."""
-    return f"{os.uname().nodename}/{pid}/{_started(pid) or 0}"
+    return str(_holder(pid))
+
+
+def this_holder() -> Holder:
+    """Return this process, as the leases that it takes name it."""
+    return _holder(os.getpid())
+
+
+def _holder(pid: int) -> Holder:
+    return Holder(os.uname().nodename, pid, procfs.started(pid) or 0)
 
 
 def take(
@@ -54,7 +59,7 @@ def take(
             f"until {before.expires.isoformat(timespec='seconds')}."
         )
     epoch = before.epoch + 1 if before else 1
-    lease = Lease(actor, epoch, this_process(), now + timedelta(seconds=ttl))
+    lease = Lease(actor, epoch, this_holder(), now + timedelta(seconds=ttl))
     txn.put_lease(session.number, lease)
     return lease
 
@@ -74,30 +79,21 @@ def is_held(lease: Lease, now: datetime) -> bool:
     return not lease.released and lease.expires > now and not is_dead(lease.holder)
 
 
-def is_dead(holder: str) -> bool:
-    """Whether the process is known to be gone; one on another host, or with no name, never is."""
-    named = _HOLDER.fullmatch(holder)
-    if named is None or named[1] != os.uname().nodename:
+def is_dead(holder: Holder) -> bool:
+    """Whether the process is known to be gone; one of another machine, or unnamed, never is."""
+    if process_of(holder) is None:
         return False
-    return _started(int(named[2])) != (int(named[3]) or None)
+    return procfs.started(holder.process) != (holder.started or None)
 
 
-def process_of(holder: str) -> int | None:
-    """Return the process that is named; None if it is on another host, or has no name."""
-    named = _HOLDER.fullmatch(holder)
-    return int(named[2]) if named is not None and named[1] == os.uname().nodename else None
+def is_local(holder: Holder) -> bool:
+    """Whether a holder is of this machine, so that its process can be looked at."""
+    return holder.machine == os.uname().nodename
 
 
-def _started(pid: int) -> int | None:
-    """Return when a process began, in ticks since boot, or None if it runs no longer."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The command's name, in parentheses, may hold spaces; fields are counted from after it.
-    fields = stat.rpartition(")")[2].split()
-    # A process that was killed and not yet waited for still has an entry, as a zombie.
-    return None if fields[0] in "ZX" else int(fields[19])
+def process_of(holder: Holder) -> int | None:
+    """Return the process that is named; None if it is on another machine, or has no name."""
+    return holder.process if holder.process and is_local(holder) else None
 
 
 def renew(txn: Txn, session: SessionRecord, lease: Lease, *, now: datetime, ttl: float) -> Lease:
@@ -127,7 +123,7 @@ def valid(view: View, session: SessionRecord, actor: str, epoch: int) -> Lease:
 def adopt(txn: Txn, session: SessionRecord, actor: str, epoch: int, expires: datetime) -> Lease:
     """Write this process into a lease that was taken for it; raises ``StaleLease``."""
     valid(txn, session, actor, epoch)
-    adopted = Lease(actor, epoch, this_process(), expires)
+    adopted = Lease(actor, epoch, this_holder(), expires)
     txn.put_lease(session.number, adopted)
     return adopted
 

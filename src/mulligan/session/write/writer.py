@@ -255,7 +255,7 @@ class Writer:
         """Become the one writer for the actor; see ``leases.take``."""
         with self._guard():
             with self.engine.write() as txn:
-                now = self.engine.clock.now()
+                now = self.engine.journal.now()
                 lease = leases.take(
                     txn, self.record, self.actor, now=now, ttl=ttl, steal=steal, under=under
                 )
@@ -274,7 +274,7 @@ class Writer:
         """Become the holder of a lease that was taken for this process; see ``leases.adopt``."""
         with self._guard():
             with self.engine.write() as txn:
-                expires = self.engine.clock.now() + timedelta(seconds=ttl)
+                expires = self.engine.journal.now() + timedelta(seconds=ttl)
                 lease = leases.adopt(txn, self.record, self.actor, epoch, expires)
             self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
             return lease
@@ -292,7 +292,7 @@ class Writer:
                 return
             self._check_lease_is_ours()
             with self.engine.write() as txn:
-                now = self.engine.clock.now()
+                now = self.engine.journal.now()
                 renewed = leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
             self.lease = renewed
         finally:
@@ -319,7 +319,7 @@ class Writer:
         """Extend a lease in passing once half of it is over."""
         if self.lease is None or self._is_guest:
             return self.lease
-        now = self.engine.clock.now()
+        now = self.engine.journal.now()
         if self.lease.expires - now > timedelta(seconds=self._ttl / 2):
             return self.lease
         return leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)

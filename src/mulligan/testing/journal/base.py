@@ -11,10 +11,13 @@ import pytest
 from mulligan import codec
 from mulligan.document.fold import small_event
 from mulligan.journal.protocol import Journal, View
-from mulligan.model import Digest, Event, ForkOrigin, NewEvent
+from mulligan.model import Digest, Event, ForkOrigin, Holder, NewEvent
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 LATER = START + timedelta(days=1)
+
+HOLDER = Holder("machine", 4711, 1234)
+"""A process that holds leases."""
 
 NAMES = ["run", "run-1", "run-10", "run 1", "runner", "r", "RUN", "laufen/äöü", "走る", "run/1"]
 """Names that are easy to mix up."""

@@ -14,7 +14,7 @@ from mulligan.errors import DamagedJournal, SessionExists, UnknownSession
 from mulligan.journal.chain import GENESIS
 from mulligan.journal.protocol import Journal
 from mulligan.model import Lease, SessionRecord
-from mulligan.testing.journal.base import LATER, NAMES, START, JournalBase, address
+from mulligan.testing.journal.base import HOLDER, LATER, NAMES, START, JournalBase, address
 
 
 class EventTests(JournalBase):
@@ -75,7 +75,7 @@ class EventTests(JournalBase):
             self.mark(journal, number, "label")
             with journal.write() as txn:
                 txn.put_keyframe(number, 1, address(number))
-                txn.put_lease(number, Lease(name, 1, "holder", LATER))
+                txn.put_lease(number, Lease(name, 1, HOLDER, LATER))
         for name, number in numbers.items():
             assert self.contents(journal, number) == [name, ["mark", number]]
             with journal.read() as view:

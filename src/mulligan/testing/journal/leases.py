@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from mulligan.errors import StaleLease
 from mulligan.journal.protocol import Journal
-from mulligan.model import Lease
-from mulligan.testing.journal.base import LATER, START, JournalBase, note, picture
+from mulligan.model import Holder, Lease
+from mulligan.testing.journal.base import HOLDER, LATER, START, JournalBase, note, picture
 
 
 class LeaseTests(JournalBase):
@@ -24,20 +26,47 @@ class LeaseTests(JournalBase):
     def test_a_lease_is_read_as_it_was_written(self, journal: Journal) -> None:
         """The last one written is the one that counts."""
         number = self.begin(journal)
-        lease = Lease("coder", 3, "host/12/345", LATER)
+        lease = Lease("coder", 3, Holder("a/machine", 12, 345), LATER)
         with journal.write() as txn:
-            txn.put_lease(number, Lease("coder", 2, "before", START))
+            txn.put_lease(number, Lease("coder", 2, Holder("before"), START))
             txn.put_lease(number, lease)
         with journal.read() as view:
             assert view.lease(number, "coder") == lease
             assert view.lease(number, "code") is None
             assert view.lease(number, "coder2") is None
 
+    def test_lease_times_have_one_clock(self, journal: Journal) -> None:
+        """It tells the time in UTC, never backwards while nothing puts it back, without a view."""
+        times = [journal.now() for _ in range(3)]
+        assert times == sorted(times)
+        assert all(time.utcoffset() == timedelta(0) for time in times)
+        number = self.begin(journal)
+        with journal.write() as txn:
+            txn.put_lease(number, Lease("coder", 1, HOLDER, times[-1]))
+        with journal.read() as view:
+            found = view.lease(number, "coder")
+        assert found is not None
+        assert found.expires <= journal.now()
+
+    @pytest.mark.parametrize(
+        "holder",
+        [Holder("machine", 12, 345), Holder("m", 1), Holder("a/b/c", 7, 2**40), Holder("x")],
+    )
+    def test_a_holder_names_machine_and_process(self, journal: Journal, holder: Holder) -> None:
+        """Machine, process and start come back as they were written, each for itself."""
+        number = self.begin(journal)
+        with journal.write() as txn:
+            txn.put_lease(number, Lease("coder", 1, holder, LATER))
+        with journal.read() as view:
+            found = view.lease(number, "coder")
+        assert found is not None
+        assert found.holder == holder
+
     def test_only_the_valid_epoch_may_write(self, journal: Journal) -> None:
         """An older or newer epoch, or none, is refused inside the transaction."""
         number = self.begin(journal)
         with journal.write() as txn:
-            txn.put_lease(number, Lease("coder", 2, "holder", LATER))
+            txn.put_lease(number, Lease("coder", 2, HOLDER, LATER))
         [event] = self.add(journal, number, "valid", actor="coder", epoch=2)
         assert event.epoch == 2
         for epoch in (0, 1, 3):
@@ -50,7 +79,7 @@ class LeaseTests(JournalBase):
         """What the transaction wrote before and would have written after is not there."""
         number, other = self.begin(journal), self.begin(journal, "other")
         with journal.write() as txn:
-            txn.put_lease(number, Lease("coder", 2, "holder", LATER))
+            txn.put_lease(number, Lease("coder", 2, HOLDER, LATER))
         with journal.read() as view:
             before = picture(view)
         with pytest.raises(StaleLease):
@@ -67,7 +96,7 @@ class LeaseTests(JournalBase):
         """From its writing on, the old epoch is refused and the new one accepted."""
         number = self.begin(journal)
         with journal.write() as txn:
-            txn.put_lease(number, Lease("main", 1, "holder", LATER))
+            txn.put_lease(number, Lease("main", 1, HOLDER, LATER))
             txn.append(number, [note("new")], actor="main", epoch=1, time=START)
             with pytest.raises(StaleLease):
                 txn.append(number, [note("old")], actor="main", epoch=0, time=START)
@@ -77,7 +106,7 @@ class LeaseTests(JournalBase):
         """Only where the caller says so; for everybody else the lease holds as before."""
         number = self.begin(journal)
         with journal.write() as txn:
-            txn.put_lease(number, Lease("main", 3, "holder", LATER))
+            txn.put_lease(number, Lease("main", 3, HOLDER, LATER))
             txn.append(number, [note("past")], actor="main", epoch=0, time=START, fenced=False)
         with pytest.raises(StaleLease):
             self.add(journal, number, "refused")
@@ -88,7 +117,7 @@ class LeaseTests(JournalBase):
         """After the release epoch 0 is accepted again and that of the lease is not."""
         number = self.begin(journal)
         with journal.write() as txn:
-            txn.put_lease(number, Lease("main", 1, "holder", LATER, released=True))
+            txn.put_lease(number, Lease("main", 1, HOLDER, LATER, released=True))
         self.add(journal, number, "free")
         with pytest.raises(StaleLease):
             self.add(journal, number, "late", epoch=1)
@@ -98,6 +127,6 @@ class LeaseTests(JournalBase):
         """The epoch decides and never the clock: nobody else has written in between."""
         number = self.begin(journal)
         with journal.write() as txn:
-            txn.put_lease(number, Lease("main", 1, "holder", START))
+            txn.put_lease(number, Lease("main", 1, HOLDER, START))
         self.add(journal, number, "still mine", epoch=1, time=LATER)
         assert self.contents(journal, number) == ["still mine"]

@@ -11,7 +11,7 @@ import pytest
 from mulligan.errors import StaleLease, StoreClosed
 from mulligan.journal.protocol import Journal, Txn
 from mulligan.model import ForkOrigin, Lease, Location
-from mulligan.testing.journal.base import LATER, START, JournalBase, address, note, picture
+from mulligan.testing.journal.base import HOLDER, LATER, START, JournalBase, address, note, picture
 
 
 class TransactionTests(JournalBase):
@@ -76,7 +76,7 @@ class TransactionTests(JournalBase):
         txn.append(number, [note("lost")] * 3, actor="main", epoch=0, time=LATER)
         txn.index_checkpoint(number, 4, "new")
         txn.put_keyframe(number, 3, address(2))
-        txn.put_lease(number, Lease("main", 1, "holder", LATER))
+        txn.put_lease(number, Lease("main", 1, HOLDER, LATER))
         txn.index_objects({address(2): Location(1, 132, 10, 0)}, {1: 142, 2: 50})
 
     def test_writers_take_turns(self, journal: Journal) -> None:
@@ -155,7 +155,7 @@ class TransactionTests(JournalBase):
         child = self.begin(journal, "child", ForkOrigin(parent, 1))
         self.add(journal, child, "own", "long " * 1_000)
         with journal.write() as txn:
-            txn.put_lease(parent, Lease("main", 4, "holder", LATER))
+            txn.put_lease(parent, Lease("main", 4, HOLDER, LATER))
         with journal.read() as view:
             before = picture(view)
         again = reopen()

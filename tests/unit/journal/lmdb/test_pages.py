@@ -11,7 +11,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from mulligan.journal.lmdb import pages
+from mulligan.journal.lmdb import layout, pages
 
 PAGE = 4_096
 SIZES = (0, 1, 30, 300, 2_000, 3_000, 9_000, 50_000)
@@ -21,7 +21,7 @@ def found(directory: Path) -> dict[str, str]:
     """Return what is wrong with the newest commit."""
     fd = os.open(directory / "data.mdb", os.O_RDONLY)
     try:
-        return pages.check(fd, pages.commits(fd)[0])
+        return pages.check(fd, layout.commits(fd)[0])
     finally:
         os.close(fd)
 
@@ -125,7 +125,7 @@ def test_a_page_that_is_free_and_in_use(journal: Path) -> None:
     """A writer would take it for a new page, and write over what is there."""
     data = (journal / "data.mdb").read_bytes()
     fd = os.open(journal / "data.mdb", os.O_RDONLY)
-    commit = pages.commits(fd)[0]
+    commit = layout.commits(fd)[0]
     os.close(fd)
     at = commit.free.root * PAGE
     lower = struct.unpack_from("=H", data, at + 12)[0]
@@ -140,7 +140,7 @@ def test_a_meta_page_that_tells_of_no_commit(journal: Path, at: int) -> None:
     write(journal, at, b"\xa5\xa5")
     fd = os.open(journal / "data.mdb", os.O_RDONLY)
     try:
-        with pytest.raises(pages.Unreadable):
-            pages.commits(fd)
+        with pytest.raises(layout.Unreadable):
+            layout.commits(fd)
     finally:
         os.close(fd)

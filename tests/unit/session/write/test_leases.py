@@ -19,8 +19,9 @@ from mulligan import Store
 from mulligan.cli.context import ACTOR
 from mulligan.cli.main import run
 from mulligan.errors import InvalidName, LeaseHeld, StaleLease
+from mulligan.model import Holder as LeaseHolder
 from mulligan.session.names import PERSON, PLAIN
-from mulligan.session.write.leases import is_dead, this_process
+from mulligan.session.write.leases import is_dead, this_holder
 from mulligan.testing.clock import START, FakeClock
 
 
@@ -38,7 +39,7 @@ def test_a_lease_says_who_holds_it_until_when(store: Store) -> None:
     session = store.session("run", agent="coder", ttl=10)
     lease = session.lease
     assert lease is not None
-    assert (lease.actor, lease.epoch, lease.holder) == ("coder", 1, this_process())
+    assert (lease.actor, lease.epoch, lease.holder) == ("coder", 1, this_holder())
     assert lease.expires == START + timedelta(seconds=10)
     session.state.set("a", 1)
     [event] = session.events(since=1)
@@ -155,17 +156,31 @@ def test_a_dead_holder_is_replaced_without_waiting(tmp_path: Path) -> None:
 
 
 def test_who_is_dead(tmp_path: Path) -> None:
-    assert not is_dead(this_process())
+    assert not is_dead(this_holder())
     host = socket.gethostname()
-    assert is_dead(f"{host}/{os.getpid()}/1"), "the pid was used again"
-    assert is_dead(f"{host}/{2**22 + 1}/12345")
-    assert not is_dead(f"elsewhere/{2**22 + 1}/12345"), "nobody can tell from here"
-    assert not is_dead(f"else/where/{os.getpid()}/1")
+    assert is_dead(LeaseHolder(host, os.getpid(), 1)), "the pid was used again"
+    assert is_dead(LeaseHolder(host, 2**22 + 1, 12345))
+    assert not is_dead(LeaseHolder("elsewhere", 2**22 + 1, 12345)), "it cannot be told from here"
+    assert not is_dead(LeaseHolder("else/where", os.getpid(), 1))
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        LeaseHolder("a-host", 12, 345),
+        LeaseHolder("else/where", 1, 0),
+        LeaseHolder("no process"),
+        LeaseHolder(""),
+    ],
+)
+def test_a_holder_is_read_from_its_text(holder: LeaseHolder) -> None:
+    assert LeaseHolder.parse(str(holder)) == holder
 
 
 @pytest.mark.parametrize("holder", ["", "x", "a/b", "host/x/y", "host/1/"])
 def test_what_names_no_process_is_not_known_to_be_dead(holder: str) -> None:
-    assert not is_dead(holder)
+    assert LeaseHolder.parse(holder) == LeaseHolder(holder)
+    assert not is_dead(LeaseHolder.parse(holder))
 
 
 # --- actors that are no agents, and agents that are dead --------------------------------------
@@ -201,14 +216,14 @@ HOLD = """
     import sys
     import mulligan
     from mulligan.model import Lease
-    from mulligan.session.write.leases import this_process
+    from mulligan.session.write.leases import this_holder
 
     # As a version before did, which gave every name out.
     store = mulligan.open(sys.argv[1])
     session = store.session("run", actor=sys.argv[2])
     with session._engine.write() as txn:
         expires = session.clock.now().replace(year=2099)
-        txn.put_lease(session._record.number, Lease(sys.argv[2], 1, this_process(), expires))
+        txn.put_lease(session._record.number, Lease(sys.argv[2], 1, this_holder(), expires))
     session.adopt(1, 1_000_000)
     for line in sys.stdin:
         try:

@@ -1,0 +1,202 @@
+"""Writing to a journal that is kept in ordered tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from mulligan.errors import SessionExists, StaleLease
+from mulligan.failpoints import Failpoint, FailpointHook
+from mulligan.journal import chain
+from mulligan.journal.kv_view import KvView, ReadCache
+from mulligan.journal.protocol import TableWriter
+from mulligan.journal.records import (
+    LENGTH,
+    LOCATION,
+    NUMBER,
+    PLACE,
+    checksum,
+    clock_key,
+    encode,
+    encode_head,
+    encode_lease,
+    label_key,
+    session_number,
+)
+from mulligan.model import (
+    ID_SIZE,
+    Digest,
+    Event,
+    ForkOrigin,
+    Head,
+    Lease,
+    Location,
+    NewEvent,
+    SessionRecord,
+)
+
+MAX_AHEAD = timedelta(minutes=1)
+"""How far the time of an event may run ahead of the writer's clock."""
+
+EARLIEST = datetime(2025, 1, 1, tzinfo=UTC)
+"""A clock that shows an earlier time was never set; this program is younger."""
+
+
+class KvTransaction(KvView):
+    """The write transaction of the journal."""
+
+    def __init__(self, writer: TableWriter, memory: ReadCache, failpoint: FailpointHook) -> None:
+        super().__init__(writer, memory)
+        self._writer = writer
+        self._failpoint = failpoint
+        self._heads: dict[int, Head] = {}
+        self._moved: set[int] = set()
+        self._created: dict[int, SessionRecord] = {}
+        self._hashes: dict[tuple[int, int], bytes] = {}
+
+    def session(self, number: int) -> SessionRecord:
+        """Return the session of that number; one made here is not remembered before the commit."""
+        return self._created.get(number) or super().session(number)
+
+    def head(self, number: int) -> Head:
+        """Return the newest event's place, this transaction's own events included."""
+        head = self._heads.get(number)
+        if head is None:
+            head = self._heads[number] = super().head(number)
+        return head
+
+    def create(self, name: str, time: datetime, origin: ForkOrigin | None) -> SessionRecord:
+        """Make a session; a fork starts at its origin's seq."""
+        if self.find(name) is not None:
+            raise SessionExists(f"There is a session {name!r} already.")
+        last = next(self._writer.scan("sessions", b"", None, reverse=True), None)
+        number = 1 if last is None else session_number(last[0]) + 1
+        record = self._created[number] = SessionRecord(number, name, time, origin)
+        self._put("sessions", NUMBER.pack(number), encode(record))
+        self._put("names", name.encode(), NUMBER.pack(number))
+        self._put_head(number, self._first_head(record))
+        return record
+
+    def append(
+        self,
+        number: int,
+        new_events: Sequence[NewEvent],
+        *,
+        actor: str,
+        epoch: int,
+        time: datetime,
+        fenced: bool = True,
+    ) -> list[Event]:
+        """Give the drafts the next seqs and chain them."""
+        session = self.session(number)
+        if fenced:
+            self._check_epoch(session, actor, epoch)
+        head = self.head(number)
+        time = self._time_after(number, head, time)
+        events = []
+        seq, prev = head.seq, head.hash
+        for draft in new_events:
+            seq += 1
+            body = chain.encode_body(draft, time=time, actor=actor, epoch=epoch)
+            hash_ = chain.chain(prev, seq, body)
+            self._writer.put("events", PLACE.pack(number, seq), chain.pack_record(hash_, body))
+            name, kind, value = session.name, draft.kind, draft.value
+            events.append(Event(name, seq, time, actor, epoch, kind, value, prev, hash_))
+            prev = hash_
+            self._hashes[number, seq] = hash_
+        self._put_head(number, msgspec.structs.replace(head, seq=seq, hash=prev, time=time))
+        self._failpoint(Failpoint.JOURNAL_APPENDED)
+        return events
+
+    def _time_after(self, number: int, head: Head, time: datetime) -> datetime:
+        """Return the time of the next event: the clock's, as long as that can be believed.
+
+        A clock that is a little behind the last event is taken for one that was corrected. One
+        that is far behind it shows that the last event's clock was ahead; to follow it until the
+        clock catches up could take years, so the step back is written down instead.
+        """
+        if time >= head.time:
+            return time
+        if head.time - time <= MAX_AHEAD or time < EARLIEST:
+            return head.time
+        steps = [*self.own_steps_back(number), head.seq + 1]
+        self._put("meta", clock_key(number), b"".join(map(LENGTH.pack, steps)))
+        return time
+
+    def index_checkpoint(self, number: int, seq: int, label: str | None) -> str:
+        """Make the event at ``seq`` findable as a checkpoint and return its id."""
+        identity = self._hashes[number, seq][:ID_SIZE]
+        place = PLACE.pack(number, seq)
+        self._put("checkpoints", place, identity)
+        self._put("ids", identity, place)
+        if label is not None:
+            self._put("labels", label_key(number, label) + LENGTH.pack(seq), b"")
+        latest = (seq, identity.hex())
+        self._put_head(number, msgspec.structs.replace(self.head(number), checkpoint=latest))
+        return identity.hex()
+
+    def put_keyframe(self, number: int, seq: int, digest: Digest) -> None:
+        """Note that the object holds the session's document as of ``seq``."""
+        self._put("keyframes", PLACE.pack(number, seq), digest)
+        self._put_head(number, msgspec.structs.replace(self.head(number), keyframe=seq))
+
+    def put_lease(self, number: int, lease: Lease) -> None:
+        """Write the lease of its actor."""
+        self._put("leases", NUMBER.pack(number) + lease.actor.encode(), encode_lease(lease))
+
+    def index_objects(self, entries: Mapping[Digest, Location], packs: Mapping[int, int]) -> None:
+        """Make flushed objects findable."""
+        pack_place = LOCATION.pack
+        places = (
+            (digest, pack_place(place.pack, place.offset, place.length, place.slot))
+            for digest, place in entries.items()
+        )
+        self._writer.add_all("objects", places)
+        for pack, length in packs.items():
+            # Another bundle of the same pack may have acknowledged more already.
+            length = max(length, self.pack_length(pack))
+            self._put("packs", NUMBER.pack(pack), LENGTH.pack(length))
+        self._failpoint(Failpoint.JOURNAL_INDEXED)
+
+    def _check_epoch(self, session: SessionRecord, actor: str, epoch: int) -> None:
+        lease = self.lease(session.number, actor)
+        valid = 0 if lease is None or lease.released else lease.epoch
+        if epoch != valid:
+            holder = f"held by {lease.holder} with epoch {valid}" if lease and valid else "not held"
+            raise StaleLease(
+                f"The lease of {actor!r} in session {session.name!r} is {holder}; "
+                f"a write with epoch {epoch} is refused."
+            )
+
+    def _put_head(self, number: int, head: Head) -> None:
+        self._heads[number] = head
+        self._moved.add(number)
+
+    def finish(self) -> None:
+        """Write the heads, each once, however often it moved."""
+        for number in self._moved:
+            head, key = self._heads[number], NUMBER.pack(number)
+            value = encode_head(head)
+            record = value + checksum("heads", key, value)
+            self._writer.put("heads", key, record)
+            self._memory.heads[number] = (record, head)
+
+    def _first_head(self, record: SessionRecord) -> Head:
+        """Return the head of a new session: nothing, or all that its origin has."""
+        if record.origin is None:
+            return Head(0, chain.GENESIS, record.created)
+        number, seq = record.origin.session, record.origin.seq
+        keyframe = self.keyframe(number, seq)
+        left = next(self.events(number, seq, seq), None)
+        return Head(
+            seq,
+            left.hash if left else chain.GENESIS,
+            max(record.created, left.time) if left else record.created,
+            keyframe[0] if keyframe else 0,
+            self.checkpoint_before(number, seq),
+        )
+
+    def _put(self, table: str, key: bytes, value: bytes) -> None:
+        self._writer.put(table, key, value + checksum(table, key, value))
