@@ -28,15 +28,16 @@ from mulligan.cli.render.text import (
     place,
     plural,
     print_json,
+    size,
 )
 from mulligan.views.diffs import all_differences, diff_view
 from mulligan.views.restores import pending_view
 
 if TYPE_CHECKING:
     from mulligan import Diff, Session
-    from mulligan.cli.render.file_diffs import FileContents, FileDiff
     from mulligan.model import FileChange
     from mulligan.views.diffs import Patch
+    from mulligan.views.file_diffs import FileContents, FileDiff
 
 MAX_LINES_PER_FILE = 60
 MAX_LINES = 600
@@ -112,7 +113,7 @@ def _checked(style: Style, as_json: bool) -> Style:
 
 
 def _contents(call: CliContext, session: Session, found: Diff, after: str | None) -> FileContents:
-    from mulligan.cli.render.file_diffs import FileContents
+    from mulligan.views.file_diffs import FileContents
 
     other = None if after is None else found.after
     return FileContents(session, found.before, other, call.directory or Path())
@@ -157,8 +158,10 @@ def _print_changes(changes: Outline, contents: FileContents, *, full: bool) -> N
 
 def _print_patch(patch: FileDiff, limit: int | None) -> int:
     """Print the lines of a patch up to a limit; return how many were printed."""
-    if patch.why_not and patch.why_not != "binary":
-        click.echo(f"  {patch.why_not}; --full may help")
+    if patch.why_not == "too_large":
+        click.echo(f"  too large to compare ({size(patch.size)}); --full may help")
+    elif patch.why_not == "unreadable":
+        click.echo(f"  not readable now ({clean(patch.problem)}); --full may help")
     shown = patch.lines[:limit]
     for line in shown:
         text = line.removesuffix("\r")  # which belongs to the end of the line, behind the colour

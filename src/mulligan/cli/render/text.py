@@ -13,6 +13,7 @@ import click
 
 from mulligan.cli.render.terminal import style
 from mulligan.views import encoding
+from mulligan.views.text import clean as clean
 
 if TYPE_CHECKING:
     from mulligan import Point
@@ -50,11 +51,6 @@ def to_json(value: Any, indent: int | None = 2) -> str:
 def print_json(value: Any, indent: int | None = 2) -> None:
     """Print a value as JSON."""
     click.echo(to_json(value, indent))
-
-
-def clean(text: str) -> str:
-    """Return text on one line, without the characters that would command a terminal."""
-    return "".join(c if c.isprintable() else _harmless(c) for c in text)
 
 
 def shorten(text: str, limit: int = SHORT_VALUE) -> str:
@@ -127,10 +123,6 @@ def place(point: Point) -> str:
 def verdict_cell(verdict: str | None) -> Cell:
     """Return the verdict on a checkpoint for people."""
     return Cell(verdict or "", {"good": "green", "bad": "red"}.get(verdict or ""), bold=True)
-
-
-def _harmless(character: str) -> str:
-    return " " if character.isspace() else repr(character)[1:-1]
 
 
 def _line(row: Sequence[Cell], widths: Sequence[int], width: int | None) -> str:
