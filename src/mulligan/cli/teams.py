@@ -111,7 +111,7 @@ def tell_of_late(call: CliContext, done: Answer) -> None:
 def print_end(call: CliContext, session: Session, workflow: Workflow, status: str) -> None:
     """Print how a session was left: JSON, or what a person can do now."""
     if call.json:
-        print_json(run_view(session, workflow.agents, status))
+        print_json(run_view(session, workflow.agents, status, session.control("reason")))
     elif status == "paused" and not call.quiet:
         click.echo("Go on with `mulligan resume`.", err=True)
 

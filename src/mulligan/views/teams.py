@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 AGENT_FIELDS = ("state", "restarts", "exit_status", "signal", "resources", "last_action")
 
 
-def run_view(session: Session, agents: Iterable[str], status: str) -> dict[str, Any]:
-    """Return how a session was left, with the named agents of its team."""
+def run_view(
+    session: Session, agents: Iterable[str], status: str, reason: str | None
+) -> dict[str, Any]:
+    """Return how and why a session was left, with the agents of its team."""
     return {
         "session": session.name,
         "status": status,
-        "reason": session.control("reason"),
+        "reason": reason,
         "agents": [_agent_view(session, name) for name in agents],
     }
 

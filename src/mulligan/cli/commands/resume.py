@@ -282,7 +282,7 @@ def _run_team(call: CliContext, store: Store, session: Session, resumed: Resumed
         lambda: supervise_team(call, store, session, workflow, resumed=True),
     )
     if call.json:
-        run = run_view(session, workflow.agents, status)
+        run = run_view(session, workflow.agents, status, session.control("reason"))
         print_json(resume_view(resumed.plan, resumed, run))
     else:
         print_end(call, session, workflow, status)
