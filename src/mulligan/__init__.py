@@ -3,6 +3,7 @@
 A store holds sessions; a session is one durable timeline. The layout, from the top::
 
     cli/          the command line
+    views/        every JSON shape that a command, a server or an MCP server shows
     supervisor/   teams of agents as processes: started, watched, restarted, paused
     recovery/     interrupted sessions: found, planned, resumed; bisect
     opener.py     what mulligan.open() does: find, check, join

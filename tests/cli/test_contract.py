@@ -12,9 +12,9 @@ import pytest
 
 import mulligan
 from mulligan.cli.main import COMMANDS
+from tests.contract import documented, section
 
 ROOT = Path(__file__).parents[2]
-CONTRACT = (ROOT / "docs/cli-json.md").read_text()
 
 
 def leaves(name: str) -> list[str]:
@@ -25,18 +25,6 @@ def leaves(name: str) -> list[str]:
 
 
 LEAVES = [leaf for name in COMMANDS for leaf in leaves(name)]
-
-
-def section(title: str) -> str:
-    """Return the text under a heading."""
-    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", CONTRACT, re.M | re.S)
-    assert found, f"docs/cli-json.md has no section {title!r}"
-    return found[1]
-
-
-def documented(title: str) -> set[str]:
-    """Return the fields in the table under a heading."""
-    return set(re.findall(r"^\| `(\w+)` \|", section(title), re.M))
 
 
 @pytest.mark.parametrize("name", LEAVES)

@@ -29,6 +29,7 @@ LAYERS = [
     {"__init__"},
     {"recovery"},
     {"supervisor"},
+    {"views"},
     {"testing"},
     {"cli"},
     {"__main__"},

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import traceback
-from dataclasses import dataclass
 
 import click
 
@@ -14,6 +13,7 @@ from mulligan.cli.context import colour, debugging
 from mulligan.cli.render.streams import OutputFailed
 from mulligan.cli.render.terminal import style
 from mulligan.errors import MulliganError
+from mulligan.views.failures import Failure, failure_of, failure_view
 
 USAGE = 2
 BUG = 70
@@ -21,17 +21,6 @@ SYSTEM = 74
 INTERRUPTED = 130
 CLOSED_PIPE = 141
 """What a shell reports for a program that ended because nobody reads its output any more."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What went wrong, in the fields of the JSON contract."""
-
-    error: str
-    message: str
-    hint: str
-    exit_code: int
-    retryable: bool = False
 
 
 class HalfDone(KeyboardInterrupt):
@@ -48,7 +37,7 @@ def report(error: BaseException, as_json: bool) -> int:
     if debugging():
         traceback.print_exception(error)
     if as_json:
-        click.echo(json.dumps(failure.__dict__), err=True)
+        click.echo(json.dumps(failure_view(failure)), err=True)
         return failure.exit_code
     click.echo(_styled("Error:", "red") + f" {failure.message}", err=True, color=colour())
     if failure.hint:
@@ -60,7 +49,7 @@ def describe(error: BaseException) -> Failure:
     """Return what an exception means for the one who ran the command."""
     name = type(error).__name__
     if isinstance(error, MulliganError):
-        return Failure(name, str(error), error.hint, error.exit_code, error.retryable)
+        return failure_of(error)
     if isinstance(error, click.UsageError):
         return Failure("UsageError", error.format_message(), _usage_hint(error), USAGE)
     if isinstance(error, click.ClickException):

@@ -14,6 +14,7 @@ from mulligan.cli.context import UNSAFE_HINT, CliContext
 from mulligan.cli.render.output_queue import OutputQueue
 from mulligan.cli.render.terminal import style, untouched
 from mulligan.cli.render.text import Cell, clean, print_json
+from mulligan.views.teams import run_view
 
 if TYPE_CHECKING:
     from mulligan import Session, Store
@@ -110,7 +111,7 @@ def tell_of_late(call: CliContext, done: Answer) -> None:
 def print_end(call: CliContext, session: Session, workflow: Workflow, status: str) -> None:
     """Print how a session was left: JSON, or what a person can do now."""
     if call.json:
-        print_json(end_fields(session, workflow, status))
+        print_json(run_view(session, workflow.agents, status, session.control("reason")))
     elif status == "paused" and not call.quiet:
         click.echo("Go on with `mulligan resume`.", err=True)
 
@@ -124,22 +125,6 @@ def exit_code(session: Session, agent: dict[str, Any] | None, status: str) -> in
     if agent and agent.get("signal"):
         return 128 + int(agent["signal"])
     return int(agent.get("exit_status") or 1) if agent else 1
-
-
-def end_fields(session: Session, workflow: Workflow, status: str) -> dict[str, Any]:
-    """Return how a session was left, as the JSON contract has it."""
-    return {
-        "session": session.name,
-        "status": status,
-        "reason": session.control("reason"),
-        "agents": [_agent_fields(session, name) for name in workflow.agents],
-    }
-
-
-def _agent_fields(session: Session, name: str) -> dict[str, Any]:
-    known = session.state.get(("agents", name), {})
-    fields = ("state", "restarts", "exit_status", "signal", "resources", "last_action")
-    return {"name": name, **{field: known.get(field) for field in fields}}
 
 
 def _teller(call: CliContext, output_queue: OutputQueue) -> Callable[[str], None]:

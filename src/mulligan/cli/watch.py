@@ -12,6 +12,7 @@ import click
 from mulligan.cli.context import CliContext
 from mulligan.cli.render.recovery import gave_up_words
 from mulligan.cli.render.text import clean, print_json
+from mulligan.views.recovery import notice_view
 
 if TYPE_CHECKING:
     from mulligan import Store
@@ -66,8 +67,7 @@ def start_resume(call: CliContext, name: str, rung: str) -> subprocess.Popen[byt
 
 def _tell(call: CliContext, notice: Notice) -> None:
     if call.json:
-        fields = {name: getattr(notice, name) for name in notice.__struct_fields__}
-        print_json(fields, indent=None)
+        print_json(notice_view(notice), indent=None)
         sys.stdout.flush()
     elif not call.quiet or notice.what == "stopped":
         click.echo(clean(_line(notice)), err=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mulligan.cli.context import CliContext, Command, example
-from mulligan.cli.render.files import change_fields
 from mulligan.cli.render.text import (
     SHORT_ID,
     Cell,
-    checkpoint_fields,
     clean,
     echo_columns,
     local,
@@ -22,6 +20,7 @@ from mulligan.cli.render.text import (
     to_json,
     verdict_cell,
 )
+from mulligan.views.bisect import bisect_view
 
 if TYPE_CHECKING:
     from mulligan import Checkpoint, Session
@@ -60,7 +59,7 @@ def command(
     bench = Bench(session, command_line, os.environ, to_json, output)
     found = bisect(session, good, bad, bench, mark=mark, say=_quiet if silent else _say)
     if call.json:
-        print_json(_fields(session, found))
+        print_json(bisect_view(session, found))
     elif call.quiet:
         for suspect in found.suspects:
             click.echo(suspect.id)
@@ -100,30 +99,3 @@ def _row(suspect: Checkpoint) -> list[Cell]:
         Cell(suspect.kind, "green"),
         Cell(words, bold=True),
     ]
-
-
-def _fields(session: Session, found: Bisected) -> dict[str, Any]:
-    marks = {name: mark.verdict for name, mark in session.marks().items()}
-
-    def checkpoint(one: Checkpoint) -> dict[str, Any]:
-        return checkpoint_fields(one, marks.get(one.id))
-
-    differs = session.diff(found.last_good, found.suspects[-1])
-    return {
-        "session": session.name,
-        "first_bad": found.culprit and checkpoint(found.culprit),
-        "last_good": checkpoint(found.last_good),
-        "suspects": [checkpoint(suspect) for suspect in found.suspects],
-        "runs": [_trial_fields(trial) for trial in found.trials],
-        "files": [change_fields(change) for change in differs.files],
-    }
-
-
-def _trial_fields(trial: Trial) -> dict[str, Any]:
-    return {
-        "checkpoint_id": trial.checkpoint.id,
-        "seq": trial.checkpoint.seq,
-        "verdict": trial.verdict,
-        "exit_status": trial.exit_status,
-        "seconds": trial.seconds,
-    }

@@ -8,8 +8,9 @@ import click
 
 from mulligan.cli.context import CliContext, Command, create_option, example, files_options
 from mulligan.cli.render.files import coverage_text, without_store
-from mulligan.cli.render.text import SHORT_ID, Cell, checkpoint_fields, clean, columns, print_json
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, columns, print_json
 from mulligan.cli.teams import Duration, tell_of_late
+from mulligan.views.checkpoints import checkpoint_view, team_checkpoint_view
 
 if TYPE_CHECKING:
     from mulligan import Checkpoint
@@ -76,7 +77,7 @@ def command(
             said = f"The label {label} moved here from #{before.seq} of {before.session}."
             click.echo(clean(said), err=True)
     if call.json:
-        print_json({**checkpoint_fields(taken), **_answer_fields(answer)})
+        print_json(team_checkpoint_view(taken, answer) if answer else checkpoint_view(taken))
     elif call.bare:
         click.echo(taken.id)
     else:
@@ -96,12 +97,6 @@ def _of_team(
     if done.checkpoint is None:
         raise NotRunning("The supervisor could not take a checkpoint.", hint="It says why itself.")
     return session.find_checkpoint(done.checkpoint), done
-
-
-def _answer_fields(answer: Answer | None) -> dict[str, list[str]]:
-    if answer is None:
-        return {}
-    return {"answered": list(answer.answered), "late": list(answer.late)}
 
 
 def _summary(taken: Checkpoint) -> str:

@@ -69,8 +69,9 @@ class TerminalNarrator:
 
     def differences(self, diff: Diff) -> None:
         """Show what differs between the branches."""
-        from mulligan.cli.render.differences import all_differences, print_differences
+        from mulligan.cli.render.differences import print_differences
         from mulligan.cli.render.files import change_lines, outline
+        from mulligan.views.diffs import all_differences
 
         if not self._console.quiet:
             print_differences(all_differences(diff), SHOWN, indent="     ")
@@ -95,12 +96,13 @@ def _tell(call: CliContext, directory: Path) -> Facts:
 
 
 def _print_timelines(console: Console, store: Store) -> None:
-    from mulligan.cli.commands.log import history, print_entries
+    from mulligan.cli.commands.log import print_entries
+    from mulligan.views.log import log_page
 
     for session in store.sessions():
         title = f"The timeline of {session.name!r}, newest first"
         console.print(f"\n[bold]{title}[/]", highlight=False)
-        print_entries(session, history(session, 0)[0])
+        print_entries(session, log_page(session).entries)
 
 
 def _print_end(call: CliContext, facts: Facts, kept: Path | None, seconds: float) -> None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mulligan.cli.context import CliContext, Command, example, files_options
-from mulligan.cli.render.differences import all_differences, difference_fields, print_differences
+from mulligan.cli.render.differences import print_differences
 from mulligan.cli.render.files import (
     DIFFERS,
     Outline,
-    change_fields,
     change_lines,
     counted,
     details,
     outline,
     parts_from_here,
 )
-from mulligan.cli.render.pending import pending_fields, warn_of_pending
+from mulligan.cli.render.pending import warn_of_pending
 from mulligan.cli.render.terminal import style
 from mulligan.cli.render.text import (
     Cell,
@@ -28,14 +27,17 @@ from mulligan.cli.render.text import (
     echo_columns,
     place,
     plural,
-    point_fields,
     print_json,
+    size,
 )
+from mulligan.views.diffs import all_differences, diff_view
+from mulligan.views.restores import pending_view
 
 if TYPE_CHECKING:
     from mulligan import Diff, Session
-    from mulligan.cli.render.file_diffs import FileContents, FileDiff
     from mulligan.model import FileChange
+    from mulligan.views.diffs import Patch
+    from mulligan.views.file_diffs import FileContents, FileDiff
 
 MAX_LINES_PER_FILE = 60
 MAX_LINES = 600
@@ -86,7 +88,8 @@ def command(
         found = session.diff(before, after, parts_from_here(only, call.directory))
     contents = _contents(call, session, found, after)
     if call.json:
-        print_json({**_fields(found, contents, shown), "pending": pending_fields(session)})
+        patch = _patch(contents, shown) if shown.patch else None
+        print_json(diff_view(found, pending_view(session), patch))
     elif call.quiet or shown.name_only:
         _print_names(found, files_only=shown.name_only, full=shown.full)
     else:
@@ -110,27 +113,14 @@ def _checked(style: Style, as_json: bool) -> Style:
 
 
 def _contents(call: CliContext, session: Session, found: Diff, after: str | None) -> FileContents:
-    from mulligan.cli.render.file_diffs import FileContents
+    from mulligan.views.file_diffs import FileContents
 
     other = None if after is None else found.after
     return FileContents(session, found.before, other, call.directory or Path())
 
 
-def _fields(found: Diff, contents: FileContents, style: Style) -> dict[str, Any]:
-    return {
-        "before": point_fields(found.before),
-        "after": point_fields(found.after),
-        "state": difference_fields(found.state),
-        "conversation": difference_fields(found.conversation),
-        "files": [_file_fields(change, contents, style) for change in found.files],
-    }
-
-
-def _file_fields(change: FileChange, contents: FileContents, style: Style) -> dict[str, Any]:
-    fields = change_fields(change)
-    if style.patch:
-        fields["patch"] = contents.patch(change, full=style.full).text
-    return fields
+def _patch(contents: FileContents, style: Style) -> Patch:
+    return lambda change: contents.patch(change, full=style.full).text
 
 
 def _print_names(found: Diff, *, files_only: bool, full: bool) -> None:
@@ -168,8 +158,10 @@ def _print_changes(changes: Outline, contents: FileContents, *, full: bool) -> N
 
 def _print_patch(patch: FileDiff, limit: int | None) -> int:
     """Print the lines of a patch up to a limit; return how many were printed."""
-    if patch.why_not and patch.why_not != "binary":
-        click.echo(f"  {patch.why_not}; --full may help")
+    if patch.why_not == "too_large":
+        click.echo(f"  too large to compare ({size(patch.size)}); --full may help")
+    elif patch.why_not == "unreadable":
+        click.echo(f"  not readable now ({clean(patch.problem)}); --full may help")
     shown = patch.lines[:limit]
     for line in shown:
         text = line.removesuffix("\r")  # which belongs to the end of the line, behind the colour

@@ -11,6 +11,7 @@ import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.text import GAP, Cell, clean, local, plural, print_json, short, shorten
+from mulligan.views.events import event_view
 
 if TYPE_CHECKING:
     from mulligan import Event, Point, Session
@@ -79,23 +80,9 @@ def _follow(session: Session, since: Point, kinds: tuple[str, ...], as_json: boo
 def _print(events: Iterable[Event], as_json: bool) -> None:
     for event in events:
         if as_json:
-            print_json(_fields(event), indent=None)
+            print_json(event_view(event), indent=None)
         else:
             click.echo(_line(event))
-
-
-def _fields(event: Event) -> dict[str, Any]:
-    return {
-        "session": event.session,
-        "seq": event.seq,
-        "timestamp": event.time,
-        "actor": event.actor,
-        "epoch": event.epoch,
-        "kind": event.kind,
-        "payload": event.payload,
-        "prev": event.prev.hex(),
-        "hash": event.hash.hex(),
-    }
 
 
 def _line(event: Event) -> str:

@@ -9,6 +9,7 @@ import click
 
 from mulligan.cli.context import CliContext, Command, example, force_option
 from mulligan.cli.render.text import Cell, clean, place, print_json
+from mulligan.views.sessions import fork_view
 
 if TYPE_CHECKING:
     from mulligan import Session
@@ -42,9 +43,7 @@ def command(call: CliContext, point: str, name: str | None, directory: Path | No
     made = _fork(call, point, name, directory)
     parent = made.parent
     if call.json:
-        source = parent and {"session": parent.session, "seq": parent.seq}
-        own = directory and str(directory.resolve())
-        print_json({"session": made.name, "parent": source, "seq": made.head.seq, "directory": own})
+        print_json(fork_view(made, directory and directory.resolve()))
     elif call.bare or parent is None:
         click.echo(made.name)
     else:

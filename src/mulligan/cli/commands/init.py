@@ -10,6 +10,7 @@ import click
 from mulligan.cli.context import ACTOR, DEFAULT_SESSION, CliContext, Command, example, force_option
 from mulligan.cli.find_store import state_home, tell_of_finding
 from mulligan.cli.render.text import clean, print_json
+from mulligan.views.stores import made_store_view
 
 _MADE = "Made a store at"
 _FOUND = "There is a store already, left as it is:"
@@ -189,8 +190,7 @@ def _refuse_around_stores(directory: Path) -> None:
 
 def _print(call: CliContext, path: Path, root: Path, made: str, sessions: list[str]) -> None:
     if call.json:
-        fields = {"store": str(path), "directory": str(root), "created": made is _MADE}
-        print_json({**fields, "sessions": sessions})
+        print_json(made_store_view(path, root, sessions, created=made is _MADE))
     elif not call.quiet:
         click.echo(clean(f"{made} {path}"))
         click.echo("Take a checkpoint with `mulligan checkpoint`, look with `mulligan log`.")

@@ -8,6 +8,7 @@ import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.text import SHORT_ID, Cell, ago, clean, echo_columns, print_json
+from mulligan.views.checkpoints import labelled, labels_view
 
 if TYPE_CHECKING:
     from mulligan import Checkpoint
@@ -28,21 +29,16 @@ def command(call: CliContext, drop: str | None) -> None:
     session = call.open_to_look() if drop is None else call.open_session()
     if drop is not None:
         lost = session.drop_label(drop)
-    known = {label: session.find_checkpoint(point) for label, point in session.labels().items()}
     if call.json:
-        fields = [
-            {"label": name, "checkpoint_id": one.id, "seq": one.seq, "timestamp": one.time}
-            for name, one in known.items()
-        ]
-        print_json({"session": session.name, "labels": fields, "dropped": drop})
+        print_json(labels_view(session, drop))
     elif drop is not None:
         if not call.quiet:
             click.echo(clean(f"{drop} no longer names #{lost.seq} ({lost.id[:SHORT_ID]})."))
     elif call.quiet:
-        for name in known:
+        for name in session.labels():
             click.echo(clean(name))
     else:
-        echo_columns([_row(name, one) for name, one in known.items()])
+        echo_columns([_row(name, one) for name, one in labelled(session).items()])
 
 
 def _row(name: str, named: Checkpoint) -> list[Cell]:

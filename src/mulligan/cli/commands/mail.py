@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mulligan.cli.commands.tasks import agent_option
 from mulligan.cli.context import CliContext, Group, example
 from mulligan.cli.render.text import Cell, ago, clean, echo_columns, print_json, short
+from mulligan.views.mail import acknowledged_view, mail_view, message_view, sent_view, unprocessed
 
 if TYPE_CHECKING:
-    from mulligan import Message, Session
+    from mulligan import Message
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 
@@ -66,7 +66,7 @@ def send(
     mailbox = call.open_for_agent(agent).mailbox
     sent = mailbox.send(to, subject, body, priority=priority, requires_ack=ack, id=name)
     if call.json:
-        print_json({"id": sent, "to": to})
+        print_json(sent_view(sent, to))
     else:
         click.echo(sent)
 
@@ -86,7 +86,7 @@ def receive(call: CliContext, wait: float, agent: str | None) -> None:
     """
     message = call.open_for_agent(agent).mailbox.receive(wait)
     if call.json:
-        print_json(None if message is None else message_fields(message))
+        print_json(None if message is None else message_view(message))
     elif message is not None:
         click.echo(clean(message.subject))
         if message.body is not None:
@@ -105,26 +105,22 @@ def ack(call: CliContext, id: str, agent: str | None) -> None:
     """Say that a message has been dealt with."""
     call.open_for_agent(agent).mailbox.ack(id)
     if call.json:
-        print_json({"id": id})
+        print_json(acknowledged_view(id))
 
 
 def _list(call: CliContext) -> None:
     session = call.open_to_look()
-    messages = _waiting(session)
     if call.json:
-        print_json({"session": session.name, "messages": [message_fields(m) for m in messages]})
-    elif call.quiet:
+        print_json(mail_view(session))
+        return
+    messages = unprocessed(session)
+    if call.quiet:
         for message in messages:
             click.echo(message.id)
     elif not messages:
         click.echo(f"No message waits in session {session.name!r}.", err=True)
     else:
         echo_columns([_row(message) for message in messages])
-
-
-def _waiting(session: Session) -> Sequence[Message]:
-    boxes = session.state.get("mailbox") or {}
-    return [m for agent in boxes for m in session.mailbox.waiting(agent)]
 
 
 def _row(message: Message) -> list[Cell]:
@@ -138,8 +134,3 @@ def _row(message: Message) -> list[Cell]:
             clean(message.id) + (" (to be acknowledged)" if message.requires_ack else ""), dim=True
         ),
     ]
-
-
-def message_fields(message: Message) -> dict[str, Any]:
-    """Return a message as the JSON contract has it."""
-    return {name: getattr(message, name) for name in message.__struct_fields__}

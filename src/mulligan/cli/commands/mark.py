@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from mulligan.cli.context import CliContext, Command, example
-from mulligan.cli.render.text import SHORT_ID, Cell, checkpoint_fields, print_json, verdict_cell
+from mulligan.cli.render.text import SHORT_ID, Cell, print_json, verdict_cell
+from mulligan.views.checkpoints import checkpoint_view
 
 EXAMPLE = example(
     "mulligan mark @latest good -m 'all tests pass'",
@@ -28,7 +29,7 @@ def command(call: CliContext, point: str, verdict: str, note: str | None) -> Non
     session = call.open_session()
     marked = session.mark(point, verdict, note)
     if call.json:
-        print_json(checkpoint_fields(marked, verdict))
+        print_json(checkpoint_view(marked, verdict))
     elif call.quiet:
         click.echo(marked.id)
     else:

@@ -9,6 +9,7 @@ import click
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.find_store import nearest, state_home, tell_of_finding
 from mulligan.cli.render.text import clean, print_json
+from mulligan.views.stores import moved_store_view
 
 EXAMPLE = example("mulligan move-store", "mulligan move-store --inside")
 
@@ -39,7 +40,7 @@ def command(call: CliContext, outside: bool, inside: bool) -> None:
     else:
         new, moved = move_inside(store, _project(store), state), True
     if call.json:
-        print_json({"store": str(new), "from": str(store), "moved": moved})
+        print_json(moved_store_view(store, new))
     elif call.quiet:
         click.echo(clean(str(new)))
     else:

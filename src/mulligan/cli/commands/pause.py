@@ -7,6 +7,7 @@ import click
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.text import SHORT_ID, clean, print_json
 from mulligan.cli.teams import Duration, tell_of_late
+from mulligan.views.teams import pause_view
 
 
 @click.command("pause", cls=Command, epilog=example("mulligan pause", "mulligan pause -s nightly"))
@@ -31,15 +32,7 @@ def command(call: CliContext, timeout: float) -> None:
     done = request_pause(session, timeout)
     tell_of_late(call, done)
     if call.json:
-        print_json(
-            {
-                "session": session.name,
-                "status": done.status,
-                "answered": list(done.answered),
-                "late": list(done.late),
-                "checkpoint_id": done.checkpoint,
-            }
-        )
+        print_json(pause_view(session, done))
     elif call.bare:
         click.echo(done.checkpoint or "")
     else:

@@ -14,7 +14,7 @@ from mulligan.cli.context import (
     warn_of_agents,
     yes_option,
 )
-from mulligan.cli.render.pending import pending_fields, undo_or_redo, warn_of_pending
+from mulligan.cli.render.pending import undo_or_redo, warn_of_pending
 from mulligan.cli.render.preview import print_undo
 
 
@@ -36,6 +36,6 @@ def command(call: CliContext, dry_run: bool, yes: bool, touch: bool) -> None:
         warn_of_agents(session)
     if dry_run:
         warn_of_pending(session)
-        print_undo(call, session, "redo", touch=touch, pending=pending_fields(session))
+        print_undo(call, session, "redo", touch=touch)
         return
     undo_or_redo(call, session, "redo", yes=yes, touch=touch)

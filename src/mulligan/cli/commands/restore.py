@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,34 +19,21 @@ from mulligan.cli.context import (
     yes_option,
 )
 from mulligan.cli.errors import HalfDone
-from mulligan.cli.render.files import WORKSPACE, change_fields, outline, parts_from_here
+from mulligan.cli.render.files import outline, parts_from_here
 from mulligan.cli.render.pending import (
     abandon_pending,
     go_on,
     interruptible,
-    pending_fields,
     warn_of_pending,
 )
-from mulligan.cli.render.preview import (
-    DRY_RUN,
-    NOT_FORESEEN,
-    Preview,
-    print_preview,
-    print_unapplied,
-)
-from mulligan.cli.render.restored import (
-    exit_if_incomplete,
-    print_problems,
-    print_restored,
-    unapplied_fields,
-)
+from mulligan.cli.render.preview import DRY_RUN, print_preview, print_unapplied
+from mulligan.cli.render.restored import exit_if_incomplete, print_problems, print_restored
 from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, plural, print_json
+from mulligan.views.restores import copy_view, is_workspace, preview_restore, preview_view
 
 if TYPE_CHECKING:
     from mulligan import Point, Problem, Session
-
-NOTHING_FORESEEN: dict[str, list[str]] = {name: [] for name in NOT_FORESEEN}
-"""What a copy does to the directory."""
+    from mulligan.views.restores import Preview
 
 PREVIEW = 20
 NOTHING_TO_DO = "Nothing to restore: everything is as it was at the point already."
@@ -115,7 +102,9 @@ def command(
         return
     session = call.open_session(files=True, recover=False)
     warn_of_pending(session)
-    preview = _preview(call, session, point, parts_from_here(only, call.directory))
+    with call.working():
+        parts = parts_from_here(only, call.directory)
+        preview = preview_restore(session, point, parts, call.directory)
     if not call.json:
         _warn_of_consumed(session, preview)
         warn_of_agents(session)
@@ -131,7 +120,7 @@ def command(
         call.recover(session)
         with call.working():
             done = session.restore(preview.state.after, preview.parts, touch=touch)
-    print_restored(call, done, **{**preview.fields, "pending": None})
+    print_restored(call, done, {**preview_view(preview), "pending": None})
 
 
 def _leave(call: CliContext, preview: Preview, *, dry_run: bool) -> None:
@@ -164,24 +153,8 @@ def _check(call: CliContext, only: tuple[str, ...], copy_to: Path | None, *, tou
         raise click.UsageError("--to and --no-files exclude each other.")
     if touch and (call.no_files or copy_to is not None):
         raise click.UsageError("--touch is for files that are brought back in their place.")
-    if call.no_files and any(_is_workspace(part) for part in only):
+    if call.no_files and any(is_workspace(part) for part in only):
         raise click.UsageError("--only workspace and --no-files exclude each other.")
-
-
-def _is_workspace(part: str) -> bool:
-    return part.split("/")[0] == WORKSPACE
-
-
-def _preview(
-    call: CliContext, session: Session, point: str, only: tuple[str, ...] | None
-) -> Preview:
-    found = session.point(point)
-    if any(_is_workspace(part) for part in only or ()) and session.files_at(found) is None:
-        session.plan_copy(found)  # it says that there are no files, and what to do
-    with call.working():
-        state = session.diff(session.head, found, only)
-        files = session.plan(found, only)
-    return Preview(state, files, call.directory, only, pending_fields(session))
 
 
 def _warn_of_consumed(session: Session, preview: Preview) -> None:
@@ -226,12 +199,7 @@ def _copy(call: CliContext, point: str, named: tuple[str, ...], to: Path, *, dry
     plan = session.plan_copy(point, only)
     problems = [] if dry_run else _copied(session, plan.point, to, only)
     if call.json:
-        fields = unapplied_fields(plan.point, only, to.absolute(), problems)
-        if not dry_run:
-            fields["restored_files"] = max(0, len(plan.files) - len(problems))
-        files = [change_fields(change) for change in plan.files]
-        more: dict[str, Any] = {**NOTHING_FORESEEN, "files": files, "pending": None}
-        print_json({**fields, "applied": not dry_run, "mode": "copy", **more})
+        print_json(copy_view(plan, only, to.absolute(), None if dry_run else problems))
     elif not call.quiet:
         written = plural(sum(change.kind != "directory" for change in plan.files), "file")
         done = "would be written" if dry_run else "were not all written" if problems else "written"

@@ -11,15 +11,15 @@ import click
 
 from mulligan.cli.context import ACTOR, CliContext, Command, example, files_options
 from mulligan.cli.render.recovery import (
-    plan_fields,
     print_dry,
     print_found,
     print_nothing,
     print_plan,
     print_prepared,
-    print_result,
 )
-from mulligan.cli.render.text import SHORT_ID, clean
+from mulligan.cli.render.text import SHORT_ID, clean, print_json
+from mulligan.views.recovery import resume_view
+from mulligan.views.teams import run_view
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,7 +157,7 @@ def _show_plan(call: CliContext, store: Store, session: Session, how: dict[str, 
         click.get_current_context().call_on_close(session.close)
     plan = plan_resume(session, found=interruption(session), **how)
     if call.json:
-        print_result(call, {**plan_fields(plan), "applied": False})
+        print_json(resume_view(plan))
     else:
         print_dry(plan)
 
@@ -269,7 +269,7 @@ def _run_team(call: CliContext, store: Store, session: Session, resumed: Resumed
     """Start the agents again, and stay until they are done."""
     import msgspec
 
-    from mulligan.cli.teams import end_fields, exit_code, print_end, supervise_team
+    from mulligan.cli.teams import exit_code, print_end, supervise_team
     from mulligan.recovery.resume import try_out
     from mulligan.supervisor.workflow import from_plain
 
@@ -282,9 +282,8 @@ def _run_team(call: CliContext, store: Store, session: Session, resumed: Resumed
         lambda: supervise_team(call, store, session, workflow, resumed=True),
     )
     if call.json:
-        print_result(
-            call, {**plan_fields(resumed.plan, resumed), **end_fields(session, workflow, status)}
-        )
+        run = run_view(session, workflow.agents, status, session.control("reason"))
+        print_json(resume_view(resumed.plan, resumed, run))
     else:
         print_end(call, session, workflow, status)
     if status == "failed" and not call.quiet:

@@ -6,13 +6,17 @@ import json
 import re
 import sys
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mulligan.cli.context import CliContext, Command, Group, create_option, example
 from mulligan.cli.render.terminal import print_exactly
 from mulligan.cli.render.text import print_json
+from mulligan.views.state import written_view
+
+if TYPE_CHECKING:
+    from mulligan import Session
 
 _NUMBER = re.compile(r"-\.?\d[\d.eE+-]*")
 _STARTS_LIKE_JSON = ("{", "[", '"')
@@ -102,7 +106,7 @@ def set_(
     wanted, expected = _value(value, text), _expected(expect, expect_missing)
     session = call.open_session(create)
     session.state.set(path, wanted, **expected)
-    _print_done(call, session.name, path)
+    _print_done(call, session, path)
 
 
 @command.command(
@@ -118,7 +122,7 @@ def append(call: CliContext, path: str, value: str, text: bool, create: bool) ->
     wanted = _value(value, text)
     session = call.open_session(create)
     session.state.append(path, wanted)
-    _print_done(call, session.name, path)
+    _print_done(call, session, path)
 
 
 @command.command("delete", epilog=example("mulligan state delete memory/notes/0"))
@@ -129,12 +133,12 @@ def delete(call: CliContext, path: str, expect: str | None) -> None:
     """Delete what is at PATH."""
     session = call.open_session()
     session.state.delete(path, **_expected(expect, missing=False))
-    _print_done(call, session.name, path)
+    _print_done(call, session, path)
 
 
-def _print_done(call: CliContext, session: str, path: str) -> None:
+def _print_done(call: CliContext, session: Session, path: str) -> None:
     if call.json:
-        print_json({"session": session, "path": path})
+        print_json(written_view(session, path))
 
 
 def _value(given: str, text: bool) -> Any:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mulligan.cli.context import CliContext, Command, example
-from mulligan.cli.render.pending import pending_fields, pending_lines
+from mulligan.cli.render.pending import pending_lines
 from mulligan.cli.render.terminal import CLEAR_SCREEN
 from mulligan.cli.render.text import (
     SHORT_ID,
     Cell,
     ago,
-    checkpoint_fields,
     clean,
     echo_columns,
     local,
@@ -25,11 +23,21 @@ from mulligan.cli.render.text import (
     plural,
     print_json,
     size,
-    size_on_disk,
 )
+from mulligan.recovery.detect import reason
+from mulligan.recovery.plan import gave_up
+from mulligan.session.parts.tasks import health
+from mulligan.views.sessions import (
+    agent_views,
+    latest_checkpoint,
+    session_status,
+    status_view,
+    store_summary,
+)
+from mulligan.views.tasks import task_counts
 
 if TYPE_CHECKING:
-    from mulligan import Checkpoint, Session, Store
+    from mulligan import Session, Store
     from mulligan.recovery.plan import GaveUp
 
 
@@ -64,7 +72,7 @@ def command(call: CliContext, watch: bool) -> None:
 
 def _show(call: CliContext, store: Store, sessions: list[Session]) -> None:
     if call.json:
-        print_json({**_fields(store), "sessions": [_session_fields(s) for s in sessions]})
+        print_json(status_view(store, sessions))
     elif call.quiet:
         for session in sessions:
             click.echo(session.name)
@@ -73,7 +81,7 @@ def _show(call: CliContext, store: Store, sessions: list[Session]) -> None:
 
 
 def _print(store: Store, sessions: list[Session]) -> None:
-    about = _fields(store)
+    about = store_summary(store)
     click.echo(f"{Cell(about['store'], bold=True).styled()}")
     parts = f"format {about['format']}, {size(about['size_bytes'])}"
     click.echo(Cell(f"{parts}, {plural(len(sessions), 'session')}", dim=True).styled())
@@ -86,8 +94,8 @@ def _print(store: Store, sessions: list[Session]) -> None:
 
 
 def _row(session: Session) -> list[Cell]:
-    taken, parent = _latest(session), session.parent
-    status = status_of(session)
+    taken, parent = latest_checkpoint(session), session.parent
+    status = session_status(session)
     return [
         Cell(clean(session.name), bold=True),
         Cell(f"#{session.head.seq}"),
@@ -104,23 +112,22 @@ def _print_team(session: Session) -> None:
     """Print the agents and tasks of a session, if it has any, and what to do about it."""
     from mulligan.supervisor.requests import stopped_supervisor
 
-    agents, tasks = agent_fields(session), task_counts(session)
+    agents, tasks = agent_views(session), task_counts(session)
     if not agents and not tasks:
         return
     click.echo()
     said = [f"{count} {status.replace('_', ' ')}" for status, count in tasks.items() if count]
-    health = session_health(session)
-    words = f"tasks: {', '.join(said)}; {health}" if said else "no tasks"
+    words = f"tasks: {', '.join(said)}; {health(session.tasks)}" if said else "no tasks"
     click.echo(f"{Cell(clean(session.name), bold=True).styled()}  {words}")
     echo_columns([_agent_row(agent) for agent in agents])
-    if (why := interrupted_by(session)) is not None:
+    if (why := reason(session)) is not None:
         click.echo(Cell(f"Interrupted: {clean(why)}.", "red").styled())
         click.echo(f"`mulligan resume {clean(session.name)}` brings it back.")
     if (pid := stopped_supervisor(session)) is not None:
         words = f"The supervisor, process {pid}, is stopped: nobody looks after the agents."
         click.echo(Cell(words, "red").styled())
         click.echo(f"`kill -CONT {pid}` lets it go on.")
-    if (end := gave_up_of(session)) is not None:
+    if (end := gave_up(session)) is not None:
         _print_gave_up(session, end)
 
 
@@ -146,108 +153,3 @@ def _agent_row(agent: dict[str, Any]) -> list[Cell]:
         Cell(restarts, "yellow"),
         Cell(clean(str(doing))),
     ]
-
-
-def status_of(session: Session) -> str | None:
-    """Return running, paused, done, failed or interrupted; None if nobody ever ran it."""
-    known: str | None = session.control("status")
-    return "interrupted" if interrupted_by(session) is not None else known
-
-
-def interrupted_by(session: Session) -> str | None:
-    """Return why a session counts as interrupted; None if it does not."""
-    from mulligan.recovery.detect import reason
-
-    return reason(session)
-
-
-def gave_up_of(session: Session) -> GaveUp | None:
-    """Return that the ladder of recovery came to its end; None if it did not."""
-    from mulligan.recovery.plan import gave_up
-
-    return gave_up(session)
-
-
-def session_health(session: Session) -> str:
-    """Return the health that follows from a session's tasks."""
-    from mulligan.session.parts.tasks import health
-
-    return health(session.tasks)
-
-
-def task_counts(session: Session) -> dict[str, int]:
-    """Return how many tasks are in each status; those with parts of their own not counted."""
-    tasks = list(session.tasks)
-    inner = {task.parent for task in tasks}
-    statuses = ("pending", "in_progress", "completed", "failed", "skipped")
-    leaves = [task.status for task in tasks if task.id not in inner]
-    return {status: leaves.count(status) for status in statuses} if leaves else {}
-
-
-def agent_fields(session: Session) -> list[dict[str, Any]]:
-    """Return the agents of a session as the JSON contract has them."""
-    agents = session.state.get("agents")
-    known = agents if isinstance(agents, dict) else {}
-    return [_agent(session, name, a) for name, a in known.items() if isinstance(a, dict)]
-
-
-def _agent(session: Session, name: str, record: dict[str, Any]) -> dict[str, Any]:
-    from mulligan.recovery.detect import is_alive
-
-    shown = ("state", "working_on", "last_action", "current_prompt", "process_id", "exit_status")
-    return {
-        "name": name,
-        **{key: record.get(key) for key in shown},
-        "restarts": record.get("restarts") or 0,
-        "is_alive": is_alive(session, name, record),
-    }
-
-
-def _fields(store: Store) -> dict[str, Any]:
-    from mulligan.layout import read_format
-
-    directory = Path(store.path or ".")
-    return {
-        "store": str(directory),
-        "format": read_format(directory).format,
-        "size_bytes": size_on_disk(directory),
-    }
-
-
-def _session_fields(session: Session) -> dict[str, Any]:
-    taken, parent = _latest(session), session.parent
-    return {
-        "name": session.name,
-        "seq": session.head.seq,
-        "created": session.created,
-        "updated": session.updated,
-        "parent": parent and {"session": parent.session, "seq": parent.seq},
-        "checkpoint": taken and checkpoint_fields(taken, _verdict(session, taken)),
-        "status": status_of(session),
-        "interrupted": interrupted_by(session),
-        "gave_up": gave_up_fields(session),
-        "pending": pending_fields(session),
-        "health": session_health(session),
-        "tasks": task_counts(session),
-        "agents": agent_fields(session),
-    }
-
-
-def gave_up_fields(session: Session) -> dict[str, Any] | None:
-    """Return that the ladder came to its end, as the JSON contract has it."""
-    end = gave_up_of(session)
-    return None if end is None else {"at": end.at, "why": end.why, "tried": end.tried}
-
-
-def _latest(session: Session) -> Checkpoint | None:
-    from mulligan.errors import UnknownPoint
-
-    try:
-        return session.find_checkpoint("@latest")
-    except UnknownPoint:
-        return None
-
-
-def _verdict(session: Session, checkpoint: Checkpoint) -> str | None:
-    mark = session.marks().get(checkpoint.id)
-    return mark.verdict if mark else None

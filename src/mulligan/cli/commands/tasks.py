@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from mulligan.cli.context import CliContext, Group, example
 from mulligan.cli.render.text import Cell, clean, echo_columns, print_json
+from mulligan.views.tasks import task_view, tasks_view
 
 if TYPE_CHECKING:
     from mulligan import Task
@@ -151,10 +152,11 @@ _add_change("retry", "Make a failed or skipped task pending again.")
 
 def _list(call: CliContext) -> None:
     session = call.open_to_look()
-    tasks = list(session.tasks)
     if call.json:
-        print_json({"session": session.name, "tasks": [task_fields(task) for task in tasks]})
-    elif call.quiet:
+        print_json(tasks_view(session))
+        return
+    tasks = list(session.tasks)
+    if call.quiet:
         for task in tasks:
             click.echo(task.id)
     elif not tasks:
@@ -165,7 +167,7 @@ def _list(call: CliContext) -> None:
 
 def _print(call: CliContext, task: Task) -> None:
     if call.json:
-        print_json(task_fields(task))
+        print_json(task_view(task))
     elif call.bare:
         click.echo(task.id)
     else:
@@ -197,8 +199,3 @@ def _row(task: Task, depth: int) -> list[Cell]:
         Cell(clean(" ".join(words)), colour),
         Cell(clean(said or (f"after {', '.join(task.after)}" if task.after else "")), dim=True),
     ]
-
-
-def task_fields(task: Task) -> dict[str, Any]:
-    """Return a task as the JSON contract has it."""
-    return {name: getattr(task, name) for name in task.__struct_fields__}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.terminal import behind
 from mulligan.cli.render.text import Cell, clean, plural, print_json, size
+from mulligan.views.verify import COUNTED, report_view
 
 if TYPE_CHECKING:
     from mulligan import Problem, Report, Store
 
 BROKEN = 60
-COUNTED = ("session", "event", "checkpoint", "keyframe", "object", "pack")
 
 
 @click.command("verify", cls=Command, epilog=example("mulligan verify", "mulligan verify --quick"))
@@ -28,28 +28,11 @@ def command(call: CliContext, quick: bool) -> None:
     """
     report = _verify(call.open_store(salvage=True), full=not quick)
     if call.json:
-        print_json(report_fields(report))
+        print_json(report_view(report))
     else:
         _print(report, call.quiet)
     if not report.ok:
         raise click.exceptions.Exit(BROKEN)
-
-
-def report_fields(report: Report) -> dict[str, Any]:
-    """Return a report as the JSON contract has it."""
-    counts = {f"{noun}s": getattr(report, f"{noun}s") for noun in COUNTED}
-    return {
-        "ok": report.ok,
-        "full": report.full,
-        **counts,
-        "unreferenced_bytes": report.unreferenced_bytes,
-        "problems": [_fields(problem) for problem in report.problems],
-        "warnings": [_fields(warning) for warning in report.warnings],
-    }
-
-
-def _fields(found: Problem) -> dict[str, str]:
-    return {"what": found.what, "where": found.where, "detail": found.detail}
 
 
 def summary(report: Report) -> str:

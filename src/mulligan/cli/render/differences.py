@@ -1,4 +1,4 @@
-"""Differences for people and for programs; several commands show them."""
+"""Differences for people; several commands show them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from mulligan.cli.render.text import Cell, clean, short, shorten
 
 if TYPE_CHECKING:
-    from mulligan import Diff, Difference
+    from mulligan import Difference
 
 MAX_VALUE_CHARACTERS = 80
 MAX_CHANGED_VALUE_CHARACTERS = 40
@@ -28,25 +28,6 @@ def print_differences(
         click.echo(indent + line)
     if limit is not None and len(lines) > limit:
         click.echo(indent + Cell(f"… and {len(lines) - limit} more", dim=True).styled())
-
-
-def difference_fields(found: Iterable[Difference]) -> list[dict[str, Any]]:
-    """Return differences as the JSON contract has them: a value that is not there is left out."""
-    return [_fields(difference) for difference in found]
-
-
-def all_differences(diff: Diff) -> list[Difference]:
-    """Return the differences of the state, then those of the conversation."""
-    return [*diff.state, *diff.conversation]
-
-
-def _fields(difference: Difference) -> dict[str, Any]:
-    shown = {"path": difference.place, "change": difference.change}
-    if difference.change != "added":
-        shown["before"] = difference.before
-    if difference.change != "removed":
-        shown["after"] = difference.after
-    return shown
 
 
 def _lines(difference: Difference) -> list[str]:

@@ -1,4 +1,4 @@
-"""Files for people and for programs: what differs, what is left out, what went wrong."""
+"""Files for people: what differs, and what is left out."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mulligan.cli.render.text import Cell, clean, columns, plural, shorten, size
+from mulligan.views.files import octal
+from mulligan.views.restores import WORKSPACE
 
 if TYPE_CHECKING:
-    from mulligan.model import Coverage, FileChange, LeftOut, Problem
+    from mulligan.model import Coverage, FileChange, LeftOut
 
 GIT = ".git"
-WORKSPACE = "workspace"
 DRAFT = ".mulligan-draft-"
 """How the names begin of what a restore keeps beside the files that it replaces."""
 
@@ -48,30 +49,6 @@ TO_DO = {
     "attributes": "to give other attributes",
 }
 """The same changes as facts, and as what a restore is about to do."""
-
-
-def change_fields(change: FileChange) -> dict[str, Any]:
-    """Return a change as the JSON contract has it."""
-    return {
-        "path": change.path,
-        "change": change.change,
-        "kind": change.kind,
-        "old_path": change.old_path,
-        "old_mode": _octal(change.old_mode),
-        "mode": _octal(change.mode),
-        "old_size": change.old_size,
-        "size": change.size,
-    }
-
-
-def left_out_fields(found: Iterable[LeftOut]) -> list[dict[str, Any]]:
-    """Return paths that are left out as the JSON contract has them."""
-    return [{"path": left.path, "rule": left.rule} for left in found]
-
-
-def problem_fields(found: Iterable[Problem]) -> list[dict[str, Any]]:
-    """Return problems as the JSON contract has them."""
-    return [{"what": p.what, "where": p.where, "detail": p.detail} for p in found]
 
 
 def parts_from_here(only: tuple[str, ...], directory: Path | None) -> tuple[str, ...] | None:
@@ -206,8 +183,4 @@ def _is_times(change: FileChange) -> bool:
 def _modes(change: FileChange) -> str:
     if change.old_mode == change.mode or change.old_mode is None or change.mode is None:
         return ""
-    return f"mode {_octal(change.old_mode)} → {_octal(change.mode)}"
-
-
-def _octal(mode: int | None) -> str | None:
-    return None if mode is None else f"{mode:03o}"
+    return f"mode {octal(change.old_mode)} → {octal(change.mode)}"

@@ -4,38 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mulligan.cli.context import CliContext
 from mulligan.cli.errors import HalfDone
-from mulligan.cli.render.preview import NOT_FORESEEN, check_open_files
-from mulligan.cli.render.restored import print_restored, unapplied_fields
-from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, point_fields, print_json
+from mulligan.cli.render.preview import check_open_files
+from mulligan.cli.render.restored import print_restored
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, print_json
 from mulligan.errors import DiskFull, NothingToUndo, RestorePending
 from mulligan.session.names import a
+from mulligan.views.restores import NOT_PREVIEWED, abandoned_view, pending_view
 
 if TYPE_CHECKING:
     from mulligan import Restored, Session
     from mulligan.model import Pending
 
 MAIN = "main"
-
-
-def pending_fields(session: Session) -> dict[str, Any] | None:
-    """Return the pending restore of a session as the JSON contract has it."""
-    pending = session.pending
-    if pending is None:
-        return None
-    return {
-        "mode": pending.mode,
-        "to": point_fields(pending.point),
-        "directory": pending.directory,
-        "safety": session.find_checkpoint(pending.seq).id,
-        "is_running": pending.is_running,
-    }
 
 
 def pending_lines(session: Session) -> list[str]:
@@ -94,7 +80,7 @@ def undo_or_redo(call: CliContext, session: Session, mode: str, *, yes: bool, to
             done = session.recover()
         if done is None:
             done = session.undo(touch=touch) if mode == "undo" else session.redo(touch=touch)
-    print_restored(call, done, **{**NOT_FORESEEN, "open_files": open_files})
+    print_restored(call, done, {**NOT_PREVIEWED, "open_files": open_files})
 
 
 def go_on(call: CliContext, session: Session) -> None:
@@ -109,18 +95,16 @@ def go_on(call: CliContext, session: Session) -> None:
         )
     if done is None:
         raise NothingToUndo("Another process has finished it meanwhile.")
-    print_restored(call, done, **NOT_FORESEEN)
+    print_restored(call, done)
 
 
 def abandon_pending(call: CliContext, session: Session) -> None:
     """End the pending restore where it stands, and print how to take it back."""
-    pending, fields = _required(session), pending_fields(session)
+    pending, view = _required(session), pending_view(session)
     session.abandon()
     back = "redo" if pending.mode == "undo" else "undo"
     if call.json:
-        directory = Path(pending.directory)
-        empty = unapplied_fields(pending.point, None, directory, mode=pending.mode)
-        print_json({**empty, **NOT_FORESEEN, "pending": fields})
+        print_json(abandoned_view(pending, view))
     elif not call.quiet:
         what = f"Abandoned: {a(pending.mode)} to {place(pending.point)}."
         click.echo(clean(f"{what} Files and state stay as they are now;"))

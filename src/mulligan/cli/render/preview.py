@@ -1,79 +1,33 @@
-"""What a restore, an undo or a redo would do, for people and for programs."""
+"""What a restore, an undo or a redo would do, for people."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mulligan.cli.confirm import confirm, warn_of_open_files
 from mulligan.cli.context import CliContext
-from mulligan.cli.render.differences import all_differences, difference_fields, print_differences
+from mulligan.cli.render.differences import print_differences
 from mulligan.cli.render.files import (
     TO_DO,
-    change_fields,
     change_lines,
     counted,
-    left_out_fields,
     left_out_lines,
     outline,
     some_paths,
 )
-from mulligan.cli.render.restored import parts_fields, unapplied_fields
 from mulligan.cli.render.text import Cell, clean, place, plural, print_json
+from mulligan.views.diffs import all_differences
+from mulligan.views.files import open_file_views
+from mulligan.views.restores import preview_undo, unapplied_view
 
 if TYPE_CHECKING:
-    from mulligan import Diff, Session
-    from mulligan.model import OpenFile, Plan
+    from mulligan import Session
+    from mulligan.views.restores import Preview
 
 BUILDS = "builds may look up to date. --touch gives restored files the present time."
 DRY_RUN = "Nothing was changed: this was a dry run."
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What would be done to the state and to the files."""
-
-    state: Diff
-    files: Plan
-    directory: Path | None
-    parts: tuple[str, ...] | None
-    pending: dict[str, Any] | None = None
-    """The restore that was interrupted here, as the JSON contract has it."""
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to do."""
-        return bool(self.state.state or self.state.conversation or self.files)
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The preview as the JSON contract has it."""
-        return {
-            "changes": difference_fields(all_differences(self.state)),
-            "files": [change_fields(change) for change in self.files.files],
-            "left_alone": left_out_fields(self.files.left_alone),
-            "conflicts": list(self.files.conflicts),
-            "caches": list(self.files.caches),
-            "builds": list(self.files.builds),
-            "open_files": open_file_fields(self.files.open_files),
-            "pending": self.pending,
-        }
-
-
-NOT_FORESEEN: dict[str, Any] = {
-    "changes": None,
-    "files": None,
-    "left_alone": None,
-    "conflicts": None,
-    "caches": None,
-    "builds": None,
-    "open_files": None,
-    "pending": None,
-}
-"""The same fields where nobody looked before it was done."""
 
 
 def print_preview(preview: Preview, limit: int | None, *, touch: bool = False) -> None:
@@ -92,27 +46,15 @@ def print_preview(preview: Preview, limit: int | None, *, touch: bool = False) -
 def print_unapplied(call: CliContext, preview: Preview, mode: str, said: str) -> None:
     """Print the end of what was only looked at."""
     if call.json:
-        point, problems = preview.state.after, preview.files.problems
-        empty = unapplied_fields(point, preview.parts, preview.directory, problems, mode)
-        print_json({**empty, **preview.fields})
+        print_json(unapplied_view(preview, mode))
     elif not call.quiet:
         click.echo(said)
 
 
-def print_undo(
-    call: CliContext,
-    session: Session,
-    mode: str,
-    *,
-    touch: bool,
-    pending: dict[str, Any] | None,
-) -> None:
-    """Print what an undo or a redo would do; see ``Preview.pending``."""
+def print_undo(call: CliContext, session: Session, mode: str, *, touch: bool) -> None:
+    """Print what an undo or a redo would do."""
     with call.working():
-        foreseen = session.preview(mode)
-    parts = parts_fields(foreseen.only, foreseen.workspace)
-    named = None if parts is None else tuple(parts)
-    preview = Preview(foreseen.state, foreseen.files, call.directory, named, pending)
+        preview = preview_undo(session, mode, call.directory)
     if not call.json:
         warn_of_open_files(preview.files.open_files)
     if not call.json and not call.quiet:
@@ -135,12 +77,7 @@ def check_open_files(
         if not call.json:
             warn_of_open_files(found)
         confirm(call, f"{mode.capitalize()}?", yes=yes, default=False)
-    return open_file_fields(found)
-
-
-def open_file_fields(found: Sequence[OpenFile]) -> list[dict[str, Any]]:
-    """Return what programs use as the JSON contract has it."""
-    return [{"pid": f.pid, "command": f.command, "path": f.path, "mode": f.mode} for f in found]
+    return open_file_views(found)
 
 
 def _print_files(preview: Preview, limit: int | None) -> None:

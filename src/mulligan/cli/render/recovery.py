@@ -1,8 +1,8 @@
-"""What was interrupted, and what is done about it, for people and for programs."""
+"""What was interrupted, and what is done about it, for people."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -15,13 +15,13 @@ from mulligan.cli.render.text import (
     clean,
     place,
     plural,
-    point_fields,
     print_json,
     shorten,
 )
+from mulligan.views.recovery import agents_to_start, resume_view
 
 if TYPE_CHECKING:
-    from mulligan.recovery.detect import Interruption, LostAgent
+    from mulligan.recovery.detect import LostAgent
     from mulligan.recovery.plan import ResumePlan
     from mulligan.recovery.resume import Resumed
 
@@ -31,15 +31,10 @@ MAX_SHOWN = 20
 def print_nothing(call: CliContext, running: str | None = None) -> None:
     """Say that there is nothing to do, and who does it already."""
     if call.json:
-        print_json({**_NOTHING})
+        print_json(resume_view())
     elif not call.quiet:
         why = clean(running) if running else "Nothing is interrupted or paused"
         click.echo(f"{why}; there is nothing to resume.")
-
-
-def print_result(call: CliContext, fields: dict[str, Any]) -> None:
-    """Print the fields of the result, those that do not apply as null."""
-    print_json({**_NOTHING, **fields})
 
 
 def gave_up_words(why: str, tried: list[str]) -> str:
@@ -70,73 +65,15 @@ def print_dry(plan: ResumePlan) -> None:
 def print_prepared(call: CliContext, resumed: Resumed) -> None:
     """Print what was done for agents that nobody supervised, and what is left to do."""
     if call.json:
-        print_result(call, plan_fields(resumed.plan, resumed))
+        print_json(resume_view(resumed.plan, resumed))
     elif call.quiet:
         click.echo(resumed.checkpoint.id)
     else:
         kept = Cell(resumed.checkpoint.id[:SHORT_ID], "yellow").styled()
         click.echo(f"Everything is ready; what the crash left is in the checkpoint {kept}.")
-        for agent in to_start(resumed.plan):
+        for agent in agents_to_start(resumed.plan):
             click.echo(clean(f"Start {agent.name} again{_how(agent)}."))
         click.echo("`mulligan run -- CMD` starts it again by itself next time.")
-
-
-def to_start(plan: ResumePlan) -> list[LostAgent]:
-    """Return the agents that somebody has to start, where no supervisor does."""
-    if plan.workflow is not None or plan.interruption is None:
-        return []
-    return [a for a in plan.interruption.agents if not a.is_at_rest and not a.is_alive]
-
-
-def plan_fields(plan: ResumePlan, resumed: Resumed | None = None) -> dict[str, Any]:
-    """Return a plan, and what came of it, as the JSON contract has it."""
-    return {
-        "session": plan.session,
-        "applied": resumed is not None,
-        "rung": plan.rung,
-        "to": plan.point and point_fields(plan.point),
-        "only": plan.only,
-        "reset": list(plan.reset),
-        "interruption": plan.interruption and interruption_fields(plan.interruption),
-        "checkpoint_id": resumed and resumed.checkpoint.id,
-        "released": list(plan.release),
-        "next_task": plan.next_task,
-        "consumed": [_plain(one) for one in plan.consumed],
-        "files": _file_count(plan, resumed),
-        "start": [agent.name for agent in to_start(plan)],
-    }
-
-
-def interruption_fields(found: Interruption) -> dict[str, Any]:
-    """Return an interruption as the JSON contract has it."""
-    return {
-        "why": found.why,
-        "last_event": found.last_event,
-        "agents": [_agent_fields(agent) for agent in found.agents],
-        "in_doubt": [_plain(doubt) for doubt in found.in_doubt],
-        "operations": [_plain(operation) for operation in found.operations],
-        "restore": found.restore and point_fields(found.restore),
-    }
-
-
-_NOTHING: dict[str, Any] = {
-    "session": None,
-    "applied": False,
-    "rung": None,
-    "to": None,
-    "only": None,
-    "reset": [],
-    "interruption": None,
-    "checkpoint_id": None,
-    "released": [],
-    "next_task": None,
-    "consumed": [],
-    "files": None,
-    "start": [],
-    "status": None,
-    "reason": None,
-    "agents": [],
-}
 
 
 class _Words(msgspec.Struct, frozen=True):
@@ -254,27 +191,6 @@ def _how(agent: LostAgent) -> str:
     where = f" in {agent.directory}" if agent.directory else ""
     command = f": {shlex.join(agent.command)}" if agent.command else " as you started it before"
     return f"{where}{command}"
-
-
-def _agent_fields(agent: LostAgent) -> dict[str, Any]:
-    return {
-        "name": agent.name,
-        "state": agent.state,
-        "prompt": agent.prompt,
-        "tasks": list(agent.tasks),
-        "process_id": agent.process_id,
-        "is_alive": agent.is_alive,
-    }
-
-
-def _file_count(plan: ResumePlan, resumed: Resumed | None) -> int | None:
-    if resumed is not None and resumed.restored is not None:
-        return resumed.restored.files
-    return len(plan.files.files) if plan.files is not None else None
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -1,21 +1,20 @@
-"""What a restore, an undo or a redo did, for people and for programs."""
+"""What a restore, an undo or a redo did, for people, and its exit code."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mulligan.cli.context import CliContext
-from mulligan.cli.render.files import problem_fields
-from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, plural, point_fields, print_json
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, plural, print_json
+from mulligan.views.restores import NOT_PREVIEWED, parts_view, restored_view
 
 if TYPE_CHECKING:
-    from mulligan import Point, Problem, Restored
+    from mulligan import Problem, Restored
 
 INCOMPLETE = 83
 SHOWN_PROBLEMS = 20
@@ -25,13 +24,16 @@ _OPPOSITE = {"restore": "undo", "undo": "redo", "redo": "undo"}
 _DONE = {"restore": "Restored", "undo": "Undone", "redo": "Redone"}
 
 
-def print_restored(call: CliContext, done: Restored, **more: Any) -> None:
+def print_restored(
+    call: CliContext, done: Restored, preview: Mapping[str, Any] = NOT_PREVIEWED
+) -> None:
     """Print what was done, where the present of before is kept, and how to take it back.
 
+    ``preview`` are the fields of what was seen before, for JSON.
     The exit code is that of ``RestoreIncomplete`` when not all files could be brought back.
     """
     if call.json:
-        print_json({**restored_fields(done, call.directory), **more})
+        print_json(restored_view(done, call.directory, preview))
     elif call.quiet:
         click.echo(done.safety.id)
     else:
@@ -79,60 +81,9 @@ def exit_if_incomplete(problems: Sequence[Problem]) -> None:
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-def restored_fields(done: Restored, directory: Path | None) -> dict[str, Any]:
-    """Return what was done as the JSON contract has it."""
-    return {
-        "applied": True,
-        "mode": done.mode,
-        "to": point_fields(done.point),
-        "only": parts_fields(done.only, done.workspace),
-        "safety": done.safety.id,
-        "seq": done.seq,
-        "directory": directory and str(directory),
-        "restored_files": done.files,
-        "problems": problem_fields(done.problems),
-    }
-
-
-def unapplied_fields(
-    point: Point,
-    only: Any,
-    directory: Path | None,
-    problems: Sequence[Problem] = (),
-    mode: str = "restore",
-) -> dict[str, Any]:
-    """Return a restore that was only looked at, in the same fields."""
-    return {
-        "applied": False,
-        "mode": mode,
-        "to": point_fields(point),
-        "only": None if only is None else list(only),
-        "safety": None,
-        "seq": None,
-        "directory": directory and str(directory),
-        "restored_files": 0,
-        "problems": problem_fields(problems),
-    }
-
-
-def parts_fields(only: Any, files: Sequence[str] | None) -> list[str] | None:
-    """Return the parts of state and workspace as texts; None for everything."""
-    if only is None:
-        return None
-    whole = ["workspace"] if files is None else [f"workspace/{path}" for path in files]
-    return (only_fields(only) or []) + whole
-
-
-def only_fields(only: Any) -> list[str] | None:
-    """Return the parts as texts."""
-    from mulligan.document.values import format_path, parse_path
-
-    return None if only is None else [format_path(parse_path(path)) for path in only]
-
-
 def _print(done: Restored) -> None:
     safety = Cell(done.safety.id[:SHORT_ID], "yellow").styled()
-    parts = parts_fields(done.only, done.workspace) or _everything(done)
+    parts = parts_view(done.only, done.workspace) or _everything(done)
     was = "as it was" if len(parts) == 1 else "as they were"
     what = f"{_DONE[done.mode]}: {', '.join(parts)} {was} at {place(done.point)}"
     files = f" ({plural(done.files, 'path')} changed)" if done.files else ""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import math
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mulligan.cli.render.terminal import style
+from mulligan.views import encoding
+from mulligan.views.text import clean as clean
 
 if TYPE_CHECKING:
-    from mulligan import Checkpoint, Point
+    from mulligan import Point
 
 SHORT_ID = 12
 SHORT_VALUE = 60
@@ -45,35 +42,15 @@ class Cell:
         return style(text.ljust(width), fg=self.colour, bold=self.bold or None, dim=dim)
 
 
-def jsonable(value: Any) -> Any:
-    """Return a value in JSON's types: bytes as ``{"$bytes": base64}``, times as ISO 8601."""
-    if isinstance(value, dict):
-        return {key: jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
-    if isinstance(value, bytes):
-        return {"$bytes": base64.b64encode(value).decode()}
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"$float": str(value)}
-    return value
-
-
 def to_json(value: Any, indent: int | None = 2) -> str:
     """Return a value as JSON text that the terminal's encoding can show."""
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    return json.dumps(jsonable(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+    return encoding.to_json(value, indent, ascii_only=ascii_only)
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:
     """Print a value as JSON."""
     click.echo(to_json(value, indent))
-
-
-def clean(text: str) -> str:
-    """Return text on one line, without the characters that would command a terminal."""
-    return "".join(c if c.isprintable() else _harmless(c) for c in text)
 
 
 def shorten(text: str, limit: int = SHORT_VALUE) -> str:
@@ -83,7 +60,7 @@ def shorten(text: str, limit: int = SHORT_VALUE) -> str:
 
 def short(value: Any, limit: int = SHORT_VALUE) -> str:
     """Return a value as one short line of JSON."""
-    return shorten(clean(json.dumps(jsonable(value), ensure_ascii=False)), limit)
+    return shorten(clean(encoding.to_json(value, None)), limit)
 
 
 def columns(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
@@ -133,12 +110,6 @@ def size(count: int) -> str:
     return f"{value:.0f} {unit}" if value >= 10 or unit == "bytes" else f"{value:.1f} {unit}"
 
 
-def size_on_disk(directory: Path) -> int:
-    """Return the bytes that files occupy; the journal's file is mostly a hole."""
-    files = (Path(root, name) for root, _, names in os.walk(directory) for name in names)
-    return sum(file.lstat().st_blocks * 512 for file in files)
-
-
 def plural(count: int, noun: str) -> str:
     """Return a number with its noun."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
@@ -149,38 +120,9 @@ def place(point: Point) -> str:
     return f"{point.session} #{point.seq}"
 
 
-def point_fields(point: Point) -> dict[str, Any]:
-    """Return a point as the JSON contract has it."""
-    return {"session": point.session, "seq": point.seq, "checkpoint_id": point.checkpoint}
-
-
 def verdict_cell(verdict: str | None) -> Cell:
     """Return the verdict on a checkpoint for people."""
     return Cell(verdict or "", {"good": "green", "bad": "red"}.get(verdict or ""), bold=True)
-
-
-def checkpoint_fields(checkpoint: Checkpoint, verdict: str | None = None) -> dict[str, Any]:
-    """Return a checkpoint's own fields, and the verdict on it, as the JSON contract has them."""
-    return {
-        "checkpoint_id": checkpoint.id,
-        "timestamp": checkpoint.time,
-        "kind": checkpoint.kind,
-        "session": checkpoint.session,
-        "seq": checkpoint.seq,
-        "parent": checkpoint.parent,
-        "label": checkpoint.label,
-        "note": checkpoint.note,
-        "actor": checkpoint.actor,
-        "verdict": verdict,
-        "cost": {"ms": checkpoint.cost.ms, "bytes": checkpoint.cost.bytes},
-        "workspace": checkpoint.workspace and checkpoint.workspace.hex(),
-        "files": checkpoint.coverage and checkpoint.coverage.files,
-        "left_out": checkpoint.coverage and len(checkpoint.coverage.left_out),
-    }
-
-
-def _harmless(character: str) -> str:
-    return " " if character.isspace() else repr(character)[1:-1]
 
 
 def _line(row: Sequence[Cell], widths: Sequence[int], width: int | None) -> str:

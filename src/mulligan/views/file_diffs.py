@@ -7,32 +7,40 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from mulligan.cli.render.text import clean, size
 from mulligan.errors import PathNotFound
+from mulligan.views.text import clean
 
 if TYPE_CHECKING:
-    from mulligan import Point, Session
-    from mulligan.model import FileChange
+    from mulligan.model import FileChange, Point
+    from mulligan.session import Session
 
 MAX_DIFF_BYTES = 1 << 20
-"""Larger files are compared line by line only when all is asked for."""
+"""Larger files are compared line by line only on request."""
 
 MAX_READ_BYTES = 64 << 20
-"""And larger ones never: they would fill the memory."""
+"""Larger files are never compared: they would not fit into memory."""
 
 NO_NEWLINE = "\\ No newline at end of file"
 _LOOKED_AT = 8000
 """How far into a file a zero byte makes it binary, as in git."""
 
 
+WhyNot = Literal["binary", "too_large", "unreadable"]
+
+
 @dataclass(frozen=True)
 class FileDiff:
-    """What differs inside a file: the lines of a unified diff, or why there are none."""
+    """What differs inside a file: the lines of a unified diff, or why there are none.
+
+    ``size`` is that of the larger side in bytes, ``problem`` why a file cannot be read.
+    """
 
     lines: tuple[str, ...] = ()
-    why_not: str | None = None
+    why_not: WhyNot | None = None
+    size: int = 0
+    problem: str = ""
 
     @property
     def added(self) -> int:
@@ -65,12 +73,12 @@ class FileContents:
             return FileDiff()
         largest = max(change.old_size or 0, change.size or 0)
         if largest > (MAX_READ_BYTES if full else MAX_DIFF_BYTES):
-            return FileDiff(why_not=f"too large to compare ({size(largest)})")
+            return FileDiff(why_not="too_large", size=largest)
         try:
             old = b"" if change.change == "added" else self._old(change.os_path)
             new = b"" if change.change == "removed" else self._new(change.os_path)
         except (PathNotFound, OSError) as error:
-            return FileDiff(why_not=f"not readable now ({clean(str(error))})")
+            return FileDiff(why_not="unreadable", problem=str(error))
         if _is_binary(old) or _is_binary(new):
             return FileDiff(why_not="binary")
         return FileDiff(tuple(_unified(change, old, new)))

@@ -1,0 +1,83 @@
+"""The log of a session: checkpoints, with restores and forks between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mulligan.model import Checkpoint, Event
+from mulligan.views.checkpoints import checkpoint_view, verdicts
+from mulligan.views.restores import parts_view, pending_view
+from mulligan.workspace.entries import shown
+
+if TYPE_CHECKING:
+    from mulligan.session import Session
+
+RESTORED = "restore.applied"
+FORKED = "session.forked"
+
+Entry = Checkpoint | Event
+
+
+class LogPage(NamedTuple):
+    """The newest entries of a log, newest first, and whether there are earlier ones."""
+
+    entries: list[Entry]
+    more: bool
+
+
+class Annotations(NamedTuple):
+    """What was said of checkpoints later: verdicts by id, and the id that each label names."""
+
+    verdicts: dict[str, str]
+    labels: dict[str, str | None]
+
+
+def log_page(session: Session, count: int = 0) -> LogPage:
+    """Return the newest entries of a session's log; 0 is all of them."""
+    checkpoints = session.checkpoints()
+    # What lies before the oldest checkpoint of the page cannot be on it: it need not be read.
+    oldest = checkpoints[-count].seq - 1 if 0 < count < len(checkpoints) else 0
+    events = session.events(since=oldest or None)
+    entries: list[Entry] = [*checkpoints, *(e for e in events if e.kind in (RESTORED, FORKED))]
+    entries.sort(key=lambda entry: entry.seq, reverse=True)
+    return LogPage(entries[:count], len(entries) > count) if count else LogPage(entries, False)
+
+
+def annotations_of(session: Session) -> Annotations:
+    """Return what a session knows of its checkpoints beside their own records."""
+    labels = {label: point.checkpoint for label, point in session.labels().items()}
+    return Annotations(verdicts(session), labels)
+
+
+def log_view(session: Session, page: LogPage) -> dict[str, Any]:
+    """Return a page of a session's log."""
+    known = annotations_of(session)
+    return {
+        "session": session.name,
+        "entries": [entry_view(entry, known) for entry in page.entries],
+        "more": page.more,
+        "pending": pending_view(session),
+    }
+
+
+def entry_view(entry: Entry, known: Annotations) -> dict[str, Any]:
+    """Return a checkpoint, a restore or a fork as an entry of the log."""
+    if isinstance(entry, Checkpoint):
+        own = checkpoint_view(entry, known.verdicts.get(entry.id))
+        label_at = None if entry.label is None else known.labels.get(entry.label)
+        return {"type": "checkpoint", **own, "label_at": label_at}
+    base = {"seq": entry.seq, "timestamp": entry.time, "actor": entry.actor}
+    payload = entry.payload
+    source = {"session": payload["session"], "seq": payload["seq"]}
+    if entry.kind == FORKED:
+        return {"type": "fork", **base, "from": source}
+    parts = restored_parts(payload)
+    return {"type": "restore", **base, "mode": payload["mode"], "to": source, "only": parts}
+
+
+def restored_parts(payload: dict[str, Any]) -> list[str] | None:
+    """Return the parts of state and workspace that a restore brought back; None for everything."""
+    files = payload.get("files")
+    paths = () if files is None else files["only"]
+    texts = None if paths is None else [shown(tuple(path)) for path in paths]
+    return parts_view(payload["only"], texts)
