@@ -1,4 +1,4 @@
-"""The clock that everything below the command line is handed."""
+"""The clock that is injected into everything below the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time of day, and a way to let some of it pass."""
+    """The time of day, and a way to sleep."""
 
     def now(self) -> datetime:
         """Return the time in UTC."""

@@ -1,7 +1,7 @@
-"""Canonical encoding: one value has exactly one sequence of bytes.
+"""Canonical encoding: every value has exactly one byte sequence.
 
-Values are msgpack with sorted keys and five extension types. ``docs/FORMAT.md`` describes
-every byte; this module and ``mulligan.objects`` are its only implementation.
+Values are msgpack with sorted keys and five extension types. ``docs/FORMAT.md`` describes every
+byte; this module and ``mulligan.objects`` are its only implementation.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-# Plain classes, because msgspec encodes structs and dataclasses by itself and would not ask the
-# hook that turns these into extension types.
+# Plain classes: msgspec encodes structs and dataclasses natively and would not call the hook that
+# turns these into extension types.
 
 
 class Ref:
-    """A value that is an object of its own, named by its digest."""
+    """A value that is a separate object, referred to by its digest."""
 
     __slots__ = ("digest",)
 
@@ -76,11 +76,11 @@ class MapBranch:
 
 
 _CONCATENATE_BELOW_BYTES = 64 << 10
-"""Up to so many bytes it is quicker to copy them behind their kind than to hash in two steps."""
+"""Below this size, concatenating and hashing once is faster than two updates."""
 
 
 _FIRST = [bytes((kind,)) for kind in range(256)]
-"""What stands before the bytes of an object of each kind when they are hashed."""
+"""The byte hashed before the bytes of an object, by kind."""
 
 
 def digest(kind: int, data: bytes) -> Digest:
@@ -93,12 +93,12 @@ def digest(kind: int, data: bytes) -> Digest:
 
 
 def value_digest(data: bytes) -> Digest:
-    """Return the digest that the encoding of a value has as an object."""
+    """Return the digest of an encoded value as an object."""
     return digest(ObjectKind.VALUE, data)
 
 
 class _Contexts(threading.local):
-    """One compressor a setting and thread: to make one takes as long as to compress 20 KB."""
+    """One compressor per setting and thread: creating one costs as much as compressing 20 KB."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, int], zstd.ZstdCompressor] = {}
@@ -124,23 +124,23 @@ def compress_small(data: bytes) -> bytes:
 
 
 def compress_much(data: bytes) -> bytes:
-    """Return a zstd frame of data of which there may be gigabytes.
+    """Return a zstd frame for data that may amount to gigabytes.
 
-    Of files this takes a quarter less time than level 3, for 4 % more bytes; with the table of
-    level 1, a quarter as large, it would be 5 %.
+    On files this takes a quarter less time than level 3, for 4 % more bytes; with the table of
+    level 1, a quarter as large, it would be 5 % more.
     """
     return compress(data, 1, hash_log=16)
 
 
 def compress(data: bytes, level: int, *, hash_log: int = 0) -> bytes:
-    """Return a zstd frame of the data; a ``hash_log`` of 0 is that of the level."""
+    """Return a zstd frame of the data; ``hash_log`` 0 means the default of the level."""
     return _contexts.compressor(level, hash_log).compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
 
 
 def decompress(data: bytes, size: int) -> bytes:
-    """Return the ``size`` bytes inside a zstd frame; raise ``ValueError`` if they are not there."""
+    """Return the ``size`` bytes inside a zstd frame; raise ``ValueError`` if they do not match."""
     decompressor = zstd.ZstdDecompressor()
-    # Into a buffer of just the right size it is done in one go, in two thirds of the time.
+    # An output buffer of exactly the right size needs one pass and two thirds of the time.
     raw = _decompressed(decompressor, data, max(size, 1))
     if len(raw) != size:
         raise ValueError(f"{len(raw)} bytes where {size} were expected")
@@ -165,7 +165,7 @@ def _decompressed(decompressor: zstd.ZstdDecompressor, data: bytes, most: int) -
 
 
 def to_micros(moment: datetime) -> int:
-    """Return microseconds since 1970 UTC of an aware datetime."""
+    """Return the microseconds since 1970 UTC of an aware datetime."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
@@ -175,17 +175,17 @@ def from_micros(micros: int) -> datetime:
 
 
 def moment(value: datetime) -> msgspec.msgpack.Ext:
-    """Return a datetime as it stands inside an encoded value: its ISO 8601 text."""
+    """Return a datetime in its encoded form: its ISO 8601 text."""
     return msgspec.msgpack.Ext(EXT_DATETIME, value.isoformat().encode())
 
 
 def big_int(value: int) -> msgspec.msgpack.Ext:
-    """Return an integer beyond 64 bits as it stands inside an encoded value."""
+    """Return an integer beyond 64 bits in its encoded form."""
     return msgspec.msgpack.Ext(EXT_BIGINT, b"%d" % value)
 
 
 def map_head(count: int) -> bytes:
-    """Return how a dict of so many entries begins; they follow by sorted key."""
+    """Return the header of a dict with this many entries; they follow, sorted by key."""
     return bytes((0x80 | count,)) if count < 16 else _head(0xDE, count)
 
 
@@ -198,7 +198,7 @@ TEXT_HEADS = [
     *(bytes((0xD9, n)) for n in range(32, 256)),
     *(_head(0xDA, n) for n in range(256, 512)),
 ]
-"""How a text begins, by its number of bytes."""
+"""Headers of strings, by length in bytes."""
 
 
 def _encode_hook(value: Any) -> msgspec.msgpack.Ext:
@@ -233,7 +233,7 @@ _decode_frozen = msgspec.msgpack.Decoder(ext_hook=_frozen_hook).decode
 def decode(data: bytes | memoryview) -> Any:
     """Return the frozen value of canonical bytes; references stay references.
 
-    Raises ``DamageError`` when the bytes are not an encoding of anything.
+    Raises ``DamageError`` if the bytes are not a valid encoding.
     """
     return _decoded(_decode_frozen, data)
 

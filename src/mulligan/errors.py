@@ -1,8 +1,8 @@
 """Every error Mulligan raises, in one tree.
 
-Each class carries an exit code for the command line; each instance is one sentence
-(``str(error)``), a ``hint`` that says what is safe and what to do next, and
-``retryable``: whether the same call may succeed later without anything being changed.
+Each class has an exit code for the command line. Each instance has a one-sentence message
+(``str(error)``), a ``hint`` that says what is safe and what to do next, and ``retryable``: whether
+the same call may succeed later without any change.
 
 ::
 
@@ -10,13 +10,13 @@ Each class carries an exit code for the command line; each instance is one sente
     ├── StoreError
     │   ├── StoreNotFound (10)      nothing there
     │   ├── NotAStore (11)          something else is there
-    │   ├── UnknownFormat (12)      written by a version this one does not know
+    │   ├── UnknownFormat (12)      written by a version that this one does not know
     │   ├── StoreOpenedTwice (13)   the journal is open elsewhere in this process
-    │   ├── ReadOnlyStore (14)      a write was asked of a store that cannot be written
+    │   ├── ReadOnlyStore (14)      a write to a store that cannot be written
     │   ├── DiskFull (15)           no space left; nothing acknowledged was lost
     │   ├── StoreClosed (16)        the handle was closed
     │   ├── InvalidConfig (17)      config.toml cannot be used
-    │   ├── StoreUnwritable (18)    the system refused a write of the store's own; retryable
+    │   ├── StoreUnwritable (18)    the system refused to write a store file; retryable
     │   ├── StoreGone (19)          it was removed or replaced while it was open
     │   ├── MemoryLimit (25)        a limit on memory leaves too little to open the journal
     │   └── StoreInUse (24)         other processes have it open; retryable
@@ -41,20 +41,20 @@ Each class carries an exit code for the command line; each instance is one sente
     │   └── StaleLease (51)         this writer was replaced
     ├── TaskError
     │   ├── UnknownTask (90)
-    │   ├── InvalidTask (91)        a task, a message or an agent's state that cannot be
+    │   ├── InvalidTask (91)        an invalid task, message or agent state
     │   ├── NotAttached (92)        no supervisor started this process
     │   ├── InvalidWorkflow (93)    a workflow that cannot be run
     │   └── NotRunning (94)         no supervisor runs the session
     ├── RecoveryError
-    │   ├── StillRunning (100)      the session is run by a supervisor that lives
-    │   └── RecoveryStopped (101)   every rung of the ladder was tried
+    │   ├── StillRunning (100)      a live supervisor runs the session
+    │   └── RecoveryStopped (101)   every recovery step was tried
     ├── WorkspaceError
     │   ├── UnsafeWorkspace (80)    the directory must not be a workspace
     │   ├── UnsafeName (81)         a tree that would write outside its root
     │   ├── RestoreBusy (82)        another process restores files in the directory; retryable
     │   ├── RestoreIncomplete (83)  the files are not all as the checkpoint says
-    │   ├── RestorePending (84)     an earlier restore has to be finished or abandoned first
-    │   └── WorkspaceNeeded (85)    files are part of it, and this handle has no directory
+    │   ├── RestorePending (84)     an earlier restore must be finished or abandoned first
+    │   └── WorkspaceNeeded (85)    the call involves files, and this handle has no directory
     └── DamageError
         ├── DamagedObject (60)
         ├── MissingObject (61)
@@ -68,7 +68,7 @@ from typing import ClassVar
 
 
 class MulliganError(Exception):
-    """The root of every error raised on purpose."""
+    """The base of every error that Mulligan raises deliberately."""
 
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
@@ -80,7 +80,7 @@ class MulliganError(Exception):
 
 
 class StoreError(MulliganError):
-    """The store as a whole cannot be used as asked."""
+    """The store as a whole cannot be used as requested."""
 
 
 class StoreNotFound(StoreError):
@@ -98,7 +98,7 @@ class NotAStore(StoreError):
 
 
 class UnknownFormat(StoreError):
-    """The store was written in a format this version does not know."""
+    """The store was written in a format that this version does not know."""
 
     exit_code = 12
     default_hint = "Nothing was changed. Upgrade Mulligan, then try again."
@@ -112,7 +112,7 @@ class StoreOpenedTwice(StoreError):
 
 
 class ReadOnlyStore(StoreError):
-    """A write was asked of a store that cannot be written."""
+    """A write to a store that cannot be written."""
 
     exit_code = 14
     default_hint = "Reading still works. Make the directory writable, or copy the store elsewhere."
@@ -134,20 +134,18 @@ class StoreClosed(StoreError):
 
 
 class InvalidConfig(StoreError):
-    """The store's configuration cannot be used."""
+    """The store's configuration is invalid."""
 
     exit_code = 17
-    default_hint = "Nothing was changed. Mend or delete the file; without it defaults hold."
+    default_hint = "Nothing was changed. Fix or delete the file; without it, defaults apply."
 
 
 class StoreUnwritable(StoreError):
-    """The operating system refused to write a file of the store's own."""
+    """The operating system refused to write a file of the store."""
 
     exit_code = 18
     retryable = True
-    default_hint = (
-        "Everything acknowledged before is safe. Mend what the message names, then retry."
-    )
+    default_hint = "Everything acknowledged before is safe. Fix what the message names, then retry."
 
 
 class StoreGone(StoreError):
@@ -155,8 +153,8 @@ class StoreGone(StoreError):
 
     exit_code = 19
     default_hint = (
-        "What was written before went with it; nothing more is written. Put the store back from a "
-        "copy, or begin a new one with `mulligan init`, then start again."
+        "What was written before is gone with it; nothing more is written. Put the store back from "
+        "a copy, or create a new one with `mulligan init`, then start again."
     )
 
 
@@ -176,18 +174,18 @@ class StoreInUse(StoreError):
 
 
 class SessionError(MulliganError):
-    """A session cannot be used as asked."""
+    """A session cannot be used as requested."""
 
 
 class UnknownSession(SessionError):
-    """There is no session of that name."""
+    """There is no session with that name."""
 
     exit_code = 20
     default_hint = "`mulligan status` lists the sessions of this store."
 
 
 class SessionExists(SessionError):
-    """A session of that name exists already."""
+    """A session with that name already exists."""
 
     exit_code = 21
     default_hint = "Choose another name."
@@ -208,14 +206,14 @@ class PointError(MulliganError):
 
 
 class UnknownPoint(PointError):
-    """No place on the timeline answers to the point."""
+    """No place on the timeline matches the point."""
 
     exit_code = 30
     default_hint = "`mulligan log` lists the checkpoints of a session."
 
 
 class AmbiguousPoint(PointError):
-    """More than one place on the timeline answers to the point."""
+    """More than one place on the timeline matches the point."""
 
     exit_code = 31
     default_hint = "Use a longer id from the candidates."
@@ -229,25 +227,25 @@ class NothingToUndo(PointError):
 
 
 class InvalidMark(PointError):
-    """A verdict is not acceptable."""
+    """The verdict is not valid."""
 
     exit_code = 33
     default_hint = "Nothing was marked."
 
 
 class CannotBisect(PointError):
-    """There is no first bad checkpoint to be found this way."""
+    """The search cannot find a first bad checkpoint."""
 
     exit_code = 34
     default_hint = "Give a good point and a later bad one on the same timeline."
 
 
 class StateError(MulliganError):
-    """The state cannot be read or changed as asked."""
+    """The state cannot be read or changed as requested."""
 
 
 class UnstorableValue(StateError):
-    """The value is of a type or size that the state cannot hold."""
+    """The value has a type or size that the state cannot hold."""
 
     exit_code = 40
     default_hint = (
@@ -257,7 +255,7 @@ class UnstorableValue(StateError):
 
 
 class InvalidPath(StateError):
-    """The path cannot lead anywhere in this state."""
+    """The path is not valid in this state."""
 
     exit_code = 41
     default_hint = "A path is a tuple or 'a/b/c'; list items are addressed by their index."
@@ -271,7 +269,7 @@ class PathNotFound(StateError):
 
 
 class Conflict(StateError):
-    """Compare-and-set found another value than the expected one."""
+    """Compare-and-set found a value other than the expected one."""
 
     exit_code = 43
     retryable = True
@@ -279,7 +277,7 @@ class Conflict(StateError):
 
 
 class BatchOpen(StateError):
-    """A batch is open on the handle that is not the caller's, and it cannot be waited for."""
+    """Another caller's batch is open on the handle, and waiting for it would deadlock."""
 
     exit_code = 44
     retryable = True
@@ -287,7 +285,7 @@ class BatchOpen(StateError):
 
 
 class LeaseError(MulliganError):
-    """A writer's claim could not be taken or kept."""
+    """A writer's lease could not be taken or kept."""
 
 
 class LeaseHeld(LeaseError):
@@ -299,25 +297,25 @@ class LeaseHeld(LeaseError):
 
 
 class StaleLease(LeaseError):
-    """This writer was replaced; nothing it writes is accepted any more."""
+    """This writer was replaced; its writes are no longer accepted."""
 
     exit_code = 51
     default_hint = "Stop this process. Its successor continues from the journal's head."
 
 
 class TaskError(MulliganError):
-    """A task, a message or an agent cannot be used as asked."""
+    """A task, a message or an agent cannot be used as requested."""
 
 
 class UnknownTask(TaskError):
-    """There is no task of that id."""
+    """There is no task with that id."""
 
     exit_code = 90
     default_hint = "`mulligan tasks` lists the tasks of a session."
 
 
 class InvalidTask(TaskError):
-    """A task, a message or the state of an agent is not acceptable."""
+    """A task, a message or the state of an agent is not valid."""
 
     exit_code = 91
     default_hint = "Nothing was written."
@@ -331,43 +329,47 @@ class NotAttached(TaskError):
 
 
 class InvalidWorkflow(TaskError):
-    """A workflow says something that cannot be run."""
+    """A workflow is not valid."""
 
     exit_code = 93
-    default_hint = "Nothing was started. docs/guide-agents.md lists every key of a workflow."
+    default_hint = "Nothing was started. Fix the workflow file, then try again."
 
 
 class NotRunning(TaskError):
-    """No supervisor runs the session, or it does not answer."""
+    """No supervisor runs the session, or it does not respond."""
 
     exit_code = 94
-    default_hint = "`mulligan status` shows who runs; `mulligan up` or `mulligan resume` goes on."
+    default_hint = (
+        "`mulligan status` shows what runs; `mulligan up` or `mulligan resume` continues."
+    )
 
 
 class RecoveryError(MulliganError):
-    """A session cannot be brought back as asked."""
+    """A session cannot be recovered as requested."""
 
 
 class StillRunning(RecoveryError):
     """A live supervisor runs the session."""
 
     exit_code = 100
-    default_hint = "Nothing was touched. `mulligan pause` stops it at a safe point first."
+    default_hint = "Nothing was changed. `mulligan pause` stops it at a safe point first."
 
 
 class RecoveryStopped(RecoveryError):
-    """Bringing the session back was tried in every way, and failed."""
+    """Every way to recover the session was tried and failed."""
 
     exit_code = 101
-    default_hint = "Nothing is lost. `mulligan log` shows where to go on from: resume --from POINT."
+    default_hint = (
+        "Nothing is lost. Choose a point in `mulligan log`, then `mulligan resume --from POINT`."
+    )
 
 
 class WorkspaceError(MulliganError):
-    """The files of a session cannot be captured or restored as asked."""
+    """The files of a session cannot be captured or restored as requested."""
 
 
 class UnsafeWorkspace(WorkspaceError):
-    """The directory is one that must not be a workspace unless that is forced."""
+    """The directory must not be a workspace, unless forced."""
 
     exit_code = 80
     default_hint = "Choose the directory of one project, or force it if you are sure."
@@ -385,11 +387,11 @@ class RestoreBusy(WorkspaceError):
 
     exit_code = 82
     retryable = True
-    default_hint = "Nothing was touched. Wait until the other restore is done, then try again."
+    default_hint = "Nothing was changed. Wait until the other restore is done, then try again."
 
 
 class RestoreIncomplete(WorkspaceError):
-    """After a restore the files are not all what the checkpoint says."""
+    """After a restore, some files differ from the checkpoint."""
 
     exit_code = 83
     default_hint = (
@@ -399,24 +401,24 @@ class RestoreIncomplete(WorkspaceError):
 
 
 class RestorePending(WorkspaceError):
-    """The session has a restore in another directory that was begun and not ended."""
+    """The session has an unfinished restore in another directory."""
 
     exit_code = 84
     default_hint = (
-        "Nothing was touched. In that directory, `mulligan restore --continue` finishes it and "
+        "Nothing was changed. In that directory, `mulligan restore --continue` finishes it and "
         "`mulligan restore --abandon` ends it where it stands; session.abandon() in a program."
     )
 
 
 class WorkspaceNeeded(WorkspaceError):
-    """Files are part of what is asked for, and the session was opened without its directory."""
+    """The call involves files, and the session was opened without its directory."""
 
     exit_code = 85
-    default_hint = "Nothing was touched. Open the session with workspace=DIR."
+    default_hint = "Nothing was changed. Open the session with workspace=DIR."
 
 
 class DamageError(MulliganError):
-    """Stored bytes are not what was written."""
+    """Stored bytes differ from what was written."""
 
 
 class DamagedObject(DamageError):
@@ -434,7 +436,7 @@ class MissingObject(DamageError):
 
 
 class DamagedPack(DamageError):
-    """A pack file is not what the index says it is."""
+    """A pack file differs from what the index says."""
 
     exit_code = 62
     default_hint = "Objects in other packs are safe. `mulligan verify` lists all damage."

@@ -1,8 +1,8 @@
-"""The named places on every write path where a process may die.
+"""Failpoints: the named places on every write path where a process may die.
 
-Each write step calls ``failpoint(Failpoint.X)`` with the hook it was given. In production the
-hook is :func:`ignore`; tests hand in one that kills the process or raises an error
-there, so a new write step without a crash test is visible in this list.
+Each write step calls ``failpoint(Failpoint.X)`` with the hook it was given. In production the hook
+is :func:`ignore`; tests pass one that kills the process or raises an error there. A new write step
+without a crash test is therefore visible in this list.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Failpoint(StrEnum):
-    """Where a writer can be killed; the order is the order of one write."""
+    """Where a writer can be killed, in the order of one write."""
 
     STORE_DIRECTORY_MADE = "store-directory-made"
     STORE_JOURNAL_MADE = "store-journal-made"

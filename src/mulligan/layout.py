@@ -1,4 +1,4 @@
-"""The store's directory: how it is found, made and recognised."""
+"""The store's directory: how it is found, created and recognised."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 NAME = ".mulligan"
 STAGING = ".mulligan.new"
-"""How the names begin under which pointers and stores are made before they get their own."""
+"""Prefix of the names under which pointers and stores are built before they are renamed."""
 
 FORKING = f"{STAGING}-fork-"
-"""How those begin of the directories of forks."""
+"""The same for the directories of forks."""
 
 FORK_NOTES = "fork-*"
-"""The names in ``tmp/`` of what is noted of forks that are being made, or were interrupted."""
+"""Names in ``tmp/`` of the notes about forks that are being created or were interrupted."""
 
 FORMAT = "FORMAT"
 CONFIG = "config.toml"
@@ -43,15 +43,15 @@ LOCKS = "locks"
 PARTS = ("journal", "packs", LOCKS, "tmp")
 
 PATCHES = "patches"
-"""The feature of a store whose trees may be patches; see ``mulligan.workspace.capture.patch``."""
+"""The feature of stores whose trees may be patches; see ``mulligan.workspace.capture.patch``."""
 
 ORPHANS_HINT = (
-    "Nothing was touched. Put FORMAT and journal/ back from a copy of the store, or "
-    "move the directory away and make a new store."
+    "Nothing was changed. Put FORMAT and journal/ back from a copy of the store, or "
+    "move the directory away and create a new store."
 )
 
 FEATURES = (PATCHES,)
-"""What this version knows, and what new stores have; one that was made without stays so."""
+"""Features known to this version, which new stores get; an existing store never gains one."""
 
 
 _DAMAGED_FORMAT = "Nothing was changed. If it is a store, put FORMAT back from a copy of it."
@@ -70,14 +70,14 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 def locate(path: Path) -> Path:
-    """Return the store directory that a path names: itself, or ``.mulligan`` inside it."""
+    """Return the store directory that a path refers to: itself, or ``.mulligan`` inside it."""
     if path.name == NAME or (path / FORMAT).is_file():
         return path
     return path / NAME
 
 
 def read_format(directory: Path) -> Format:
-    """Return what the FORMAT file says; refuse anything this version does not know."""
+    """Return the content of the FORMAT file; refuse anything this version does not know."""
     if not directory.exists():
         raise StoreNotFound(f"There is no store at {directory}.")
     _refuse_file(directory)
@@ -88,7 +88,7 @@ def read_format(directory: Path) -> Format:
 
 
 def parse_format(data: bytes, directory: Path) -> Format:
-    """Return the parsed FORMAT file or raise ``NotAStore`` or ``UnknownFormat``."""
+    """Return the parsed FORMAT file, or raise ``NotAStore`` or ``UnknownFormat``."""
     try:
         version = msgspec.json.decode(data.decode(), type=_Version).format
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -102,10 +102,12 @@ def parse_format(data: bytes, directory: Path) -> Format:
     try:
         found = msgspec.json.decode(data, type=Format)
     except msgspec.DecodeError as error:
-        raise UnknownFormat(f"The FORMAT file of {directory} says more: {error}.") from error
+        raise UnknownFormat(
+            f"The FORMAT file of {directory} has unknown content: {error}."
+        ) from error
     if not re.fullmatch("[0-9a-f]{32}", found.id):
         raise NotAStore(
-            f"The FORMAT file of {directory} holds no id of a store.", hint=_DAMAGED_FORMAT
+            f"The FORMAT file of {directory} has no valid store id.", hint=_DAMAGED_FORMAT
         )
     if unknown := [feature for feature in found.features if feature not in FEATURES]:
         raise UnknownFormat(
@@ -116,7 +118,7 @@ def parse_format(data: bytes, directory: Path) -> Format:
 
 
 def read_config(directory: Path, shape: type[T]) -> T:
-    """Return the table ``workspace`` of the store's ``config.toml``; it may be silent."""
+    """Return the ``workspace`` table of the store's ``config.toml``, which may be missing."""
     file = directory / CONFIG
     if not file.exists():
         return shape()
@@ -132,10 +134,11 @@ def read_config(directory: Path, shape: type[T]) -> T:
 def create(
     directory: Path, new_journal: Callable[[Path], bytes], failpoint: FailpointHook = ignore
 ) -> Format:
-    """Make the store's directory, or complete one whose making was interrupted.
+    """Create the store's directory, or complete one whose creation was interrupted.
 
-    The journal is made first and holds the store's id; FORMAT is linked into place last. So of
-    several makers at once one wins and all agree, and a store with a FORMAT has a journal.
+    The journal is created first and holds the store's id; FORMAT is linked into place last. So if
+    several processes do this at once, one wins and all agree, and a store with a FORMAT always has
+    a journal.
     """
     try:
         _refuse_strangers(directory)
@@ -167,16 +170,16 @@ def _refuse_file(directory: Path) -> None:
     """Refuse a file where a store or a readable pointer should be."""
     if directory.name == NAME and directory.is_file():
         raise NotAStore(
-            f"{directory} is a file, and cannot be read as a pointer to a store.",
+            f"{directory} is a file and not a readable pointer to a store.",
             hint="Nothing was changed. It may be damaged, or another user's. `mulligan stores` "
-            "lists your stores. To begin anew, delete the file and run `mulligan init`.",
+            "lists your stores. To start over, delete the file and run `mulligan init`.",
         )
 
 
 def _refuse_orphans(directory: Path) -> None:
-    """Refuse a directory with packs whose journal is gone: they belong to a store that was here.
+    """Refuse a directory with packs whose journal is gone: they belong to an earlier store.
 
-    One whose making was interrupted has none, because packs come after FORMAT.
+    A store whose creation was interrupted has no packs, because those come after FORMAT.
     """
     packs, journal = directory / "packs", directory / "journal" / "data.mdb"
     if not packs.is_dir() or (journal.exists() and journal.stat().st_size):
@@ -193,11 +196,13 @@ def _link_format(directory: Path, content: Format) -> None:
     data = msgspec.json.format(msgspec.json.encode(content)) + b"\n"
     write_file(draft, data)
     try:
+        # A hard link fails if the name exists, where a rename would replace the winner's file.
         os.link(draft, directory / FORMAT)
     except FileExistsError:
         return
     finally:
         draft.unlink()
+    # FORMAT makes the store valid: its name, and the name of the store itself, must be durable.
     for synced in (directory, directory.parent):
         sync_directory(synced)
 
@@ -213,7 +218,7 @@ def write_file(file: Path, data: bytes) -> None:
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """Write all of the bytes to an open file; a single write may end early where space does."""
+    """Write all bytes to an open file; one write may be short when space runs out."""
     written = os.write(handle, data)
     while written < len(data):
         written += os.write(handle, memoryview(data)[written:])
@@ -229,10 +234,10 @@ def sync_directory(directory: Path) -> None:
 
 
 def translation(error: OSError, directory: Path) -> Exception:
-    """Return what an error in making a store means."""
+    """Return the error to raise for an ``OSError`` while creating a store."""
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return ReadOnlyStore(f"It is not permitted to make a store at {directory}.")
-    if error.errno == errno.ENOENT:  # of /proc and the like
+    if error.errno == errno.ENOENT:  # /proc and similar filesystems
         return ReadOnlyStore(f"Nothing can be made at {directory}, so no store either.")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"There is no space left to make a store at {directory}.")

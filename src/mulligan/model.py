@@ -1,4 +1,4 @@
-"""The nouns as frozen structs: no I/O, no clock."""
+"""The core data types as frozen structs: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any, NewType
 import msgspec
 
 Digest = NewType("Digest", bytes)
-"""BLAKE3 of an object's type and canonical bytes: 32 bytes, the only identity of content."""
+"""BLAKE3 of an object's kind and canonical bytes: 32 bytes, the only identity of content."""
 
 Path = tuple[str | int, ...]
-"""A place in the state: dictionary keys and list indexes from the root."""
+"""A path in the state: dictionary keys and list indexes from the root."""
 
 DIGEST_SIZE = 32
 ID_SIZE = 16
 
 
 class ObjectKind:
-    """What an object is; the first byte that its digest covers."""
+    """The kind of an object; the first byte that its digest covers."""
 
     VALUE = 1
     CHUNK = 2
 
 
 class NewEvent(msgspec.Struct, frozen=True):
-    """An event that has not been given its place yet: a kind and a payload.
+    """An event that is not yet in the journal: a kind and a payload.
 
-    ``payload`` is the encoding of ``value``, and is what the journal keeps.
+    ``payload`` is the encoding of ``value``, and is what the journal stores.
     """
 
     kind: str
@@ -50,14 +50,14 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class ForkOrigin(msgspec.Struct, frozen=True):
-    """Where a forked session left its parent."""
+    """Where a forked session branched off its parent."""
 
     session: int
     seq: int
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
-    """A session as the journal knows it; ``number`` is its key and never reused."""
+    """A session in the journal; ``number`` is its key and is never reused."""
 
     number: int
     name: str
@@ -68,7 +68,7 @@ class SessionRecord(msgspec.Struct, frozen=True):
 class Head(msgspec.Struct, frozen=True):
     """The newest event of a session, and the newest keyframe and checkpoint on its timeline.
 
-    ``keyframe`` is 0 and ``checkpoint`` None while there is none.
+    ``keyframe`` is 0 and ``checkpoint`` None if there is none.
     """
 
     seq: int
@@ -121,7 +121,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """The surroundings a checkpoint was taken in; variables by allow-list, never secrets."""
+    """The environment a checkpoint was taken in; variables by allow-list, never secrets."""
 
     platform: str
     python: str
@@ -139,9 +139,9 @@ class LeftOut(msgspec.Struct, frozen=True, order=True):
 
 
 class Changing(msgspec.Struct, frozen=True, order=True):
-    """A path that other programs changed while it was captured, and what that means for it.
+    """A path that other programs changed during its capture, and the consequence.
 
-    ``torn`` says that what the checkpoint holds of it may be from several moments.
+    ``torn`` means that the checkpoint may hold a mix of several states of it.
     """
 
     path: str
@@ -150,10 +150,10 @@ class Changing(msgspec.Struct, frozen=True, order=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What of a workspace a checkpoint holds, and everything it does not.
+    """What a checkpoint holds of a workspace, and everything it does not.
 
-    ``files`` counts symlinks, too; ``bytes`` is the size of all regular files; ``root`` is the
-    directory it was captured from; ``changing`` is what is held and may not be trusted.
+    ``files`` includes symlinks; ``bytes`` is the size of all regular files; ``root`` is the
+    directory it was captured from; ``changing`` is what it holds but may be inconsistent.
     """
 
     files: int
@@ -187,9 +187,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class HeldFiles(msgspec.Struct, frozen=True):
-    """The files of a point: their tree, what it covers, and the event that holds them.
+    """The files of a point: their tree, its coverage, and the event that holds them.
 
-    ``checkpoint`` is the id of the checkpoint that this event is; None for a restore.
+    ``checkpoint`` is the id if that event is a checkpoint; None for a restore.
     """
 
     session: str
@@ -206,7 +206,7 @@ class HeldFiles(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """Any place on a timeline: the session, the seq, and the checkpoint there if one was named."""
+    """A place on a timeline: the session, the seq, and the checkpoint there if one was named."""
 
     session: str
     seq: int
@@ -214,10 +214,10 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What a restore did: ``mode`` is restore, undo or redo; ``safety`` holds what was before.
+    """What a restore did: ``mode`` is restore, undo or redo; ``safety`` holds the state before.
 
-    ``workspace`` says which files were part of it: None for all of them. ``files`` counts the
-    paths that were brought back; ``problems`` are those that could not be.
+    ``workspace`` lists the files that were part of it: None for all. ``files`` counts the paths
+    that were restored; ``problems`` are those that could not be.
     """
 
     mode: str
@@ -247,8 +247,8 @@ class Pending(msgspec.Struct, frozen=True):
 class Task(msgspec.Struct, frozen=True):
     """A subtask: ``status`` is pending, in_progress, completed, failed or skipped.
 
-    ``after`` names what has to be done before, ``order`` is its place in the plan, ``data`` is
-    the user's own.
+    ``after`` names the tasks that must be done before, ``order`` is its position in the plan,
+    ``data`` belongs to the user.
     """
 
     id: str
@@ -269,7 +269,7 @@ class Task(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True):
     """A message in an agent's mailbox.
 
-    ``redelivered`` says that an earlier process received it and did not live to acknowledge it.
+    ``redelivered`` means that an earlier process received it and ended before acknowledging it.
     """
 
     id: str
@@ -284,7 +284,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Location(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where an object lies: the frame of a pack, and its slot in the frame's directory."""
+    """Where an object is stored: the frame of a pack, and its slot in the frame's directory."""
 
     pack: int
     offset: int
@@ -295,10 +295,9 @@ class Location(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class FileChange(msgspec.Struct, frozen=True):
     """One path that differs between two trees.
 
-    ``change`` is added, removed, changed, attributes (mode, times) or renamed (``old_path`` says
-    from where). Modes and sizes are None where there is nothing; a directory has no size. Bytes
-    that are not UTF-8 are escaped in ``path``; ``os_path`` is the path to open, as ``os.fsdecode``
-    makes it.
+    ``change`` is added, removed, changed, attributes (mode, times) or renamed (from ``old_path``).
+    Modes and sizes are None where there is nothing; a directory has no size. Bytes that are not
+    UTF-8 are escaped in ``path``; ``os_path`` is the path to open, as ``os.fsdecode`` returns it.
     """
 
     path: str
@@ -313,7 +312,7 @@ class FileChange(msgspec.Struct, frozen=True):
 
 
 class OpenFile(msgspec.Struct, frozen=True, order=True):
-    """A path that a program uses: ``mode`` is write, mapped (to be written), or cwd."""
+    """A path that a program uses: ``mode`` is write, mapped (for writing), or cwd."""
 
     pid: int
     command: str
@@ -322,11 +321,11 @@ class OpenFile(msgspec.Struct, frozen=True, order=True):
 
 
 DIFFERS = "it is not what the checkpoint says"
-"""The reason when a restore was done, and a look at the result found something else."""
+"""The reason if the result of a finished restore differs from the checkpoint."""
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that ``verify`` found broken, or that a restore could not bring back."""
+    """Something that ``verify`` found broken, or that could not be restored."""
 
     what: str
     where: str
@@ -334,15 +333,15 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a restore would do, worked out without doing it.
+    """What a restore would do, computed without doing it.
 
-    ``left_alone`` is what no checkpoint covers and a restore does not touch; ``conflicts`` are
-    other sessions' later checkpoints of the same directory, whose changes would go. ``caches`` are
-    removed, because their tools made them of files that change or go. ``builds`` are directories
-    that a rule of the user's leaves out: what was built in them of files that change may look up to
-    date, since files come back with their times. ``open_files`` are used by programs that would go
-    on with files which have no name any more. ``problems`` are paths that cannot be brought back:
-    something that no checkpoint covers is in their place.
+    ``left_alone`` is what no checkpoint covers and a restore does not touch. ``conflicts`` are
+    later checkpoints of the same directory by other sessions, whose changes would be lost.
+    ``caches`` are removed, because tools derived them from files that change or are deleted.
+    ``builds`` are directories that a user rule leaves out: files built in them from changed sources
+    may look up to date, since files are restored with their times. ``open_files`` are used by
+    programs that would continue with files that no longer have a name. ``problems`` are paths that
+    cannot be restored: something that no checkpoint covers is in the way.
     """
 
     point: Point
@@ -355,12 +354,12 @@ class Plan(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do to files."""
+        """Whether any file would change."""
         return bool(self.files)
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What ``verify`` looked at and found."""
+    """What ``verify`` checked and found."""
 
     full: bool
     sessions: int
@@ -372,7 +371,7 @@ class Report(msgspec.Struct, frozen=True):
     unreferenced_bytes: int
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...] = ()
-    """What may be the trace of a loss, or of nothing worse than a crash."""
+    """Possible traces of a loss, or of nothing worse than a crash."""
 
     @property
     def ok(self) -> bool:

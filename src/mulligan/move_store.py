@@ -1,10 +1,10 @@
-"""Moving a store into its project, or out of it, safe to kill at any instruction.
+"""Move a store into its project or out of it; safe to kill at any instruction.
 
-A copy is made under a temporary name beside the target, synced and compared. Then the old store
-says where the new one will be (its file MOVED), and one rename puts the new one there. That rename
-is the moment of the move: before it MOVED names nothing and the old store counts, after it every
-reader follows MOVED to the new one (``mulligan.locate.registry.current``). The old one is deleted
-last.
+A copy is written under a temporary name beside the target, synced and compared. Then the old store
+records where the new one will be (its file MOVED), and one rename puts the new one there. That
+rename commits the move: before it, MOVED points to nothing and the old store is valid; after it,
+every reader follows MOVED to the new one (``mulligan.locate.registry.current``). The old one is
+deleted last.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from mulligan.locate.registry import discard, note_inside, place_for, publish, s
 
 _BLOCK = 1 << 20
 _LEFT = {"tmp", layout.LOCKS, ".git", layout.MOVED}
-"""What a copy does without: it is made anew, or belongs to the place and not to the store."""
+"""Not copied: recreated on demand, or tied to the place rather than to the store."""
 
 
 def move_outside(store: Path, state: Path, failpoint: FailpointHook = ignore) -> Path:
-    """Move the store inside a project below the state directory; return where it is now."""
+    """Move the store inside a project below the state directory; return its new path."""
     project = store.parent
     with _translated(state), staged(state) as draft, alone(store):
         sweep(project)
@@ -52,14 +52,14 @@ def move_outside(store: Path, state: Path, failpoint: FailpointHook = ignore) ->
 
 
 def move_inside(store: Path, project: Path, state: Path, failpoint: FailpointHook = ignore) -> Path:
-    """Move a store into the directory of its project; return where it is now."""
+    """Move a store into the directory of its project; return its new path."""
     target = project / layout.NAME
     with _translated(project), staged(state), alone(store):
         sweep(project)
         exclude(project)
         draft = project / f"{layout.STAGING}-{secrets.token_hex(8)}"
         draft.mkdir(mode=0o700)
-        # While it is locked no other process takes it for something that was left behind.
+        # While it is locked, no other process deletes it as abandoned; see ``locate.find.sweep``.
         handle = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -67,7 +67,8 @@ def move_inside(store: Path, project: Path, state: Path, failpoint: FailpointHoo
             forget_project(draft)
             failpoint(Failpoint.MOVE_COPIED)
             _announce(store, target, failpoint)
-            # Where it is killed now, the store knows its project and the pointer is put back.
+            # If the process is killed here, the store still knows its project, and the pointer is
+            # recreated.
             target.unlink(missing_ok=True)
             publish(draft, target)
         finally:
@@ -84,11 +85,11 @@ def move_inside(store: Path, project: Path, state: Path, failpoint: FailpointHoo
 
 @contextmanager
 def alone(store: Path) -> Iterator[None]:
-    """Be the only one who has a store open; raises ``StoreInUse`` if another process has it.
+    """Hold a store exclusively; raises ``StoreInUse`` if another process has it open.
 
     Every process that opens the journal holds a shared lock on the first byte of LMDB's lock file,
-    and waits for one who holds it exclusively. This process must not have it open either: closing
-    any descriptor of the file would release the lock.
+    and waits for a process that holds it exclusively. This process must not have the journal open
+    either: closing any descriptor of the file would release the lock.
     """
     handle = os.open(store / "journal" / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -102,17 +103,18 @@ def alone(store: Path) -> Iterator[None]:
 
 
 def _announce(store: Path, target: Path, failpoint: FailpointHook) -> None:
-    """Have a store say where it will be, durably, before it is there."""
+    """Record in a store where it will be, durably, before the copy is there."""
     draft = store / "tmp" / f"{layout.MOVED}.{secrets.token_hex(8)}"
     draft.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     layout.write_file(draft, os.fsencode(target) + b"\n")
     draft.replace(store / layout.MOVED)
+    # Before the copy gets its name: readers of the old path must find the new store from then on.
     layout.sync_directory(store)
     failpoint(Failpoint.MOVE_ANNOUNCED)
 
 
 def _copy(store: Path, draft: Path) -> None:
-    """Copy a store and compare; all of it is durable on return."""
+    """Copy a store and compare the copy; everything is durable on return."""
     draft.mkdir(mode=0o700, exist_ok=True)
     directories = [draft]
     for source in sorted(_contents(store)):
@@ -130,7 +132,7 @@ def _copy(store: Path, draft: Path) -> None:
 
 
 def _copy_notes(source: Path, target: Path) -> None:
-    """Copy what is noted of forks that were interrupted: without it nobody would end them."""
+    """Copy the notes about interrupted forks; without them those could not be cleaned up."""
     for note in source.glob(layout.FORK_NOTES):
         layout.write_file(target / note.name, note.read_bytes())
 
@@ -146,14 +148,14 @@ def _contents(store: Path) -> Iterator[Path]:
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 raise NotAStore(
                     f"{path} is neither a file nor a directory.",
-                    hint="Nothing was moved. Only a store that is whole in its directory can be.",
+                    hint="Nothing was moved. All of a store must be in its directory to be moved.",
                 )
-            if name != "lock.mdb":  # closing it would release the lock that is held on it
+            if name != "lock.mdb":  # closing it would release our lock on it
                 yield path
 
 
 def _copy_file(source: Path, copy: Path) -> bytes:
-    """Copy a file, holes included, and return the digest of what was read."""
+    """Copy a file, including holes, and return the digest of what was read."""
     digest = blake3()
     handle = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with source.open("rb") as reading, open(handle, "wb") as writing:

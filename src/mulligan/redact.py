@@ -1,4 +1,4 @@
-"""Commands for the state: an agent is started again by them, and no secret is kept in them."""
+"""Redact the commands that are stored to restart agents, so that no secret is kept in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 HIDDEN = "[not kept: looks like a secret]"
-"""Stands in the state for an argument of a command that must not be stored."""
+"""Replaces an argument that must not be stored."""
 
 _SECRET_NAME = re.compile(
     r"TOKEN|SECRET|PASS|PWD$|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE|DSN|_KEY$|^KEY$",
@@ -41,10 +41,10 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def without_secrets(command: Iterable[str]) -> list[str]:
-    """Return a command for the state: arguments that look like secrets are hidden.
+    """Return a command with the arguments that look like secrets replaced.
 
-    By what they are, or by the name before them: ``--password X``, ``--api-key=X``,
-    ``TOKEN=X``, ``Authorization: Bearer X``; in the text of a script as well.
+    They are recognised by their form or by the name before them: ``--password X``, ``--api-key=X``,
+    ``TOKEN=X``, ``Authorization: Bearer X``; also inside the text of a script.
     """
     return [
         HIDDEN if _is_secret_part(last, part) else part for last, part in pairwise(["", *command])
@@ -69,7 +69,7 @@ def _is_secret_option(option: str, value: str) -> bool:
 
 
 def _is_secret_value(name: str, value: str) -> bool:
-    """Whether a name says that what follows is a secret, and not where it is, or how many."""
+    """Whether a name indicates that its value is a secret, not a location or a count."""
     name = name.lstrip("-").replace("-", "_").upper()
     if _HARMLESS_NAME.search(name) or _HARMLESS_VALUE.match(value):
         return False

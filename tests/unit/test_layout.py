@@ -163,7 +163,7 @@ def test_packs_whose_format_and_journal_are_gone_are_not_taken_over(
     for _ in range(2):
         with pytest.raises(NotAStore, match="packs") as refused:
             mulligan.open(tmp_path)
-        assert "Nothing was touched" in refused.value.hint
+        assert "Nothing was changed" in refused.value.hint
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
 
 

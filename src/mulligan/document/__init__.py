@@ -1,1 +1,1 @@
-"""The session's document: values and paths, the persistent document, its events, its past."""
+"""The session's document: values and paths, the persistent document, its events and history."""

@@ -1,4 +1,4 @@
-"""Comparing frozen values: equality by digest, and the differences as changes or as a report."""
+"""Compare frozen values: equality by digest, and differences as changes or as a report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Difference = tuple[Path, Any, Any]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two frozen values are the same, type by type; nothing is loaded for it."""
+    """Whether two frozen values are equal, including their types; nothing is loaded."""
     if one is MISSING or other is MISSING:
         return one is other
     return settle(one, codec.value_digest) == settle(other, codec.value_digest)
@@ -27,7 +27,7 @@ def same(one: Any, other: Any) -> bool:
 def differences(
     document: Document, before: Any, after: Any, path: Path = ()
 ) -> Iterator[Difference]:
-    """Yield the smallest differences between two frozen values, in order of their paths."""
+    """Yield the smallest differences between two frozen values, in path order."""
     if same(before, after):
         return
     old, new = _resolved(document, before), _resolved(document, after)
@@ -40,7 +40,7 @@ def differences(
 
 
 def derive(document: Document, before: Any, after: Any, path: Path) -> Iterator[Change]:
-    """Yield the changes that turn one frozen value into another; appended lists are recognised."""
+    """Yield the changes that turn one frozen value into another; list appends are detected."""
     if same(before, after):
         return
     old, new = _resolved(document, before), _resolved(document, after)
@@ -65,12 +65,12 @@ def _map_differences(document: Document, old: Any, new: Any, path: Path) -> Iter
 
 
 def differing_entries(document: Document, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
-    """Return the keys of two resolved dicts whose values differ, with both, in order."""
+    """Return the keys of two resolved dicts whose values differ, with both values, sorted."""
     return sorted(_entries_apart(document, old, new), key=lambda entry: entry[0])
 
 
 def _entries_apart(document: Document, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the keys whose values differ; equal branches of large dicts are not looked into."""
+    """Yield the keys whose values differ; equal branches of large dicts are skipped."""
     if isinstance(old, MapBranch) and isinstance(new, MapBranch):
         for one, other in zip(old.slots, new.slots, strict=True):
             if not same(one, other):
@@ -113,7 +113,7 @@ def _derive_list(document: Document, old: Any, new: Any, path: Path) -> Iterator
 
 
 def _common_items(document: Document, old: Any, new: Any) -> int:
-    """Return how many items two lists share from the start, by whole segments where possible."""
+    """Return the length of the common prefix of two lists, by whole segments where possible."""
     count = 0
     for one, other in zip(_segments(document, old), _segments(document, new), strict=False):
         if not same(one, other):
@@ -140,7 +140,7 @@ def _segments(document: Document, node: Any) -> Iterator[Any]:
 
 
 def _from(document: Document, node: Any, start: int) -> list[Any]:
-    """Return the items of a list from a position on; segments before it are not loaded."""
+    """Return the items of a list from a position on, without loading earlier segments."""
     skipped = start // nodes.FAN
     items: list[Any] = []
     for segment in islice(_segments(document, node), skipped, None):

@@ -1,4 +1,4 @@
-"""The document: an immutable value with paths into it, loaded from objects as it is read."""
+"""The document: an immutable value addressed by paths, loaded from objects on demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mulligan.errors import InvalidPath, PathNotFound
 from mulligan.model import Digest, Path
 
 EMBED_LIMIT = 4096
-"""The largest encoding that stays inside its parent; a larger value is an object of its own."""
+"""The largest encoding embedded in its parent; a larger value becomes a separate object."""
 
 Put = Callable[[bytes], Digest]
 LoadBytes = Callable[[Digest], bytes]
@@ -29,11 +29,11 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""Stands for no value at all, where None is a value."""
+"""Represents the absence of a value; None is a value."""
 
 
 class Document:
-    """A frozen value and the means to load its parts."""
+    """A frozen value, and how to load its parts."""
 
     __slots__ = ("_load_bytes", "root")
 
@@ -42,7 +42,7 @@ class Document:
         self._load_bytes = load_bytes
 
     def with_root(self, root: Any) -> Document:
-        """Return a document of another root over the same objects."""
+        """Return a document with another root over the same objects."""
         return Document(root, self._load_bytes)
 
     def _load(self, ref: Ref) -> Any:
@@ -59,7 +59,7 @@ class Document:
         return value
 
     def normal(self, path: Path) -> Path:
-        """Return the path with list indexes as non-negative integers where lists are."""
+        """Return the path with list indexes as non-negative integers."""
         value, parts = self.root, []
         for part in path:
             node = nodes.resolve(value, self._load)
@@ -71,11 +71,11 @@ class Document:
         return tuple(parts)
 
     def set(self, path: Path, value: Any) -> Document:
-        """Return the document with the value at the path; missing dicts are made on the way."""
+        """Return the document with the value set at the path; missing dicts are created."""
         return self.with_root(self._updated(self.root, path, 0, lambda _: value))
 
     def delete(self, path: Path) -> Document:
-        """Return the document without what is at the path; raises ``PathNotFound``."""
+        """Return the document without the value at the path; raises ``PathNotFound``."""
         if self.find(path) is MISSING:
             raise PathNotFound(f"There is nothing at {format_path(path)!r} to delete.")
         if not path:
@@ -83,7 +83,7 @@ class Document:
         return self.with_root(self._updated(self.root, path, 0, lambda _: MISSING))
 
     def extend(self, path: Path, items: list[Any]) -> Document:
-        """Return the document with items appended to the list at the path, made if missing."""
+        """Return the document with items appended to the list at the path, created if missing."""
 
         def extended(old: Any) -> Any:
             node = nodes.resolve([] if old is MISSING else old, self._load)
@@ -94,11 +94,11 @@ class Document:
         return self.with_root(self._updated(self.root, path, 0, extended))
 
     def stored(self, ref: Ref) -> bytes:
-        """Return the encoding of what is an object of its own."""
+        """Return the encoding of a value that is a separate object."""
         return self._load_bytes(ref.digest)
 
     def resolved(self, value: Any) -> Any:
-        """Return the node behind a frozen value."""
+        """Return the node that a frozen value refers to."""
         return nodes.resolve(value, self._load)
 
     def items(self, node: Any) -> list[Any]:
@@ -110,7 +110,7 @@ class Document:
         return dict(sorted(nodes.map_items(node, self._load)))
 
     def plain(self, value: Any) -> Any:
-        """Return a frozen value as plain Python values of the caller's own."""
+        """Return a frozen value as plain Python values that the caller may modify."""
         if value is None or type(value) in (str, int, float, bool, bytes):
             return value
         with gc_paused():
@@ -160,7 +160,7 @@ class Document:
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Hold the garbage collector back: it would look for cycles in values that have none."""
+    """Pause the garbage collector: it would search for cycles in values that have none."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -171,7 +171,7 @@ def gc_paused() -> Iterator[None]:
 
 
 def _index(part: str | int, length: int) -> int | None:
-    """Return the position a path's part names in a list, or None if there is none."""
+    """Return the list position that a path part refers to, or None if there is none."""
     if isinstance(part, str):
         if not part.removeprefix("-").isdecimal():
             return None
@@ -181,7 +181,7 @@ def _index(part: str | int, length: int) -> int | None:
 
 
 def settle(value: Any, put: Put) -> bytes:
-    """Return the canonical encoding of a frozen value with every large part made an object."""
+    """Return the canonical encoding of a frozen value, with large parts stored as objects."""
     data = codec.encode(value)
     if len(data) <= EMBED_LIMIT:
         return data
@@ -192,7 +192,7 @@ def settle(value: Any, put: Put) -> bytes:
 
 
 def settle_root(value: Any, put: Put) -> Digest:
-    """Make an object of a whole frozen value, whatever its size, and return its digest."""
+    """Store a whole frozen value as an object, whatever its size, and return its digest."""
     data = codec.encode(value)
     if len(data) > EMBED_LIMIT:
         data = _with_settled_parts(value, put, data)

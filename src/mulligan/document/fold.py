@@ -1,8 +1,8 @@
-"""The events that make up the document: how each is written, and what it does when read.
+"""The events that make up the document: how each is encoded, and its effect when replayed.
 
-The document has up to five parts: ``state``, which is the user's; ``undo`` and ``redo``, the seqs
-of the restores that can be walked back over; ``pending``, a restore of files under way; and
-``control``, what supervision and recovery have to remember whatever is restored.
+The document has up to five parts: ``state``, which belongs to the user; ``undo`` and ``redo``, the
+seqs of the restores that can be undone and redone; ``pending``, a restore of files under way; and
+``control``, what supervision and recovery must remember across restores.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ CHECKPOINT = "checkpoint.created"
 EMPTY: dict[str, Any] = {"state": {}, "undo": [], "redo": []}
 
 Change = tuple[str, dict[str, Any]]
-"""An event in the making: its kind and its payload of frozen values."""
+"""An event before it is recorded: its kind and its payload of frozen values."""
 
 
 def new_event(change: Change, put: Put) -> NewEvent:
-    """Return the draft of a change; large values of its payload become objects."""
+    """Return the event of a change; large values of its payload become objects."""
     kind, payload = change
-    # A path is read on every replay, so it stays inside the event whatever its length.
+    # Every replay reads the path, so it stays inside the event whatever its length.
     parts = {
         key: value if key == "path" else msgspec.Raw(settle(value, put))
         for key, value in payload.items()
@@ -55,10 +55,10 @@ def event_change(
     control: Sequence[list[Any]] = (),
     **facts: Any,
 ) -> Change:
-    """Return an event that says what happened and sets, or deletes, values at paths.
+    """Return an event that records what happened and sets or deletes values at paths.
 
-    Each change is ``[path, value]``, or ``[path]`` for what goes; values are frozen. ``changes``
-    are of the state, ``control`` of what no restore touches.
+    Each change is ``[path, value]``, or ``[path]`` to delete; values are frozen. ``changes`` apply
+    to the state, ``control`` to what no restore touches.
     """
     payload = dict(facts)
     if changes:
@@ -69,12 +69,12 @@ def event_change(
 
 
 def small_event(kind: str, payload: dict[str, Any]) -> NewEvent:
-    """Return the draft of an event whose payload has no large values."""
+    """Return an event whose payload has no large values."""
     return NewEvent(kind, codec.encode(payload), payload)
 
 
 def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:
-    """Return the document after the event of that kind and payload."""
+    """Return the document after the event with this kind, payload and seq."""
     if kind in (SET, APPEND, DELETE):
         state = _changed(document.with_root(document.root["state"]), kind, payload)
         return document.with_root({**document.root, "state": state.root})
@@ -86,9 +86,9 @@ def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:
         return _walked(_changed_by(document, payload["changes"]), payload["mode"], seq)
     if kind == FORKED:
         if document.find(PENDING) is not MISSING:
-            document = document.delete(PENDING)  # it goes on where it was begun
+            document = document.delete(PENDING)  # it belongs to the parent session
         return _uncontrolled(document.set(("undo",), []).set(("redo",), []))
-    # Whatever else happened, it says itself what it did.
+    # Any other event carries its own changes.
     if "changes" in payload:
         document = _changed_by(document, payload["changes"])
     if "control" in payload:
@@ -114,7 +114,7 @@ def _changed_by(document: Document, changes: Any, above: Path = STATE) -> Docume
 
 
 def _uncontrolled(document: Document) -> Document:
-    """Return the document of a fork: nobody runs it yet, and its past is as good as it was."""
+    """Return the document of a fork: no process runs it yet, and it keeps its marks."""
     marks = document.find(MARKS)
     if document.find(CONTROL) is MISSING:
         return document
@@ -122,7 +122,7 @@ def _uncontrolled(document: Document) -> Document:
 
 
 def _walked(document: Document, mode: str, seq: int) -> Document:
-    """Return the document with the restore on the stack where its opposite will find it."""
+    """Return the document with the restore pushed where its undo or redo will look for it."""
     if mode == "restore":
         return document.extend(("undo",), [seq]).set(("redo",), [])
     source, target = ("undo", "redo") if mode == "undo" else ("redo", "undo")

@@ -9,7 +9,7 @@ from mulligan.journal.protocol import View
 from mulligan.model import Digest
 
 KEYFRAME_EVERY = 512
-"""After how many events a keyframe is due: the bound of every replay."""
+"""Number of events after which a keyframe is due; this bounds every replay."""
 
 
 def document_at(view: View, number: int, seq: int, load: LoadBytes) -> Document:
@@ -21,7 +21,7 @@ def document_at(view: View, number: int, seq: int, load: LoadBytes) -> Document:
 
 
 def from_keyframe(digest: Digest, load: LoadBytes) -> Document:
-    """Return the document that a keyframe holds."""
+    """Return the document stored in a keyframe."""
     return Document(codec.decode(load(digest)), load)
 
 

@@ -20,7 +20,7 @@ from mulligan.codec import ListBranch, MapBranch, Ref
 from mulligan.errors import DamageError
 
 FAN = 64
-"""Items in a list segment, children of a list branch, and entries in a leaf of a dict."""
+"""Items per list segment, children per list branch, and entries per dict leaf."""
 
 WAYS = 16
 
@@ -28,7 +28,7 @@ Load = Callable[[Ref], Any]
 
 
 def resolve(value: Any, load: Load) -> Any:
-    """Return the node itself where there is a reference to it."""
+    """Return the node that a reference points to, or the value itself."""
     return load(value) if type(value) is Ref else value
 
 
@@ -43,7 +43,7 @@ def is_map(node: Any) -> bool:
 
 
 def size(node: Any) -> int:
-    """Return how many items or entries a resolved container has."""
+    """Return the number of items or entries of a resolved container."""
     return node.count if isinstance(node, ListBranch | MapBranch) else len(node)
 
 
@@ -51,7 +51,7 @@ def size(node: Any) -> int:
 
 
 def build_list(items: list[Any]) -> Any:
-    """Return the node of a list."""
+    """Return the node for a list."""
     height = 0
     while len(items) > FAN ** (height + 1):
         height += 1
@@ -59,7 +59,7 @@ def build_list(items: list[Any]) -> Any:
 
 
 def list_get(node: Any, index: int, load: Load) -> Any:
-    """Return an item; the index is within bounds."""
+    """Return an item; the index must be within bounds."""
     node = resolve(node, load)
     while isinstance(node, ListBranch):
         capacity = FAN**node.height
@@ -69,7 +69,7 @@ def list_get(node: Any, index: int, load: Load) -> Any:
 
 
 def list_set(node: Any, index: int, item: Any, load: Load) -> Any:
-    """Return the list with one item replaced; the index is within bounds."""
+    """Return the list with one item replaced; the index must be within bounds."""
     node = resolve(node, load)
     if not isinstance(node, ListBranch):
         return [*node[:index], item, *node[index + 1 :]]
@@ -80,7 +80,7 @@ def list_set(node: Any, index: int, item: Any, load: Load) -> Any:
 
 
 def list_extend(node: Any, items: list[Any], load: Load) -> Any:
-    """Return the list with items appended; full segments are shared with the old one."""
+    """Return the list with items appended; it shares full segments with the old one."""
     node = resolve(node, load)
     if not isinstance(node, ListBranch):
         return build_list([*node, *items])
@@ -122,7 +122,7 @@ def _extended_slots(node: ListBranch, items: list[Any], load: Load) -> list[Any]
 
 
 def _fill(node: Any, items: list[Any], load: Load) -> Any:
-    """Return a node of the same height with items that fit."""
+    """Return a node of the same height with the items added; they must fit."""
     if not isinstance(node, ListBranch):
         return [*node, *items]
     return ListBranch(node.height, node.count + len(items), _extended_slots(node, items, load))
@@ -140,7 +140,7 @@ def _grouped(slots: list[Any], height: int, count: int) -> list[Any]:
 
 
 def build_map(entries: dict[str, Any], depth: int = 0) -> Any:
-    """Return the node of a dict."""
+    """Return the node for a dict."""
     if len(entries) <= FAN:
         return entries
     parts: list[dict[str, Any]] = [{} for _ in range(WAYS)]
@@ -171,7 +171,7 @@ def map_set(node: Any, key: str, value: Any, load: Load, depth: int = 0) -> Any:
 
 
 def map_delete(node: Any, key: str, load: Load) -> Any:
-    """Return the dict without an entry that it has."""
+    """Return the dict without a key that it contains."""
     node = resolve(node, load)
     if not isinstance(node, MapBranch):
         return {k: v for k, v in node.items() if k != key}
@@ -199,7 +199,7 @@ def _slot_size(slot: Any, load: Load) -> int:
 
 
 def _way(key: str, depth: int) -> int:
-    """Return which of the sixteen ways a key goes at a depth: four bits of its hash."""
+    """Return the slot of a key at a depth: four bits of its hash, so one of sixteen."""
     if depth >= 64:
         raise DamageError("A dictionary of the state is nested deeper than its keys' hashes.")
     byte = blake3(key.encode()).digest()[depth // 2]

@@ -1,4 +1,4 @@
-"""Values and paths: what the state can hold, checked and copied on the way in."""
+"""Values and paths: what the state can hold, validated and copied on the way in."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mulligan.errors import InvalidPath, UnstorableValue
 from mulligan.model import Path
 
 MAX_DEPTH = 100
-"""How deep values may nest."""
+"""Maximum nesting depth of values."""
 
 MAX_KEY = 1024
-"""The longest dictionary key in characters."""
+"""Maximum length of a dictionary key in characters."""
 
 PathLike = str | Sequence[str | int]
 
@@ -23,9 +23,9 @@ _INT_RANGE = range(-(2**63), 2**64)
 
 
 def parse_path(path: PathLike) -> Path:
-    """Return a path as a tuple; ``~1`` and ``~0`` in a string stand for ``/`` and ``~``.
+    """Return a path as a tuple; in a string, ``~1`` and ``~0`` stand for ``/`` and ``~``.
 
-    The empty string is the root; a key that is empty can only be named in a tuple.
+    The empty string is the root; an empty key can only be given in a tuple.
     """
     parts = _parse_text(path) if isinstance(path, str) else _given_parts(path)
     if len(parts) > MAX_DEPTH:
@@ -64,7 +64,7 @@ def freeze(value: Any, path: Path = ()) -> Any:
 
 
 def _given_parts(path: Any) -> Path:
-    """Return the parts of a path that is no text; the numbers in bytes are none."""
+    """Return the parts of a path that is not a string; bytes are refused."""
     if not isinstance(path, Sequence) or isinstance(path, bytes | bytearray):
         raise InvalidPath(f"A path is a string or a tuple, not {path!r}.")
     return tuple(path)
@@ -129,7 +129,7 @@ def _integer(value: int, path: Path) -> Any:
 
 
 def _unusual(value: Any, path: Path) -> Any:
-    """Freeze what is a subclass of a plain type, as long as it stays equal to its copy."""
+    """Freeze an instance of a subclass of a plain type, as long as it equals its copy."""
     if isinstance(value, datetime):
         return codec.moment(value)
     if isinstance(value, bytearray):

@@ -1,1 +1,1 @@
-"""Which store a directory has: pointers, the registry of stores, projects, and what git is told."""
+"""Which store a directory belongs to: pointers, the registry of stores, projects, git excludes."""

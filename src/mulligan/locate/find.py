@@ -1,9 +1,9 @@
-"""Finding the store of a directory: by its pointer, inside it, or by what the stores know.
+"""Find the store of a directory: by its pointer, inside it, or in the registry of stores.
 
-A pointer and a store must agree before files are touched: the store names the directory by its path
-or knows it by its identity, and the directory's pointer names the store. So neither a store nor a
-pointer that came from elsewhere (a copied tree, a clone, an archive) leads a restore to a place
-that its owner never chose.
+A pointer and a store must agree before files are touched: the store knows the directory by path or
+by identity, and the directory's pointer names the store. So neither a store nor a pointer from
+elsewhere (a copied tree, a clone, an archive) can direct a restore at a directory that its owner
+never chose.
 
 ==================  ==========================  ===========================================
 the directory has   the store knows it by       then
@@ -15,7 +15,7 @@ no pointer          its path                    they agree, and the pointer is p
 no pointer          its identity alone          the same, if its time of creation is known
 ==================  ==========================  ===========================================
 
-A file that is no pointer, because something has written over it, counts as none.
+A pointer file that was overwritten with something else counts as missing.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from mulligan.locate.registry import Known, Match, current, find_by_id, find_mat
 
 
 class Note(StrEnum):
-    """What was remarkable about finding a store."""
+    """Something unusual about how a store was found."""
 
     PUT_BACK = "put back"
-    """The pointer was gone and is there again."""
+    """The pointer was missing and has been recreated."""
 
     NOT_PUT_BACK = "not put back"
-    """The pointer is gone, and cannot be written."""
+    """The pointer is missing and cannot be written."""
 
     STASHED = "stashed"
-    """The pointer is gone, and stays so: ``git stash pop`` would refuse to write over it."""
+    """The pointer is missing and stays so: ``git stash pop`` would refuse to overwrite it."""
 
     RENEWED = "renewed"
-    """The pointer was gone, and the directory is a new one at the same path."""
+    """The pointer was missing, and the directory is a new one at the same path."""
 
     MOVED = "moved"
-    """The directory has another path than before."""
+    """The directory has a new path."""
 
     STORE_MOVED = "store moved"
-    """The store has another path than the pointer said."""
+    """The store is no longer at the path in the pointer."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -76,9 +76,9 @@ def find_in(
 ) -> Found | None:
     """Return the store of exactly this directory, or of the pointer or store at this path.
 
-    ``known`` are all stores, for callers that look at several directories.
-    With ``write`` pointers are put back, and the store learns of a directory that was moved.
-    Raises ``StoreNotFound`` when a pointer leads nowhere.
+    ``known`` are all stores, for callers that look at several directories. With ``write``, pointers
+    are recreated and the store records a directory that was moved. Raises ``StoreNotFound`` if the
+    store of a pointer does not exist.
     """
     if directory.name == layout.NAME and directory.is_file():
         directory = directory.parent
@@ -109,42 +109,45 @@ def _is_store(directory: Path) -> bool:
 
 
 def _is_garbled(file: Path) -> bool:
-    """Whether what should be a pointer is a file, and yet none: something has written over it."""
+    """Whether the pointer is a readable file that is not a pointer: it was overwritten."""
     return file.is_file() and not file.is_symlink() and os.access(file, os.R_OK)
 
 
 def leave(store: Path) -> None:
-    """Delete a store inside a project that was moved out of it; half a store is never found."""
+    """Delete the old store inside a project after a move; a partial store is never found."""
     if store.is_dir():
         gone = store.with_name(f"{layout.STAGING}-{secrets.token_hex(8)}")
+        # Rename first, so that a crash during the deletion leaves nothing under the store's name.
         store.rename(gone)
         layout.sync_directory(gone.parent)
         shutil.rmtree(gone)
 
 
 def sweep(directory: Path) -> None:
-    """Delete the unfinished pointers and copies of stores that killed processes left behind.
+    """Delete unfinished pointers and store copies that killed processes left behind.
 
-    Directories of forks are ended by their own store, which may be any: only its journal says
-    whether their files are needed.
+    Directories of forks are cleaned up by their own store, which may be any store: only its journal
+    says whether their files are needed.
     """
     for left in directory.glob(f"{layout.STAGING}*"):
         if left.name.startswith(layout.FORKING):
             continue
-        with suppress(OSError):  # a process is at work on it, or it cannot be deleted
+        with suppress(OSError):  # in use by a process, or not deletable
             handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
+                # The creator holds this lock until it is done, and a dead process holds none. So a
+                # lock that can be taken proves that the file is abandoned.
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if left.is_dir():
                     shutil.rmtree(left)
-                elif left.stat().st_size:  # an empty one may be locked in a moment
+                elif left.stat().st_size:  # an empty one may be about to be locked
                     left.unlink()
             finally:
                 os.close(handle)
 
 
 def agree(store: Path, pointer: Pointer) -> bool:
-    """Whether a store and the pointer in a directory mean each other."""
+    """Whether a store and the pointer in a directory refer to each other."""
     place = _place(store, pointer)
     if place is None or not pointer.names(store):
         return False
@@ -155,13 +158,13 @@ def agree(store: Path, pointer: Pointer) -> bool:
 
 
 def copied(pointer: Pointer, store: Path) -> UnsafeWorkspace:
-    """Return the error for a directory with the pointer of another."""
+    """Return the error for a directory that holds the pointer of another."""
     place = _place(store, pointer)
     owner = f"holds the files of {place.path}" if place else "does not know this directory"
     return UnsafeWorkspace(
         f"{pointer.directory} has a pointer to the store {store}, which {owner}.",
-        hint="Nothing was touched. If this is a copy, delete its .mulligan and run `mulligan init` "
-        f"for a store of its own. If the project is here now: `mulligan init --adopt {store}`.",
+        hint="Nothing was changed. If this is a copy, delete its .mulligan and run `mulligan init` "
+        f"for a store of its own. If the project moved here: `mulligan init --adopt {store}`.",
     )
 
 
@@ -175,7 +178,7 @@ def _followed(pointer: Pointer, state: Path, *, write: bool) -> Found:
     place, here = _place(store, pointer), pointer.directory
     if place is None or not agree(store, pointer):
         return Found(store, here, pointer, note)
-    # The same directory may have two names at once, by a bind mount.
+    # A bind mount can give one directory two paths at once.
     was_moved = place.path != str(here) and not _is_at(place)
     if write and (was_moved or not place.identity.matches(identity_of(here))):
         _learn(store, here, pointer.session)
@@ -185,7 +188,7 @@ def _followed(pointer: Pointer, state: Path, *, write: bool) -> Found:
 
 
 def _store_of(pointer: Pointer, state: Path) -> tuple[Path, Note | None]:
-    """Return the store that a pointer names, by its path or else by its id."""
+    """Return the store that a pointer names, by path or else by id."""
     store = current(Path(pointer.store))
     is_there = (store / layout.FORMAT).is_file()
     if is_there and (pointer.id is None or layout.read_format(store).id == pointer.id):
@@ -195,12 +198,12 @@ def _store_of(pointer: Pointer, state: Path) -> tuple[Path, Note | None]:
         return elsewhere, Note.STORE_MOVED
     if is_there:
         raise NotAStore(
-            f"{pointer.directory / layout.NAME} points to {store}, where there is another store.",
+            f"{pointer.directory / layout.NAME} points to {store}, which is a different store.",
             hint="Nothing was changed. `mulligan stores` lists all stores; `mulligan init --adopt "
             "STORE` chooses the one of this directory.",
         )
     raise StoreNotFound(
-        f"{pointer.directory / layout.NAME} points to the store {store}, which is not there.",
+        f"{pointer.directory / layout.NAME} points to the store {store}, which does not exist.",
         hint="`mulligan stores` lists all stores. If it was moved: `mulligan init --adopt STORE`. "
         "If it is lost: delete .mulligan and run `mulligan init`.",
     )
@@ -226,12 +229,12 @@ def _put_back(match: Match, directory: Path, *, write: bool) -> Found:
 
 
 def _delete_old(store: Path) -> None:
-    with suppress(OSError):  # then the new one is found by what it knows, this time and the next
+    with suppress(OSError):  # the new store is found through the registry anyway
         leave(store)
 
 
 def _is_at(place: Place) -> bool:
-    """Whether a directory is where the store knows it to be."""
+    """Whether a directory is still at the path that the store recorded."""
     try:
         return place.identity.matches(identity_of(Path(place.path)))
     except OSError:
@@ -239,7 +242,7 @@ def _is_at(place: Place) -> bool:
 
 
 def _learn(store: Path, directory: Path, session: str | None) -> None:
-    with suppress(OSError):  # a store that cannot be written is found the same way next time
+    with suppress(OSError):  # an unwritable store is found the same way next time
         remember(store, directory, session)
 
 
@@ -247,5 +250,5 @@ def _rewrite(directory: Path, store: Path, session: str | None) -> bool:
     try:
         write_pointer(directory, str(store), session)
     except OSError:
-        return False  # so is one whose directory cannot be written
+        return False  # found the same way next time
     return True

@@ -1,7 +1,7 @@
-"""Git directories: found without git, told to pass over stores, and kept from deleting them.
+"""Git repositories: find them without git, exclude stores from them, and protect the stores.
 
-``git clean -fdx`` deletes ignored and untracked files but passes over nested repositories, and so
-does ``git stash --all``. A store inside a work tree therefore looks like one: see :func:`guard`.
+``git clean -fdx`` deletes ignored and untracked files but skips nested repositories, and so does
+``git stash --all``. A store inside a work tree therefore looks like one: see :func:`guard`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from mulligan.layout import NAME, STAGING, sync_directory, write_file
 
 EXCLUDED = (NAME, f"{STAGING}*")
-"""The lines of ``info/exclude`` that keep stores and pointers out of ``git status`` and ``add``."""
+"""Lines for ``info/exclude`` that keep stores and pointers out of ``git status`` and ``add``."""
 
 
 def find_git(directory: Path) -> Path | None:
@@ -28,10 +28,10 @@ def find_git(directory: Path) -> Path | None:
 
 
 def exclude(directory: Path) -> bool:
-    """Have git ignore stores and pointers in the work tree around a directory.
+    """Make git ignore stores and pointers in the work tree around a directory.
 
-    Return False if there is no work tree, or its list of excluded files cannot be written. The
-    list is shared by all worktrees of a repository.
+    Return False if there is no work tree, or its exclude file cannot be written. All worktrees of a
+    repository share that file.
     """
     try:
         common = _common(directory)
@@ -40,22 +40,23 @@ def exclude(directory: Path) -> bool:
         (common / "info").mkdir(exist_ok=True)
         _add_lines(common / "info" / "exclude")
     except OSError:
-        return False  # a repository of another user's: git then shows the file, nothing else
+        return False  # not our repository; git shows the file, nothing worse
     return True
 
 
 def guard(store: Path) -> bool:
-    """Make a store inside a work tree look like a nested repository, so that git leaves it alone.
+    """Make a store inside a work tree look like a nested repository, so that git skips it.
 
     Return whether it does. Where git does not ignore the store, the guard would make ``git add``
-    fail, so the list of excluded files comes first.
+    fail, so the exclude file is written first.
     """
     marker = store / ".git"
     if (marker / "HEAD").is_file():
         return True
     if not exclude(store.parent):
         return False
-    # What git looks for in a repository: HEAD, objects, refs. HEAD is last: it makes it one.
+    # Git recognises a repository by HEAD, objects and refs. HEAD comes last, so that a crash leaves
+    # nothing that looks like one.
     for part in (marker, marker / "objects", marker / "refs"):
         part.mkdir(mode=0o700, exist_ok=True)
     write_file(marker / "HEAD", b"ref: refs/heads/none\n")
@@ -65,13 +66,13 @@ def guard(store: Path) -> bool:
 
 
 def has_stash(directory: Path) -> bool:
-    """Whether the repository around a directory has anything stashed."""
+    """Whether the repository around a directory has a stash."""
     common = _common(directory)
     return common is not None and (common / "logs" / "refs" / "stash").is_file()
 
 
 def _common(directory: Path) -> Path | None:
-    """Return the git directory that all worktrees of the repository around a directory share."""
+    """Return the git directory shared by all worktrees of the repository around a directory."""
     git = find_git(directory)
     if git is None or not (git / "HEAD").is_file():
         return None

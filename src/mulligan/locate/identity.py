@@ -1,7 +1,7 @@
-"""What makes a directory this one: device, inode, and the time of its creation where known.
+"""The identity of a directory: device, inode, and creation time where available.
 
 A rename keeps all three; a copy, a clone or an unpacked archive has none of them. The inode alone
-is not enough, because filesystems give the number of a deleted directory to the next one.
+is not enough, because filesystems reuse the numbers of deleted directories.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ _BIRTH_OFFSET = 80
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A directory as the kernel knows it; ``born`` is in nanoseconds, 0 where unknown."""
+    """A directory as the kernel identifies it; ``born`` is in nanoseconds, 0 if unknown."""
 
     device: int
     inode: int
     born: int = 0
 
     def matches(self, other: Identity) -> bool:
-        """Whether both may be the same directory: what both know is equal."""
+        """Whether both may be the same directory: everything known of both is equal."""
         if (self.device, self.inode) != (other.device, other.inode):
             return False
         return not self.born or not other.born or self.born == other.born
 
     def proves(self, other: Identity) -> bool:
-        """Whether both are the same directory for certain, because the time of creation agrees."""
+        """Whether both are certainly the same directory, because the creation times agree."""
         return self.matches(other) and bool(self.born and other.born)
 
 
 def identity_of(path: Path) -> Identity:
-    """Return what identifies the directory at a path; symlinks are followed."""
+    """Return the identity of the directory at a path; symlinks are followed."""
     status = path.stat()
     return Identity(status.st_dev, status.st_ino, _born(path))
 
 
 def _born(path: Path) -> int:
-    """Return when a file was created, or 0 where the system does not say."""
+    """Return the creation time of a file, or 0 if the system does not report it."""
     import ctypes  # slow to import, and only needed when pointers are read or written
 
     statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)

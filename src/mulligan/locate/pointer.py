@@ -1,7 +1,7 @@
 """The pointer: a small file ``.mulligan`` in a directory that names the store of its files.
 
-It says where the store is, the id of the store, which session the directory belongs to if it is a
-fork's, and which directory it was written into. Earlier versions wrote ``.mulligan/FORK`` into the
+It holds the path of the store, its id, the session if the directory belongs to a fork, and the
+identity of the directory it was written into. Earlier versions wrote ``.mulligan/FORK`` into the
 directories of forks; those are still read.
 """
 
@@ -24,13 +24,13 @@ from mulligan.locate.identity import Identity, identity_of
 
 VERSION = 1
 FORK = "FORK"
-"""The name of the pointer in a directory ``.mulligan`` of an earlier version."""
+"""Name of the pointer in a ``.mulligan`` directory of an earlier version."""
 
 MAX_SIZE = 1 << 16
 
 
 class _Content(msgspec.Struct):
-    """What a pointer file says; the fields without a default are in those of every version."""
+    """The content of a pointer file; every version has the fields without a default."""
 
     store: str
     version: int = VERSION
@@ -42,7 +42,7 @@ class _Content(msgspec.Struct):
 
 
 class Pointer(msgspec.Struct, frozen=True):
-    """Says in a directory which store, and which session of it, its files belong to.
+    """Names the store, and the session in it, that a directory's files belong to.
 
     ``session`` is None in the directory of the store's project, and a name in that of a fork.
     ``made_for`` is the directory that it was written into; None if an early version wrote it.
@@ -57,11 +57,11 @@ class Pointer(msgspec.Struct, frozen=True):
 
     @property
     def is_in_place(self) -> bool:
-        """Whether it is in the very directory that it was written into, wherever that is now."""
+        """Whether it is in the directory that it was written into, wherever that is now."""
         return self.made_for is not None and self.made_for.matches(identity_of(self.directory))
 
     def names(self, store: Path) -> bool:
-        """Whether it points to a store: by its id, or by its path if it has no id."""
+        """Whether it points to a store: by id, or by path if it has no id."""
         if self.id is not None:
             return self.id == read_format(store).id
         try:
@@ -71,7 +71,7 @@ class Pointer(msgspec.Struct, frozen=True):
 
 
 def read_pointer(directory: Path) -> Pointer | None:
-    """Return where a directory points to; None if it has no pointer, or one that is garbled."""
+    """Return the pointer of a directory; None if there is none, or it is garbled."""
     data = _read(directory / NAME)
     if data is None:
         data = _read(directory / NAME / FORK)
@@ -98,11 +98,10 @@ def write_pointer(
     *,
     of: Path | None = None,
 ) -> None:
-    """Let a directory point to its store; durable, and whole or not there, whenever it is killed.
+    """Write the pointer of a directory; durable and atomic, even if the process is killed.
 
-    ``of`` is the directory that it will be moved to. In the work tree of a git repository git is
-    told to ignore it. Raises ``IsADirectoryError``
-    where ``.mulligan`` is a directory.
+    ``of`` is the directory that it will be moved to. In a git work tree, the pointer is excluded
+    from git. Raises ``IsADirectoryError`` if ``.mulligan`` is a directory.
     """
     exclude(directory)
     made_for = identity_of(of or directory)
@@ -115,13 +114,14 @@ def write_pointer(
         born=made_for.born,
     )
     draft = directory / f"{STAGING}-{secrets.token_hex(8)}"
-    # The json of the standard library takes paths that are no text; msgspec's does not.
+    # The standard library's json accepts paths that are not valid Unicode; msgspec does not.
     data = json.dumps(msgspec.structs.asdict(content)).encode() + b"\n"
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        # While it is locked no other process takes it for something that was left behind.
+        # While it is locked, no other process deletes it as abandoned; see ``sweep``.
         fcntl.flock(handle, fcntl.LOCK_EX)
         write_all(handle, data)
+        # Sync before the rename: otherwise a power cut could leave an empty pointer.
         os.fsync(handle)
         failpoint(Failpoint.POINTER_WRITTEN)
         draft.replace(directory / NAME)
@@ -135,7 +135,7 @@ def write_pointer(
 
 
 def _read(file: Path) -> bytes | None:
-    """Return the content of a small regular file; symlinks are not followed, FIFOs not awaited."""
+    """Return the content of a small regular file; symlinks are not followed, FIFOs do not block."""
     try:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(file, flags)

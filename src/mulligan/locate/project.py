@@ -1,7 +1,7 @@
-"""What a store knows of the directories whose files it holds: its project, and those of its forks.
+"""The directories whose files a store holds: its project, and those of its forks.
 
-It is the store's half of an agreement; the pointer in the directory is the other. The store keeps
-it in its file PROJECT. A store inside its project, as ``PROJECT/.mulligan``, needs none for that.
+This is the store's half of an agreement; the pointer in the directory is the other. The store keeps
+it in its file PROJECT. A store inside its project, as ``PROJECT/.mulligan``, does not need it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOCK = "project"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A directory as it was when the store last saw it; ``session`` is that of a fork."""
+    """A directory as the store last saw it; ``session`` is set for a fork."""
 
     path: str
     device: int
@@ -36,7 +36,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> Identity:
-        """What the directory is known by, whatever its name."""
+        """The identity of the directory, whatever its path."""
         return Identity(self.device, self.inode, self.born)
 
 
@@ -47,7 +47,7 @@ class _Content(msgspec.Struct):
 
 
 def read_places(store: Path) -> list[Place]:
-    """Return the directories that a store knows; none if it never knew any, or they are garbled.
+    """Return the directories that a store knows; empty if it has none, or the file is garbled.
 
     A garbled file is not an error: nothing is lost with it, and files are then left alone.
     """
@@ -68,14 +68,14 @@ def _parse(data: bytes) -> list[Place]:
 
 
 def project_of(store: Path) -> Place | None:
-    """Return the directory of the store's project, if the store is outside of it."""
+    """Return the directory of the store's project, if the store is outside it."""
     return next((place for place in read_places(store) if place.session is None), None)
 
 
 def remember(
     store: Path, directory: Path, session: str | None = None, failpoint: FailpointHook = ignore
 ) -> None:
-    """Have a store know a directory as its project's, or as a fork's. Durable on return."""
+    """Record a directory as the store's project or as that of a fork. Durable on return."""
     known = identity_of(directory)
     made = Place(str(directory.resolve()), known.device, known.inode, known.born, session)
     with _locked(store):
@@ -84,13 +84,13 @@ def remember(
 
 
 def forget_project(store: Path) -> None:
-    """Have a store know no project, because it lies inside of it now."""
+    """Remove the project from a store that now lies inside it."""
     with _locked(store):
         _write(store, [place for place in _known(store) if place.session is not None])
 
 
 def _known(store: Path) -> list[Place]:
-    """Return what is to be written again; what cannot be read now must not be lost by that."""
+    """Return what to write again; an unreadable file must raise rather than be overwritten."""
     try:
         return _parse((store / PROJECT).read_bytes())
     except FileNotFoundError:
@@ -103,6 +103,7 @@ def _write(store: Path, places: list[Place]) -> None:
     draft.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     try:
         write_file(draft, json.dumps(content, indent=2).encode() + b"\n")
+        # Renamed into place, so that a reader or a crash never sees half a file.
         draft.replace(store / PROJECT)
     except BaseException:
         draft.unlink(missing_ok=True)
@@ -115,17 +116,18 @@ def _plain(places: list[Place]) -> list[dict[str, object]]:
 
 
 def _check(places: list[Place]) -> str:
-    # The json of the standard library, here and above, because a path may hold bytes that are no
-    # text, which Python has as surrogates and msgspec refuses.
+    # The standard library's json, here and above: a path may hold bytes that are not text, which
+    # Python represents as surrogates and msgspec refuses.
     return blake3(json.dumps(_plain(places)).encode()).hexdigest(length=8)
 
 
 @contextmanager
 def _locked(store: Path) -> Iterator[None]:
-    """Be the only one who changes the file; a dead process holds no lock."""
+    """Lock the file for a change; a dead process holds no lock."""
     (store / LOCKS).mkdir(mode=0o700, exist_ok=True)
     handle = os.open(store / LOCKS / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # Read, change and write under one lock, or two processes would drop each other's entries.
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The stores outside of their projects, below one directory of the user's.
+"""Stores outside their projects, below one directory per user.
 
 ::
 
@@ -6,9 +6,9 @@
       stores/NAME-ID/     a store; NAME is that of its project, ID the beginning of its id
       inside/ID           the path of a store inside its project, so that it can be listed
 
-The stores are their own registry: each knows its project (``mulligan.locate.project``), and looking
-for the store of a directory asks them all, so nothing can be out of date. Only ``inside/`` is a
-cache; what it names and is not there any more is passed over.
+The stores are their own registry: each records its project (``mulligan.locate.project``), and a
+lookup reads all of them, so nothing can be out of date. Only ``inside/`` is a cache; entries whose
+store no longer exists are skipped.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ STORES = "stores"
 INSIDE = "inside"
 ID_LENGTH = 12
 UNFINISHED = ".new-"
-"""How the names of stores begin that are being made or deleted."""
+"""Prefix of the names of stores that are being created or deleted."""
 
 _MAX_NAME = 48
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A store that is there, and the directories it knows; ``inside`` its project or not."""
+    """A store that exists and the directories it knows; ``inside`` its project or not."""
 
     path: Path
     id: str
@@ -57,7 +57,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A store that knows a directory: by its path, by its identity, or by both."""
+    """A store that knows a directory: by path, by identity, or by both."""
 
     store: Path
     place: Place
@@ -66,7 +66,7 @@ class Match(msgspec.Struct, frozen=True):
 
 
 def state_directory(variables: Mapping[str, str]) -> Path:
-    """Return where the stores outside of their projects are, by the rules of XDG."""
+    """Return the directory of stores outside their projects, following the XDG rules."""
     chosen = variables.get("XDG_STATE_HOME", "")
     if os.path.isabs(chosen):
         return Path(chosen) / "mulligan"
@@ -85,7 +85,7 @@ def known_stores(state: Path) -> Iterator[Known]:
 
 
 def damaged_stores(state: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the stores below a state directory that cannot be told what they are, and why."""
+    """Yield the stores below a state directory that cannot be read, and why."""
     for directory in _entries(state / STORES):
         if not directory.name.startswith("."):
             try:
@@ -97,10 +97,9 @@ def damaged_stores(state: Path) -> Iterator[tuple[Path, str]]:
 def find_match(state: Path, directory: Path, known: Sequence[Known] | None = None) -> Match | None:
     """Return the store that knows a directory; None if none does.
 
-    ``known`` are all stores, for callers that ask about several directories.
-
-    The path decides, then the identity. By its identity alone a directory is known only where the
-    filesystem tells when it was created, because the number of an inode is given away again.
+    ``known`` are all stores, for callers that ask about several directories. The path decides, then
+    the identity. Identity alone counts only where the filesystem reports creation times, because
+    inode numbers are reused.
     """
     real, identity = directory.resolve(), identity_of(directory)
     found = []
@@ -115,7 +114,7 @@ def find_match(state: Path, directory: Path, known: Sequence[Known] | None = Non
 
 
 def find_by_id(state: Path, identity: str) -> Path | None:
-    """Return where the store with an id is."""
+    """Return the path of the store with an id."""
     return next((known.path for known in known_stores(state) if known.id == identity), None)
 
 
@@ -125,9 +124,9 @@ def make(
     new_journal: Callable[[Path], bytes],
     failpoint: FailpointHook = ignore,
 ) -> Path:
-    """Make the store of a project, which becomes findable in one step, by a rename.
+    """Create the store of a project; a rename makes it visible in one step.
 
-    Of several makers at once one makes it, and the others return the same.
+    If several processes do this at once, one creates the store and the others return it.
     """
     with staged(state) as draft:
         match = find_match(state, project)
@@ -139,7 +138,7 @@ def make(
 
 
 def place_for(state: Path, project: Path, identity: str) -> Path:
-    """Return where the store of a project belongs, under a name that no other store has.
+    """Return the path for the store of a project, under a name that no other store has.
 
     A project that was copied together with its store has a store with the same id.
     """
@@ -150,7 +149,7 @@ def place_for(state: Path, project: Path, identity: str) -> Path:
 
 
 def publish(draft: Path, target: Path, failpoint: FailpointHook = ignore) -> Path:
-    """Give a finished store its name."""
+    """Rename a finished store to its final name."""
     draft.rename(target)
     layout.sync_directory(target.parent)
     failpoint(Failpoint.OUTSIDE_STORE_RENAMED)
@@ -159,14 +158,17 @@ def publish(draft: Path, target: Path, failpoint: FailpointHook = ignore) -> Pat
 
 @contextmanager
 def staged(state: Path) -> Iterator[Path]:
-    """Lend a name for a store that is not finished; what is left under it is deleted.
+    """Provide a temporary name for a store under construction; leftovers are deleted.
 
-    Nobody else makes or moves a store meanwhile. What a killed process left behind goes first.
+    No other process creates or moves a store meanwhile. First, the leftovers of killed processes
+    are deleted.
     """
     stores = state / STORES
     stores.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(stores / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # Held for the whole construction. It also makes the cleanup below safe: an unfinished store
+        # seen under this lock has no living creator.
         fcntl.flock(handle, fcntl.LOCK_EX)
         for left in _entries(stores):
             if left.name.startswith(UNFINISHED):
@@ -184,9 +186,9 @@ def staged(state: Path) -> Iterator[Path]:
 
 
 def note_inside(state: Path, store: Path) -> None:
-    """Remember where a store inside its project is, as far as that can be written down.
+    """Record where a store inside its project is, if possible.
 
-    In a sandbox that sees nothing but the project it cannot, and the store is the same without.
+    A sandbox that sees only the project cannot write this, and the store works without it.
     """
     notes = state / INSIDE
     with suppress(OSError):
@@ -197,10 +199,10 @@ def note_inside(state: Path, store: Path) -> None:
 
 
 def current(store: Path) -> Path:
-    """Return where a store is now that may have been moved: it is moved once its target is there.
+    """Return where a store is now; it has moved once its target exists.
 
-    A target that is not there, or is another store, belongs to a move that did not happen. So does
-    the store of a copy of the project, which has the same id and may have taken the same name.
+    A target that does not exist, or is another store, belongs to a move that did not happen. So
+    does the store of a copied project, which has the same id and may have taken the same name.
     """
     target = _noted(store / layout.MOVED)
     if target is None or target == store:
@@ -225,9 +227,10 @@ def _belongs_beside(target: Path, store: Path) -> bool:
 
 
 def discard(store: Path) -> None:
-    """Delete a store below a state directory; half a store is never found."""
+    """Delete a store below a state directory; a partial store is never found."""
     if store.exists():
         gone = store.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
+        # Rename first, so that a crash during the deletion leaves nothing under the store's name.
         store.rename(gone)
         shutil.rmtree(gone)
 
@@ -236,11 +239,11 @@ def _format(directory: Path) -> layout.Format | None:
     try:
         return layout.read_format(directory)
     except (MulliganError, OSError):
-        return None  # what is damaged is told of when it is opened
+        return None  # damage is reported when the store is opened
 
 
 def _known(directory: Path, identity: str | None = None) -> Known | None:
-    """Return the store in a directory, if there is one and it is the one that is meant."""
+    """Return the store in a directory, if it exists and is the expected one."""
     found = _format(directory)
     if found is None or identity not in (None, found.id) or current(directory) != directory:
         return None

@@ -1,4 +1,4 @@
-"""The search for the first bad one of a row: which to ask about next."""
+"""Binary search for the first bad item of a sequence."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mulligan.timeline.marks import BAD, GOOD
 SKIP = "skip"
 
 Judge = Callable[[int], str]
-"""Says of the one at an index whether it is good, bad, or cannot be judged (skip)."""
+"""Returns whether the item at an index is good, bad, or cannot be judged (skip)."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Between a good one and a bad one: the suspects, of which the first bad one is one.
+    """The last good item, and the suspects, one of which is the first bad item.
 
-    There is one suspect, unless those in between could not be judged.
+    There is one suspect, unless items in between could not be judged.
     """
 
     last_good: int
@@ -26,15 +26,15 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def first_bad(self) -> int | None:
-        """The first bad one, if there can be no doubt."""
+        """The first bad item, if it is unambiguous."""
         return self.suspects[0] if len(self.suspects) == 1 else None
 
 
 def first_bad(count: int, judge: Judge) -> Found:
-    """Find the first bad one of a row whose first is good and whose last is bad.
+    """Find the first bad item of a sequence whose first is good and whose last is bad.
 
-    Each question halves what is left; one that cannot be judged is replaced by its nearest
-    neighbour. None is asked about twice, the ends never.
+    Each question halves what is left; an item that cannot be judged is replaced by its nearest
+    neighbour. No item is judged twice, and the ends never.
     """
     if count < 2:
         raise ValueError("a search needs a good one and a bad one")
@@ -49,7 +49,7 @@ def first_bad(count: int, judge: Judge) -> Found:
 
 
 def _between(good: int, bad: int, judged: dict[int, str]) -> int | None:
-    """Return the one nearest to the middle that nobody has asked about."""
+    """Return the unjudged item nearest to the middle."""
     open_ones = [index for index in range(good + 1, bad) if index not in judged]
     middle = (good + bad) / 2
     return min(open_ones, key=lambda index: abs(index - middle), default=None)

@@ -1,4 +1,4 @@
-"""Checkpoint records: what the event holds, and the checkpoint it becomes when read."""
+"""Checkpoint records: the payload of the event, and the checkpoint it is read into."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mulligan.model import ID_SIZE, Checkpoint, Cost, Coverage, Digest, Environm
 
 
 def environment_value(environment: Environment) -> dict[str, Any]:
-    """Return the environment as a frozen value; it is stored once per change, as an object."""
+    """Return the environment as a frozen value; it is stored as an object once per change."""
     value: dict[str, Any] = msgspec.to_builtins(environment)
     return value
 
@@ -45,7 +45,7 @@ def checkpoint_change(
 ) -> Change:
     """Return the event that records a checkpoint; ``safety`` marks one taken by a restore.
 
-    ``left_out`` is what stands in the payload for the list in the coverage, if that is known.
+    ``left_out`` replaces the list of the coverage in the payload, if it is already stored.
     """
     payload: dict[str, Any] = {
         "kind": kind,
@@ -68,16 +68,16 @@ def checkpoint_change(
 
 
 def coverage_value(coverage: Coverage, left_out: Any = None) -> Any:
-    """Return a coverage as a frozen value; ``left_out`` stands for its list, if that is known."""
+    """Return a coverage as a frozen value; ``left_out`` replaces its list, if already stored."""
     counts = msgspec.to_builtins(msgspec.structs.replace(coverage, left_out=[]))
     named = left_out_value(coverage.left_out) if left_out is None else left_out
     return {**freeze(counts), "left_out": named}
 
 
 def read_coverage(engine: Engine, value: Any) -> Coverage | None:
-    """Return the coverage that a value is; None where there is none.
+    """Return the coverage stored in a value; None if there is none.
 
-    Checkpoints that share a long list of what is left out read it once.
+    Checkpoints that share a long list of left-out paths read it once.
     """
     if not isinstance(value, dict) or isinstance(value["left_out"], list):
         return None if value is None else msgspec.convert(engine.plain(value), Coverage)
@@ -87,7 +87,7 @@ def read_coverage(engine: Engine, value: Any) -> Coverage | None:
 
 
 def is_safety(event: Event) -> bool:
-    """Whether a checkpoint was taken by a restore, to keep what was there before it."""
+    """Whether a restore took this checkpoint to keep what was there before."""
     return bool(event.payload.get("safety"))
 
 

@@ -1,4 +1,4 @@
-"""Differences between the states of two points: structural, for people and for programs."""
+"""Structural differences between the states of two points."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """What differs between two points: state, conversation, and files where both have them."""
+    """What differs between two points: state, conversation, and files if both have them."""
 
     before: Point
     after: Point
@@ -52,7 +52,7 @@ def diff(
     new: Document,
     only: Sequence[Path] | None = None,
 ) -> Diff:
-    """Return the differences of two documents' states, or of the named parts of them."""
+    """Return the differences between the states of two documents, optionally of some parts."""
     parts = [()] if only is None else outermost(only)
     found = [d for part in parts for d in _part_differences(old, new, part)]
     talk = [d for d in found if d.path[:1] == (CONVERSATION,)]
@@ -61,7 +61,7 @@ def diff(
 
 
 def known_parts(old: Document, new: Document, only: Sequence[Path] | None) -> Sequence[Path] | None:
-    """Return those of the named parts that one of two states has."""
+    """Return the given parts that exist in at least one of two states."""
     if only is None:
         return None
     return [p for p in only if any(d.find((*STATE, *p)) is not MISSING for d in (old, new))]

@@ -1,9 +1,9 @@
 """The files of a point: which tree was in the workspace at any place on a timeline.
 
-They are those of the newest event at or before the point that knows them: a checkpoint with files,
-or a restore of files, which looks at what came of it when it is done. A restore that was begun and
-is not done, or that was abandoned, has left nobody knows what; its files, as its state, are those
-of before it, which its safety checkpoint holds, until the next checkpoint.
+They are those of the newest event at or before the point that records them: a checkpoint with
+files, or a restore of files, which captures its result at the end. A restore that was started and
+not finished, or that was abandoned, left the files in an unknown state. Until the next checkpoint,
+its files, like its state, are those before it, which its safety checkpoint holds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mulligan.timeline.checkpoints import event_at, is_safety, read_coverage
 
 
 def files_at(engine: Engine, view: View, number: int, seq: int) -> HeldFiles | None:
-    """Return the files at a place on a timeline; None when nothing at or before it holds any."""
+    """Return the files at a place on a timeline; None if nothing at or before it holds any."""
     checkpoint = _checkpoint_with_files(view, number, seq)
     if checkpoint is None:
         return None
@@ -44,7 +44,7 @@ def read_files(engine: Engine, view: View, number: int, seq: int) -> HeldFiles:
 
 
 def restored_files(engine: Engine, event: Event) -> dict[str, Any] | None:
-    """Return what a restore says of files; None for one without, and for any other event."""
+    """Return what a restore records of files; None for one without, and for any other event."""
     if event.kind != RESTORED or "files" not in event.payload:
         return None
     files: dict[str, Any] = engine.plain(event.payload["files"])
@@ -77,7 +77,7 @@ def _restored_after(
 def _is_restoring(engine: Engine, view: View, number: int, checkpoint: Event) -> bool:
     """Whether a restore of files is under way right after a checkpoint.
 
-    Each begins with a safety checkpoint of its own, so there is no other way to find one.
+    Each starts with its own safety checkpoint, so there is no other way to find one.
     """
     if is_safety(checkpoint):
         return True
@@ -86,7 +86,7 @@ def _is_restoring(engine: Engine, view: View, number: int, checkpoint: Event) ->
 
 
 def _of_checkpoint(engine: Engine, event: Event) -> HeldFiles | None:
-    """Return the files of a checkpoint; what else it holds is not read, and may be damaged."""
+    """Return the files of a checkpoint; its other content is not read, and may be damaged."""
     tree = event.payload.get("workspace")
     if not tree:
         return None
@@ -96,7 +96,7 @@ def _of_checkpoint(engine: Engine, event: Event) -> HeldFiles | None:
 
 
 def _of_restore(engine: Engine, view: View, number: int, event: Event) -> HeldFiles | None:
-    """Return the files that a restore found when it was done; None if it was abandoned."""
+    """Return the files that a restore captured at its end; None if it was abandoned."""
     files = restored_files(engine, event)
     if files is None or "after" not in files:
         return None
@@ -110,7 +110,7 @@ def _of_restore(engine: Engine, view: View, number: int, event: Event) -> HeldFi
 def _likely_coverage(engine: Engine, view: View, number: int, safety: int) -> Coverage | None:
     """Return the coverage of a restore by a version that did not record it.
 
-    What was left out before it, or of what it brought back, may be there and is not held.
+    Paths left out before the restore, or by the checkpoint it restored, may exist and are not held.
     """
     before = _coverage(engine, event_at(view, number, safety))
     begun = event_at(view, number, safety + 1)

@@ -1,8 +1,9 @@
 """Labels: names of checkpoints that move.
 
-A checkpoint keeps the label that it was given for good; the label itself names the newest one on
-the timeline that was given it. ``label.dropped`` notes, where no restore forgets it, the seq of the
-checkpoint that the label named: it names nothing until a later checkpoint is given it.
+A checkpoint keeps its label forever; the label itself refers to the newest checkpoint on the
+timeline that has it. ``label.dropped`` records, outside the reach of restores, the seq of the
+checkpoint that the label referred to. After that it refers to nothing until a later checkpoint gets
+it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ DROPPED = "label.dropped"
 
 
 def drop_change(label: str, seq: int, checkpoint: str) -> Change:
-    """Return the event that drops a label which names the checkpoint at ``seq``."""
+    """Return the event that drops a label which refers to the checkpoint at ``seq``."""
     control = [[[LABELS, label], seq]]
     return event_change(DROPPED, control=control, label=label, checkpoint=checkpoint)
 
 
 def label_seq(engine: Engine, view: View, session: SessionRecord, label: str) -> int | None:
-    """Return the seq of the checkpoint that a label names; None if it names none."""
+    """Return the seq of the checkpoint that a label refers to; None if there is none."""
     passed: list[tuple[SessionRecord, int]] = []
     for part, until in _parts(view, session):
         passed.append((part, until))
@@ -39,7 +40,7 @@ def label_seq(engine: Engine, view: View, session: SessionRecord, label: str) ->
 
 
 def label_seqs(engine: Engine, view: View, session: SessionRecord) -> dict[str, int]:
-    """Return the seqs of the checkpoints that labels name on a timeline, newest first."""
+    """Return the seqs of the checkpoints that labels refer to on a timeline, newest first."""
     found: dict[str, int] = {}
     dropped: dict[str, int] = {}
     for part, until in _parts(view, session):
@@ -53,19 +54,19 @@ def label_seqs(engine: Engine, view: View, session: SessionRecord) -> dict[str, 
 
 
 def _parts(view: View, session: SessionRecord) -> Iterator[tuple[SessionRecord, int]]:
-    """Yield the sessions that a timeline is made of, itself first, and up to which seq each is."""
+    """Yield the sessions that make up a timeline, itself first, each with its last seq."""
     until = view.head(session.number).seq
     while True:
         yield session, until
         origin = session.origin
         if origin is None:
             return
-        # A fork may begin before its parent did: then it has less of the parent's own past.
+        # A fork may start before its parent's own first event; it then has less of the older past.
         session, until = view.session(origin.session), min(until, origin.seq)
 
 
 def _dropped(engine: Engine, view: View, session: SessionRecord, until: int) -> dict[str, int]:
-    """Return the labels that were dropped in a session, and where each was then."""
+    """Return the labels that were dropped in a session, and the seq each referred to."""
     document = document_at(view, session.number, until, engine.load)
     found = document.find((*CONTROL, LABELS))
     plain: dict[str, int] = {} if found is MISSING else document.plain(found)

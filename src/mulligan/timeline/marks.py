@@ -1,7 +1,7 @@
-"""Marks: the verdict that a checkpoint carries, from a person or a health command.
+"""Marks: the verdict on a checkpoint, given by a person or a health command.
 
-A mark is part of what no restore touches, so that a rollback does not forget which checkpoints
-were good. A fork takes over the marks that the checkpoints of its past have when it is made.
+No restore touches a mark, so a rollback does not forget which checkpoints were good. A fork
+inherits the marks that the checkpoints of its past have when it is created.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MARKED = "checkpoint.marked"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A verdict, good or bad, who gave it, and why."""
+    """A verdict, good or bad, with its author and reason."""
 
     verdict: str
     by: str
@@ -32,7 +32,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 def mark_change(checkpoint: str, mark: Mark) -> Change:
-    """Return the event that gives a checkpoint a mark, in place of one it may have."""
+    """Return the event that marks a checkpoint, replacing any earlier mark."""
     if mark.verdict not in VERDICTS:
         raise InvalidMark(f"A checkpoint is {' or '.join(VERDICTS)}, not {mark.verdict!r}.")
     value = freeze(msgspec.to_builtins(mark), MARKS)
@@ -43,7 +43,7 @@ def mark_change(checkpoint: str, mark: Mark) -> Change:
 
 
 def read_marks(document: Document) -> dict[str, Mark]:
-    """Return the marks that a document knows, by the ids of the checkpoints."""
+    """Return the marks in a document by checkpoint id."""
     found = document.find(MARKS)
     plain: dict[str, Any] = {} if found is MISSING else document.plain(found)
     return {checkpoint: msgspec.convert(mark, Mark) for checkpoint, mark in plain.items()}
@@ -52,7 +52,7 @@ def read_marks(document: Document) -> dict[str, Mark]:
 def marked_before(
     view: View, number: int, seq: int, document: Document, verdict: str
 ) -> Iterator[tuple[int, str]]:
-    """Yield (seq, id) of a timeline's checkpoints of that verdict, newest first."""
+    """Yield (seq, id) of a timeline's checkpoints with that verdict, newest first."""
     marks = {name for name, mark in read_marks(document).items() if mark.verdict == verdict}
     while marks and (found := view.checkpoint_before(number, seq)) is not None:
         seq = found[0] - 1

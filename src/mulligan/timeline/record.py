@@ -1,4 +1,4 @@
-"""The checkpoint record: one document that says what a checkpoint holds and how to recover it."""
+"""The checkpoint record: one document with what a checkpoint holds and how to recover it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mulligan.timeline.diff import Diff
 from mulligan.timeline.marks import Mark
 
 AGENT_FIELDS = ("process_id", "current_prompt", "state", "last_action", "working_on")
-"""What the record says of an agent; null where the state does not."""
+"""The fields of an agent in the record; null where the state has none."""
 
 RESTORE_ORDER = ("shared_state", "workspace", "orchestrator", "agents")
-"""The order in which a session's parts are brought back."""
+"""The order in which the parts of a session are restored."""
 
 
 def checkpoint_record(
@@ -28,11 +28,11 @@ def checkpoint_record(
     mark: Mark | None = None,
     label_at: str | None = None,
 ) -> dict[str, Any]:
-    """Return a checkpoint with what its state says of agents and orchestrator.
+    """Return a checkpoint together with its agents and orchestrator from the state.
 
-    ``digest`` is that of the state, ``changed`` the paths that differ from the parent
-    checkpoint, ``sessions`` the names of the store's sessions at that time, ``mark`` its verdict,
-    ``label_at`` the id of the checkpoint that its label names now.
+    ``digest`` is that of the state, ``changed`` the paths that differ from the parent checkpoint,
+    ``sessions`` the names of the store's sessions at that time, ``mark`` its verdict, ``label_at``
+    the id of the checkpoint that its label names now.
     """
     return {
         "checkpoint_id": checkpoint.id,
@@ -68,7 +68,7 @@ def checkpoint_record(
 
 
 def changed_paths(diff: Diff) -> list[str]:
-    """Return the paths of a diff in their order."""
+    """Return the paths of a diff, sorted."""
     return sorted(difference.place for difference in (*diff.state, *diff.conversation))
 
 
@@ -88,5 +88,5 @@ def _agents(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """Return the value where it is a dict; a user may have put anything there."""
+    """Return the value if it is a dict; a user may have stored anything there."""
     return value if isinstance(value, dict) else {}

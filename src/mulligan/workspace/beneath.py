@@ -1,8 +1,8 @@
-"""Directories below a root, held open, so that no path leads out of the root.
+"""Directories below a root, held open, so that no path can escape the root.
 
-A path is resolved by the kernel anew at each call, and any directory in it may have been swapped
-for a symlink by then. Here a directory is opened from the one that holds it, and a symlink in the
-way is an error; what is in the directory is then reached from its handle by one name.
+The kernel resolves a path again on every call, and any directory in it may have been replaced by a
+symlink since the last one. Here each directory is opened relative to its parent, a symlink in the
+path is an error, and everything inside a directory is reached from its handle by a single name.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import os
 from collections import OrderedDict
 
 MAX_OPEN_DIRECTORIES = 16
-"""How many handles are kept: enough for a walk, few beside the limit of open files."""
+"""Maximum number of open handles: enough for a walk, few compared with the open-file limit."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Beneath:
-    """Open directories by their paths from a root, which is ``b""`` itself."""
+    """Open directories, keyed by path from a root; the root itself is ``b""``."""
 
     def __init__(self, root: bytes) -> None:
         self._root = root
@@ -31,10 +31,10 @@ class Beneath:
         self.close()
 
     def directory(self, path: bytes) -> int:
-        """Return a handle of a directory, valid until the next call.
+        """Return a handle to a directory, valid until the next call.
 
-        Raises ``NotADirectoryError`` when it is none, or a symlink is in the way, or another
-        ``OSError``.
+        Raises ``NotADirectoryError`` if the path is not a directory or contains a symlink, or
+        another ``OSError``.
         """
         handle = self._open.get(path)
         if handle is not None:
@@ -43,8 +43,9 @@ class Beneath:
         return self.renewed(path)
 
     def renewed(self, path: bytes) -> int:
-        """Return a handle of the directory that is at a path now; see :meth:`directory`."""
+        """Return a fresh handle to the directory now at a path; see :meth:`directory`."""
         handle = self._opened(path)
+        # Opened before the old one is closed, so that a failure leaves the old handle usable.
         before = self._open.pop(path, None)
         if before is not None:
             os.close(before)
@@ -54,7 +55,7 @@ class Beneath:
         return handle
 
     def lstat(self, path: bytes) -> os.stat_result:
-        """Return the stat of what is at a path, in a directory of which a handle is held."""
+        """Return the stat of a path, resolved from the open handle of its parent."""
         if not path:
             return os.fstat(self.renewed(b""))
         parent, _, name = path.rpartition(b"/")
@@ -67,12 +68,12 @@ class Beneath:
 
     def _opened(self, path: bytes) -> int:
         if not path:
-            # The root is the caller's word; symlinks on the way to it are theirs as well.
+            # The caller chose the root, including any symlinks on the way to it.
             return os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         parent, _, name = path.rpartition(b"/")
         try:
             return os.open(name, _DIRECTORY, dir_fd=self.directory(parent))
         except OSError as error:
-            if error.errno == errno.ELOOP:  # what some systems say of a symlink
+            if error.errno == errno.ELOOP:  # some systems report a symlink this way
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
             raise

@@ -1,8 +1,9 @@
 """Entries of a tree: files, symlinks and directories as frozen values.
 
-A tree is a document (see ``mulligan.state``): a directory is a dict from names to entries, with its
-own attributes under the empty name; a file or a symlink is a list. So trees share everything
-that did not change, however large a directory is. See ``mulligan.workspace.capture.patch``.
+A tree is a document (see ``mulligan.document``). A directory is a dict from names to entries, with
+its own attributes under the empty name; a file or a symlink is a list. Trees therefore share
+everything that did not change, however large a directory is. See
+``mulligan.workspace.capture.patch``.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import msgspec
 from mulligan.model import Digest
 
 TreePath = tuple[str, ...]
-"""A path in a tree: names as ``to_name`` makes them."""
+"""A path in a tree: names in the form that ``to_name`` returns."""
 
 SELF = ""
-"""The name under which a directory keeps its own attributes; no file can have it."""
+"""The key of a directory's own attributes; no file can have this name."""
 
 FILE = "f"
 LINK = "l"
@@ -25,7 +26,7 @@ DIRECTORY = "d"
 
 
 class File(msgspec.Struct, frozen=True):
-    """A regular file: its permission bits, mtime in nanoseconds, and the objects of its bytes."""
+    """A regular file: permission bits, mtime in nanoseconds, and the objects of its bytes."""
 
     mode: int
     mtime: int
@@ -35,7 +36,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A symbolic link: where it points, never followed."""
+    """A symbolic link and its target, which is never followed."""
 
     mtime: int
     target: bytes
@@ -50,11 +51,11 @@ class Directory(msgspec.Struct, frozen=True):
 
 
 Leaf = File | Link
-"""What a path can lead to apart from a directory."""
+"""What a path can name apart from a directory."""
 
 
 def to_name(raw: bytes) -> str:
-    """Return a file name as a key: UTF-8 text, or NUL and Latin-1 where it is not."""
+    """Return a file name as a key: UTF-8 text, or NUL plus Latin-1 if it is not valid UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -62,17 +63,17 @@ def to_name(raw: bytes) -> str:
 
 
 def from_name(name: str) -> bytes:
-    """Return the file name that :func:`to_name` made a key of."""
+    """Return the file name for a key made by :func:`to_name`."""
     return name[1:].encode("latin-1") if name.startswith("\x00") else name.encode()
 
 
 def shown(path: tuple[str, ...]) -> str:
-    """Return a path for people, with what is not text escaped."""
+    """Return a path for display, with bytes that are not text escaped."""
     return b"/".join(map(from_name, path)).decode("utf-8", "backslashreplace")
 
 
 def encode_entry(entry: Leaf | Directory) -> list[Any]:
-    """Return an entry as the frozen value that a tree holds."""
+    """Return an entry as the frozen value that a tree stores."""
     if isinstance(entry, Link):
         return [LINK, entry.mtime, entry.target]
     if isinstance(entry, Directory):
@@ -82,7 +83,7 @@ def encode_entry(entry: Leaf | Directory) -> list[Any]:
 
 
 def decode_entry(value: list[Any]) -> Leaf | Directory:
-    """Return the entry of a frozen value."""
+    """Return the entry for a frozen value."""
     kind, *fields = value
     if kind == FILE:
         mode, mtime, size, chunks, *extra = fields
@@ -97,7 +98,7 @@ def _extra(xattrs: dict[str, bytes] | None) -> list[dict[str, bytes]]:
 
 
 def split_chunks(chunks: Any) -> tuple[Digest, ...]:
-    """Return the digests that stand one after the other in a file's entry."""
+    """Return the digests that are concatenated in a file's entry."""
     if not isinstance(chunks, bytes):
-        return ()  # so many that they are an object of their own
+        return ()  # a list this long is stored as a separate object
     return tuple(Digest(chunks[i : i + 32]) for i in range(0, len(chunks), 32))

@@ -1,10 +1,10 @@
-"""Files of the workspace, opened without releasing the locks that this process has on them.
+"""Open workspace files without releasing the locks that this process holds on them.
 
-When a process closes any descriptor of a file, the kernel releases all ``fcntl`` locks that the
-process holds on it, whichever part of the process took them. A program that uses this library may
-have a database in its workspace open, and SQLite locks in this way: a checkpoint in the middle of a
-transaction would let a second writer in. So the descriptor of a file that this process has open
-elsewhere, too, is kept and used again, until it is the only one.
+When a process closes any descriptor of a file, the kernel releases all of its ``fcntl`` locks on
+that file, whichever part of the process took them. A program that uses this library may have a
+database open in its workspace, and SQLite locks this way: a checkpoint in the middle of a
+transaction would let a second writer in. So if this process also has a file open elsewhere, its
+descriptor is kept and reused until it is the only one left.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from contextlib import suppress
 
 _DESCRIPTORS = "/proc/self/fd"
 _BLOCK = 512
-"""Databases, and the files by which they are locked, are made of whole blocks of this size."""
+"""Databases, and the files used to lock them, consist of whole blocks of this size."""
 
 _File = tuple[int, int]
 
 _kept: dict[int, _File] = {}
-"""The descriptors that are kept, each with the device and the inode of its file."""
+"""Kept descriptors, each with the device and inode of its file."""
 
 _lock = threading.Lock()
 
 
 def _begin_anew() -> None:
-    """Share nothing with the process that this one was forked from.
+    """Share nothing with the parent after a fork.
 
-    A thread that is not here may have held the lock. Of a descriptor from there both processes
-    would move the same position; this one has no locks yet that closing it could release.
+    A thread that does not exist here may have held the lock. Parent and child would share the
+    position of an inherited descriptor. Closing one is safe: this process holds no locks yet.
     """
     global _lock
     _lock = threading.Lock()
@@ -43,12 +43,12 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def open_file(name: bytes, flags: int, directory: int | None = None) -> int:
-    """Open a file for reading, at its start; to be closed by :func:`close_file`."""
+    """Open a file for reading, positioned at the start; close it with :func:`close_file`."""
     if _kept:
         with suppress(OSError), _lock:
             file = _file(os.stat(name, dir_fd=directory, follow_symlinks=False))
             for handle in [kept for kept, known in _kept.items() if known == file]:
-                # While it is in use it is not kept, so that no other thread closes it.
+                # Not listed as kept while in use, so that no other thread closes it.
                 del _kept[handle]
                 if _is_still(handle, file):
                     os.lseek(handle, 0, os.SEEK_SET)
@@ -57,11 +57,11 @@ def open_file(name: bytes, flags: int, directory: int | None = None) -> int:
 
 
 def close_file(handle: int) -> None:
-    """Close a file, or keep it as long as this process has it open elsewhere."""
+    """Close a file, or keep it while this process has it open elsewhere."""
     with suppress(OSError):
         status = os.fstat(handle)
-        # Others are not worth the look, for there may be many: no database is like that, and one
-        # that is empty has nothing to lose.
+        # Skip the check for other files, of which there may be many: a database always has whole
+        # blocks, and an empty one has nothing to lose.
         if status.st_size and status.st_size % _BLOCK == 0:
             with _lock:
                 _kept[handle] = _file(status)
@@ -71,10 +71,12 @@ def close_file(handle: int) -> None:
 
 
 def close_kept(files: set[_File] | None = None) -> None:
-    """Close what was kept, or what was kept of some files, and is not open elsewhere any more."""
+    """Close kept descriptors, of all files or of some, that are no longer open elsewhere."""
     if not _kept:
         return
     with _lock:
+        # Decide and close under one lock: a descriptor number that another thread closes may be
+        # reused at once.
         elsewhere = _open_files(_kept)
         for handle, file in list(_kept.items()):
             if file not in elsewhere and (files is None or file in files):
@@ -84,9 +86,9 @@ def close_kept(files: set[_File] | None = None) -> None:
 
 
 def _open_files(but: dict[int, _File]) -> set[_File]:
-    """Return the files that this process has open by other descriptors."""
+    """Return the files that this process has open through other descriptors."""
     found = set()
-    with suppress(FileNotFoundError):  # not every system has it
+    with suppress(FileNotFoundError):  # /proc is not available everywhere
         for name in os.listdir(_DESCRIPTORS):
             if int(name) not in but:
                 with suppress(OSError):
@@ -95,7 +97,7 @@ def _open_files(but: dict[int, _File]) -> set[_File]:
 
 
 def _is_still(handle: int, file: _File) -> bool:
-    """Whether a descriptor is ours: a daemon closes all that it has, and gives the numbers away."""
+    """Whether a descriptor is still ours: a daemon closes all of its own and reuses the numbers."""
     try:
         return _file(os.fstat(handle)) == file
     except OSError:

@@ -1,8 +1,8 @@
-"""Making what was written durable: filesystem by filesystem where that can be relied on, else each.
+"""Make written files durable: one sync per filesystem where that is reliable, else one per file.
 
-One sync of a whole filesystem takes the place of thousands, but only some filesystems keep that
-promise (``syscalls.syncs_as_a_whole``). Elsewhere every file and directory is synced by itself,
-several at a time: they share what one alone would have to wait for.
+One sync of a whole filesystem replaces thousands, but only some filesystems guarantee it
+(``syscalls.syncs_as_a_whole``). Elsewhere every file and directory is synced separately, several at
+a time, so that they share the waits for the disk.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from mulligan.workspace import syscalls
 from mulligan.workspace.handles import room_for
 
 SYNC_THREADS = 2
-"""How many syncs are under way together: the disk does some of their work once.
+"""Number of concurrent syncs: the disk does part of their work only once.
 
-More would take longer to start than they save where the disk is quick.
+On a fast disk, starting more threads costs more than they save.
 """
 
 MAX_UNSYNCED_FILES = 256
-"""How many files are held open at most until they are synced together."""
+"""Maximum number of files held open until they are synced together."""
 
 MAX_FILES_SYNCED_ONE_BY_ONE = 64
-"""Up to this many files are synced each; beyond it, their filesystem once, if that can be."""
+"""Up to this many files are synced one by one; above it, their filesystem is, where possible."""
 
 Key = TypeVar("Key")
 IsWhole = Callable[[int], bool]
 
 
 class Syncer(Generic[Key]):
-    """Collects open files and directories, and syncs them; ``failed`` is told of errors.
+    """Collect open files and directories and sync them; errors are passed to ``failed``.
 
-    A directory has to be added after everything that is done in it: its entries are durable only
-    by a sync that follows. ``is_whole`` tells of an open file whether its filesystem is to be
-    synced as a whole: ``many`` or ``few``, by how much there is to sync.
+    Add a directory after everything that is done in it: only a later sync makes its entries
+    durable. ``is_whole`` decides for an open file whether its filesystem is synced as a whole:
+    ``many`` or ``few``, depending on how much there is to sync.
     """
 
     def __init__(self, failed: Callable[[Key, OSError], None], is_whole: IsWhole) -> None:
@@ -48,25 +48,28 @@ class Syncer(Generic[Key]):
         self._most = room_for(MAX_UNSYNCED_FILES)
         self._waiting: list[tuple[Key, int]] = []
         self._wholes: dict[int, tuple[Key, int] | None] = {}
-        """By device: what stands for a filesystem to be synced as a whole; None for no such one."""
+        """By device: the handle used to sync the whole filesystem, or None to sync each file."""
 
     def add(self, key: Key, handle: int) -> None:
-        """Take note of an open file or directory, which may be closed from now on."""
+        """Register an open file or directory; the caller may close it afterwards."""
         device = os.fstat(handle).st_dev
         if device not in self._wholes:
             is_whole = self._is_whole(handle)
             self._wholes[device] = (key, os.dup(handle)) if is_whole else None
         if self._wholes[device] is not None:
             return
+        # Start the write-back now: it runs while more files are written, and the fsync waits less.
         syscalls.start_sync(handle)
         self._waiting.append((key, os.dup(handle)))
         if len(self._waiting) >= self._most:
             self.flush()
 
     def flush(self) -> None:
-        """Sync all that is to be synced by itself."""
+        """Sync everything that is synced file by file."""
         waiting, self._waiting = self._waiting, []
         try:
+            # Not retried: after a failed fsync the kernel may have dropped the dirty pages, and a
+            # second call would report success.
             errors = sync_all(handle for _, handle in waiting)
         finally:
             for _, handle in waiting:
@@ -80,44 +83,48 @@ class Syncer(Generic[Key]):
         self.flush()
         for key, handle in filter(None, self._wholes.values()):
             try:
+                # Last, because it covers only what was written before it, including the
+                # directories.
                 syscalls.sync_filesystem(handle)
             except OSError as error:
                 self._failed(key, error)
 
     def close(self) -> None:
-        """Let go of all files. Idempotent."""
+        """Close all handles. Idempotent."""
         for _, handle in [*self._waiting, *filter(None, self._wholes.values())]:
             os.close(handle)
         self._waiting, self._wholes = [], {}
 
 
 def by_count(count: int) -> IsWhole:
-    """Return how to sync so many files and directories: ``few`` or ``many``."""
+    """Return how to sync this many files and directories: ``few`` or ``many``."""
     return few if count <= MAX_FILES_SYNCED_ONE_BY_ONE else many
 
 
 def many(handle: int) -> bool:
-    """Whether many files on a filesystem are synced with it as a whole."""
+    """Whether many files on a filesystem are synced by syncing the filesystem."""
     return syscalls.syncs_as_a_whole(handle)
 
 
 def few(handle: int) -> bool:
-    """Whether even few are, which else need not wait for all that others have written.
+    """Whether even a few files are synced by syncing the filesystem.
 
-    On btrfs they are: the log that it writes for single files may, when it is replayed after a
-    power cut, bring back names that were deleted before the sync.
+    Usually not, since that would wait for everything other programs have written. On btrfs they
+    are: its log for single files may, when replayed after a power cut, bring back names that were
+    deleted before the sync.
     """
     return syscalls.filesystem_type(handle) == syscalls.BTRFS and many(handle)
 
 
 def sync_all(handles: Iterable[int]) -> dict[int, OSError]:
-    """Sync open files and directories, and return the errors of those where it failed."""
+    """Sync open files and directories, and return the errors by handle."""
     left, lock = iter(list(handles)), Lock()
     errors: dict[int, OSError] = {}
 
     def rest() -> Iterator[int]:
         while True:
             with lock:
+                # The threads take handles from one iterator, which is not thread-safe by itself.
                 handle = next(left, None)
             if handle is None:
                 return
@@ -133,7 +140,7 @@ def sync_all(handles: Iterable[int]) -> dict[int, OSError]:
     others = []
     for _ in range(SYNC_THREADS - 1):
         thread = Thread(target=work, daemon=True)
-        with suppress(RuntimeError):  # the system allows no more: then it takes longer
+        with suppress(RuntimeError):  # no more threads allowed; syncing just takes longer
             thread.start()
             others.append(thread)
     work()
@@ -143,7 +150,7 @@ def sync_all(handles: Iterable[int]) -> dict[int, OSError]:
 
 
 def make_directories(path: Path) -> list[Path]:
-    """Make a directory and those above it that are missing; return them, outermost first.
+    """Make a directory and its missing parents; return those created, outermost first.
 
     Their names are durable after :func:`sync_names`.
     """

@@ -12,7 +12,7 @@ _MAX_HANDLES = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _FRACTION_OF_LIMIT = 8
-"""Of what a process may have open, each of several holders takes at most this part."""
+"""Each of several holders takes at most this fraction of the open-file limit."""
 
 _MIN_HANDLES = 4
 
@@ -20,7 +20,7 @@ _MIN_HANDLES = 4
 def room_for(wanted: int) -> int:
     """Return how many files may be held open at once: as many as wanted, unless the limit is low.
 
-    Under ``ulimit -n 64`` these are 8: other holders, the journal and the packs need some, too.
+    With ``ulimit -n 64`` this is 8: other holders, the journal and the packs need some too.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
@@ -37,7 +37,7 @@ class Handles:
         self._most = room_for(_MAX_HANDLES)
 
     def directory(self, path: TreePath) -> int:
-        """Return a handle of a directory; raises ``OSError`` when a symlink is in the way."""
+        """Return a handle to a directory; raises ``OSError`` if a symlink is in the path."""
         if not path:
             return self._root
         handle = self._open.get(path)
@@ -51,7 +51,7 @@ class Handles:
         return handle
 
     def forget(self, path: TreePath) -> None:
-        """Close what is open at and below a path that is about to go."""
+        """Close all handles at and below a path that is about to be removed."""
         for known in [key for key in self._open if key[: len(path)] == path]:
             os.close(self._open.pop(known))
 

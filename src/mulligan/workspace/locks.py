@@ -1,17 +1,16 @@
-"""Locks of a directory: one restore at a time, and no capture while files are being restored.
+"""Directory locks: one restore at a time, and no capture while files are being restored.
 
-Three files of the store stand for a directory, each locked by ``flock``, so that a process that
-died holds none of them:
+Three lock files in the store represent a directory. Each is locked with ``flock``, so a process
+that dies holds none of them:
 
 - ``restore-D`` is held by a restore. A second restore is refused at once.
-- ``gate-D`` is held by a restore as well; a capture passes through it. Captures that follow each
-  other without a break would otherwise keep a restore waiting for ever.
-- ``files-D`` is shared by captures and exclusive for a restore. It names the sessions whose restore
-  was begun and not ended, for the captures of other sessions.
+- ``gate-D`` is also held by a restore; a capture passes through it. Without it, back-to-back
+  captures could keep a restore waiting forever.
+- ``files-D`` is shared by captures and exclusive for a restore. It lists the sessions whose restore
+  was started and not finished, for the captures of other sessions.
 
-D is the device and the inode of the directory, so that every path to it leads to the same locks.
-The locks belong to one store: restores and captures of another store over the same directory do not
-meet them.
+D is the device and inode of the directory, so every path to it leads to the same locks. The locks
+belong to one store: restores and captures of another store on the same directory do not see them.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ from mulligan.workspace.restore.fileops import is_disk_full
 RESTORE, GATE, FILES = "restore", "gate", "files"
 
 _MAX_MARK_BYTES = 1 << 16
-"""How many bytes of the names of sessions are read."""
+"""Maximum number of bytes of session numbers that are read."""
 
 _FIRST_POLL_SECONDS = 0.001
 
 
 class Marks:
-    """The sessions whose restore in a directory was begun and not ended, by their numbers.
+    """The numbers of the sessions whose restore in a directory was started and not finished.
 
-    The journal has the last word on each: a process may die before it takes its mark away. A file
-    that is empty was never written. The marks of all directories count for it: this may be one of
-    them, with another device number since the system was started again.
+    The journal has the final say on each: a process may die before it removes its mark. An empty
+    file was never written. In that case the marks of all directories apply: one of them may be this
+    directory, with a different device number since a reboot.
     """
 
     def __init__(self, handle: int | None, locks: Path | None = None) -> None:
@@ -53,7 +52,7 @@ class Marks:
         self._locks = locks
 
     def read(self) -> set[int]:
-        """Return the numbers of the sessions."""
+        """Return the session numbers."""
         if self._handle is None:
             return set()
         return _numbers(self._handle) if self._is_written(self._handle) else self._elsewhere()
@@ -70,11 +69,13 @@ class Marks:
         return os.fstat(handle).st_size > 0
 
     def add(self, number: int) -> None:
-        """Name a session; durable on return, since what follows may be lost only with it."""
+        """Add a session; durable on return, because later steps rely on the mark."""
         if self._handle is None:
             return
         try:
             self._write(self._handle, self.read() | {number})
+            # The mark must reach the disk before the first file changes: a capture by another
+            # session would otherwise store a half-restored directory after a crash.
             os.fsync(self._handle)
         except OSError as error:
             if is_disk_full(error):
@@ -82,9 +83,9 @@ class Marks:
             raise StoreUnwritable(f"A restore cannot be marked: {error.strerror}.") from error
 
     def remove(self, *numbers: int) -> None:
-        """Name sessions no longer.
+        """Remove sessions.
 
-        Not synced, and no failure when it cannot be done: a mark that stays costs a look.
+        Not synced, and errors are ignored: a stale mark only costs a lookup in the journal.
         """
         if self._handle is None:
             return
@@ -107,11 +108,13 @@ def _numbers(handle: int) -> set[int]:
 
 @contextmanager
 def lock_directory(engine: Engine, root: Path) -> Iterator[Marks]:
-    """Be the only one who restores files in a directory, after the captures that are under way.
+    """Lock a directory for a restore, after waiting for captures that are under way.
 
-    All sessions of a store share the locks of a directory, since their restores would mix.
+    All sessions of a store share the locks of a directory, because their restores would mix.
     """
     with _Held(engine, root) as held:
+        # Always in this order, so that no two processes can deadlock. The gate comes before the
+        # files lock: it stops new captures while the running ones finish.
         held.take(RESTORE, fcntl.LOCK_EX, wait_for=None)
         held.take(GATE, fcntl.LOCK_EX, wait_for="capturing files")
         yield held.marks(held.take(FILES, fcntl.LOCK_EX, wait_for="capturing files"))
@@ -119,38 +122,40 @@ def lock_directory(engine: Engine, root: Path) -> Iterator[Marks]:
 
 @contextmanager
 def share_directory(engine: Engine, root: Path) -> Iterator[Marks]:
-    """Keep restores out of a directory while it is captured; waits while one is under way."""
+    """Keep restores out of a directory while it is captured; waits for one that is under way."""
     with _Held(engine, root) as held:
         held.take(GATE, fcntl.LOCK_SH, wait_for="restoring files")
         handle = held.take(FILES, fcntl.LOCK_SH, wait_for="restoring files")
+        # Only passed through: held any longer, it would keep a restore from queueing.
         held.let_go(GATE)
         yield held.marks(handle)
 
 
 def is_restoring(engine: Engine, root: Path) -> bool:
-    """Whether a process restores files in a directory right now."""
+    """Whether a process is restoring files in a directory right now."""
     if engine.directory is None:
         return False
     try:
         handle = os.open(engine.directory / LOCKS / lock_name(root, GATE), os.O_RDONLY)
     except OSError:
-        return False  # there has never been a restore here
+        return False  # no restore has run here yet
     try:
-        # At the gate a restore waits a moment; at its own lock it would be refused.
+        # Probe the gate, where a restore only waits a moment; probing its own lock would make a
+        # restore that starts now fail.
         return not _is_taken(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
 
 
 def lock_name(root: Path, which: str = RESTORE) -> str:
-    """Return the name of a directory's lock: the same however one gets there."""
+    """Return the name of a directory's lock, which is the same for every path to it."""
     return f"{which}-{_identity(root, None)}"
 
 
 def _identity(root: Path, handle: int | None) -> str:
-    """Return the device and the inode of a directory; of one that is gone, the digest of its path.
+    """Return the device and inode of a directory, or the digest of its path if it is gone.
 
-    Whoever still has to do with a directory that is gone knows it by its path.
+    A directory that no longer exists can only be identified by its path.
     """
     try:
         status = os.stat(root if handle is None else handle)
@@ -160,7 +165,7 @@ def _identity(root: Path, handle: int | None) -> str:
 
 
 class _Held:
-    """The locks that one thread holds for a directory; all are let go at the end."""
+    """The locks that one thread holds on a directory; all are released at the end."""
 
     def __init__(self, engine: Engine, root: Path) -> None:
         self._engine = engine
@@ -169,22 +174,24 @@ class _Held:
         self._directory: int | None = None
         self._name = ""
         self._key = ("", 0, 0)
-        # A store in memory is one process's own, and so are its locks; a copy of it in a process
-        # that was forked off may have them held for good.
+        # An in-memory store belongs to one process, and so do its locks. In a forked child, the
+        # copied lock may be held forever.
         is_in_memory = engine.directory is None and engine.is_own_process
         self._in_memory = engine.directory_lock if is_in_memory else nullcontext()
 
     def __enter__(self) -> _Held:
-        # Held open, the directory keeps its inode, which some filesystems number anew otherwise.
+        # While open, the directory keeps its inode number; some filesystems reassign it otherwise.
         with suppress(OSError):
             self._directory = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._name = _identity(self._root, self._directory)
         self._key = (self._name, os.getpid(), threading.get_ident())
+        # Two descriptors conflict under flock even within one thread: without this check, a nested
+        # call would wait for itself forever.
         if self._engine.directory is not None and self._key in self._engine.held:
             self._close()
             raise RestoreBusy(
-                f"This thread is capturing or restoring files in {self._root} already.",
-                hint="Nothing was touched. Do it after that has returned.",
+                f"This thread is already capturing or restoring files in {self._root}.",
+                hint="Nothing was changed. Retry after that call returns.",
             )
         self._in_memory.__enter__()
         self._engine.held.add(self._key)
@@ -202,7 +209,7 @@ class _Held:
             os.close(self._directory)
 
     def take(self, which: str, how: int, *, wait_for: str | None) -> int | None:
-        """Take a lock; waits for whoever holds it, or raises ``RestoreBusy`` if that is None."""
+        """Take a lock; wait for its owner, or raise ``RestoreBusy`` if ``wait_for`` is None."""
         handle = self._open(which)
         if handle is None:
             return None
@@ -215,30 +222,30 @@ class _Held:
         return handle
 
     def marks(self, handle: int | None) -> Marks:
-        """Return the marks in a lock's file."""
+        """Return the marks stored in a lock file."""
         return Marks(handle, self._engine.directory and self._engine.directory / LOCKS)
 
     def let_go(self, which: str) -> None:
-        """Let go of a lock."""
+        """Release a lock."""
         handle = self._handles.pop(which, None)
         if handle is not None:
-            # A process forked off meanwhile shares the lock; closing alone would leave it.
+            # A process forked in the meantime shares the lock; closing alone would not release it.
             fcntl.flock(handle, fcntl.LOCK_UN)
             os.close(handle)
 
     def _open(self, which: str) -> int | None:
-        """Open a lock's file; None where there is none and nothing can be written."""
+        """Open a lock file; None if it does not exist and the store cannot be written."""
         if self._engine.directory is None:
             return None
         if not self._engine.read_only:
-            # Otherwise a store that was removed would look like one that cannot be written.
+            # Otherwise a deleted store would be reported as one that cannot be written.
             self._engine.check_present()
         locks = self._engine.directory / LOCKS
         file = locks / f"{which}-{self._name}"
         try:
             if self._engine.read_only:
                 return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            locks.mkdir(mode=0o700, exist_ok=True)  # a store of an earlier version has none
+            locks.mkdir(mode=0o700, exist_ok=True)  # stores of earlier versions have none
             return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             if self._engine.read_only:
@@ -248,8 +255,10 @@ class _Held:
             raise StoreUnwritable(f"{file} cannot be opened: {error.strerror}.") from error
 
     def _wait(self, handle: int, how: int, doing: str) -> None:
-        """Try again until the lock is free; a signal, and what is told, can end the wait."""
+        """Retry until the lock is free; a signal, or an error from ``on_wait``, ends the wait."""
         began, is_told, nap = time.monotonic(), False, _FIRST_POLL_SECONDS
+        # Poll with backoff instead of blocking in flock: the wait stays interruptible, and the
+        # owner can be reported once it has lasted.
         while not _is_taken(handle, how):
             if not is_told and time.monotonic() - began >= REPORT_AFTER_SECONDS:
                 self._engine.on_wait(find_flock_owner(handle, doing))
@@ -259,7 +268,7 @@ class _Held:
 
 
 def _is_taken(handle: int, how: int) -> bool:
-    """Try to take a lock; return whether it is this one's now."""
+    """Try to take a lock without waiting; return whether it is now held."""
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:

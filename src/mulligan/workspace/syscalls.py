@@ -1,4 +1,4 @@
-"""System calls that Python has no name for: safe renames and opens, one filesystem's sync."""
+"""System calls that Python does not expose: safe renames and opens, filesystem sync."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from functools import cache
 from typing import Any
 
 NO_REPLACE, EXCHANGE = 1, 2
+"""How to rename: fail if the new name is taken, or exchange the two names."""
 FICLONE = 0x40049409
-"""How to rename: refuse when the new name is taken, or let the two names change places."""
+"""The ioctl that makes a file share the blocks of another."""
 
 _WRITE = 2
-"""Of ``sync_file_range``: begin to write, and do not wait."""
+"""Flag of ``sync_file_range``: start writing and do not wait."""
 
 _OPENAT2 = 437
-"""The number of ``openat2``, the same on all architectures."""
+"""The number of ``openat2``, identical on all architectures."""
 
 _RESOLVE_BENEATH, _RESOLVE_NO_MAGICLINKS = 0x08, 0x02
 
@@ -33,35 +34,34 @@ _SYNCED_AS_A_WHOLE = {
     0x58465342: "xfs",
     BTRFS: "btrfs",
     0xF2F52010: "f2fs",
-    0x01021994: "tmpfs, of which nothing outlives the power anyway",
+    0x01021994: "tmpfs, which does not survive a power cut anyway",
 }
-"""Filesystems, by ``f_type``, whose ``syncfs`` is known to write everything and to wait for it.
+"""Filesystems, by ``f_type``, whose ``syncfs`` is known to write everything and wait for it.
 
-FUSE is not among them: its kernel side returns at once unless the server is virtiofs. Nor are
-network filesystems, and nor is overlayfs, which passes the call on to a filesystem that cannot be
-seen from here.
+FUSE is not listed: its kernel side returns at once unless the server is virtiofs. Neither are
+network filesystems, nor overlayfs, which passes the call on to a filesystem that cannot be seen
+from here.
 """
 
 _REPORTS_ERRORS = (5, 8)
-"""The Linux since which ``syncfs`` returns the errors of what it wrote."""
+"""The Linux version from which ``syncfs`` reports write errors."""
 
 _STATFS_SIZE = 256
-"""Larger than ``struct statfs`` of any system."""
+"""Larger than ``struct statfs`` on any system."""
 
 
 @cache
 def _libc() -> Any:
-    import ctypes  # only those who write files need it
+    import ctypes  # only needed to write files
 
     return ctypes.CDLL(None, use_errno=True)
 
 
 def rename(old: bytes, new: bytes, parent: int, how: int, to: int | None = None) -> bool:
-    """Rename within a directory and return True, or False where the system has no such rename.
+    """Rename within a directory and return True, or False if the system has no such rename.
 
-    ``to`` is the directory of the new name if it is another one.
-
-    Raises ``FileExistsError``, ``FileNotFoundError`` or another ``OSError``.
+    ``to`` is the directory of the new name if it differs. Raises ``FileExistsError``,
+    ``FileNotFoundError`` or another ``OSError``.
     """
     if not hasattr(_libc(), "renameat2"):
         return False
@@ -74,9 +74,9 @@ def rename(old: bytes, new: bytes, parent: int, how: int, to: int | None = None)
 
 
 def open_beneath(directory: int, path: bytes, flags: int) -> int:
-    """Open a path in a directory, by symlinks too, as long as none leads out of the directory.
+    """Open a path in a directory, following symlinks only while they stay inside the directory.
 
-    Raises an ``OSError``: with ``EXDEV`` when one does, with ``ENOSYS`` where that is not known.
+    Raises ``OSError``: ``EXDEV`` if a symlink leads outside, ``ENOSYS`` where the call is missing.
     """
     how = _OPEN_HOW.pack(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
     handle: int = -1
@@ -90,7 +90,7 @@ def open_beneath(directory: int, path: bytes, flags: int) -> int:
 
 
 def start_sync(handle: int) -> None:
-    """Have a file's bytes written in the background, where the system can, to be synced soon."""
+    """Start writing a file to disk in the background, where supported, ahead of a sync."""
     if hasattr(_libc(), "sync_file_range"):
         _libc().sync_file_range(handle, _long(0), _long(0), _WRITE)
 
@@ -98,7 +98,7 @@ def start_sync(handle: int) -> None:
 def sync_filesystem(handle: int) -> None:
     """Make everything durable that was written to the filesystem of an open file.
 
-    Only where :func:`syncs_as_a_whole` is true; elsewhere it may do nothing and say nothing.
+    Only where :func:`syncs_as_a_whole` is true; elsewhere it may silently do nothing.
     """
     if _libc().syncfs(handle):
         code = _errno()
@@ -106,7 +106,7 @@ def sync_filesystem(handle: int) -> None:
 
 
 def filesystem_type(handle: int) -> int:
-    """Return the ``f_type`` of an open file's filesystem; 0 where the system does not say."""
+    """Return the ``f_type`` of an open file's filesystem, or 0 if the system does not report it."""
     import ctypes
 
     buffer = ctypes.create_string_buffer(_STATFS_SIZE)
@@ -116,7 +116,7 @@ def filesystem_type(handle: int) -> int:
 
 
 def syncs_as_a_whole(handle: int) -> bool:
-    """Whether :func:`sync_filesystem` keeps its promise for the filesystem of an open file."""
+    """Whether :func:`sync_filesystem` is reliable on the filesystem of an open file."""
     known = filesystem_type(handle) in _SYNCED_AS_A_WHOLE
     return known and hasattr(_libc(), "syncfs") and _kernel() >= _REPORTS_ERRORS
 

@@ -1,4 +1,4 @@
-"""The workspace of a session: captured at a checkpoint, compared, and brought back."""
+"""The workspace of a session: captured at a checkpoint, compared, and restored."""
 
 from __future__ import annotations
 
@@ -75,20 +75,20 @@ class Workspace:
         self._mapped = Mapped(os.fsencode(root))
 
     def watch(self) -> None:
-        """Learn of changes as they happen, so that captures after the next one need no scan."""
+        """Track changes as they happen, so that captures after the next one need no scan."""
         self._watching = True
 
     @property
     def unwatched(self) -> str | None:
-        """Why changes are found by scans, or None while the watcher knows them."""
-        return self._watcher.reason if self._watcher else "nobody asked for a watcher"
+        """Why changes are found by scans, or None while the watcher tracks them."""
+        return self._watcher.reason if self._watcher else "no watcher was requested"
 
     def elsewhere(self, root: Path) -> Workspace:
         """Return the workspace of another directory under the same limits."""
         return Workspace(root, self._engine, self._limits, self._failpoint, stores=self._stores)
 
     def source(self) -> ReflinkSource | None:
-        """Return the files as they were last captured by this process, to share bytes with."""
+        """Return the files as last captured by this process, as a source for reflinks."""
         return (
             ReflinkSource(os.fsencode(self.root), self._index) if self._index is not None else None
         )
@@ -96,8 +96,8 @@ class Workspace:
     def capture(self, bundle: Bundle) -> Captured:
         """Bring the tree up to date with the files; its objects go into the bundle.
 
-        What was seen only counts once the bundle is part of the store: call :meth:`accept` then,
-        or :meth:`reset` when it does not become so.
+        The result takes effect only once the bundle is part of the store: then call :meth:`accept`,
+        or :meth:`reset` if the bundle is discarded.
         """
         self._guard_store()
         try:
@@ -117,21 +117,22 @@ class Workspace:
         return captured
 
     def _guard_store(self) -> None:
-        """Guard a store inside its project: git may have come since it was opened."""
+        """Hide a store inside its project from git, which may be newer than the store."""
         store = self._engine.directory
         if store is not None and store.name == NAME and not self._engine.read_only:
-            with suppress(OSError):  # a store without its guard is as good as any other
+            with suppress(OSError):  # the guard is optional
                 guard(store)
 
     def _taken(self, bundle: Bundle, mapped: set[bytes]) -> tuple[Rules, int, Capture]:
-        """Read everything that has changed, by which rules and from which time on.
+        """Read everything that changed; return the rules used and the time the look began.
 
         ``mapped`` are the files that programs have mapped now.
         """
         rules = Rules.read(self.root, self._is_draft, self._stores_within())
         taken = self._engine.clock.wall_ns()
         changes = self._changes(rules, mapped)
-        # It is changed in place, and from then on refers to what the store may never have.
+        # The index is changed in place and then refers to objects that the store may never get.
+        # Drop it here, so that a failed capture cannot leave it behind.
         index, self._index = self._index, None
         capture = Capture(
             self.root,
@@ -148,22 +149,22 @@ class Workspace:
         return rules, taken, capture
 
     def accept(self, captured: Captured) -> None:
-        """Go on from a capture, unless another one followed: its objects are in the store now."""
+        """Continue from a capture whose objects are now stored, unless a newer one followed."""
         if captured.index is self._captured:
             self._index, self._captured = self._captured, None
 
     def reset(self) -> None:
-        """Forget what was seen: the next capture reads everything anew."""
+        """Forget what was seen: the next capture reads everything again."""
         self._index, self._captured, self._loaded = None, None, True
         self._stop_watcher()
 
     def close(self) -> None:
-        """Keep what was seen for the next process, and stop watching."""
+        """Save the index for the next process, and stop watching."""
         self._stop_watcher()
         self.save()
 
     def save(self) -> None:
-        """Keep what was seen for the next process."""
+        """Save the index for the next process."""
         if self._index is not None and self._engine.directory is not None:
             save_index(self._index, self._index_file(self._engine.directory))
 
@@ -180,7 +181,7 @@ class Workspace:
         return tree_changes(self._document(bundle), before, after, only, edits)
 
     def has(self, tree: Digest, path: TreePath) -> bool:
-        """Whether a path is in a captured tree, or in the directory now."""
+        """Whether a path is in a captured tree, or currently in the directory."""
         if ".." in path:
             return False
         if open_tree(self._document(), tree).find(path) is not MISSING:
@@ -188,7 +189,7 @@ class Workspace:
         return os.path.lexists(os.fsencode(self.root) + b"/" + b"/".join(map(from_name, path)))
 
     def divide(self, steps: list[TreeChange], uncovered: Collection[str]) -> ProtectedSplit:
-        """Divide steps into those to take and those that would touch what is left alone."""
+        """Split changes into those to apply and those that would touch protected paths."""
         rules = Rules.read(self.root, stores=self._stores_within())
         return divide(os.fsencode(self.root), rules, steps, uncovered)
 
@@ -200,12 +201,12 @@ class Workspace:
         caches: Caches | None = None,
         touch: Sequence[TreeChange] = (),
     ) -> list[Failure]:
-        """Take the steps from the captured tree to another one; return what could not be done.
+        """Apply the changes from the captured tree to another one; return what failed.
 
-        What is not as it was when it was last captured is not touched. ``token`` is in the names
-        of all drafts, so that ``remove_drafts`` knows them. ``tree`` is the other one when only
-        parts of it are brought back: the directories that they are in get its times. ``caches``
-        are removed on the way. What the steps of ``touch`` have changed gets the present time.
+        Anything that no longer looks as it did at the last capture is not touched. ``token`` is
+        part of every temporary name, so that ``remove_temporary_files`` can find them. ``tree`` is
+        the target tree if only parts of it are restored: the parent directories get its times.
+        ``caches`` are removed on the way. Files changed by ``touch`` get the present time.
         """
         mtime = self._mtime
         if tree is not None:
@@ -226,9 +227,10 @@ class Workspace:
         return apply.run(steps, touch)
 
     def remove_left_drafts(self) -> None:
-        """Remove the drafts that the last capture left out.
+        """Remove the temporary files that the last capture left out.
 
-        Only for a restore, which is alone in the directory: they are of restores that have ended.
+        Only for a restore, which has the directory locked: these belong to restores that have
+        ended.
         """
         index = self._index or self._captured
         handles = Handles(os.fsencode(self.root))
@@ -237,18 +239,18 @@ class Workspace:
                 parts = tuple(map(to_name, path.split(b"/"))) if path else ()
                 names = index.directories[path].left_out if index else {}
                 for name in filter(self._is_draft, names):
-                    with suppress(OSError):  # it stays, and stays left out
+                    with suppress(OSError):  # it remains, and captures keep leaving it out
                         os.unlink(name, dir_fd=handles.directory(parts))
         finally:
             handles.close()
 
     def _stores_within(self) -> list[bytes]:
-        """Return the paths of stores in this directory: no restore may put a store back in time."""
+        """Return the paths of stores in this directory: a restore must never roll back a store."""
         within = [place for place in self._stores if self.root in place.parents]
         return [os.fsencode(place.relative_to(self.root)) for place in within]
 
     def _is_draft(self, name: bytes) -> bool:
-        """Whether a name is that of a draft of this store: some checkpoint has its token."""
+        """Whether a name is a temporary file of this store: its token belongs to a checkpoint."""
         token = token_of(name)
         if token is None:
             return False
@@ -256,7 +258,7 @@ class Workspace:
             return True
         with self._engine.read() as view:
             if not view.checkpoints_by_id(token):
-                return False  # nor is it remembered: it may become one
+                return False  # not cached: the token may appear later
         self._tokens.add(token)
         return True
 
@@ -282,6 +284,8 @@ class Workspace:
                     Watcher,  # only long-lived processes watch
                 )
 
+                # The watches must stand before the scan starts, or a change in between would be
+                # missed.
                 self._watcher = Watcher(root, rules)
                 self._watcher.start()
             self._doubt_times(root, mapped)
@@ -290,14 +294,14 @@ class Workspace:
         return Scan(root, self._index, rules).paths(paths, drained.renewed)
 
     def _suspects(self, mapped: set[bytes]) -> set[bytes]:
-        """Return what may have changed without a trace: what is mapped, or was when it was read."""
+        """Return what may have changed silently: files mapped now or when they were read."""
         index = self._index
         return {path for path in mapped.union(index.mapped) if index.leaf(path)} if index else set()
 
     def _doubt_times(self, root: bytes, mapped: set[bytes]) -> None:
-        """Have a scan read what may have changed without its times showing it.
+        """Make a scan read the files that may have changed without their times showing it.
 
-        On filesystems in memory that is anything, so all bytes are compared.
+        On in-memory filesystems that is any file, so all bytes are compared.
         """
         if self._index is None:
             return
@@ -308,7 +312,7 @@ class Workspace:
         self._index.doubt(changed)
 
     def _drained(self, rules: Rules) -> Drained | None:
-        """Return what the watcher knows, or None when only a scan can tell."""
+        """Return what the watcher knows, or None if a scan is needed."""
         if self._watcher is None or self._index is None or self._index.rules != rules.identity:
             return None
         drained = self._watcher.drain()
@@ -319,9 +323,9 @@ class Workspace:
         return drained
 
     def _told(self) -> set[bytes] | None:
-        """Return the paths that changed during a capture, or None if only a look can tell.
+        """Return the paths that changed during a capture, or None if only a scan can find them.
 
-        They are looked at in the next capture as well: in this one only names count.
+        The next capture looks at them as well: this one considers only names.
         """
         drained = self._watcher.drain() if self._watcher is not None else None
         if drained is None:
@@ -337,11 +341,11 @@ class Workspace:
             self._watcher = None
 
     def _saved_index(self) -> Index | None:
-        """Return the index that another process left, if this store has what it refers to.
+        """Return the index saved by another process, if this store has what it refers to.
 
         A tree becomes part of the store in the same transaction as the objects below it, or in a
-        later one. So a store that has the tree has everything that the index refers to, and a
-        store that was put back to an earlier state has it not.
+        later one. So a store that has the tree has everything the index refers to, and a store that
+        was rolled back to an earlier state does not have the tree.
         """
         if self._engine.directory is None:
             return None
@@ -352,7 +356,7 @@ class Workspace:
             for tree in {found.tree, found.edits.base}:
                 self._engine.load(tree)
         except DamageError:
-            return None  # all that is captured from now on would need them
+            return None  # later captures would build on these trees
         return found
 
     def _index_file(self, directory: Path) -> Path:
@@ -360,19 +364,19 @@ class Workspace:
         return directory / "tmp" / f"index-{name}"
 
     def _document(self, bundle: Bundle | None = None) -> Document:
-        """Return a document with nothing in it over the objects of the store, or of a bundle."""
+        """Return an empty document over the objects of the store or of a bundle."""
         if bundle is None:
             return Document({}, self._engine.load)
         return Document({}, lambda digest: bundle.get(ObjectKind.VALUE, digest))
 
 
 def _in_memory(root: bytes) -> list[bytes]:
-    """Return where, from the root, times do not show writes through mappings."""
+    """Return where, relative to the root, times do not show writes through mappings."""
     try:
         with closing(Mounts(root)) as mounts:
             return mounts.in_memory()
     except OSError:
-        return []  # a system that tells nothing of its mounts
+        return []  # the system does not list its mounts
 
 
 def _mtime_in(document: Document, path: TreePath) -> int | None:
@@ -383,12 +387,12 @@ def _mtime_in(document: Document, path: TreePath) -> int | None:
 
 
 def _holds_more(root: Path, store: Path) -> bool:
-    """Whether a store is somewhere below a directory, and not the one of this directory."""
+    """Whether a store is below a directory without being that directory's own store."""
     return root in store.parents and (root != store.parent or store.name != NAME)
 
 
 def check_root(root: Path, store: Path | None, home: Path, *, force: bool) -> Path:
-    """Return the real path of a workspace, or refuse one that holds far more than a project."""
+    """Return the real path of a workspace; refuse one that holds far more than a project."""
     real = root.resolve(strict=True)
     if not real.is_dir():
         raise UnsafeWorkspace(f"{root} is not a directory.", hint="Name a directory.")

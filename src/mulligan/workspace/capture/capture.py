@@ -1,4 +1,4 @@
-"""Capturing: the workspace as a tree of objects, at the cost of what changed."""
+"""Capture the workspace as a tree of objects, at a cost proportional to what changed."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from mulligan.workspace.capture.tree import Changed, stored_entry, stored_tree
 from mulligan.workspace.entries import Directory, File
 
 PROGRESS_EVERY_FILES = 256
-"""After how many files read a capture tells how far it is."""
+"""A capture reports its progress each time it has read this many files."""
 
 _NAMES_MOVED = "files in it came, went or were renamed while it was captured"
 _NEVER_STILL = "it kept changing while it was read"
 
 Progress = Callable[[int], None]
-"""Is told how many files a capture has read so far."""
+"""Called with the number of files that a capture has read so far."""
 
 
 class CaptureLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a workspace is captured: how much per file and in all, and what by its own means."""
+    """How a workspace is captured: limits per file and in total, and application snapshots."""
 
     max_file_size: int = 4 << 30
     budget: int = 64 << 30
@@ -62,7 +62,7 @@ class CaptureLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """A captured workspace: the digest of its tree, what it covers, and the index to go on from."""
+    """A captured workspace: the digest of its tree, its coverage, and the index to go on from."""
 
     tree: Digest
     coverage: Coverage
@@ -70,7 +70,7 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 class Capture:
-    """Brings a tree up to date with the workspace, reading only what a scan found changed."""
+    """Bring a tree up to date with the workspace, reading only what a scan found changed."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Capture:
 
     @property
     def directories(self) -> dict[bytes, SeenDirectory]:
-        """All directories as they have been captured so far."""
+        """All directories as captured so far."""
         return self._directories
 
     @property
@@ -124,7 +124,7 @@ class Capture:
         return self._linked
 
     def take(self, changes: Changes) -> None:
-        """Apply what a scan found; further ones may follow. What went away is in ``vanished``."""
+        """Apply what a scan found; more may follow. Leaves that vanished are in ``vanished``."""
         self._linked |= changes.linked
         if self._snapshots.is_used:
             changes.leaves += self._databases(changes.leaves)
@@ -140,8 +140,8 @@ class Capture:
             self._name_in_parent(path)
         if b"" not in self._directories:
             raise WorkspaceNeeded(
-                f"The workspace {self._root} is no directory any more.",
-                hint="Nothing was captured. Put it back, or open the session with workspace=DIR.",
+                f"The workspace {self._root} is no longer a directory.",
+                hint="Nothing was captured. Recreate it, or open the session with workspace=DIR.",
             )
         with self._beneath:
             self._read_leaves(changes.leaves)
@@ -154,11 +154,11 @@ class Capture:
             self._looked_in |= changes.looked_in
 
     def note(self, problems: Iterable[str]) -> None:
-        """Name what went wrong around the capture."""
+        """Record problems that occurred around the capture."""
         self._problems += [Changing(".", problem, torn=False) for problem in problems]
 
     def doubt(self, directories: Iterable[bytes]) -> None:
-        """Name directories whose names did not settle, and have them listed at the next look."""
+        """Report directories whose names kept changing; the next capture lists them again."""
         for path in directories:
             if path in self._directories:
                 self._directories[path].doubt()
@@ -191,7 +191,7 @@ class Capture:
         return Captured(tree, coverage, index)
 
     def _stored(self, changed: Changed, is_little: bool) -> tuple[Digest, Edits]:
-        """Store the tree: as a patch while little of it changed, or else in full."""
+        """Store the tree: as a patch while little of it changed, otherwise in full."""
         if self._edits is not None:
             touch(self._edits, changed)
             if is_little:
@@ -206,13 +206,13 @@ class Capture:
         return self._bundle.put(ObjectKind.VALUE, data)
 
     def _replace(self, path: bytes, directory: SeenDirectory) -> None:
-        """Take a directory as it is now into the index."""
+        """Put a directory, as it is now, into the index."""
         known = self._directories.get(path)
         if known is not directory:
             if known is not None:
                 self._count(known, -1)
                 directory.reference = known.reference
-                # What is to be read again keeps its place in the budget until it is.
+                # Files that are read again keep their share of the budget until then.
                 directory.leaves.update(
                     {n: s for n, s in known.leaves.items() if n not in directory.leaves}
                 )
@@ -224,7 +224,7 @@ class Capture:
         self._bytes += sign * sum(seen.room for seen in directory.leaves.values())
 
     def _keep_leaf(self, directory: SeenDirectory, name: bytes, seen: Seen | None) -> None:
-        """Set what is known of a leaf, or that there is none."""
+        """Set what is known of a leaf, or None if it is gone."""
         before = directory.leaves.pop(name, None)
         if before is not None:
             self._files -= 1
@@ -235,7 +235,7 @@ class Capture:
             directory.leaves[name] = seen
 
     def _forget(self, path: bytes) -> None:
-        """Take a path, and all that was below it, out of the index and the tree."""
+        """Remove a path and everything below it from the index and the tree."""
         parent, _, name = path.rpartition(b"/")
         holder = self._directories.get(parent)
         if holder is not None:
@@ -254,23 +254,23 @@ class Capture:
                 pending += [gone + b"/" + child for child in directory.directories]
 
     def _name_in_parent(self, path: bytes) -> None:
-        """See that a new directory is found from its parent, which may not have been listed."""
+        """Add a new directory to its parent, which may not have been listed."""
         parent, _, name = path.rpartition(b"/")
         if path and parent in self._directories:
             self._directories[parent].directories[name] = None
 
     def _read_leaves(self, leaves: list[bytes]) -> None:
-        """Read the leaves, in order, so that a budget ends at the same file whoever lists them."""
+        """Read the leaves in sorted order, so that the budget always ends at the same file."""
         for count, path in enumerate(sorted(leaves), 1):
             if count % PROGRESS_EVERY_FILES == 0:
                 self._progress(count)
             parent, _, name = path.rpartition(b"/")
             directory = self._directories.get(parent)
-            if directory is not None:  # or it went away while it was scanned
+            if directory is not None:  # it may have vanished during the scan
                 self._read(path, name, directory)
 
     def _read(self, path: bytes, name: bytes, directory: SeenDirectory) -> None:
-        """Read one leaf into the index, or note why it is left out."""
+        """Read one leaf into the index, or record why it is left out."""
         directory.left_out.pop(name, None)
         self._changing.pop(path, None)
         room = self._room(directory.leaves.get(name))
@@ -312,14 +312,14 @@ class Capture:
         except SnapshotFailed as error:
             self._not_backed_up.add(path)
             read = plain()
-            reason = f"it was read as it is, no snapshot could be taken: {error}"
+            reason = f"it was read directly, because no snapshot could be taken: {error}"
             self._changing[path] = Changing(_shown(path), reason, read.torn)
         else:
             self._backed_up.add(path)
         return read
 
     def _is_in_snapshot(self, path: bytes, name: bytes, directory: SeenDirectory) -> bool:
-        """Leave out what SQLite keeps beside a database, if it is in a snapshot of that."""
+        """Leave out a side file of a SQLite database whose snapshot already contains it."""
         database = self._snapshots.database_of(path)
         if database is None or database not in self._backed_up:
             return False
@@ -328,10 +328,10 @@ class Capture:
         return True
 
     def _databases(self, leaves: list[bytes]) -> set[bytes]:
-        """Return databases whose side files have changed, and that have not themselves.
+        """Return databases that did not change themselves but whose side files did.
 
-        One snapshot is enough for a capture, and so is one that failed: a program at work makes and
-        deletes side files all the time.
+        One snapshot per capture is enough, and so is one failed attempt: a program at work creates
+        and deletes side files all the time.
         """
         found = {database for path in leaves if (database := self._snapshots.database_of(path))}
         known = self._backed_up.union(self._not_backed_up, leaves)
@@ -342,7 +342,7 @@ class Capture:
             self._linked[path] = status.st_ctime_ns
 
     def _room(self, known: Seen | None) -> int:
-        """Return how large a file may be that takes the place of what is known."""
+        """Return how large a file may be that replaces what is known."""
         others = self._bytes - (known.room if known else 0)
         return min(self._limits.max_file_size, self._limits.budget - others)
 
@@ -357,13 +357,13 @@ class Capture:
 
     def _attributes(self, path: bytes, directory: SeenDirectory) -> bytes:
         xattrs = None
-        with suppress(OSError):  # it went away, or was closed to us, since it was listed
+        with suppress(OSError):  # gone or unreadable since it was listed
             xattrs = read_xattrs(self._beneath.directory(path))
         entry = Directory(stat.S_IMODE(directory.mode), directory.mtime, xattrs)
         return stored_entry(entry, self._put)
 
     def _note_left_out(self, looked_in: set[bytes] | None, changed: Set[bytes]) -> None:
-        """Bring up to date what is left out, in those directories where it may be otherwise."""
+        """Update what is left out, in the directories where it may have changed."""
         where = self._directories.keys() if looked_in is None else looked_in | changed
         for path in where:
             directory = self._directories.get(path)
@@ -384,7 +384,7 @@ class Capture:
 
     def _coverage(self) -> Coverage:
         changing = [found for path, found in self._changing.items() if self._has(path)]
-        # The same list as before says that nothing changed in it: see ``Checkpointer``.
+        # Reusing the identical list signals that nothing in it changed; see ``Checkpointer``.
         if self._named is None:
             self._named = sorted(chain.from_iterable(self._left_out.values()))
         return Coverage(
@@ -408,14 +408,14 @@ def _shown(path: bytes) -> str:
 
 def _seen(read: Read, entry: bytes) -> Seen:
     room = read.leaf.size if isinstance(read.leaf, File) else 0
-    # What has changed since it was read is read again at the next look, and no restore may take
-    # it for what the checkpoint holds.
+    # A leaf that changed while it was read gets a stat that never matches: the next capture reads
+    # it again, and no restore mistakes it for what the checkpoint holds.
     stat_of = packed_stat if read.holds else doubtful_stat
     return Seen(stat_of(read.stat), room, entry)
 
 
 def _changed_names(changes: Changes) -> Changed:
-    """Return what is to be stored anew, by directory."""
+    """Return the names to store again, by directory."""
     changed: Changed = {path: {b""} for path in (b"", *changes.directories)}
     for path in chain(changes.leaves, changes.gone):
         parent, _, name = path.rpartition(b"/")

@@ -1,6 +1,6 @@
-"""Edits: what changed in a workspace since a tree of it was stored in full.
+"""Edits: what changed in a workspace since one of its trees was stored in full.
 
-As long as they are few, a capture stores them as a patch to that tree.
+While they are few, a capture stores them as a patch to that tree.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from mulligan.workspace.capture.tree import Changed, Directories, part_of
 from mulligan.workspace.entries import to_name
 
 MAX_PATCH_ENTRIES = 128
-"""So many entries are told as a patch; more are stored in full, to be a base themselves."""
+"""Maximum number of entries in a patch; with more, the tree is stored in full as a new base."""
 
 MAX_PATCH_BYTES = 64 << 10
-"""And so many bytes of them."""
+"""Maximum size of a patch in bytes."""
 
 MAX_TOUCHED_ENTRIES = 4 * MAX_PATCH_ENTRIES
-"""How many entries are kept in mind because they may change back to what the base has."""
+"""Maximum number of entries tracked because they may change back to what the base has."""
 
 
 def fits_in_patch(edits: Edits, changed: Changed, directories: Directories) -> bool:
-    """Note what the names that will change stand for; False if a patch can not tell of them.
+    """Record the current entries of the names that will change; False if a patch cannot hold them.
 
-    To be called before the directories are brought up to date.
+    Call it before the directories are brought up to date.
     """
     if sum(map(len, changed.values())) > MAX_TOUCHED_ENTRIES:
         return False
     for path, name in _each(changed):
         directory, raw = directories.get(path), _raw(path, name)
         if directory is None or name in directory.directories or (name and raw in directories):
-            return False  # a directory comes or goes
+            return False  # a directory appears or vanishes
         key = _key(path, name)
         if key not in edits.origins:
             edits.origins[key] = part_of(path, name, directories)
@@ -42,9 +42,9 @@ def fits_in_patch(edits: Edits, changed: Changed, directories: Directories) -> b
 
 
 def patched(edits: Edits, changed: Changed, directories: Directories, put: Put) -> Digest | None:
-    """Return the tree as the base with a patch, or None if that has become too large.
+    """Return the tree as its base plus a patch, or None if the patch is too large.
 
-    ``changed`` is what was foreseen, and the directories are as they are now.
+    ``changed`` is what :func:`fits_in_patch` recorded; the directories are up to date.
     """
     for path, name in _each(changed):
         key, part = _key(path, name), part_of(path, name, directories)
@@ -71,7 +71,7 @@ def _each(changed: Changed) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _key(path: bytes, name: bytes) -> str:
-    """Return where an entry is, as a patch has it; the empty name is the directory's own."""
+    """Return the path of an entry as a patch stores it; an empty name is the directory itself."""
     raw = _raw(path, name)
     try:
         return raw.decode()

@@ -1,9 +1,9 @@
-"""Copies of files that are being written to, made so that they can be stored without haste.
+"""Copies of files that are being written to, so that they can be stored from a stable source.
 
-To chunk and compress a large file takes many times longer than to copy it, and what was stored of
-a reading that did not hold would be waste. So such a file is cloned, where the filesystem can do
-that (a clone is of one moment), or else copied, and stored from the copy. The copies have no names:
-neither the workspace nor the store shows them, and they end with the process.
+Chunking and compressing a large file takes many times longer than copying it, and storing a reading
+that turns out inconsistent would be wasted. So such a file is cloned where the filesystem supports
+it (a clone is a point-in-time copy), or else copied, and stored from the copy. The copies have no
+names: they show up neither in the workspace nor in the store, and they vanish with the process.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from mulligan.workspace.capture.steady_read import MAX_READINGS, Reading, read_s
 from mulligan.workspace.syscalls import FICLONE
 
 HOT_NANOSECONDS = 1_000_000_000
-"""A file that was changed within so many nanoseconds may be under constant write."""
+"""A file that changed within this many nanoseconds may be under constant write."""
 
 MAX_COPY_SECONDS = 1.0
-"""After this time a copy is not tried again."""
+"""After this many seconds a copy is not retried."""
 
 _BLOCK = 1 << 20
 _ZEROS = bytes(_BLOCK)
 
 _NO_CLONES = (errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS, errno.EXDEV)
-"""How a filesystem says that it cannot clone, or not to there."""
+"""Errors by which a filesystem reports that it cannot clone, or not to this target."""
 
 
 class _NoRoom(Exception):
-    """The copy cannot be written, which says nothing about the file."""
+    """The copy cannot be written; this says nothing about the file itself."""
 
 
 class FileCopies:
-    """Makes nameless copies of open files, in a directory of the store where there is one."""
+    """Make nameless copies of open files, in a directory of the store if there is one."""
 
     def __init__(self, directory: Path | None, clock: Clock) -> None:
         self._directories = (directory, None) if directory is not None else (None,)
@@ -47,18 +47,18 @@ class FileCopies:
         self._without_clones: set[int] = set()
 
     def is_hot(self, status: os.stat_result) -> bool:
-        """Whether a file was changed so recently that more changes are to be expected."""
+        """Whether a file changed so recently that more changes are likely."""
         return abs(self._clock.wall_ns() - status.st_mtime_ns) < HOT_NANOSECONDS
 
     def copy(self, handle: int, directory: int) -> Reading[IO[bytes]] | None:
-        """Clone or copy an open file out of a directory; None where there is no room for it.
+        """Clone or copy an open file from a directory; None if there is no space for it.
 
-        The content of the reading is a file, for the caller to close.
+        The content of the reading is a file that the caller closes.
         """
         return self.clone(handle, directory) or self._copy(handle)
 
     def clone(self, handle: int, directory: int) -> Reading[IO[bytes]] | None:
-        """Clone an open file out of a directory; None where the filesystem cannot."""
+        """Clone an open file from a directory; None where the filesystem cannot."""
         before = os.fstat(handle)
         if before.st_dev in self._without_clones:
             return None
@@ -67,6 +67,8 @@ class FileCopies:
             file = nameless()
             error = file and _clone(handle, file)
             if file is not None and error is None:
+                # The clone itself is atomic; this only decides whether the stat belongs to its
+                # bytes.
                 holds = signature(before) == signature(os.fstat(handle))
                 return Reading(file, os.fstat(file.fileno()).st_size, before, holds)
         if error in _NO_CLONES:
@@ -93,18 +95,18 @@ class FileCopies:
         return Reading(file, reading.size, reading.stat, reading.holds, reading.torn)
 
     def _nameless(self) -> IO[bytes] | None:
-        from tempfile import TemporaryFile  # slow to import, and few captures need it
+        from tempfile import TemporaryFile  # slow to import, rarely needed
 
         for directory in self._directories:
             try:
                 return TemporaryFile(dir=directory, buffering=0)
             except OSError:
-                continue  # a store that is only read, or a full disk
+                continue  # a read-only store, or a full disk
         return None
 
 
 def _nameless_in(directory: int) -> IO[bytes] | None:
-    """Return a file on the filesystem of a directory that has no name there at any time."""
+    """Return a file on the filesystem of a directory that never has a name there."""
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:
@@ -115,7 +117,7 @@ def _nameless_in(directory: int) -> IO[bytes] | None:
 
 
 def _clone(handle: int, file: IO[bytes]) -> int | None:
-    """Make a new file a clone of another; or close it, and return what went wrong."""
+    """Make a new file a clone of another; on failure, close it and return the error number."""
     try:
         fcntl.ioctl(file, FICLONE, handle)
     except OSError as error:
@@ -125,7 +127,7 @@ def _clone(handle: int, file: IO[bytes]) -> int | None:
 
 
 def _copied(handle: int, copy: int, size: int) -> tuple[bytes, int]:
-    """Copy so many bytes of one file to another; return their digest, and how many there were."""
+    """Copy this many bytes from one file to another; return their digest and actual count."""
     digest, at = blake3(), 0
     try:
         os.ftruncate(copy, 0)
@@ -144,7 +146,7 @@ def _copied(handle: int, copy: int, size: int) -> tuple[bytes, int]:
 
 def _write(copy: int, block: bytes, at: int) -> None:
     if block == _ZEROS[: len(block)]:
-        return  # a hole stays one
+        return  # keep holes
     view = memoryview(block)
     try:
         while view:

@@ -1,6 +1,6 @@
-"""Reading files into objects: whole when small, in content-defined chunks when large.
+"""Read files into objects: whole when small, in content-defined chunks when large.
 
-Files are read while other programs write to them; see ``readings`` and ``aside``.
+Other programs may write to the files meanwhile; see ``steady_read`` and ``file_copy``.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from mulligan.workspace.entries import File, Leaf, Link, to_name
 from mulligan.workspace.file_handles import close_file, open_file
 
 SINGLE_CHUNK_BYTES = 1 << 20
-"""A file of up to this many bytes is one object."""
+"""A file of up to this many bytes is stored as one object."""
 
 CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX = 256 << 10, 1 << 20, 4 << 20
 
 _SWAPPED = (errno.ENXIO, errno.ENODEV)
-"""How opening what was a file ends when it is a socket or a device by now."""
+"""Errors from opening a path that was a file and is now a socket or a device."""
 
 _SOMETHING_ELSE = "it became something else while it was read"
 
 _KEPT_XATTRS = ("user.", "system.posix_acl_", "security.capability")
-"""How the names of extended attributes begin that people set; the system sees to the rest."""
+"""Prefixes of the extended attributes that users set; the system manages the rest."""
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Unreadable(Exception):
-    """A file that could not be captured; the text says why."""
+    """A file could not be captured; the text says why."""
 
 
 class TooLarge(Exception):
-    """A file for which there is no room."""
+    """A file exceeds the space left for it."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -50,11 +50,11 @@ class TooLarge(Exception):
 
 
 class _Outgrown(Exception):
-    """A small file that has become a large one while it was read."""
+    """A small file became a large one while it was read."""
 
 
 class Read(msgspec.Struct, frozen=True, gc=False):
-    """A leaf as it was read, with the stat that was looked at before.
+    """A leaf as it was read, with the stat taken before.
 
     ``holds`` and ``torn`` are those of ``Reading``.
     """
@@ -73,11 +73,12 @@ def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int, aside: Fil
     """Read a file of up to ``room`` bytes, or a symlink, in an open directory.
 
     A file that changes all the time is read nevertheless; see ``Read``. Raises ``TooLarge``,
-    ``Unreadable``, or an ``OSError`` when it is not there; what goes wrong in the store is a
-    ``StoreError``, for it says nothing about the file.
+    ``Unreadable``, or ``OSError`` if the leaf does not exist. Errors of the store are raised as
+    ``StoreError``, because they say nothing about the file.
     """
+    # Retry while the name changes between file and symlink; give up after a few attempts.
     for _ in range(MAX_READINGS):
-        # Opened without a look before: the scan has looked, and the open file tells all we need.
+        # No stat before the open: the scan already did one, and fstat on the open file is enough.
         try:
             handle = open_file(name, _OPEN, directory)
         except (FileNotFoundError, NotADirectoryError):
@@ -103,7 +104,7 @@ def read_snapshot(
     bundle: Bundle,
     room: int,
 ) -> Read:
-    """Read a file from a snapshot of it; ``before`` is its stat of before that was taken."""
+    """Read a file from its snapshot; ``before`` is its stat from before the snapshot was taken."""
     size = os.fstat(snapshot.fileno()).st_size
     if size > room:
         raise TooLarge(size)
@@ -123,7 +124,7 @@ def _read_link(directory: int, name: bytes) -> Read | None:
         target = os.readlink(name, dir_fd=directory)
     except OSError as error:
         if error.errno == errno.EINVAL:
-            return None  # no symlink any more; look again
+            return None  # no longer a symlink; retry
         raise
     after = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if signature(before) != signature(after):
@@ -132,7 +133,7 @@ def _read_link(directory: int, name: bytes) -> Read | None:
 
 
 def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: FileCopies) -> Read:
-    """Read an open file, and close it."""
+    """Read an open file and close it."""
     try:
         before = os.fstat(handle)
         if not stat.S_ISREG(before.st_mode):
@@ -156,7 +157,7 @@ def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: Fi
 def _read_whole(
     handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: FileCopies
 ) -> Chunked | None:
-    """Read a small file into one object, or none if it is empty; None if it has become large."""
+    """Read a small file into one object, or none if it is empty; None if it outgrew the limit."""
     try:
         reading = read_steadily(handle, partial(_bytes, handle), MAX_READINGS, before=before)
     except _Outgrown:
@@ -183,15 +184,15 @@ def _bytes(handle: int, size: int) -> tuple[bytes, int]:
 def _read_large(
     handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: FileCopies
 ) -> Chunked:
-    """Read a large file in chunks: from a copy if it is being written to."""
+    """Read a large file in chunks, from a copy if it is being written to."""
     if not aside.is_hot(before):
         chunks, size = _chunks(handle, bundle, before.st_size)
         if size == before.st_size and signature(before) == signature(os.fstat(handle)):
             return Reading(chunks, size, before, holds=True)
     copy = aside.copy(handle, directory)
     if copy is None:
-        # Each reading leaves its chunks in the store, so there are only as many as tell whether
-        # the file has just grown.
+        # Each attempt leaves its chunks in the store, so make only two: the second shows whether
+        # the file has merely grown.
         return read_steadily(handle, partial(_chunks, handle, bundle), 2)
     with copy.content as file:
         chunks, size = _chunks(file.fileno(), bundle, copy.size)
@@ -199,9 +200,10 @@ def _read_large(
 
 
 def _chunks(handle: int, bundle: Bundle, size: int) -> tuple[tuple[Digest, ...], int]:
-    """Store the first bytes of a file; return their chunks, and how many bytes there were.
+    """Store the first bytes of a file; return their chunks and how many bytes there were.
 
-    The same bytes are the same chunks, however they were read: so those of a small file are one.
+    The same bytes always give the same chunks, however they were read, so a small file is a single
+    chunk here too.
     """
     if size <= SINGLE_CHUNK_BYTES:
         data, length = _bytes(handle, size)
@@ -215,7 +217,7 @@ def _chunks(handle: int, bundle: Bundle, size: int) -> tuple[tuple[Digest, ...],
 
 
 class _Part:
-    """The first bytes of an open file, to be read in order."""
+    """The first bytes of an open file, as a sequential stream."""
 
     def __init__(self, handle: int, size: int) -> None:
         self._handle = handle
@@ -230,7 +232,7 @@ class _Part:
 
 
 def _put(bundle: Bundle, data: bytes) -> Digest:
-    """Store bytes of a file; an error of the store must not look like one of the file."""
+    """Store bytes of a file; an error of the store must not look like an error of the file."""
     try:
         return bundle.put(ObjectKind.CHUNK, data)
     except OSError as error:
@@ -238,16 +240,16 @@ def _put(bundle: Bundle, data: bytes) -> Digest:
 
 
 def read_xattrs(handle: int) -> dict[str, bytes] | None:
-    """Return the extended attributes that people set, of an open file or directory."""
+    """Return the user-set extended attributes of an open file or directory."""
     if not hasattr(os, "listxattr"):
         return None
     try:
         names = os.listxattr(handle)
         if not names:
-            return None  # as almost always
+            return None  # the usual case
         kept = [name for name in names if name.startswith(_KEPT_XATTRS)]
         return {
             to_name(os.fsencode(name)): os.getxattr(handle, name) for name in sorted(kept)
         } or None
     except OSError:
-        return None  # the filesystem has none
+        return None  # not supported by the filesystem

@@ -1,8 +1,8 @@
 """Git directories in a workspace, where the order in which files are read matters.
 
 Git writes objects before the refs that name them, and packs objects before it removes the loose
-ones. So whatever refs, HEAD, index and logs name is there when objects are listed after these were
-read, and what is no longer there as a loose object is in a pack that is listed after that.
+ones. So everything that refs, HEAD, index and logs name exists if objects are listed after those
+were read, and an object that is no longer loose is in a pack that is listed later still.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ OBJECTS, PACKS, INFO = b"objects", b"objects/pack", b"objects/info"
 
 
 class GitDirectories:
-    """Which directories are git directories, by what is in them: ``objects`` and ``refs``.
+    """Recognise git directories by what they contain: ``objects`` and ``refs``.
 
-    These are ``.git``, bare repositories, and those of submodules; what git keeps for its worktrees
-    is inside of them.
+    These are ``.git``, bare repositories, and the git directories of submodules; the data of git
+    worktrees lies inside them.
     """
 
     def __init__(self, *known: Mapping[bytes, SeenDirectory]) -> None:
@@ -26,7 +26,7 @@ class GitDirectories:
         self._found: dict[bytes, bytes | None] = {}
 
     def of(self, directory: bytes) -> bytes | None:
-        """Return the innermost git directory that a directory is, or lies in."""
+        """Return the innermost git directory that is, or contains, a directory."""
         try:
             return self._found[directory]
         except KeyError:
@@ -34,14 +34,14 @@ class GitDirectories:
             return found
 
     def of_all(self, directories: Iterable[bytes], paths: Iterable[bytes]) -> set[bytes]:
-        """Return the git directories that some directories and other paths lie in."""
+        """Return the git directories that contain some directories and other paths."""
         parents = {path.rpartition(b"/")[0] for path in paths}
         return {
             found for path in parents.union(directories) if (found := self.of(path)) is not None
         }
 
     def is_object(self, path: bytes) -> bool:
-        """Whether a file is an object of git, or a part of a pack."""
+        """Whether a file is a git object or part of a pack."""
         parent = path.rpartition(b"/")[0]
         home = self.of(parent)
         if home is None:
@@ -49,7 +49,7 @@ class GitDirectories:
         return _is_in(parent, home, OBJECTS) and not _is_in(parent, home, INFO)
 
     def is_packed(self, path: bytes) -> bool:
-        """Whether a file is a part of a pack."""
+        """Whether a file is part of a pack."""
         parent = path.rpartition(b"/")[0]
         home = self.of(parent)
         return home is not None and _is_in(parent, home, PACKS)
@@ -63,7 +63,7 @@ class GitDirectories:
 
 
 def object_directories(home: bytes, known: Mapping[bytes, SeenDirectory]) -> Iterator[bytes]:
-    """Yield the known directories of a git directory that have loose objects, those above first."""
+    """Yield the known directories that hold a repository's loose objects, parents first."""
     pending = [joined(home, OBJECTS)]
     packs = joined(home, PACKS)
     while pending:
@@ -74,7 +74,7 @@ def object_directories(home: bytes, known: Mapping[bytes, SeenDirectory]) -> Ite
 
 
 def joined(directory: bytes, name: bytes) -> bytes:
-    """Return the path of something in a directory, which may be the root."""
+    """Return the path of a name in a directory, which may be the root."""
     return directory + b"/" + name if directory else name
 
 

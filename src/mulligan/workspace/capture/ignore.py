@@ -1,4 +1,4 @@
-"""Ignore rules: a short built-in list, and ``.mulliganignore`` in gitignore syntax over it."""
+"""Ignore rules: a short built-in list, then ``.mulliganignore`` in gitignore syntax."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORE = NAME
 _STORE, _STAGING = os.fsencode(NAME), os.fsencode(STAGING)
 
 DRAFT = ".mulligan-draft-*"
-"""The rule by which what a restore of this store was writing is left out."""
+"""The rule that leaves out temporary files of this store's restores."""
 
 BUILT_IN = (
     "__pycache__/",
@@ -36,14 +36,16 @@ BUILT_IN = (
     ".nox/",
     ".DS_Store",
 )
-"""Caches that their tools make anew; nothing else is left out unless a person says so."""
+"""Caches that their tools recreate; nothing else is left out unless a user rule says so."""
 
 IGNORED = "ignored by "
-"""How the reason begins why a rule leaves something out."""
+"""Prefix of the reason when a rule leaves something out."""
 
 GIT = ".git/**/*.lock, .git/objects/**/tmp_*"
-"""The rule by which locks of running git commands, and objects that they have not finished, are
-left out: brought back, a lock would stop git for good."""
+"""The rule that leaves out locks and unfinished objects of running git commands.
+
+A restored lock file would block git permanently.
+"""
 
 _GIT = re.compile(rb"(^|/)[^/]*\.git/(.*\.lock|objects/(.*/)?tmp_[^/]*)$")
 _DRAFT_START = DRAFT.removesuffix("*").encode()
@@ -51,10 +53,10 @@ _NAMES = {pattern.removesuffix("/"): pattern for pattern in BUILT_IN}
 
 
 class Rules:
-    """Decides what is left out of the workspace, and by which rule.
+    """Decide what is left out of the workspace, and by which rule.
 
-    ``is_draft`` says of a name that begins like one whether it is that of a restore's draft.
-    ``stores`` are paths in the workspace where there are stores under other names.
+    ``is_draft`` decides whether a name with the prefix of temporary files belongs to a restore.
+    ``stores`` are paths in the workspace that hold stores under other names.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Rules:
         self._stores = frozenset(stores)
         own = [line for line in lines if _is_pattern(line)]
         self._lines = [*BUILT_IN, *own]
-        # Without rules of one's own a name decides, which is far cheaper than patterns.
+        # Without user rules, comparing names is enough and far cheaper than matching patterns.
         self._spec = compiled(self._lines) if own else None
         self.identity = "\n".join([*self._lines, GIT, *map(os.fsdecode, sorted(stores))])
 
@@ -78,7 +80,7 @@ class Rules:
         is_draft: Callable[[bytes], bool] = lambda _: False,
         stores: Collection[bytes] = (),
     ) -> Rules:
-        """Return the rules of a workspace; a file that cannot be read has none."""
+        """Return the rules of a workspace; an unreadable file counts as empty."""
         lines = []
         with suppress(OSError):
             lines = _read(root / FILE_NAME).decode(errors="replace").split("\n")
@@ -105,18 +107,18 @@ class Rules:
 
 
 def is_users(reason: str) -> bool:
-    """Whether something is left out by a rule of the user's own."""
+    """Whether a user's own rule leaves something out."""
     ours = (STORE, DRAFT, *BUILT_IN)
     return reason.startswith(IGNORED) and reason.removeprefix(IGNORED) not in ours
 
 
 def is_of_store(name: bytes) -> bool:
-    """Whether a name is that of a store or a pointer, finished or not, file or directory."""
+    """Whether a name belongs to a store or a pointer, finished or not, file or directory."""
     return name == _STORE or name.startswith(_STAGING)
 
 
 def _read(file: Path) -> bytes:
-    """Return the content of a regular file; a FIFO of that name must not make anyone wait."""
+    """Return the content of a regular file; a FIFO of that name must not block the caller."""
     handle = _opened(file)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -128,14 +130,14 @@ def _read(file: Path) -> bytes:
 
 
 def _opened(file: Path) -> int:
-    """Open a file; if it is a symlink, only when it leads to something in the same directory."""
+    """Open a file; follow a symlink only if it leads to something in the same directory."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
         return os.open(file, flags | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-    from mulligan.workspace.syscalls import open_beneath  # hardly any rules are symlinks
+    from mulligan.workspace.syscalls import open_beneath  # symlinks are rare here
 
     directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -145,7 +147,7 @@ def _opened(file: Path) -> int:
 
 
 def _is_pattern(line: str) -> bool:
-    """Whether a line says anything: not if blank, a comment, or nothing that git would take."""
+    """Whether a line is a pattern: not blank, not a comment, and valid for git."""
     if not line.strip() or line.startswith("#"):
         return False
     try:
@@ -156,7 +158,9 @@ def _is_pattern(line: str) -> bool:
 
 
 def compiled(lines: list[str]) -> GitIgnoreSpec:
-    """Return patterns in gitignore syntax, ready to be matched; ``ValueError`` if one is none."""
-    from pathspec import GitIgnoreSpec  # slow to import, and most workspaces have no rules
+    """Return compiled gitignore patterns; raises ``ValueError`` if one is invalid."""
+    from pathspec import (
+        GitIgnoreSpec,
+    )  # slow to import, and most workspaces have no rules of their own
 
     return GitIgnoreSpec.from_lines(lines)

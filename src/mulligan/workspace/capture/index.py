@@ -1,4 +1,4 @@
-"""The index: how every path looked when it was last captured, so that a scan reads only changes."""
+"""The index: the state of every path at its last capture, so that a scan reads only changes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mulligan.model import Digest, LeftOut
 VERSION = 9
 
 HEAD = struct.Struct(">8sIQ32s")
-"""How a saved index begins: a word, the version, the length of the rest, and a BLAKE3 digest.
+"""Header of a saved index: magic, version, length of the body, and a BLAKE3 digest.
 
-The digest covers the word, the version, the length and the rest: every bit of the file. Parts have
-none of their own, because an index that is wrong anywhere is not used at all.
+The digest covers the magic, the version, the length and the body: every bit of the file. The parts
+have no digests of their own, because an index with any error is not used at all.
 """
 
 _WORD = b"MULLINDX"
@@ -33,19 +33,19 @@ TIMESTAMP_GRAIN_NS = 20_000_000
 """Nanoseconds within which a file may change twice without its times showing it."""
 
 COARSE_TIMESTAMP_GRAIN_NS = 2_000_000_000
-"""The same on filesystems that keep no parts of seconds."""
+"""The same for filesystems that store whole seconds only."""
 
 SETTLED_AFTER_NS = 120_000_000_000
-"""Nanoseconds after which all bytes that were written through memory show in a file's times."""
+"""Nanoseconds after which every write through a mapping shows in a file's times."""
 
 STAT = struct.Struct(">qqQQ")
-"""Ctime, mtime, size and inode of a leaf; so packed, later ctimes are larger bytes."""
+"""Ctime, mtime, size and inode of a leaf; packed this way, later ctimes sort higher."""
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def packed_stat(status: os.stat_result) -> bytes:
-    """Return what changes in a stat whenever a leaf does."""
+    """Return the fields of a stat that change whenever a leaf does."""
     fields = status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
     try:
         return STAT.pack(*fields)
@@ -54,17 +54,17 @@ def packed_stat(status: os.stat_result) -> bytes:
 
 
 def doubtful_stat(status: os.stat_result) -> bytes:
-    """Return a stat as text, which is later than all others: the leaf is read at the next look."""
+    """Return a stat as text, which sorts after all others, so that the leaf is read again."""
     fields = status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
     text = b"\xff" + b" ".join(b"%d" % field for field in fields)
     return text if len(text) != STAT.size else text + b" "
 
 
 class Seen(msgspec.Struct, gc=False, array_like=True):
-    """A file or symlink as last captured: what its stat said, and its entry as a tree holds it.
+    """A file or symlink as last captured: its packed stat, and its entry as a tree holds it.
 
-    ``room`` is how many bytes it takes up in the budget. There may be very many of these and they
-    are compared far more often than looked into, so a stat is one sequence of bytes.
+    ``room`` is the number of bytes it uses of the budget. There may be very many of these, and they
+    are compared far more often than unpacked, so the stat is one byte string.
     """
 
     stat: bytes
@@ -73,17 +73,17 @@ class Seen(msgspec.Struct, gc=False, array_like=True):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the leaf is to be read at the next look, whatever its stat is."""
+        """Whether the leaf must be read again, whatever its stat."""
         return len(self.stat) != STAT.size
 
     @property
     def ctime(self) -> int:
-        """When the leaf was last changed in any way, in nanoseconds."""
+        """When the leaf last changed in any way, in nanoseconds."""
         return self._fields()[0]
 
     @property
     def mtime(self) -> int:
-        """When its content was last changed, in nanoseconds."""
+        """When its content last changed, in nanoseconds."""
         return self._fields()[1]
 
     @property
@@ -93,7 +93,7 @@ class Seen(msgspec.Struct, gc=False, array_like=True):
 
     @property
     def ino(self) -> int:
-        """The number of its inode."""
+        """Its inode number."""
         return self._fields()[3]
 
     def _fields(self) -> tuple[int, ...]:
@@ -105,9 +105,9 @@ class Seen(msgspec.Struct, gc=False, array_like=True):
 class SeenDirectory(msgspec.Struct, gc=False, array_like=True):
     """A directory as last captured, with the names in it.
 
-    ``entry`` is its own entry and ``reference`` what stands for it in its parent, both as a tree
-    holds them; a scan leaves them empty. Nothing in it is of a kind that the garbage collector
-    looks into (a set would be), so that an index may be large at no cost to the rest.
+    ``entry`` is its own entry and ``reference`` represents it in its parent, both as a tree holds
+    them; a scan leaves them empty. No field has a type that the garbage collector tracks (a set
+    would), so a large index does not slow down the rest of the program.
     """
 
     ino: int
@@ -121,16 +121,16 @@ class SeenDirectory(msgspec.Struct, gc=False, array_like=True):
     reference: bytes = b""
 
     def doubt(self) -> None:
-        """Have the directory listed at the next look, whatever its times say.
+        """Have the directory listed by the next capture, whatever its times say.
 
-        A name that was not to be found may be away only because a directory above was moved for
-        a moment. Of that nothing shows here when it is back.
+        A name may be missing only because a parent directory was moved for a moment. Once it is
+        back, nothing here shows that it was gone.
         """
         self.ctime = 0
 
 
 class Kept(NamedTuple):
-    """A large directory as last put into a tree: its node, and each slot of it encoded."""
+    """A large directory as last put into a tree: its node, and each of its slots encoded."""
 
     node: MapBranch
     slots: list[Raw | None]
@@ -143,10 +143,9 @@ Nodes = dict[bytes, Kept]
 class Edits(msgspec.Struct, array_like=True):
     """What changed since ``base``, a tree that was stored in full.
 
-    See ``mulligan.workspace.capture.edits``. ``origins`` and ``now`` are encoded entries by their
-    paths as patches have them, None where there is none: as the base has them, and now if that
-    differs.
-    ``touched`` are the names that changed in directories.
+    See ``mulligan.workspace.capture.edits``. ``origins`` and ``now`` map paths, in the form that
+    patches use, to encoded entries, None where there is none: as in the base, and as now where that
+    differs. ``touched`` are the names that changed, by directory.
     """
 
     base: Digest
@@ -158,13 +157,13 @@ class Edits(msgspec.Struct, array_like=True):
 class Index(msgspec.Struct, array_like=True):
     """All directories of a workspace by their path from its root, which is ``b""``.
 
-    ``taken`` is the filesystem's time when the scan began: what changed within the clock's grain
-    of it, or after, is read again. ``tree`` is the tree all this belongs to, ``files`` and
-    ``size`` are how many and how large the files in it are, ``left_out`` is what is not in it, by
-    directory. ``edits`` are what the tree has otherwise than the last one that was stored in full.
-    ``nodes`` are large directories as put into that one, and ``listed`` is all that is left out, in
-    order; neither is saved. ``mapped`` are the
-    files that programs had mapped when they were read; see ``mulligan.workspace.watch.mapped``.
+    ``taken`` is the filesystem's time when the scan began: anything that changed within the clock's
+    grain of it, or later, is read again. ``tree`` is the tree that all this belongs to; ``files``
+    and ``size`` count its files and bytes; ``left_out`` is what it lacks, by directory. ``edits``
+    are its differences from the last tree that was stored in full. ``nodes`` are large directories
+    as put into that tree, and ``listed`` is everything left out, sorted; neither is saved.
+    ``mapped`` are the files that programs had mapped when they were read; see
+    ``mulligan.workspace.watch.mapped``.
     """
 
     version: int
@@ -183,32 +182,32 @@ class Index(msgspec.Struct, array_like=True):
 
     @property
     def fresh_from(self) -> int:
-        """From this time on a second change may have left the times as they were."""
+        """From this time on, a second change may have left the times as they were."""
         coarse = all(d.ctime % 1_000_000_000 == 0 for d in self.directories.values())
         return self.taken - (COARSE_TIMESTAMP_GRAIN_NS if coarse else TIMESTAMP_GRAIN_NS)
 
     @property
     def settled_until(self) -> int:
-        """What was last changed before this time has no later change that its times do not show."""
+        """Before this time, the times of a file show every change to it."""
         return min(self.taken - SETTLED_AFTER_NS, self.fresh_from)
 
     def leaf(self, path: bytes) -> Seen | None:
-        """Return how a file or symlink looked, or None if there was none."""
+        """Return what is known of a file or symlink, or None if there was none."""
         parent, _, name = path.rpartition(b"/")
         holder = self.directories.get(parent)
         return holder.leaves.get(name) if holder else None
 
     def doubt(self, paths: Iterable[bytes]) -> None:
-        """Have files read at the next look, whatever their times say."""
+        """Have files read by the next capture, whatever their times say."""
         for path in paths:
             if (seen := self.leaf(path)) is not None:
                 seen.stat = STAT.pack(0, 0, seen.size, seen.ino)
 
 
 class _Saved(msgspec.Struct, array_like=True):
-    """An index in a file, and the boot of the system since which what it says can be trusted.
+    """An index in a file, with the boot ID for which it is valid.
 
-    When the power fails, a file may lose what was written to it and still show the times of it.
+    After a power failure, a file may have lost written bytes and still show their times.
     """
 
     boot: str
@@ -216,16 +215,16 @@ class _Saved(msgspec.Struct, array_like=True):
 
 
 def load_index(file: Path, root: Path) -> Index | None:
-    """Return the saved index of a workspace, or None if there is none that can be used.
+    """Return the saved index of a workspace, or None if there is none that is usable.
 
-    It is believed as a whole or not at all: a wrong digest in it would become part of a checkpoint
-    that cannot be restored.
+    It is used as a whole or not at all: one wrong digest would become part of a checkpoint that
+    cannot be restored.
     """
     boot = _boot()
     try:
         body = _checked(file)
         saved = None if body is None else msgspec.msgpack.decode(body, type=_Saved)
-    except (OSError, ValueError):  # msgspec's errors are of the second kind
+    except (OSError, ValueError):  # msgspec raises subclasses of ValueError
         return None
     if saved is None or not boot or saved.boot != boot:
         return None
@@ -234,14 +233,14 @@ def load_index(file: Path, root: Path) -> Index | None:
 
 
 def _checked(file: Path) -> bytes | None:
-    """Return what a file holds after its head, or None if that is not what was written."""
+    """Return the body of a saved index, or None if it is not what was written."""
     with os.fdopen(os.open(file, _OPEN), "rb", buffering=0) as stream:
         status = os.fstat(stream.fileno())
         head = stream.read(HEAD.size) if stat.S_ISREG(status.st_mode) else b""
         if len(head) != HEAD.size:
             return None
         word, version, length, _ = HEAD.unpack(head)
-        # The length comes first: nothing is read that a damaged head makes up.
+        # Check the length before reading: a damaged header must not decide how much is read.
         if (word, version, length) != (_WORD, VERSION, status.st_size - HEAD.size):
             return None
         body = stream.readall()
@@ -254,14 +253,14 @@ def _head(body: bytes) -> bytes:
 
 
 def root_text(root: Path) -> str:
-    """Return a workspace's path as text that can be stored, whatever bytes it is made of."""
+    """Return a workspace's path as storable text, whatever its bytes are."""
     return os.fsencode(root).decode("utf-8", "backslashreplace")
 
 
 def save_index(index: Index, file: Path) -> None:
-    """Save an index beside and rename it into place, or do without.
+    """Save an index under a temporary name and rename it into place; errors are ignored.
 
-    It is a cache: it need not be synced, and nothing fails for the lack of it.
+    It is a cache: it need not be synced, and nothing fails without it.
     """
     boot, index = _boot(), msgspec.structs.replace(index, nodes={}, listed=None)
     draft = file.with_name(f"{file.name}.{os.getpid()}")
@@ -269,6 +268,7 @@ def save_index(index: Index, file: Path) -> None:
         if boot:
             body = msgspec.msgpack.encode(_Saved(boot, index))
             _write(draft, _head(body), body)
+            # Renamed into place, so that a reader sees the old index or the new one, never a part.
             draft.replace(file)
     except OSError:
         with suppress(OSError):
@@ -282,7 +282,7 @@ def _write(file: Path, *parts: bytes) -> None:
 
 
 def _boot() -> str:
-    """Return what the system calls the time since it was started, or nothing if it does not."""
+    """Return the boot ID, or an empty string if the system has none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:

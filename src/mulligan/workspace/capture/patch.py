@@ -1,8 +1,9 @@
-"""Patches: a tree told as another one and the few entries that differ from it.
+"""Patches: a tree stored as another one plus the few entries that differ from it.
 
-A change deep in a large tree makes every directory above it another object. A patch names the
-changed entries alone, so it costs the same in a tree of any size. It stands for the tree that comes
-of setting them in its base, which is never a patch itself, and it makes or removes no directories.
+A change deep in a large tree makes every directory above it a new object. A patch lists the changed
+entries only, so its cost does not depend on the size of the tree. It represents the tree that
+results from setting these entries in its base. The base is never a patch itself, and a patch
+neither adds nor removes directories.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from mulligan.model import DIGEST_SIZE, Digest
 from mulligan.workspace.entries import DIRECTORY, FILE, LINK
 
 PATCH = "p"
-"""What the value of a patch begins with; that of a directory is a dict."""
+"""The first item of a patch; a directory is stored as a dict instead."""
 
 _NOTHING = Raw(codec.encode(None))
-"""Stands for an entry that the base has and the tree has not."""
+"""Represents an entry that the base has and the tree does not."""
 
 _FIRST = codec.encode([PATCH, None, {}])[:1]
 
@@ -38,25 +39,25 @@ _decode = msgspec.msgpack.Decoder(tuple[Literal["p"], Ext, dict[str, Raw]]).deco
 
 
 class TreePatch(NamedTuple):
-    """The base, and the encoded entries by their paths; a directory's own end with a slash."""
+    """The base, and the encoded entries by path; a directory's own path ends with a slash."""
 
     base: Digest
     entries: dict[str, Raw]
 
     def entry(self, path: str) -> Raw | None:
-        """Return the entry that is set at a path, or None if it is taken away."""
+        """Return the entry set at a path, or None if the patch removes it."""
         entry = self.entries[path]
         return None if entry == _NOTHING else entry
 
 
 def encode_patch(base: Digest, entries: Mapping[str, bytes | None]) -> bytes:
-    """Return the value of a patch from the encoded entries; None where one is taken away."""
+    """Return a patch with these encoded entries; None removes an entry."""
     parts = {path: _NOTHING if part is None else Raw(part) for path, part in entries.items()}
     return codec.encode([PATCH, Ref(base), parts])
 
 
 def read_patch(document: Document, tree: Digest) -> TreePatch:
-    """Return a tree as a patch; one that is told in full is its own base."""
+    """Return a tree as a patch; a tree stored in full is its own base."""
     data = document.stored(Ref(tree))
     if data[:1] != _FIRST:
         return TreePatch(tree, {})
@@ -65,15 +66,15 @@ def read_patch(document: Document, tree: Digest) -> TreePatch:
     except msgspec.DecodeError as error:
         raise DamageError(f"Tree {tree.hex()} is neither directory nor patch: {error}.") from error
     if base.code != codec.EXT_REF or len(bytes(base.data)) != DIGEST_SIZE:
-        raise DamageError(f"Tree {tree.hex()} is a patch of nothing.")
+        raise DamageError(f"Tree {tree.hex()} is a patch without a base.")
     for path, entry in entries.items():
         if not _is_entry(path, bytes(entry)):
-            raise DamageError(f"Tree {tree.hex()} is a patch with no entry at {path!r}.")
+            raise DamageError(f"Tree {tree.hex()} is a patch with an invalid entry at {path!r}.")
     return TreePatch(Digest(bytes(base.data)), entries)
 
 
 def open_tree(document: Document, tree: Digest) -> Document:
-    """Return a tree as a document; a patch is laid over its base."""
+    """Return a tree as a document; a patch is applied to its base."""
     patch = read_patch(document, tree)
     found = document.with_root(Ref(patch.base))
     for key in sorted(patch.entries):
@@ -87,9 +88,9 @@ def open_tree(document: Document, tree: Digest) -> Document:
 
 
 def _is_entry(path: str, entry: bytes) -> bool:
-    """Whether something can be the entry at a path, by how it begins."""
+    """Whether encoded bytes can be the entry at a path, judging by their first bytes."""
     if entry[:3] == _REFERENCE:
-        return True  # to a very long one
+        return True  # a reference to a very long entry
     if path.endswith("/") or not path:
         return entry[1:3] == _A_DIRECTORY
     return entry[1:3] in _A_LEAF or entry == bytes(_NOTHING)
@@ -98,11 +99,11 @@ def _is_entry(path: str, entry: bytes) -> bool:
 def leaf_in(tree: Document, path: tuple[str, ...]) -> Any:
     """Return what a tree has where a patch sets an entry, or ``MISSING``.
 
-    Raises ``DamageError`` where no patch can: outside of a directory, or at one.
+    Raises ``DamageError`` where no patch may apply: outside a directory, or at a directory.
     """
     holder = tree.resolved(tree.find(path[:-1]))
     if nodes.is_map(holder):
         found = tree.with_root(holder).find(path[-1:])
         if found is MISSING or not nodes.is_map(tree.resolved(found)):
             return found
-    raise DamageError(f"There is a patch to a tree at {'/'.join(path)!r}, where none can be.")
+    raise DamageError(f"A tree is patched at {'/'.join(path)!r}, where no patch can apply.")

@@ -1,9 +1,9 @@
-"""Rounds of a capture: what moved while it was captured is looked at again, until nothing does.
+"""Rounds of a capture: what moved during the capture is looked at again until it settles.
 
-Between the listing of a directory and the reading of its files other programs go on. A file that
-was renamed from a directory that was still to be listed to one that had been would be in neither.
-So after all was read, the directories are compared with what was listed, and those that changed are
-listed again. Each round ends with the objects of git repositories; see ``repositories``.
+Other programs keep running between the listing of a directory and the reading of its files. A file
+renamed from a directory that was not yet listed into one that already was would be in neither. So
+after everything was read, the directories are compared with their listings, and those that changed
+are listed again. Each round ends with the objects of git repositories; see ``git_order``.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from mulligan.workspace.capture.index import TIMESTAMP_GRAIN_NS
 from mulligan.workspace.capture.scan import Changes, Scan
 
 RETRY_DELAYS_SECONDS = (0.0, 0.005, 0.02, 0.06)
-"""Seconds before each further look at a workspace: a mass rename may be over by then.
+"""Seconds to wait before each further look: a mass rename may be over by then.
 
-There are no more of them than that: a program that never pauses must not stop a capture.
+The list is short, because a program that never pauses must not block a capture.
 """
 
 MAX_PACK_LISTINGS = 8
-"""How often packs are listed that were replaced by others while they were read."""
+"""How often packs are listed again because they were replaced while being read."""
 
 Told = Callable[[], Collection[bytes] | None]
-"""Returns the directories in which names have changed by now, or None if any may have."""
+"""Returns the directories in which names have changed so far, or None if any may have."""
 
 
 class Rescan:
-    """Captures what a scan found, and then what has moved meanwhile."""
+    """Capture what a scan found, and then what moved in the meantime."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Rescan:
         self._fresh_from = 0
 
     def run(self, changes: Changes, taken: int) -> None:
-        """Take in what a look that began at a time found, and then what moved since."""
-        # Whatever changed from here on is not trusted to have been listed: a watcher's word is as
-        # old as that, and two changes may have left the times as they were.
+        """Capture what a look that began at ``taken`` found, and then what moved since."""
+        # Changes from here on cannot be trusted to be listed: the watcher's report is that old, and
+        # two changes may have left the times as they were.
         self._fresh_from = taken - TIMESTAMP_GRAIN_NS
         for pause in RETRY_DELAYS_SECONDS:
             is_restless = self._take(changes)
@@ -63,11 +63,11 @@ class Rescan:
             changes = found
         self._take(changes)
         homes = GitDirectories(self._capture.directories)
-        # Git directories have been read in the order that makes them consistent nevertheless.
+        # Git directories are consistent regardless, because of the order in which they were read.
         self._capture.doubt(path for path in changes.directories if homes.of(path) is None)
 
     def _moved(self, *, is_restless: bool) -> Changes | None:
-        """Look for names that have changed since they were listed; None if none have."""
+        """Look for names that changed since they were listed; None if none did."""
         told = self._told() if self._told is not None else None
         known = self._capture.directories
         if told is None and not is_restless:
@@ -98,13 +98,16 @@ class Rescan:
     ) -> None:
         """Capture the objects of git directories whose refs have been read.
 
-        The git directories themselves come before: refs that were not found have been packed.
+        The git directories themselves are listed first: refs that were not found have been packed.
         """
         capture = self._capture
         capture.take(self._names(touched))
+        # Loose objects before packs: git packs an object before it deletes the loose file, so one
+        # that is missing here is in a pack listed below.
         loose = [path for home in touched for path in object_directories(home, capture.directories)]
         packed = {path for path in leaves if homes.is_packed(path)}
         capture.take(self._names(loose, set(leaves) - packed))
+        # A repack may replace packs while they are read; list again until none vanished.
         for _ in range(MAX_PACK_LISTINGS):
             before = len(capture.vanished)
             capture.take(self._names([joined(home, PACKS) for home in touched], packed))
@@ -113,7 +116,7 @@ class Rescan:
             packed = set()
 
     def _names(self, paths: Iterable[bytes], leaves: Iterable[bytes] = ()) -> Changes:
-        """Look at the names in known directories; add leaves that are to be read as well."""
+        """Look at the names in known directories; also read the given leaves."""
         scan = Scan.again(self._root, self._capture.directories, self._rules, self._fresh_from)
         changes = scan.names(paths)
         changes.leaves = list({*changes.leaves, *leaves})

@@ -1,4 +1,4 @@
-"""Scanning: what differs between the workspace and the index, found by stat alone."""
+"""Scanning: find what differs between the workspace and the index, by stat alone."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _SPECIAL = {
 
 
 MAX_DEPTH = 200
-"""How many directories may lie inside each other; trees and plans follow them by recursion."""
+"""Maximum nesting of directories; trees and plans are processed recursively."""
 
 MAX_PATH = 4095
 """The longest path in bytes that Linux resolves in one call."""
 
 _CTIME = struct.Struct(">q")
-"""How a packed stat begins."""
+"""The first field of a packed stat."""
 
 _LATEST = b"\xff\xff"
-"""Later than all packed stats."""
+"""Sorts after all packed stats."""
 
 _NONE: frozenset[bytes] = frozenset()
 
@@ -43,12 +43,12 @@ class Changes(msgspec.Struct):
     """What a scan found; all paths are from the root.
 
     ``leaves`` are files and symlinks that are new or may have changed. ``directories`` are those
-    that are new or changed, as they are now, without the leaves that are still to be read.
-    ``gone`` is what the index has and the workspace has no longer, or has as something else.
-    ``linked`` are leaves that have other names too, with their ctime: a watcher is to follow them,
-    once those are captured that the scan did not look at because nothing was known of them.
-    ``looked_in`` are the directories in which single paths were looked at; None after a look at
-    everything. ``moved`` says that names went away while they were looked at.
+    that are new or changed, as they are now, without the leaves that are still to be read. ``gone``
+    is what the index has and the workspace no longer has, or has as something else. ``linked`` are
+    leaves that have other names too, with their ctime: a watcher should follow them, plus those
+    that are found when they are captured because nothing was known of them before. ``looked_in``
+    are the directories in which single paths were looked at; None after a full scan. ``moved`` is
+    true if names vanished during the scan.
     """
 
     leaves: list[bytes]
@@ -60,7 +60,7 @@ class Changes(msgspec.Struct):
 
 
 class Scan:
-    """One look at a workspace against an index; only names and stats are read."""
+    """One comparison of a workspace with an index; only names and stats are read."""
 
     def __init__(self, root: bytes, index: Index | None, rules: Rules) -> None:
         self._prefix = root + b"/"
@@ -80,7 +80,7 @@ class Scan:
     ) -> Scan:
         """Return a further look during a capture, at directories listed from a time on.
 
-        Files that were captured are taken as they are: only names are looked at.
+        Files already captured are taken as they are: only names are compared.
         """
         scan = cls(root, None, rules)
         scan._known, scan._same_rules, scan._fresh_from = known, True, fresh_from
@@ -88,13 +88,13 @@ class Scan:
         return scan
 
     def everything(self) -> Changes:
-        """Look at the whole workspace, with the help of others when it is large."""
+        """Scan the whole workspace, with worker processes if it is large."""
         with self._beneath:
             self._go_on(*self._together())
         return self.changes
 
     def _together(self) -> tuple[list[bytes], Unchanged]:
-        """Look at what is not left to scan workers; return where they look and what they found."""
+        """Scan everything not given to workers; return their directories and their results."""
         workers = self._workers()
         try:
             elsewhere = {path for worker in workers for path in worker.paths}
@@ -108,7 +108,7 @@ class Scan:
         return met, unchanged
 
     def paths(self, paths: set[bytes], renewed: set[bytes] | frozenset[bytes] = _NONE) -> Changes:
-        """Look at the given paths, and below those in ``renewed`` or that the index knows not."""
+        """Scan these paths, and everything below those in ``renewed`` or not in the index."""
         if not self._known:
             return self.everything()
         settled = None
@@ -124,7 +124,7 @@ class Scan:
         return self.changes
 
     def names(self, paths: Iterable[bytes]) -> Changes:
-        """Look at the names in directories that are known, and below those that are new."""
+        """Compare the names in known directories, and scan below new ones."""
         self.changes.looked_in = set()
         with self._beneath:
             for path in paths:
@@ -134,7 +134,7 @@ class Scan:
         return self.changes
 
     def _names_in(self, path: bytes) -> None:
-        """List a directory if it may have changed, and look below the new directories in it."""
+        """List a directory if it may have changed, and scan below the new directories in it."""
         known, changes = self._known[path], self.changes
         with suppress(OSError):
             is_old = known.ctime < self._fresh_from
@@ -147,7 +147,7 @@ class Scan:
         now = changes.directories.get(path)
         if now is None or (len(changes.leaves), len(changes.gone)) != found:
             return
-        # A directory that still cannot be read is in its parent's list of what is left out again.
+        # A directory that is still unreadable ends up in its parent's ``left_out`` again.
         if changes.directories.keys().isdisjoint(new) and _names(now) == _names(known):
             del changes.directories[path]
 
@@ -157,7 +157,7 @@ class Scan:
         return start_scan_workers(self._prefix, self._known, self._fresh_from, self._entries)
 
     def _below(self, pending: list[bytes], elsewhere: Collection[bytes] = _NONE) -> list[bytes]:
-        """Look at directories and below; return where others look, without having gone there."""
+        """Scan directories and below; return those assigned to workers, without entering them."""
         met = []
         while pending:
             path = pending.pop()
@@ -168,7 +168,7 @@ class Scan:
         return met
 
     def _go_on(self, pending: list[bytes], unchanged: Unchanged) -> None:
-        """Go on where others have looked, below what is as it was and with a look at the rest."""
+        """Continue where workers have looked: skip what is unchanged and scan the rest."""
         self.changes.linked |= unchanged.linked
         same, known = unchanged.paths, self._known
         while pending:
@@ -176,17 +176,17 @@ class Scan:
             pending += _children(path, known[path]) if path in same else self._directory(path)
 
     def _directory(self, path: bytes) -> Collection[bytes]:
-        """Look at a directory and return the directories in it."""
+        """Scan a directory and return the directories in it."""
         known = self._known.get(path)
         try:
-            # A symlink may have led to this stat; then it is not the one that is known.
+            # If a symlink led here, the stat differs from the known one.
             if known is not None and self._is_same(os.lstat(self._prefix + path), known):
                 self._leaves(path, known)
                 return _children(path, known)
             self._check_depth(path)
             now = self._listed(path, known)
         except (FileNotFoundError, NotADirectoryError):
-            self.changes.moved = True  # it went away while we looked
+            self.changes.moved = True  # it vanished during the scan
             self._without(path)
             return ()
         except OSError as error:
@@ -205,7 +205,7 @@ class Scan:
         check_length(self._prefix + path)
 
     def _without(self, path: bytes) -> SeenDirectory | None:
-        """Note that a directory is not there, or not to be read; return the one that held it."""
+        """Record that a directory is gone or unreadable; return its parent."""
         if path in self._known:
             self.changes.gone.append(path)
         parent, _, name = path.rpartition(b"/")
@@ -225,7 +225,7 @@ class Scan:
 
     def _leaves(self, path: bytes, known: SeenDirectory) -> None:
         """Compare the leaves of a directory whose names have not changed."""
-        # Almost all of a scan's time goes by here, hence the local names and the packed stats.
+        # A scan spends almost all of its time here, hence the local names and packed stats.
         lstat, pack, fresh, changes = os.lstat, STAT.pack, self._fresh_stats, self.changes
         base = path + b"/" if path else b""
         start = self._prefix + base
@@ -238,7 +238,7 @@ class Scan:
                 changes.moved = True
                 continue
             except (OSError, struct.error):
-                changes.leaves.append(base + name)  # whoever reads it says why it cannot be
+                changes.leaves.append(base + name)  # reading it reports the error
                 continue
             if now.st_nlink > 1:
                 self._is_linked(base + name, now, seen)
@@ -246,29 +246,30 @@ class Scan:
                 changes.leaves.append(base + name)
 
     def _listed(self, path: bytes, known: SeenDirectory | None) -> SeenDirectory:
-        """Read a directory anew and compare it with what was known of it."""
+        """List a directory and compare it with what was known of it."""
         handle = self._beneath.renewed(path)
         now = seen_directory(os.fstat(handle))
         base = path + b"/" if path else b""
         leaves: list[bytes] = []
-        encoded = os.fsencode  # of a handle, Python lists the names as text
+        encoded = os.fsencode  # scandir on a handle returns names as text
         with os.scandir(handle) as listing:
             for entry in listing:
                 name = encoded(entry.name)
                 try:
                     if not self._kept(base, name, entry, now):
                         continue
-                    # Where nothing is known, one says whether they may be looked at.
+                    # In an unknown directory, one stat is enough to see whether its entries are
+                    # accessible.
                     if self._known or not leaves:
                         self._leaf(base, name, entry.stat(follow_symlinks=False), now, known)
                     else:
                         self.changes.leaves.append(base + name)
                     leaves.append(name)
                 except FileNotFoundError:
-                    now.doubt()  # it went away while we looked
+                    now.doubt()  # it vanished during the scan
                     self.changes.moved = True
                 except PermissionError:
-                    raise  # so it is with all that is in the directory
+                    raise  # it applies to everything in the directory
                 except OSError as error:
                     now.left_out[name] = _unreadable(error)
         if known is not None:
@@ -279,7 +280,7 @@ class Scan:
         return now
 
     def _kept(self, base: bytes, name: bytes, entry: os.DirEntry[str], now: SeenDirectory) -> bool:
-        """Whether a directory's entry is a leaf to look at; anything else is noted right away."""
+        """Whether a directory entry is a leaf to look at; anything else is recorded right away."""
         is_directory = entry.is_dir(follow_symlinks=False)
         rule = self._rules.rule(base + name, name, is_directory=is_directory)
         if rule is not None:
@@ -291,7 +292,7 @@ class Scan:
         else:
             special = _special(entry.stat(follow_symlinks=False))
             if special is None:
-                return True  # replaced by a file while we looked
+                return True  # replaced by a file during the scan
             now.left_out[name] = special
         return False
 
@@ -303,7 +304,7 @@ class Scan:
         now: SeenDirectory,
         known: SeenDirectory | None,
     ) -> None:
-        """Carry over what is known of a leaf, or note that it is to be read."""
+        """Carry over what is known of a leaf, or record that it must be read."""
         seen = known.leaves.get(name) if known is not None else None
         if status.st_nlink > 1:
             self._is_linked(base + name, status, seen)
@@ -314,13 +315,13 @@ class Scan:
 
     def _is_unchanged(self, status: os.stat_result, seen: Seen) -> bool:
         if self._fresh_stats is _LATEST and seen.ino == status.st_ino:
-            # It was read just now. A program that goes on writing to it moves no name; what it
-            # wrote is found by the next capture, since the stat is still that of the reading.
+            # It was read just now. A program that keeps writing to it moves no name, and the next
+            # capture finds its changes: the index still has the stat of the reading.
             return True
         return seen.stat == packed_stat(status) and seen.stat < self._fresh_stats
 
     def _look(self, path: bytes, *, whole: bool) -> bool:
-        """Look at one path; return whether it goes on as a directory that is known below."""
+        """Look at one path; return whether it is a known directory whose content stays valid."""
         parent, _, name = path.rpartition(b"/")
         known, holder = self._known.get(path), self._known.get(parent)
         if holder is None:
@@ -333,7 +334,7 @@ class Scan:
                 self.changes.gone.append(path)
             return False
         except PermissionError:
-            return False  # its parent was closed to us just now, which the next look finds
+            return False  # its parent just became unreadable; the next scan finds that
         except OSError as error:
             if known is not None or name in holder.leaves:
                 self.changes.gone.append(path)
@@ -349,16 +350,16 @@ class Scan:
         return False
 
     def _attributes(self, path: bytes, status: os.stat_result, known: SeenDirectory) -> None:
-        """Take over the attributes of a directory that goes on."""
+        """Update the attributes of a directory that is still there."""
         known.ino, known.mode, known.mtime = status.st_ino, status.st_mode, status.st_mtime_ns
-        if known.ctime:  # a doubt stays until the directory is listed
+        if known.ctime:  # zero forces a listing; keep it until then
             known.ctime = status.st_ctime_ns
         self.changes.directories[path] = known
 
     def _new_directory(
         self, path: bytes, name: bytes, holder: SeenDirectory, *, is_known: bool
     ) -> None:
-        """Look at a directory, and all below it, at a path where there may have been another."""
+        """Scan a directory and everything below it, at a path where there may have been another."""
         rule = self._rules.rule(path, name, is_directory=True) if path else None
         if name in holder.leaves or (rule is not None and is_known):
             self.changes.gone.append(path)
@@ -377,7 +378,7 @@ class Scan:
         *,
         was_directory: bool,
     ) -> None:
-        """Look at a path that is no directory."""
+        """Record a path that is not a directory."""
         rule = self._rules.rule(path, name, is_directory=False)
         reason = IGNORED + rule if rule is not None else _special(status)
         if was_directory or (reason is not None and name in holder.leaves):
@@ -395,7 +396,7 @@ class Scan:
             self._newly_linked.add(status.st_ino)
 
     def _other_names(self, inodes: set[int]) -> None:
-        """Look for files that were known by one name only and now have another."""
+        """Find files that were known by one name only and now have another."""
         for directory, known in self._known.items():
             base = directory + b"/" if directory else b""
             for name in [n for n, seen in known.leaves.items() if seen.ino in inodes]:
@@ -403,24 +404,24 @@ class Scan:
                 try:
                     status = os.lstat(self._prefix + path)
                 except OSError:
-                    continue  # it is gone, which is found by its own name
+                    continue  # gone; reported under its own name
                 if status.st_ino in inodes and path not in self.changes.linked:
                     self.changes.linked[path] = status.st_ctime_ns
                     self.changes.leaves.append(path)
 
 
 def _parts(path: bytes) -> bytes:
-    """Return a key by which what is below a directory follows it directly."""
+    """Return a sort key that places everything below a directory directly after it."""
     return path.replace(b"/", b"\0")
 
 
 def _differ_in_access(status: os.stat_result, known: SeenDirectory) -> bool:
-    """Whether what is in a directory may have become readable, or the reverse."""
+    """Whether the content of a directory may have become readable or unreadable."""
     return (status.st_mode ^ known.mode) & 0o555 != 0
 
 
 def check_length(path: bytes) -> None:
-    """Refuse a path that other programs, and a later look, could not reach."""
+    """Refuse a path that other programs, and a later scan, could not reach."""
     if len(path) > MAX_PATH:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
@@ -430,26 +431,26 @@ def _unreadable(error: OSError) -> str:
 
 
 def _special(status: os.stat_result) -> str | None:
-    """Return what is to be said of something that is neither file nor symlink."""
+    """Return a description of something that is neither file nor symlink."""
     if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
         return None
     return f"it is {_SPECIAL.get(stat.S_IFMT(status.st_mode), 'of an unknown kind')}"
 
 
 def seen_directory(status: os.stat_result) -> SeenDirectory:
-    """Return a directory that nothing is known of but its own stat."""
+    """Return a directory of which only its own stat is known."""
     return SeenDirectory(
         status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_mode, {}, {}, {}
     )
 
 
 def _may_be_readable(directory: SeenDirectory) -> bool:
-    """Whether something that could not be read may be so now, which its directory does not show."""
+    """Whether something unreadable may have become readable, which its directory does not show."""
     return not all(reason.startswith(IGNORED) for reason in directory.left_out.values())
 
 
 def _is_listed(status: os.stat_result, known: SeenDirectory) -> bool:
-    """Whether a directory is the one that was listed, and no name in it has changed since."""
+    """Whether a directory is the one that was listed, with no name changed since."""
     return (
         status.st_mtime_ns == known.mtime
         and status.st_ctime_ns == known.ctime
@@ -458,13 +459,13 @@ def _is_listed(status: os.stat_result, known: SeenDirectory) -> bool:
 
 
 def _names(directory: SeenDirectory) -> tuple[object, ...]:
-    """Return the directories and what is left out in a directory, and when it was listed."""
+    """Return the subdirectories, what is left out, and when the directory was listed."""
     times = directory.ctime, directory.mtime, directory.ino
     return (*times, directory.directories.keys(), directory.left_out)
 
 
 def _children(path: bytes, directory: SeenDirectory) -> Collection[bytes]:
     if not directory.directories:
-        return ()  # as most have none
+        return ()  # the usual case
     base = path + b"/" if path else b""
     return [base + name for name in directory.directories]

@@ -1,10 +1,10 @@
 """Scan workers: processes that stat part of a large workspace while the scan stats the rest.
 
 A scan is one ``lstat`` after another, and threads would take turns at the interpreter's lock. A
-worker is a new program rather than a fork: the caller may have threads, locks and libraries that
-do not survive a fork, and a new program inherits none of them, nor any handle of a store or a
-watcher. It receives what is known of its directories and answers which of them are unchanged. It
-writes nothing, and if it fails, the scan looks at those directories itself.
+worker is a new program rather than a fork: the caller may have threads, locks and libraries that do
+not survive a fork, and a new program inherits none of them, nor any handle of a store or a watcher.
+It receives what is known of its directories and answers which of them are unchanged. It writes
+nothing, and if it fails, the scan checks those directories itself.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 MIN_PATHS_PER_WORKER = 15_000
-"""One more scan worker is worth its while for each so many paths."""
+"""Start one more worker for each this many paths."""
 
 WORKER_START_PATHS = 5_000
-"""At about so many paths one could have looked by the time that a scan worker begins to."""
+"""Number of paths that the scan itself covers while a worker starts."""
 
 MAX_WORKERS = 3
-"""More scan workers than this would wait for each other in the kernel."""
+"""More workers than this would wait for each other in the kernel."""
 
 _PROGRAM = Path(__file__).with_name("scan_worker_main.py")
 
 REQUESTS_PER_WORKER = 8
-"""In about so many parts a scan worker is told of its share, and begins before it has heard all."""
+"""A worker gets its share in about this many requests, so that it can start with the first."""
 
 Known = dict[bytes, SeenDirectory]
-"""Directories by their paths from the root, those that hold others before these."""
+"""Directories by their paths from the root, parents first."""
 
 
 class Piece(NamedTuple):
-    """Descriptions of directories by their paths, and how many entries those have."""
+    """Descriptions of directories by path, and the number of entries in them."""
 
     directories: dict[bytes, bytes]
     entries: int
 
 
 class Unchanged:
-    """Directories that are as they were, and their leaves that have other names too."""
+    """Unchanged directories, and their leaves that have other names too."""
 
     def __init__(self) -> None:
         self.paths: set[bytes] = set()
@@ -59,18 +59,18 @@ class Unchanged:
 
 
 class ScanWorker:
-    """One process that looks at some of the directories that an index knows."""
+    """One process that checks some of the directories in an index."""
 
     def __init__(self, known: Known) -> None:
-        """Start it; raises ``OSError`` if that fails."""
+        """Start the process; raises ``OSError`` if that fails."""
         from subprocess import DEVNULL, PIPE, Popen  # slow to import; small trees never need it
 
         self.paths: list[bytes] = []
         self._known = known
         with ExitStack() as opened:
             self._request = opened.enter_context(workers.nameless_file())
-            # Its reading end stays open here as well: to tell something to a scan worker that has
-            # ended must not end whoever told it.
+            # Keep the read end open here too: writing to a worker that has ended must not raise
+            # SIGPIPE in the caller.
             hears, self._tells = os.pipe()
             opened.callback(os.close, self._tells)
             opened.callback(os.close, hears)
@@ -82,57 +82,58 @@ class ScanWorker:
             self._opened = opened.pop_all()
 
     def tell(self, request: bytes, paths: Iterable[bytes] = ()) -> None:
-        """Have it look at some directories, described in the order of their paths."""
+        """Send a request to check some directories, described in the order of their paths."""
         self._request.write(request)
+        # Flush first: the length announces bytes that the worker reads at once.
         self._request.flush()
         os.write(self._tells, READY.pack(len(request)))
         self.paths += paths
 
     def end(self) -> None:
-        """Say that it has been told everything."""
+        """Signal the end of the requests."""
         os.write(self._tells, READY.pack(0))
 
     def report(self, unchanged: Unchanged) -> None:
-        """Wait for the answer and add what is as it was; nothing is when there is no answer."""
+        """Wait for the answer and add what is unchanged; without an answer, nothing is."""
         data, _ = self._process.communicate()
         verdicts, linked = data[: len(self.paths)], data[len(self.paths) :]
         is_cut = len(verdicts) < len(self.paths) or len(linked) % LINKED.size
         if is_cut or self._process.returncode != 0:
             return
-        with suppress(IndexError):  # it speaks of what it was not told of
+        with suppress(IndexError):  # an answer about directories it was not sent
             unchanged.linked |= dict(starmap(self._leaf, LINKED.iter_unpack(linked)))
             answered = zip(self.paths, verdicts, strict=True)
             unchanged.paths.update(path for path, verdict in answered if verdict == SAME[0])
 
     def _leaf(self, directory: int, number: int) -> tuple[bytes, int]:
-        """Return the path of a leaf, named by numbers, and its ctime."""
+        """Return the path and ctime of a leaf given by numbers."""
         path = self.paths[directory]
         name, seen = list(self._known[path].leaves.items())[number]
         return path + b"/" + name, seen.ctime
 
     def close(self) -> None:
-        """End it, whether it has answered or not. Idempotent."""
+        """End the process, whether it has answered or not. Idempotent."""
         self._process.kill()
         with self._opened, self._process:
             pass
 
 
 def start_scan_workers(prefix: bytes, known: Known, fresh: int, entries: int) -> list[ScanWorker]:
-    """Start as many as are of use, each with its share; the rest is left to the caller.
+    """Start as many workers as useful, each with its share; the caller scans the rest.
 
-    What they get comes from the end of ``known``, so that a scan from the top meets it last.
+    Their directories come from the end of ``known``, so that a scan from the top reaches them last.
     """
     count = min(workers.processors() - 1, MAX_WORKERS, entries // MIN_PATHS_PER_WORKER)
     started: list[ScanWorker] = []
     if count < 1 or not workers.is_possible():
         return started
     head = HEAD.pack(fresh, len(prefix)) + prefix
-    # While the scan looks at seven paths, a scan worker looks at eight: it has nothing else to do.
+    # A worker checks eight paths in the time the scan takes for seven: it has nothing else to do.
     share = (entries * 8 // 7 - WORKER_START_PATHS) // (count + 1)
     pieces = _pieces(known, fresh, share // REQUESTS_PER_WORKER + 1)
     try:
-        # All are started first: while they get ready, what they are to be told is put together.
-        with suppress(OSError):  # the system may have no room for more of them
+        # Start all of them first: they initialise while their requests are assembled.
+        with suppress(OSError):  # the system may not allow more processes
             for _ in range(count):
                 started.append(ScanWorker(known))
         for worker in started:
@@ -143,12 +144,12 @@ def start_scan_workers(prefix: bytes, known: Known, fresh: int, entries: int) ->
             worker.close()
         if not isinstance(error, OSError):
             raise
-        return []  # the system has no room for what they are to be told
+        return []  # no space for the requests
     return started
 
 
 def _hand_out(pieces: Iterator[Piece], worker: ScanWorker, entries: int) -> None:
-    """Tell a scan worker of directories with so many entries."""
+    """Send a worker directories with this many entries."""
     while entries > 0 and (piece := next(pieces, None)):
         worker.tell(b"".join(piece.directories.values()), piece.directories)
         entries -= piece.entries
@@ -156,13 +157,13 @@ def _hand_out(pieces: Iterator[Piece], worker: ScanWorker, entries: int) -> None
 
 
 def _pieces(known: Known, fresh: int, size: int) -> Iterator[Piece]:
-    """Yield descriptions of directories with so many entries, from the last to the first."""
+    """Yield descriptions of directories with about ``size`` entries each, from last to first."""
     directories: dict[bytes, bytes] = {}
     entries = 0
     for path in reversed(known):
         seen = known[path]
         if path and seen.ctime < fresh and not seen.left_out:
-            with suppress(struct.error):  # times that do not fit are looked at by the scan
+            with suppress(struct.error):  # times out of range are left to the scan
                 directories[path] = _description(path, seen)
                 entries += len(seen.leaves) + 1
         if entries >= size:
@@ -171,7 +172,7 @@ def _pieces(known: Known, fresh: int, size: int) -> Iterator[Piece]:
 
 
 def _description(path: bytes, seen: SeenDirectory) -> bytes:
-    """Return what a scan worker has to know of a directory."""
+    """Return the description of a directory for a worker."""
     names = b"\0".join(seen.leaves)
     stats = b"".join([leaf.stat for leaf in seen.leaves.values()])
     if len(stats) != STAT.size * len(seen.leaves):

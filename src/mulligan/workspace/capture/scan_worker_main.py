@@ -1,9 +1,9 @@
-"""The program of a scan worker: says which of the directories it is told of are as they were.
+"""The program of a scan worker: report which of the given directories are unchanged.
 
-It is run by its file name in an interpreter that finds no packages, and imports only what is built
-in, so that it is at work after a few milliseconds. Its argument is the number of an open file. On
-standard input it is told how many bytes more of that file are there for it, again and again, and
-at last 0; on standard output it answers, once it has looked at everything.
+It is run by file name in an interpreter without packages, and imports only built-in modules, so
+that it starts within a few milliseconds. Its argument is the number of an open file. On standard
+input it reads, repeatedly, how many more bytes of that file are ready, and finally 0. On standard
+output it answers once, after checking everything.
 """
 
 import struct
@@ -11,16 +11,16 @@ import sys
 from posix import _exit, chdir, lstat, pread, read, write
 
 READY = struct.Struct(">Q")
-"""How many bytes more there are."""
+"""Number of further bytes that are ready."""
 
 HEAD = struct.Struct(">qI")
-"""From which ctime on nothing is trusted; the length of the path that all others begin with."""
+"""The ctime from which nothing is trusted, and the length of the common path prefix."""
 
 DIRECTORY = struct.Struct(">QqqIII")
 """Inode, ctime, mtime; the lengths of its path, of its leaves' names and of their stats."""
 
 LINKED = struct.Struct(">II")
-"""The numbers of a directory and of a leaf in it that has other names too."""
+"""The number of a directory, and of a leaf in it that has other names too."""
 
 SAME, DIFFERENT = b"\1", b"\0"
 
@@ -29,7 +29,7 @@ _STAT = struct.Struct(">qqQQ")
 
 
 class Answer:
-    """A byte for each directory, ``SAME`` or ``DIFFERENT``, and then what is linked."""
+    """One byte per directory, ``SAME`` or ``DIFFERENT``, followed by the linked leaves."""
 
     def __init__(self, fresh: int, prefix: bytes) -> None:
         self._fresh = fresh
@@ -38,7 +38,7 @@ class Answer:
         self._linked: list[bytes] = []
 
     def look(self, request: bytes, at: int = 0) -> None:
-        """Look at the directories that are described from a place on."""
+        """Check the directories that are described from an offset on."""
         while at < len(request):
             *own, path_length, names_length, stats_length = DIRECTORY.unpack_from(request, at)
             names_at = at + DIRECTORY.size + path_length
@@ -53,17 +53,17 @@ class Answer:
             self._verdicts.append(DIFFERENT if found is None else SAME)
 
     def encoded(self) -> bytes:
-        """Return all of it."""
+        """Return the encoded answer."""
         return b"".join(self._verdicts + self._linked)
 
 
 def _linked(
     path: bytes, own: list[int], names: list[bytes], stats: bytes, fresh: int
 ) -> list[int] | None:
-    """Return which leaves have other names too, or None if not everything is as it was.
+    """Return which leaves have other names too, or None if anything changed.
 
-    They are looked at from inside, which saves the way to each. If a symlink has led here, then
-    the names in another directory have changed, and whoever looks at that one finds out.
+    The leaves are checked from inside the directory, which saves resolving the path for each. If a
+    symlink led here, the names in another directory changed, and the check of that one finds it.
     """
     try:
         chdir(path)
@@ -94,7 +94,7 @@ def _linked_leaves(names: list[bytes], stats: bytes, fresh: int) -> list[int] | 
 
 
 def main() -> None:
-    """Answer the request in the file that is named by its number."""
+    """Answer the requests in the file given by its number."""
     file = int(sys.argv[1])
     (at,) = READY.unpack(read(0, READY.size))
     first = pread(file, at, 0)
@@ -107,7 +107,7 @@ def main() -> None:
     data = answer.encoded()
     while data:
         data = data[write(1, data) :]
-    _exit(0)  # without a tidy end, for which somebody would have to wait
+    _exit(0)  # skip interpreter shutdown, which would delay the caller
 
 
 if __name__ == "__main__":

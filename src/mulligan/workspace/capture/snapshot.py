@@ -1,9 +1,9 @@
-"""Snapshots by a program's own means, of files whose bytes alone are not enough.
+"""Application snapshots, for files whose bytes alone are not consistent.
 
-``[workspace.snapshot]`` in the store's configuration names them: SQLite databases, which SQLite
-copies as of one moment with what is in their logs, and files for which a command writes a copy. It
-also names commands that run before and after each capture. Nothing of this is ever read from the
-workspace itself.
+``[workspace.snapshot]`` in the store's configuration lists them: SQLite databases, which SQLite
+copies at a point in time including their logs, and files for which a command writes a copy. It also
+lists commands that run before and after each capture. None of this is ever read from the workspace
+itself.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 SIDE_FILE_SUFFIXES = (b"-wal", b"-shm", b"-journal")
-"""How the files are called that SQLite keeps beside a database while it is in use."""
+"""Suffixes of the files that SQLite keeps beside a database in use."""
 
 IN_SNAPSHOT = "its content is in the snapshot of "
-"""How the reason begins why such a file is left out."""
+"""Prefix of the reason when such a file is left out."""
 
 IN_USE = "a program has it open"
-"""How the reason begins why a restore leaves such a database alone."""
+"""Prefix of the reason when a restore leaves such a database alone."""
 
 PATH, OUTPUT = "{path}", "{output}"
-"""What stands in a command for the file, and for where its copy is to be written."""
+"""Placeholders in a command for the file and for the path of its copy."""
 
 _MAGIC = b"SQLite format 3\0"
 _WAL = 2
-"""What a database's header says, twice, when it keeps its changes in a log (``-wal``)."""
+"""Value of two header fields of a database in write-ahead-log mode (``-wal``)."""
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MAX_SHOWN_OUTPUT = 200
-"""How many characters of what a failed command said are kept."""
+"""Maximum number of characters kept of a failed command's error output."""
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A command that writes a copy of any of some files, to ``{output}`` or else its output."""
+    """A command that writes a copy of matching files, to ``{output}`` or to standard output."""
 
     files: list[str]
     run: list[str]
 
 
 class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is taken by its own means, and what runs around a capture."""
+    """Which files are captured through snapshots, and which commands run around a capture."""
 
     sqlite: list[str] = []
     command: list[Command] = []
@@ -72,7 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return bool(self.command or self.before or self.after)
 
     def __post_init__(self) -> None:
-        """Refuse patterns that are none, and commands that would run nothing."""
+        """Refuse invalid patterns, and commands without a program."""
         patterns = [*self.sqlite, *(file for command in self.command for file in command.files)]
         if patterns:
             compiled(patterns)
@@ -81,11 +81,11 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SnapshotFailed(Exception):
-    """There is no snapshot; the text says why."""
+    """No snapshot could be taken; the text says why."""
 
 
 class Snapshots:
-    """Takes snapshots of files in a workspace as the configuration has it."""
+    """Take snapshots of files in a workspace as configured."""
 
     def __init__(self, root: Path, setting: Snapshot) -> None:
         self._root = root
@@ -101,16 +101,16 @@ class Snapshots:
         return [(compiled(command.files), command) for command in self._setting.command]
 
     def has(self, path: bytes) -> bool:
-        """Whether a file is to be taken by its own means."""
+        """Whether a file is captured through a snapshot."""
         text = path.decode("utf-8", "replace")
         return self.is_database(path) or any(spec.match_file(text) for spec, _ in self._commands)
 
     def is_database(self, path: bytes) -> bool:
-        """Whether a file is to be copied by SQLite."""
+        """Whether a file is copied by SQLite."""
         return self._sqlite.match_file(path.decode("utf-8", "replace"))
 
     def database_of(self, path: bytes) -> bytes | None:
-        """Return the database that SQLite keeps a file beside."""
+        """Return the database that a SQLite side file belongs to."""
         for side in SIDE_FILE_SUFFIXES:
             database = path.removesuffix(side)
             if database != path and self.is_database(database):
@@ -121,10 +121,10 @@ class Snapshots:
     def take(self, path: bytes, directory: int) -> Iterator[IO[bytes] | None]:
         """Take a snapshot of a file in an open directory.
 
-        It is None when the file is a database that no program has open: then its bytes are all.
-        Raises ``SnapshotFailed``.
+        It is None for a database that no program has open: its bytes are complete. Raises
+        ``SnapshotFailed``.
         """
-        from tempfile import TemporaryDirectory  # slow to import, as all that snapshots need
+        from tempfile import TemporaryDirectory  # slow to import, only snapshots need it
 
         with TemporaryDirectory(prefix="mulligan-snapshot-") as place:
             copy = Path(place) / "copy"
@@ -148,9 +148,9 @@ class Snapshots:
 
 
 def databases_in_use(left_out: Iterable[LeftOut]) -> dict[str, str]:
-    """Return the databases beside which SQLite keeps files now, and why they are left alone.
+    """Return the databases that have SQLite side files now, and why they are left alone.
 
-    Put beside another database, such a file would damage it.
+    Beside a different version of the database, such a file would corrupt it.
     """
     sides = [left.path for left in left_out if left.rule.startswith(IN_SNAPSHOT)]
     return {
@@ -160,13 +160,13 @@ def databases_in_use(left_out: Iterable[LeftOut]) -> dict[str, str]:
 
 @contextmanager
 def quiesced(root: Path, setting: Snapshot) -> Iterator[list[str]]:
-    """Run the commands of the configuration around a capture; yield what went wrong with them."""
+    """Run the configured commands around a capture; yield the problems they had."""
     problems: list[str] = []
     _attempt("before", setting.before, root, setting.timeout, problems)
     try:
         yield problems
     finally:
-        # Whatever became of the capture: a program that was paused must not stay so.
+        # Even if the capture failed: a program that was paused must be resumed.
         _attempt("after", setting.after, root, setting.timeout, problems)
 
 
@@ -181,7 +181,7 @@ def _attempt(name: str, command: list[str], root: Path, limit: float, problems: 
 def run_command(
     command: list[str], root: Path, limit: float, output: IO[bytes] | None = None
 ) -> None:
-    """Run a command in a directory; raises ``SnapshotFailed`` when it fails or takes too long."""
+    """Run a command in a directory; raises ``SnapshotFailed`` if it fails or takes too long."""
     from subprocess import DEVNULL, Popen, TimeoutExpired
     from tempfile import TemporaryFile
 
@@ -198,7 +198,7 @@ def run_command(
             status = process.wait(limit)
         except BaseException as error:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # and all that it has started
+                os.killpg(process.pid, signal.SIGKILL)  # with all its children
             process.wait()
             if isinstance(error, TimeoutExpired):
                 raise SnapshotFailed(f"{command[0]} took longer than {limit:g} s") from error
@@ -210,7 +210,7 @@ def run_command(
 
 
 def _back_up(root: Path, path: bytes, directory: int, copy: Path, limit: float) -> bool:
-    """Have SQLite copy a database; return False if no program has it open."""
+    """Let SQLite copy a database; return False if no program has it open."""
     import sqlite3
     from urllib.parse import quote
 
@@ -219,10 +219,10 @@ def _back_up(root: Path, path: bytes, directory: int, copy: Path, limit: float) 
     try:
         header = os.pread(handle, 100, 0)
         if not header.startswith(_MAGIC):
-            raise SnapshotFailed("it is no SQLite database")
+            raise SnapshotFailed("it is not a SQLite database")
         is_logged = _WAL in header[18:20]
         if is_logged and not _exists(name + b"-wal", directory):
-            return False  # and SQLite would make the log anew, in the workspace
+            return False  # opening it would create a log in the workspace
         if is_logged and not _exists(name + b"-shm", directory):
             raise SnapshotFailed("a program ended without closing it")
         uri = f"file:{quote(os.fsencode(root) + b'/' + path)}?mode=ro"
@@ -243,7 +243,7 @@ def _copy(source: sqlite3.Connection, copy: Path, limit: float) -> None:
     end = time.monotonic() + limit
 
     def check_time(*_: int) -> None:
-        # SQLite waits for a writer that holds the database, and Python would do so for ever.
+        # SQLite waits for a writer that holds the database, and Python would retry forever.
         if time.monotonic() > end:
             raise SnapshotFailed(f"it was locked for longer than {limit:g} s")
 
@@ -253,9 +253,9 @@ def _copy(source: sqlite3.Connection, copy: Path, limit: float) -> None:
 
 
 def _check_same(handle: int) -> None:
-    """Refuse if SQLite has opened another file by the name: it follows symlinks, we do not."""
+    """Refuse if SQLite opened another file under the name: it follows symlinks, we do not."""
     own = os.fstat(handle)
-    with suppress(FileNotFoundError):  # not every system has it
+    with suppress(FileNotFoundError):  # /proc is not available everywhere
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):
                 if int(name) != handle and os.path.samestat(os.fstat(int(name)), own):

@@ -1,9 +1,10 @@
-"""Readings of a file that other programs may be writing to: again, until one holds.
+"""Consistent reads of a file that other programs may be writing to, with retries.
 
-A reading holds if the file's stat is the same before and after it. It also holds if the same bytes
-are found twice in a row: between the two readings the file had just these bytes. So a file that
-only grows, such as a log, is read as the part that was there at the first look. A file that is
-rewritten faster than it can be read has no reading that holds; the last one is kept and is torn.
+A reading holds if the file's stat is the same before and after it. It is also consistent if the
+same bytes are read twice in a row: between the two reads the file had exactly these bytes. So a
+file that only grows, such as a log, is read up to its length at the first attempt. A file that is
+rewritten faster than it can be read has no consistent reading; the last one is kept and marked as
+torn.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
 MAX_READINGS = 5
-"""How many readings a file gets."""
+"""Maximum number of attempts per file."""
 
 T = TypeVar("T")
 
 
 class Reading(NamedTuple, Generic[T]):
-    """The first ``size`` bytes of a file, and the stat of the file when they were looked for.
+    """The first ``size`` bytes of a file, and the stat of the file before they were read.
 
-    ``holds`` says that the stat belongs to exactly these bytes, ``torn`` that the bytes may be
-    from several moments. If neither is so, the file had these bytes, and has changed since.
+    ``holds`` means that the stat belongs to exactly these bytes; ``torn`` means that the bytes may
+    be from different moments. If neither is set, the file had these bytes and has changed since.
     """
 
     content: T
@@ -34,7 +35,7 @@ class Reading(NamedTuple, Generic[T]):
 
 
 Take = Callable[[int], tuple[T, int]]
-"""Reads up to so many bytes from the start; returns them, or a digest, and how many they are."""
+"""Reads up to this many bytes from the start; returns them or a digest, and their count."""
 
 
 def read_steadily(
@@ -44,10 +45,10 @@ def read_steadily(
     is_late: Callable[[], bool] = bool,
     before: os.stat_result | None = None,
 ) -> Reading[T]:
-    """Read an open file until a reading holds, or the attempts or the time are used up.
+    """Read an open file until a reading is consistent, or attempts or time run out.
 
-    There are two in any case, for the second one tells whether the file has only grown. ``before``
-    is the stat of the open file, if it is known.
+    It makes at least two attempts, because the second shows whether the file has only grown.
+    ``before`` is the stat of the open file, if known.
     """
     before = before or os.fstat(handle)
     size = before.st_size
@@ -63,14 +64,14 @@ def read_steadily(
         if attempt >= attempts or (attempt >= 2 and is_late()):
             return Reading(content, length, before, holds=False, torn=True)
         if is_whole and known is None and after.st_size >= size:
-            known = content  # it may have only grown: then it has the same beginning again
+            known = content  # if it has only grown, the next attempt reads the same
         else:
             before, size, known = after, after.st_size, None
-    raise AssertionError("the attempts are counted without an end")
+    raise AssertionError("unreachable: the loop only ends by returning")
 
 
 def signature(status: os.stat_result) -> tuple[int, int, int, int, int]:
-    """Return what changes in a stat whenever the file does."""
+    """Return the fields of a stat that change whenever the file does."""
     return (
         status.st_ino,
         status.st_ctime_ns,

@@ -1,7 +1,7 @@
-"""Trees of objects out of the index: each directory that changed is written once, with no reading.
+"""Build trees of objects from the index: each changed directory is written once, nothing is read.
 
 Every directory is an object of its own, so a change costs the directories above it and nothing of
-what lies beside them.
+their siblings.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mulligan.workspace.capture.index import Kept, Nodes, SeenDirectory
 from mulligan.workspace.entries import SELF, Directory, Leaf, encode_entry, to_name
 
 MAX_KEPT_NODES = 256
-"""How many large directories are kept as nodes, so that they need not be made again."""
+"""Maximum number of large directories whose nodes are kept for reuse."""
 
 Directories = Mapping[bytes, SeenDirectory]
 Changed = dict[bytes, set[bytes]]
-"""The names that changed in directories; the empty name stands for a directory itself."""
+"""The names that changed, by directory; the empty name is the directory itself."""
 
 
 def stored_entry(entry: Leaf | Directory, put: Put) -> bytes:
@@ -33,18 +33,18 @@ def stored_entry(entry: Leaf | Directory, put: Put) -> bytes:
 
 
 def stored_tree(directories: Directories, changed: Changed, put: Put, kept: Nodes) -> Digest:
-    """Make objects of the directories that changed, and of all above; return the whole tree.
+    """Store the changed directories and all their parents; return the whole tree.
 
-    What was made of a large directory is kept for the next time, when only the names that changed
-    need to be set in it. ``changed`` and ``kept`` are brought up to date.
+    The node of a large directory is kept for the next time, when only the changed names need to be
+    set in it. ``changed`` and ``kept`` are updated.
     """
     for path in [path for path in changed if path in directories]:
         for up in _upwards(path):
             parent, _, name = up.rpartition(b"/")
             changed.setdefault(parent, set()).add(name)
     tree = None
-    # From the last to the first, what is in a directory comes before the directory itself, and
-    # close to it, so that they are found close together.
+    # In reverse order, children come just before their parent. A parent needs their digests, and
+    # objects written together are later read together.
     above = [path for path in changed if path in directories]
     for path in sorted(above, key=_parts, reverse=True):
         tree = put(_encoded(path, directories, changed[path], put, kept))
@@ -56,7 +56,7 @@ def stored_tree(directories: Directories, changed: Changed, put: Put, kept: Node
 def _encoded(
     path: bytes, directories: Directories, changed: Iterable[bytes], put: Put, kept: Nodes
 ) -> bytes:
-    """Return a directory whose own directories have been stored, encoded as a tree holds it."""
+    """Return the encoding of a directory whose subdirectories have been stored."""
     before = kept.pop(path, None)
     if len(directories[path].leaves) + len(directories[path].directories) < nodes.FAN:
         return _small(path, directories)
@@ -76,9 +76,9 @@ def _encoded(
 
 
 def _small(path: bytes, directories: Directories) -> bytes:
-    """Return the canonical encoding of a directory of few entries, put together by hand.
+    """Return the canonical encoding of a small directory, assembled by hand.
 
-    There are several of them to a change, and this takes a third of the time of the codec.
+    A change involves several of them, and this takes a third of the codec's time.
     """
     parts, heads = _parts_of(path, directories), codec.TEXT_HEADS
     if not b"".join(parts).isascii():
@@ -89,7 +89,7 @@ def _small(path: bytes, directories: Directories) -> bytes:
 
 
 def _parts_of(path: bytes, directories: Directories) -> dict[bytes, bytes]:
-    """Return all that is in a directory, encoded."""
+    """Return everything in a directory, encoded."""
     directory, base = directories[path], _base(path)
     parts = {name: seen.entry for name, seen in directory.leaves.items()}
     for name in directory.directories:
@@ -100,7 +100,7 @@ def _parts_of(path: bytes, directories: Directories) -> dict[bytes, bytes]:
 
 
 def _renewed(node: MapBranch, path: bytes, directories: Directories, names: Iterable[bytes]) -> Any:
-    """Return a directory's node with what it now holds under the given names."""
+    """Return a directory's node with the current entries of the given names."""
     for name in names:
         part = part_of(path, name, directories)
         if part is not None:
@@ -111,7 +111,7 @@ def _renewed(node: MapBranch, path: bytes, directories: Directories, names: Iter
 
 
 def part_of(path: bytes, name: bytes, directories: Directories) -> bytes | None:
-    """Return what a directory holds under a name, which is empty for its own attributes."""
+    """Return what a directory holds under a name; empty for its own attributes."""
     directory = directories[path]
     if not name:
         return directory.entry
@@ -123,7 +123,7 @@ def part_of(path: bytes, name: bytes, directories: Directories) -> bytes | None:
 
 
 def _never(ref: Ref) -> Any:
-    raise AssertionError(f"{ref} is no part of a node in the making")
+    raise AssertionError(f"{ref} is not part of a node under construction")
 
 
 def _base(path: bytes) -> bytes:
@@ -131,10 +131,10 @@ def _base(path: bytes) -> bytes:
 
 
 def _settled(node: MapBranch, put: Put, before: Kept | None) -> Kept:
-    """Return a large directory with every large part of it made an object.
+    """Return a large directory with every large part stored as an object.
 
-    As ``settle_root`` has it, but no entry is looked into (they are settled before they come
-    here), and what is as it was before is not encoded again.
+    Like ``settle_root``, except that entries are not inspected (they are settled already), and
+    unchanged parts are not encoded again.
     """
     old = before.node.slots if before else [None] * len(node.slots)
     known = before.slots if before else old
@@ -154,7 +154,7 @@ def _settled_slot(slot: Any, put: Put) -> bytes:
 
 
 def _upwards(path: bytes) -> Iterator[bytes]:
-    """Yield a directory and all above it."""
+    """Yield a directory and all its parents."""
     yield path
     while path:
         path = path.rpartition(b"/")[0]
@@ -162,5 +162,5 @@ def _upwards(path: bytes) -> Iterator[bytes]:
 
 
 def _parts(path: bytes) -> bytes:
-    """Return a key by which what is below a directory follows it directly."""
+    """Return a sort key that places everything below a directory directly after it."""
     return path.replace(b"/", b"\0")

@@ -1,1 +1,1 @@
-"""Checking out: a tree written into an empty directory."""
+"""Checkout: a tree written into an empty directory."""

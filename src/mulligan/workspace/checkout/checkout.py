@@ -1,8 +1,8 @@
-"""Writing a tree into a new or empty directory, where there is nothing to lose.
+"""Write a tree into a new or empty directory, where there is nothing to lose.
 
-Nobody counts on the directory before it is complete, so files are made under their own names, with
-their modes, in the order in which their objects lie in the store; directories get their modes
-and times when all is in them. What is in the way already is a failure, and stays.
+No program relies on the directory before it is complete. So files are created under their final
+names, with their modes, in the order in which their objects lie in the store. Directories get their
+modes and times once everything is in them. An existing file in the way is a failure and stays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MADE = stat.S_IRWXU
 
 
 class Checkout:
-    """Fills an empty directory with what a tree holds; ``source`` has files to share bytes with."""
+    """Write the content of a tree into an empty directory; ``source`` has files to reflink."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Checkout:
         *,
         is_new: bool = True,
     ) -> None:
-        """``is_new`` unless the directory was there before; then its mode is not ours to set."""
+        """``is_new`` is false for a directory that existed before; its mode is left unchanged."""
         self._is_new = is_new
         self._contents = contents
         self._source = source
@@ -62,9 +62,9 @@ class Checkout:
         self.failures: list[Failure] = []
 
     def run(self) -> list[Failure]:
-        """Write everything, make it durable, and return what could not be.
+        """Write everything, make it durable, and return what failed.
 
-        The directory's own name is the caller's to sync.
+        The caller syncs the name of the directory itself.
         """
         directories = self._contents.directories
         try:
@@ -74,8 +74,11 @@ class Checkout:
             for place, name, leaf in self._contents.leaves:
                 self._make_leaf(place, name, leaf)
             self._failpoint(Failpoint.RESTORE_WRITTEN)
+            # Bottom-up and after all files: creating an entry changes the parent's mtime, and a
+            # read-only mode would refuse it.
             for place, entry in reversed(directories):
                 self._finish_directory(place, entry)
+            # Last, since a directory's sync must follow everything that was made in it.
             self._syncer.add(self._root, self._root.handle)
             self._syncer.finish()
         finally:
@@ -95,7 +98,7 @@ class Checkout:
             self._failed(made, None, error)
 
     def _write_wholes(self) -> None:
-        """Write files as their objects come; those that do not come say why one by one."""
+        """Write files as their objects are read; those that fail are retried one by one."""
         wholes = self._contents.wholes
         if self._source is not None:
             self._share_wholes(self._source)
@@ -111,7 +114,7 @@ class Checkout:
             self._make_one_by_one(digest)
 
     def _write_with(self, workers: CheckoutWorkers) -> None:
-        """Share the work with others, if they can read the objects."""
+        """Share the work with workers, if they can read the objects."""
         wholes = self._contents.wholes
         with gc_paused():
             where = self._objects.locate_many(wholes)
@@ -122,6 +125,7 @@ class Checkout:
             return
         for places in workers.own():
             self._write_found(self._objects.get_at(ObjectKind.CHUNK, places))
+        # Remove partial files before the retry: new files are created exclusively.
         for digest in workers.settle(wholes):
             self._remove_begun(digest)
 
@@ -142,7 +146,7 @@ class Checkout:
         self._failed(whole.place, whole.name, error)
 
     def _share_wholes(self, source: ReflinkSource) -> None:
-        """Make the files that are still as they were captured, as long as that can be done."""
+        """Reflink the files that are unchanged since their capture, while that works."""
         for digest, files in list(self._contents.wholes.items()):
             if not source.is_possible:
                 return
@@ -167,7 +171,7 @@ class Checkout:
         self._filler.make(whole, partial(self._bytes, place, name, file), file.xattrs)
 
     def _bytes(self, place: DirectoryNode, name: bytes, file: File, handle: int) -> Iterator[bytes]:
-        """Yield what is to be written into a new file; nothing once it shares its bytes."""
+        """Yield what to write into a new file; nothing if it now shares its bytes."""
         source = self._source
         if source is not None and source.is_possible and file.chunks:
             if source.share(place.path, name, file, handle):

@@ -1,4 +1,4 @@
-"""A tree laid out to be written: its directories from the top, and its files by their objects."""
+"""The plan of a checkout: its directories, parents first, and its files by object."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mulligan.workspace.entries import (
 from mulligan.workspace.restore.plan import Entry, TreeChange, check_name, read_entry
 
 _FIELDS = 5
-"""How many a file's entry has that has no extended attributes."""
+"""Number of fields in the entry of a file without extended attributes."""
 
 
 class DirectoryNode:
-    """A directory that is being filled; its handle is -1 while it is not open."""
+    """A directory that is being written; its handle is -1 while it is closed."""
 
     __slots__ = ("above", "handle", "name")
 
@@ -38,12 +38,12 @@ class DirectoryNode:
 
     @property
     def path(self) -> TreePath:
-        """Where it is in the tree."""
+        """Its path in the tree."""
         return () if self.above is None else (*self.above.path, to_name(self.name))
 
 
 class SingleChunkFile(NamedTuple):
-    """A file that is one object and has no extended attributes, as almost all are."""
+    """A file with one object and no extended attributes, as almost all are."""
 
     place: DirectoryNode
     name: bytes
@@ -52,28 +52,28 @@ class SingleChunkFile(NamedTuple):
 
 
 Made = DirectoryNode | SingleChunkFile
-"""What was made in a directory that is being filled, and has to be synced."""
+"""What was made in the target directory and must be synced."""
 
 
 class CheckoutPlan:
-    """What has to be written into an empty directory, once all names in it are known to be safe."""
+    """What to write into an empty directory, once all names are known to be safe."""
 
     def __init__(self) -> None:
         self.root = DirectoryNode()
         self.directories: list[tuple[DirectoryNode, Directory]] = []
-        """Each after the one that it is in."""
+        """Parents first."""
         self.wholes: dict[Digest, list[SingleChunkFile]] = {}
         self.leaves: list[tuple[DirectoryNode, bytes, Leaf]] = []
-        """All the rest: symlinks, and the files that are no ``SingleChunkFile``."""
+        """The rest: symlinks, and files that are not a ``SingleChunkFile``."""
 
     @property
     def count(self) -> int:
-        """How many files, symlinks and directories there are."""
+        """Number of files, symlinks and directories."""
         wholes = sum(map(len, self.wholes.values()))
         return wholes + len(self.leaves) + len(self.directories)
 
     def add_tree(self, document: Document) -> None:
-        """Take in a whole tree; raises ``UnsafeName``."""
+        """Add a whole tree; raises ``UnsafeName``."""
         pending = [(self.root, document.resolved(document.root))]
         while pending:
             place, node = pending.pop()
@@ -84,7 +84,7 @@ class CheckoutPlan:
                     continue
                 check_name(name)
                 if is_of_store(from_name(name)):
-                    continue  # the place of the copy's own pointer
+                    continue  # reserved for the copy's own pointer
                 if type(value) is list and _is_whole(value):
                     whole = SingleChunkFile(place, from_name(name), value[1], value[2])
                     self.wholes.setdefault(value[4], []).append(whole)
@@ -96,7 +96,7 @@ class CheckoutPlan:
                     self._add(child, read_entry(document, value))
 
     def add_steps(self, steps: Iterable[TreeChange]) -> None:
-        """Take in parts of a tree: the steps that lead there from nothing, from the top."""
+        """Add parts of a tree: the changes that create them from nothing, parents first."""
         places: dict[TreePath, DirectoryNode] = {(): self.root}
         for path, entry in ((step.path, step.after) for step in steps):
             if any(is_of_store(from_name(name)) for name in path):

@@ -1,4 +1,4 @@
-"""Making files in directories where nothing is in the way, under their own names at once."""
+"""Create files in directories where nothing is in the way, under their final names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mulligan.workspace.handles import room_for
 from mulligan.workspace.restore.fileops import Xattrs, try_xattrs, write_parts
 
 OPEN_DIRECTORIES = 128
-"""How many directories are held open, because files of one come together."""
+"""Maximum number of open directories; files of one directory tend to come together."""
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -23,11 +23,11 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _PERMISSIONS = stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO
 
 Parts = Callable[[int], Iterable[bytes]]
-"""Returns what is to be written into a file, by its handle."""
+"""Returns what to write into a file, given its handle."""
 
 
 class FileWriter:
-    """Makes files, and holds their directories open; that of the root is the caller's."""
+    """Create files and hold their directories open; the caller owns the root's handle."""
 
     def __init__(self, failpoint: FailpointHook, syncer: Syncer[Made], *, inherits: bool) -> None:
         """``inherits`` if new files may get extended attributes that they must not keep."""
@@ -37,10 +37,10 @@ class FileWriter:
         self._most = room_for(OPEN_DIRECTORIES)
         self._open: deque[DirectoryNode] = deque()
         self._granted: set[int] = set()
-        """The modes that a file has as soon as it is made with them, whatever the umask."""
+        """Modes that a file has as soon as it is created with them, despite the umask."""
 
     def handle(self, place: DirectoryNode) -> int:
-        """Return an open handle of a directory; the one opened first gives way."""
+        """Return an open handle to a directory; the oldest handle is closed to make room."""
         if place.handle < 0 and place.above is not None:
             above = self.handle(place.above)
             place.handle = os.open(place.name, DIRECTORY, dir_fd=above)
@@ -50,7 +50,7 @@ class FileWriter:
         return place.handle
 
     def make(self, whole: SingleChunkFile, parts: Parts, xattrs: Xattrs | None = None) -> None:
-        """Make a file; raises ``OSError``, and then it is not there unless it was before."""
+        """Create a file; on ``OSError`` nothing is left of it, unless it existed before."""
         place, name, mode, mtime = whole
         parent = self.handle(place)
         handle = os.open(name, _NEW, mode & _PERMISSIONS, dir_fd=parent)
@@ -62,7 +62,9 @@ class FileWriter:
             trouble = None
             if xattrs or self.inherits:
                 trouble = try_xattrs(handle, xattrs)
+            # After the last write, which would move the time again.
             os.utime(handle, ns=(mtime, mtime))
+            # Only a complete file is synced, and only what is synced counts as written.
             self._syncer.add(whole, handle)
         except BaseException:
             os.unlink(name, dir_fd=parent)
@@ -78,7 +80,7 @@ class FileWriter:
         wholes: dict[Digest, list[SingleChunkFile]],
         failed: Callable[[SingleChunkFile, OSError], None],
     ) -> None:
-        """Make the files of all objects that are found, and take them out of ``wholes``."""
+        """Create the files of all objects that are found, and remove them from ``wholes``."""
         for digest, data in found:
             for whole in wholes.pop(digest):
                 try:
@@ -87,7 +89,7 @@ class FileWriter:
                     failed(whole, error)
 
     def remove_begun(self, whole: SingleChunkFile, data: bytes) -> None:
-        """Remove what somebody who died may have made of a file; anything else stays."""
+        """Remove the partial file of a worker that died; anything else stays."""
         parent = self.handle(whole.place)
         try:
             handle = os.open(whole.name, _READ, dir_fd=parent)
@@ -103,17 +105,17 @@ class FileWriter:
             os.unlink(whole.name, dir_fd=parent)
 
     def remove(self, whole: SingleChunkFile) -> None:
-        """Remove a file that was made and cannot be relied on."""
+        """Remove a file that was written and cannot be relied on."""
         os.unlink(whole.name, dir_fd=self.handle(whole.place))
 
     def close(self) -> None:
-        """Let go of all directories."""
+        """Close all directories."""
         for place in self._open:
             _shut(place)
         self._open.clear()
 
     def _set_mode(self, handle: int, mode: int) -> None:
-        """Give a new file its mode; one that new files have anyhow is not set again."""
+        """Set the mode of a new file; a mode that new files get anyway is not set again."""
         if stat.S_IMODE(os.fstat(handle).st_mode) == mode:
             self._granted.add(mode)
         else:

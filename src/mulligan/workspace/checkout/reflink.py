@@ -1,9 +1,9 @@
-"""Sharing the bytes of unchanged files with a copy, where the filesystem can (FICLONE).
+"""Share the bytes of unchanged files with a copy, where the filesystem supports FICLONE.
 
-A file of the live workspace stands for what a checkpoint holds if it looks, before and after it is
-cloned, exactly as it did when that content was captured. Bytes written through memory show in its
-times only up to when the system cleans its pages, so a file that was changed shortly
-before it was captured is not trusted. Whatever cannot be shared is written from the store.
+A file of the live workspace can replace what a checkpoint holds if it looks, before and after it is
+cloned, exactly as it did when that content was captured. Writes through a mapping show in its times
+only once the system has cleaned its pages, so a file that changed shortly before its capture is not
+trusted. Anything that cannot be shared is written from the store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class ReflinkSource:
-    """The files of a workspace as they were captured, to be shared with a copy."""
+    """The files of a workspace as captured, to be shared with a copy."""
 
     def __init__(self, root: bytes, index: Index) -> None:
         self._root = root
@@ -33,16 +33,16 @@ class ReflinkSource:
         self._settled = index.settled_until
         leaves = (seen for held in self._directories.values() for seen in held.leaves.values())
         self.is_possible = any(seen.ctime < self._settled for seen in leaves)
-        """Whether it is worth trying; not after the filesystem has said that it cannot."""
+        """Whether to try; false once the filesystem has reported that it cannot."""
 
     def has(self, directory: TreePath, name: bytes, file: File) -> bool:
-        """Whether just this entry was captured, of a file that has not been changed for a while."""
+        """Whether this exact entry was captured from a file that has long been unchanged."""
         return self._seen(directory, name, file) is not None
 
     def share(self, directory: TreePath, name: bytes, file: File, handle: int) -> bool:
         """Make a new file share the bytes of a captured one; return whether it does.
 
-        When it returns False, whatever is in the new file must go.
+        If it returns False, discard whatever is in the new file.
         """
         seen = self._seen(directory, name, file)
         if seen is None:
@@ -53,6 +53,7 @@ class ReflinkSource:
         except OSError:
             return False
         try:
+            # Check on both sides of the clone: a write in between would be in the clone.
             return _is_as(seen, source) and self._cloned(source, handle) and _is_as(seen, source)
         finally:
             close_file(source)

@@ -1,10 +1,10 @@
-"""Checkout workers: processes that make some files of a large copy while the caller makes the rest.
+"""Checkout workers: processes that write part of a large checkout; the caller writes the rest.
 
-Making a file is a handful of system calls, and reading it a decompression and a digest; threads
-would take turns at the interpreter's lock. A checkout worker is a new program rather than a fork,
-for the same reasons as a scan worker. All take batches from one queue, so a slow one holds up
-nothing. If a worker fails, the caller makes its files: failures come from one place, and a copy is
-complete or says what it lacks.
+Writing a file is a handful of system calls, and reading its object is a decompression and a digest;
+threads would take turns at the interpreter's lock. A worker is a new program rather than a fork,
+for the same reasons as a scan worker. All processes take batches from one queue, so a slow one
+holds up nothing. If a worker fails, the caller writes its files: failures are reported in one
+place, and a checkout is complete or says what it lacks.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 MIN_FILES_PER_WORKER = 5_000
-"""One more checkout worker is worth its while for each so many files."""
+"""Start one more worker for each this many files."""
 
 MAX_WORKERS = 3
-"""More checkout workers than this would wait for each other in the kernel."""
+"""More workers than this would wait for each other in the kernel."""
 
 MIN_BATCH_WEIGHT = 256
-"""Least weight of a batch: its files, and ``FRAME_WEIGHT`` for each frame that they are in."""
+"""Minimum weight of a batch: its files, plus ``FRAME_WEIGHT`` for each of their frames."""
 
 FRAME_WEIGHT = 8
 
 MAX_BATCHES = 200
-"""At most about so many, for which a queue has room however small the system makes it."""
+"""Approximate maximum, for which the pipe has room however small the system makes it."""
 
 _PACKAGES = os.fspath(Path(__file__).parents[3])
 _PROGRAM = """
@@ -58,10 +58,10 @@ Wholes = dict[Digest, list[SingleChunkFile]]
 
 
 class CheckoutWorkers:
-    """Processes that make files below a root, and the queue that they and their caller share."""
+    """Processes that write files below a root, and the queue they share with their caller."""
 
     def __init__(self, root: int, count: int) -> None:
-        """Start so many; raises ``OSError`` if that fails."""
+        """Start this many processes; raises ``OSError`` if that fails."""
         self._batches: list[Places] = []
         self._own: set[int] = set()
         self._processes: list[Popen[bytes]] = []
@@ -83,38 +83,40 @@ class CheckoutWorkers:
         return Popen(command, stdin=self._queue, stdout=PIPE, stderr=DEVNULL, pass_fds=handles)
 
     def offer(self, where: Locations, wholes: Wholes, *, syncs: bool) -> None:
-        """Put the files of objects into the queue; this is done once.
+        """Put the files of objects into the queue; call it once.
 
-        With ``syncs`` the workers make their files durable; else the caller does, all at once.
+        With ``syncs`` the workers make their files durable; otherwise the caller does, all at once.
         """
         self._batches = _cut(where.places)
-        with suppress(OSError):  # for what is not in the queue the caller remains
+        with suppress(OSError):  # the caller writes whatever is not queued
             self._describe(where.directory, wholes, syncs)
+        # End of file on the queue is how every process learns that no batch is left.
         os.close(self._tokens)
         self._tokens = -1
 
     def _describe(self, packs: Path, wholes: Wholes, syncs: bool) -> None:
-        """Write the request; each batch is in the queue as soon as it is described."""
+        """Write the request; each batch is queued as soon as it is described."""
         numbers = _Numbers(wholes)
         head = _encode(RequestHeader(os.getpid(), os.fsencode(packs), numbers.directories, syncs))
         at = self._request.write(LENGTH.pack(len(head)) + head)
         for number, batch in enumerate(self._batches):
             length = self._request.write(_encode(_held(batch, wholes, numbers)))
+            # The token announces the batch, so the batch must be readable before the token is.
             self._request.flush()
             os.write(self._tokens, TOKEN.pack(number, at, length))
             at += length
 
     def own(self) -> Iterator[Places]:
-        """Yield the objects of a batch that nobody else has taken, until there are none."""
+        """Yield the objects of batches that no worker has taken, until the queue is empty."""
         while token := os.read(self._queue, TOKEN.size):
             number = TOKEN.unpack(token)[0]
             self._own.add(number)
             yield self._batches[number]
 
     def settle(self, wholes: Wholes) -> set[Digest]:
-        """Wait for the checkout workers, and take the files that they made out of ``wholes``.
+        """Wait for the workers, and remove the files that they wrote from ``wholes``.
 
-        Return the objects of batches that they did not finish: some of these files may be there.
+        Return the objects of unfinished batches: some of their files may exist.
         """
         answers: dict[int, list[int]] = {}
         for process in self._processes:
@@ -126,12 +128,14 @@ class CheckoutWorkers:
         return begun
 
     def close(self) -> None:
-        """End them, whether they are done or not. Idempotent."""
+        """End the processes, whether they are done or not. Idempotent."""
         for process in self._processes:
+            # Nothing is lost: unfinished files are written again by the caller, or the checkout
+            # failed.
             process.kill()
             with process:
                 pass
-        with suppress(OSError):  # what it did not take once it will not take now
+        with suppress(OSError):  # unwritten data is of no use any more
             self._request.close()
         for handle in (self._queue, self._tokens):
             if handle >= 0:
@@ -140,7 +144,7 @@ class CheckoutWorkers:
 
 
 class _Numbers:
-    """The directories that a request names, each after the one that it is in."""
+    """Number the directories of a request, parents first."""
 
     def __init__(self, wholes: Wholes) -> None:
         self.directories: list[tuple[int, bytes]] = []
@@ -150,7 +154,7 @@ class _Numbers:
                 self.of(whole.place)
 
     def of(self, place: DirectoryNode) -> int:
-        """Return the number of a directory; that of the root is 0."""
+        """Return the number of a directory; the root is 0."""
         if place.above is None:
             return 0
         number = self._known.get(place)
@@ -161,18 +165,18 @@ class _Numbers:
 
 
 def start_checkout_workers(root: int, files: int) -> CheckoutWorkers | None:
-    """Start as many as are of use for so many files below an open directory."""
+    """Start as many workers as useful for this many files below an open directory."""
     count = min(workers.processors() - 1, MAX_WORKERS, files // MIN_FILES_PER_WORKER)
     if count < 1 or not workers.is_possible():
         return None
     try:
         return CheckoutWorkers(root, count)
-    except OSError:  # the system may have no room for more processes or files
+    except OSError:  # the system may not allow more processes or files
         return None
 
 
 def _cut(places: Places) -> list[Places]:
-    """Cut places that are in order into batches; what is in one frame stays together."""
+    """Cut sorted places into batches; objects of one frame stay together."""
     frames = [list(frame) for _, frame in groupby(places, key=_frame_of)]
     least = max(MIN_BATCH_WEIGHT, (len(places) + FRAME_WEIGHT * len(frames)) // MAX_BATCHES)
     batches: list[Places] = []
@@ -191,7 +195,7 @@ def _frame_of(place: tuple[Digest, Location]) -> tuple[int, int]:
 
 
 def _held(batch: Places, wholes: Wholes, numbers: _Numbers) -> list[HeldBy]:
-    """Return a batch as a checkout worker has to know it."""
+    """Return a batch in the form that workers read."""
     return [
         (digest, location, [(numbers.of(w.place), w.name, w.mode, w.mtime) for w in wholes[digest]])
         for digest, location in batch
@@ -199,7 +203,7 @@ def _held(batch: Places, wholes: Wholes, numbers: _Numbers) -> list[HeldBy]:
 
 
 def _answers(data: bytes) -> Iterator[tuple[int, list[int]]]:
-    """Yield the batches that were finished, and the files in them that were not made."""
+    """Yield the finished batches, and the files in them that were not written."""
     at = 0
     while at + DONE.size <= len(data):
         number, count = DONE.unpack_from(data, at)
@@ -211,7 +215,7 @@ def _answers(data: bytes) -> Iterator[tuple[int, list[int]]]:
 
 
 def _take_out(batch: Places, left: list[int] | None, wholes: Wholes) -> bool:
-    """Take out all files of a batch but those left; return False when nobody knows which."""
+    """Remove the written files of a batch; return False if it is unknown which were written."""
     if left is None:
         return False
     files = [(digest, whole) for digest, _ in batch for whole in wholes.pop(digest)]

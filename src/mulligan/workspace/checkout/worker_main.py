@@ -1,8 +1,8 @@
-"""The program of a checkout worker: makes the files of the batches that it takes from a queue.
+"""The program of a checkout worker: write the files of the batches it takes from a queue.
 
-Nothing of the caller is in it but two open files, the root and the request, and the queue as its
-standard input. It reads the packs by itself and checks every object as all readers do. Its answer
-tells, batch by batch, which files it did not make; the caller makes them, or knows why not.
+It inherits nothing from the caller but two open files, the root and the request, and the queue as
+its standard input. It reads the packs itself and verifies every object like any other reader. Its
+answer lists, per batch, the files it did not write; the caller writes them or reports why not.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from mulligan.workspace.checkout.file_writer import FileWriter
 from mulligan.workspace.fsync import Syncer
 
 LENGTH = struct.Struct(">I")
-"""The length of the head, before it at the start of a request."""
+"""The length of the header, at the start of a request."""
 
 TOKEN = struct.Struct(">IQI")
-"""A batch in the queue: its number, and where it is in the request."""
+"""A batch in the queue: its number, and its offset and length in the request."""
 
 DONE = struct.Struct(">II")
-"""The start of an answer: the number of a batch, and how many of its files were not made."""
+"""Start of an answer: the number of a batch, and how many of its files were not written."""
 
 LEFT = struct.Struct(">I")
 """The number of a file in its batch."""
 
 HeldBy = tuple[bytes, Location, list[tuple[int, bytes, int, int]]]
-"""An object, and the files that it is: the numbers of their directories, names, modes, times."""
+"""An object, and its files: the numbers of their directories, names, modes and times."""
 
 
 class RequestHeader(msgspec.Struct, array_like=True, frozen=True):
-    """What a request begins with."""
+    """The start of a request."""
 
     caller: int
     packs: bytes
     directories: list[tuple[int, bytes]]
-    """Each by the number of the one that it is in, and its name; the root is number 0."""
+    """For each directory the number of its parent, and its name; the root is number 0."""
     syncs: bool
     """Whether files have to be durable before a batch counts as done; else the caller syncs."""
 
@@ -66,7 +66,7 @@ class CheckoutWorker:
             self._places.append(DirectoryNode(self._places[above], name))
 
     def copy(self, batch: list[HeldBy]) -> list[int]:
-        """Make the files of a batch and return the numbers of those that could not be made."""
+        """Write the files of a batch and return the numbers of those that failed."""
         places = [(Digest(digest), location) for digest, location, _ in batch]
         wholes = {Digest(digest): self._wholes(files) for digest, _, files in batch}
         every = [whole for files in wholes.values() for whole in files]
@@ -78,7 +78,7 @@ class CheckoutWorker:
         return sorted(map(every.index, self._left))
 
     def _unsynced(self, made: Made, _: OSError) -> None:
-        """Leave a file to the caller, who makes it anew: to sync it once more proves nothing."""
+        """Leave a file to the caller, which writes it again: a repeated fsync proves nothing."""
         if isinstance(made, SingleChunkFile):
             self._filler.remove(made)
             self._left.append(made)
@@ -91,16 +91,16 @@ class CheckoutWorker:
         ]
 
     def _stay(self, _: Failpoint) -> None:
-        """End when the caller has: nobody waits for the rest, nor would know of it."""
+        """Exit once the caller has ended: its work is no longer needed."""
         if os.getppid() != self._caller:
             raise SystemExit(1)
 
 
 def run(root: int, request: int, queue: int, answers: int) -> None:
-    """Take batches until there are none."""
+    """Process batches until the queue is empty."""
     worker = None
     while token := os.read(queue, TOKEN.size):
-        if worker is None:  # the caller writes the request while this program starts
+        if worker is None:  # the request is written while this program starts
             worker = CheckoutWorker(_request_header(request), root)
         number, offset, length = TOKEN.unpack(token)
         left = worker.copy(decode_batch(os.pread(request, length, offset)))

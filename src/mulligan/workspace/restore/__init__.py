@@ -1,1 +1,1 @@
-"""Restoring: from a tree to a directory that holds files already."""
+"""Restoring: apply a tree to a directory that already holds files."""

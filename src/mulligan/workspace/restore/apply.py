@@ -1,8 +1,8 @@
-"""Applying a plan to a directory: write beside and rename, never through a symlink, delete last.
+"""Apply changes to a directory: write, then rename, never through a symlink, delete last.
 
 Every path is reached from the root through directory handles opened without following links, so a
-directory swapped for a symlink can not lead a write out of the root. Applying is idempotent: a
-plan that was interrupted is worked out again and applied again.
+directory replaced by a symlink cannot lead a write out of the root. Applying is idempotent: after
+an interruption, the changes are computed again and applied again.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _PRESENT = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Known = Callable[[TreePath], Seen | None]
-"""Returns how a leaf looked when it was last captured; None when it was not."""
+"""Returns what is known of a leaf from its last capture; None if it was not captured."""
 
 
 class Apply:
-    """Brings a directory from one tree to another, step by step.
+    """Bring a directory from one tree to another, one change at a time.
 
-    With ``known`` it touches no leaf that is not as it was captured: no checkpoint holds it. The
-    bytes of what it drops are compared with the store's, except for large files that were last
-    changed before ``settled``, whose times can be believed, and for those of which a snapshot is
-    stored, which ``is_snapshot`` tells by their paths. ``token`` tells the drafts of this
-    restore from those of any other. ``mtime`` returns the time that a directory has to have that is
-    no step itself, or None. ``caches`` go as well.
+    With ``known`` it touches no leaf that differs from its capture, because no checkpoint holds it.
+    The bytes of what it drops are compared with the store's. Exceptions are large files that last
+    changed before ``settled``, whose times can be trusted, and files stored as application
+    snapshots, for which ``is_snapshot`` returns true. ``token`` distinguishes the temporary files
+    of this restore from those of any other. ``mtime`` returns the time to set on a directory that
+    is not itself changed, or None. ``caches`` are removed as well.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Apply:
         self.failures: list[Failure] = []
 
     def run(self, steps: list[TreeChange], touch: Sequence[TreeChange] = ()) -> list[Failure]:
-        """Apply the steps; what could not be done is returned and the rest is done.
+        """Apply the changes; return what failed. A failure does not stop the rest.
 
-        What the steps of ``touch`` have changed gets the present time.
+        Files changed by ``touch`` get the present time.
         """
         try:
             self._run(steps, touch)
@@ -96,22 +96,25 @@ class Apply:
         return self.failures
 
     def _run(self, steps: list[TreeChange], touch: Sequence[TreeChange]) -> None:
+        # Order: clear the way, directories, files, caches, deletions, times, sync. Deletions come
+        # late: until then, an interruption leaves too many files rather than too few.
         self._syncer = Syncer(self._failed, by_count(len(steps)))
         made = [s for s in steps if s.after is not None]
         deleted = sorted((s for s in steps if s.after is None), key=lambda s: -len(s.path))
         taken = {s.path for s in made if not (s.before and _alike(s.before, s.after))}
         in_the_way = [s for s in deleted if _is_in_the_way(s.path, taken)]
         if self._caches is not None:
-            self._clear(self._caches.going)  # or their directories could not go
+            self._clear(self._caches.going)  # or rmdir of their directories would fail
         self._each(in_the_way, self._delete)
         directories = [s for s in made if isinstance(s.after, Directory)]
-        # In the order of paths parents come first, and neighbours share their open handles.
+        # Sorted by path, parents come first, and siblings share an open handle.
         self._each(sorted(directories, key=lambda s: s.path), self._make_directory)
         leaves = [s for s in made if not isinstance(s.after, Directory)]
         self._write_leaves(leaves)
         self._failpoint(Failpoint.RESTORE_WRITTEN)
         if self._caches is not None:
-            # Not before the sources are there: a program may import the old ones until then.
+            # Only after the sources are in place: until then, a program may compile the old ones
+            # again.
             self._clear(self._caches.stale(self._handles))
         done = set(map(id, in_the_way))
         self._each([s for s in deleted if id(s) not in done], self._delete)
@@ -123,10 +126,10 @@ class Apply:
         self._make_durable(steps)
 
     def _make_durable(self, steps: list[TreeChange]) -> None:
-        """Sync the files, and the directories: a rename is only safe with its directory.
+        """Sync the files and the directories: a rename is only durable with its directory.
 
-        Not before all is done, so that the disk has to be waited for once. A power cut before that
-        leaves a restore that is not finished, nothing worse.
+        Done once at the end, so that the disk is waited for once. A power cut before that leaves an
+        unfinished restore, nothing worse.
         """
         touched = {s.path[:-1] for s in steps if s.path}
         touched |= {s.path for s in steps if isinstance(s.after, Directory)}
@@ -150,7 +153,7 @@ class Apply:
                 self.failures.append(failure(step.path, error))
 
     def _clear(self, caches: Iterable[TreePath]) -> None:
-        """Remove caches; the directories that they were in are to show no trace of it."""
+        """Remove caches; the directories that held them must not show a trace of it."""
         for path in caches:
             try:
                 holder = directory_of(path)
@@ -159,13 +162,13 @@ class Apply:
                 self._emptied.add(path[:-1])
                 self._do(path, partial(remove_cache, self._handles, path))
             except FileNotFoundError:
-                continue  # it went by itself
+                continue  # already gone
             except OSError as error:
                 self.failures.append(failure(path, error))
         self._failpoint(Failpoint.RESTORE_CACHES_REMOVED)
 
     def _do(self, path: TreePath, act: Callable[[], None]) -> None:
-        """Do something to a path; a directory that nobody may write to is opened up for it."""
+        """Act on a path; if its directory is not writable, make it so and retry once."""
         self._path = path
         try:
             act()
@@ -175,7 +178,7 @@ class Apply:
             act()
 
     def _open_up(self, path: TreePath) -> bool:
-        """Let the owner write to a directory until all is done; return whether that is new."""
+        """Let the owner write to a directory until the end; return whether its mode changed."""
         handle = self._handles.directory(path)
         mode = stat.S_IMODE(os.fstat(handle).st_mode)
         if mode & stat.S_IRWXU == stat.S_IRWXU:
@@ -203,7 +206,7 @@ class Apply:
         status = self._status(parent, name, step.path)
         if step.action == "attributes" and status is not None:
             kind = stat.S_ISREG if isinstance(step.after, File) else stat.S_ISLNK
-            # What we may not open or change, we may still replace.
+            # A file that we may not open or change can still be replaced.
             with suppress(PermissionError):
                 if kind(status.st_mode):
                     self._leaf_attributes(parent, step.path, step.after)
@@ -216,7 +219,7 @@ class Apply:
             self._write_file(parent, step, step.after)
 
     def _status(self, parent: int, name: bytes, path: TreePath) -> os.stat_result | None:
-        """Return the stat of a leaf that may be touched, or None if nothing is there."""
+        """Return the stat of a leaf that may be touched, or None if it does not exist."""
         try:
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError:
@@ -224,23 +227,23 @@ class Apply:
         if self._known is not None and status.st_ino not in self._linked:
             _check_captured(status, self._known(path))
         if status.st_nlink > 1:
-            self._linked.add(status.st_ino)  # what we do here will show under its other names
+            self._linked.add(status.st_ino)  # its other names will show our change
         return status
 
     def _is_held(self, step: TreeChange, parent: int, name: bytes) -> bool:
         """Whether the store holds what is about to be dropped, now under the given name."""
         before = step.before
         if not isinstance(before, File):
-            return True  # a symlink has no bytes that could be changed in place
+            return True  # a symlink cannot be changed in place
         if self._is_snapshot(b"/".join(map(from_name, step.path))):
-            return True  # what the store holds was made from it, and has other bytes
+            return True  # the store holds a snapshot of it, whose bytes differ
         seen = self._known(step.path) if self._known is not None else None
         if before.size > SINGLE_CHUNK_BYTES and seen is not None and seen.ctime < self._settled:
             return True
         return is_held(name, before, self._objects, parent)
 
     def _fill(self, handle: int, file: File) -> OSError | None:
-        """Give an open file its content and attributes; return what was not to be had."""
+        """Write content and attributes to an open file; return an error of the attributes."""
         get = self._objects.get
         write_parts(handle, (get(ObjectKind.CHUNK, digest) for digest in file.chunks))
         self._failpoint(Failpoint.RESTORE_DRAFT_WRITTEN)
@@ -267,7 +270,7 @@ class Apply:
             raise trouble
 
     def _put(self, parent: int, step: TreeChange, own: TemporaryNames, made: int) -> None:
-        """Give a draft its name; a last look tells whether what is there may still be touched."""
+        """Rename a temporary file into place, after a last check that its target may be touched."""
         name = from_name(step.path[-1])
         held = partial(self._is_held, step, parent)
         try:
@@ -293,15 +296,16 @@ class Apply:
                 close_file(handle)
 
     def _touch(self, step: TreeChange) -> None:
-        """Give a leaf the present time.
+        """Set a leaf's time to now.
 
-        Only now: drafts have the time of their entry, by which they are known after a crash.
+        Only at this point: temporary files carry the time of their entry, which identifies them
+        after a crash.
         """
         parent, name = self._handles.directory(step.path[:-1]), from_name(step.path[-1])
         with suppress(FileNotFoundError):
             os.utime(name, dir_fd=parent, follow_symlinks=False)
             if isinstance(step.after, File):
-                with suppress(PermissionError):  # one that is not readable; its time may be lost
+                with suppress(PermissionError):  # unreadable; a power cut may lose its time
                     handle = os.open(name, _PRESENT, dir_fd=parent)
                     try:
                         self._syncer.add(step.path, handle)
@@ -325,7 +329,7 @@ class Apply:
         name = from_name(step.path[-1])
         try:
             if isinstance(step.before, Directory):
-                self._remover.settle()  # what is still to be deleted may be in it
+                self._remover.settle()  # queued deletions may be inside it
                 self._handles.forget(step.path)
                 os.rmdir(name, dir_fd=parent)
                 self._opened.pop(step.path, None)
@@ -337,10 +341,10 @@ class Apply:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise
-            # It holds what no checkpoint covers, and stays with just that in it.
+            # It holds files that no checkpoint covers; it stays, with only those in it.
 
     def _directory_attributes(self, steps: list[TreeChange]) -> None:
-        """Set modes and times of every directory touched, deepest first, after all else."""
+        """Set modes and times of all touched directories, deepest first, after everything else."""
         known = {s.path: s.after for s in steps if isinstance(s.after, Directory)}
         gone = {s.path for s in steps if s.after is None} - known.keys()
         touched = {s.path[:-1] for s in steps if s.path} | known.keys()
@@ -359,7 +363,7 @@ class Apply:
                 self.failures.append(failure(path, error))
 
     def _as_it_was(self, path: TreePath, mtime: int | None) -> None:
-        """Let a directory that is no step itself show no trace of what was done in it."""
+        """Remove the traces of our work from a directory that is not itself changed."""
         mode = self._opened.get(path)
         if mode is not None:
             os.fchmod(self._handles.directory(path), mode)
@@ -376,7 +380,7 @@ class Apply:
 
 
 def remove_drafts(root: bytes, steps: Iterable[TreeChange], token: str, objects: Objects) -> None:
-    """Remove what is left beside the leaves of what somebody was about to do by these steps."""
+    """Remove temporary files that an interrupted run of these changes left behind."""
     handles = Handles(root)
     try:
         for step in steps:
@@ -393,17 +397,17 @@ def remove_drafts(root: bytes, steps: Iterable[TreeChange], token: str, objects:
 
 
 def _is_new(step: TreeChange) -> bool:
-    """Whether a step brings other content to a leaf."""
+    """Whether a change brings new content to a leaf."""
     return isinstance(step.after, File | Link) and step.action != "attributes"
 
 
 def _alike(before: object, after: object) -> bool:
-    """Whether one can take the other's place without anything having to go first."""
+    """Whether one can replace the other without a deletion first."""
     return isinstance(before, Directory) == isinstance(after, Directory)
 
 
 def _new_file(parent: int, own: TemporaryNames) -> int:
-    """Open a draft to be written; one that a killed restore left goes."""
+    """Create a temporary file; one that a killed restore left behind is removed."""
     try:
         return os.open(own.draft, _NEW, 0o600, dir_fd=parent)
     except FileExistsError:
@@ -412,7 +416,7 @@ def _new_file(parent: int, own: TemporaryNames) -> int:
 
 
 def _new_link(parent: int, own: TemporaryNames, link: Link) -> int:
-    """Make a symlink as a draft and return the number of its inode."""
+    """Create a symlink under the temporary name and return its inode number."""
     _unlink_if_there(own.draft, parent)
     os.symlink(link.target, own.draft, dir_fd=parent)
     os.utime(own.draft, ns=(link.mtime, link.mtime), dir_fd=parent, follow_symlinks=False)
@@ -424,7 +428,7 @@ def _is_in_the_way(path: TreePath, taken: set[TreePath]) -> bool:
 
 
 def _check_captured(status: os.stat_result, seen: Seen | None) -> None:
-    """Refuse to touch what a capture did not see, or saw otherwise."""
+    """Refuse to touch a leaf that was not captured, or has changed since."""
     if seen is None:
         raise FileExistsError(errno.EEXIST, "something is there that no checkpoint holds")
     if packed_stat(status) != seen.stat:

@@ -1,18 +1,18 @@
-"""Caches that a restore removes: what their tools made of files that it changes or deletes.
+"""Caches that a restore removes: what tools derived from files that it changes or deletes.
 
-No checkpoint holds them, and this is the one exception from leaving such things alone: left beside
-other sources they are wrong, and the tool that made them makes them again. Which ones go:
+No checkpoint holds them, and they are the one exception to leaving such files alone: beside other
+sources they are wrong, and the tool that made them makes them again. Which ones are removed:
 
-- Python takes a file in ``__pycache__`` for current when its source has the size and the second
-  that it was made for. The files of each changed module go.
-- mypy judges by size and second as well, and keeps all modules in one database. ``.mypy_cache``
-  goes when a Python file below its directory changes.
-- ruff compares times to the nanosecond, and what pytest and Finder keep decides nothing. These
-  go only with their directory.
-- Environments that tox and nox have installed take the network to make again, and examples that
-  hypothesis found may not be found again. These always stay.
+- Python treats a file in ``__pycache__`` as current if its source has the recorded size and the
+  recorded time in seconds. The files of each changed module are removed.
+- mypy also compares size and seconds, and keeps all modules in one database. ``.mypy_cache`` is
+  removed when a Python file below its directory changes.
+- ruff compares times to the nanosecond, and what pytest and Finder keep decides nothing. These are
+  only removed with their directory.
+- Environments installed by tox and nox need the network to recreate, and examples found by
+  hypothesis may not be found again. These always stay.
 
-Rules of the user's own are not looked at: what they leave out is never touched.
+User rules are not considered: what they leave out is never touched.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from mulligan.workspace.restore.plan import TreeChange
 PYTHON = "__pycache__"
 MYPY = ".mypy_cache"
 DISPOSABLE = frozenset({PYTHON, MYPY, ".pytest_cache", ".ruff_cache", ".DS_Store"})
-"""Names of the built-in list that go with their directory."""
+"""Names of the built-in list that are removed with their directory."""
 
 _SOURCES = (b".py", b".pyi")
 
 
 class Caches(msgspec.Struct, frozen=True):
-    """What a restore removes: caches in directories that go, and what was made of other sources.
+    """What a restore removes: caches in deleted directories, and caches of changed sources.
 
-    ``changed`` are the steps to those sources; what there is of it is looked up when it is asked
-    for, since a program may import a module at any time.
+    ``changed`` are the changes to those sources. Their caches are looked up on demand, because a
+    program may import a module at any time.
     """
 
     rules: Rules
@@ -50,7 +50,7 @@ class Caches(msgspec.Struct, frozen=True):
     changed: list[TreeChange] = []
 
     def stale(self, handles: Handles) -> list[TreePath]:
-        """Return what was made of sources that change, as it is now."""
+        """Return the caches of changed sources that exist now."""
         sources = [step.path for step in self.changed if _changes_source(step)]
         gone = set(self.going)
         found = [*_compiled(handles, self.rules, sources), *_checked(handles, self.rules, sources)]
@@ -68,7 +68,7 @@ class Caches(msgspec.Struct, frozen=True):
 def caches_in(
     root: bytes, rules: Rules, steps: Iterable[TreeChange], uncovered: Collection[str]
 ) -> list[TreePath]:
-    """Return the caches in directories that are to be deleted; they are among the uncovered."""
+    """Return the caches in directories that will be deleted; they are among the uncovered."""
     holders = {path.rpartition("/")[0] for path in uncovered}
     handles = Handles(root)
     found: list[TreePath] = []
@@ -82,12 +82,12 @@ def caches_in(
 
 
 def directory_of(path: TreePath) -> TreePath:
-    """Return the directory that holds a cache, or the cache that a path is in."""
+    """Return the directory that holds a cache, or that holds the cache of a path."""
     return path[:-2] if path[-2:-1] == (PYTHON,) else path[:-1]
 
 
 def remove_cache(handles: Handles, path: TreePath) -> None:
-    """Remove a cache or a file in one, whatever is left of it; nothing is followed out of it."""
+    """Remove a cache or a file in one, as far as it exists; no symlink is followed."""
     try:
         parent, name = handles.directory(path[:-1]), from_name(path[-1])
         handles.forget(path)
@@ -98,7 +98,7 @@ def remove_cache(handles: Handles, path: TreePath) -> None:
     except FileNotFoundError:
         return
     if path[-2:-1] == (PYTHON,):
-        with suppress(OSError):  # it holds other modules still
+        with suppress(OSError):  # it still holds other modules
             os.rmdir(from_name(PYTHON), dir_fd=handles.directory(directory_of(path)))
             handles.forget(path[:-1])
 
@@ -120,14 +120,14 @@ def _changes_source(step: TreeChange) -> bool:
 
 
 def _compiled(handles: Handles, rules: Rules, sources: Iterable[TreePath]) -> Iterator[TreePath]:
-    """Yield the files that Python made of sources: ``app.cpython-312.pyc`` of ``app.py``."""
+    """Yield the files that Python compiled from sources: ``app.cpython-312.pyc`` for ``app.py``."""
     modules: dict[TreePath, set[bytes]] = {}
     for path in sources:
         stem, _, ending = from_name(path[-1]).rpartition(b".")
         if ending == b"py":
             modules.setdefault((*path[:-1], PYTHON), set()).add(stem)
     for cache, stems in modules.items():
-        with suppress(OSError):  # there is none, or it is no directory
+        with suppress(OSError):  # missing, or not a directory
             if _is_built_in(rules, cache, is_directory=True):
                 for name in sorted(map(os.fsencode, os.listdir(handles.directory(cache)))):
                     if any(name[:end] in stems for end in _dots(name)):
@@ -135,7 +135,7 @@ def _compiled(handles: Handles, rules: Rules, sources: Iterable[TreePath]) -> It
 
 
 def _checked(handles: Handles, rules: Rules, sources: Iterable[TreePath]) -> Iterator[TreePath]:
-    """Yield the caches of mypy in the directories above sources."""
+    """Yield the mypy caches in the directories above sources."""
     above = {path[:length] for path in sources for length in range(len(path))}
     for directory in sorted(above):
         cache = (*directory, MYPY)
@@ -150,6 +150,6 @@ def _dots(name: bytes) -> Iterator[int]:
 
 
 def _is_built_in(rules: Rules, path: TreePath, *, is_directory: bool) -> bool:
-    """Whether a path is left out, by a rule of the built-in list and not by one of the user's."""
+    """Whether a path is left out by a built-in rule rather than a user rule."""
     whole = b"/".join(map(from_name, path))
     return rules.rule(whole, from_name(path[-1]), is_directory=is_directory) in BUILT_IN

@@ -1,4 +1,4 @@
-"""Whether files' bytes are those that the store holds, whatever the files' times say."""
+"""Check whether files have the bytes that the store holds, whatever their times say."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def is_held(name: bytes, file: File, objects: Objects, parent: int | None = None) -> bool:
-    """Whether a path leads to a file with exactly the bytes of an entry, all of them stored.
+    """Whether a path is a file with exactly the bytes of an entry, all of them stored.
 
-    A file that cannot be read is not: what is not known must not be lost. Neither is one whose
-    bytes the store cannot return.
+    False for a file that cannot be read, because unknown content must not be lost, and false if the
+    store cannot return the bytes.
     """
     try:
         handle = open_file(name, _OPEN, parent)
@@ -43,7 +43,7 @@ def is_held(name: bytes, file: File, objects: Objects, parent: int | None = None
 def rewritten(
     root: bytes, index: Index, places: Iterable[bytes], document: Document, objects: Objects
 ) -> Iterator[bytes]:
-    """Yield the files at and below some places that have other bytes than when last captured."""
+    """Yield the files at and below some paths whose bytes differ from their last capture."""
     tops = list(places)
     for path, directory in index.directories.items():
         if not any(not top or path == top or path.startswith(top + b"/") for top in tops):
@@ -60,7 +60,7 @@ def _is_equal(handle: int, file: File, objects: Objects) -> bool:
     if len(file.chunks) == 1:
         data = _read(handle, file.size)
         return digest(ObjectKind.CHUNK, data) == file.chunks[0] and objects.has(file.chunks[0])
-    # Where a large file was cut is not written down; the lengths of its chunks tell.
+    # Chunk boundaries are not recorded; the lengths of the chunks give them.
     for chunk in file.chunks:
         data = objects.get(ObjectKind.CHUNK, chunk)
         if _read(handle, len(data)) != data:
@@ -69,7 +69,7 @@ def _is_equal(handle: int, file: File, objects: Objects) -> bool:
 
 
 def _read(handle: int, size: int) -> bytes:
-    """Return so many bytes, or fewer at the end of the file."""
+    """Return this many bytes, or fewer at the end of the file."""
     data = os.read(handle, size)
     while len(data) < size and (more := os.read(handle, size - len(data))):
         data += more

@@ -1,9 +1,8 @@
-"""Deleting many files: several at a time where the disk makes each one wait.
+"""Delete many files, several at a time where the disk makes each one wait.
 
 A filesystem may wait for the disk whenever it frees blocks (ext4 without a journal, mounted with
-``discard``, does): then a restore of some thousand files would spend most of its time on deleting
-what it replaced. Elsewhere one thread is quicker, so others are only started once that has proved
-slow.
+``discard``, does). A restore of some thousand files would then spend most of its time deleting what
+it replaced. Elsewhere one thread is faster, so more are started only once deletions prove slow.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from mulligan.workspace.handles import room_for
 
 DELETE_THREADS = 8
 SERIAL_SECONDS = 0.05
-"""Seconds that all deletions together may take before others help with them."""
+"""Total seconds of deletions after which threads are started."""
 
 MAX_QUEUED_FILES = 64
-"""How many files may be left to be deleted; each keeps a directory open."""
+"""Maximum number of queued deletions; each keeps a directory open."""
 
 Key = TypeVar("Key")
 
 
 class Deleter(Generic[Key]):
-    """Deletes files, at once or soon; ``failed`` is told of errors, in the caller's thread."""
+    """Delete files now or soon; ``failed`` gets the errors, in the caller's thread."""
 
     def __init__(
         self, failed: Callable[[Key, OSError], None], *, patience: float | None = None
@@ -42,6 +41,8 @@ class Deleter(Generic[Key]):
     def unlink(self, key: Key, parent: int, name: bytes) -> None:
         """Delete a file in an open directory, by the next :meth:`settle` at the latest."""
         if self._patience < 0 and self._start():
+            # A duplicate, because the caller may close its handle first. The queue is bounded: put
+            # blocks instead of exhausting the open-file limit.
             self._queue.put((key, os.dup(parent), name))
             return
         started = time.perf_counter()
@@ -49,14 +50,14 @@ class Deleter(Generic[Key]):
         self._patience -= time.perf_counter() - started
 
     def settle(self) -> None:
-        """Wait until all is deleted that was to be."""
+        """Wait until all queued deletions are done."""
         self._queue.join()
         errors, self._errors = self._errors, []
         for key, error in errors:
             self._failed(key, error)
 
     def close(self) -> None:
-        """Delete what is left, and let the threads end. Idempotent."""
+        """Finish the queued deletions and end the threads. Idempotent."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -64,7 +65,7 @@ class Deleter(Generic[Key]):
         self._threads = []
 
     def _start(self) -> bool:
-        """Start the threads; return whether there are any, for the system may allow no more."""
+        """Start the threads; return whether there are any, since the system may allow none."""
         while len(self._threads) < DELETE_THREADS:
             thread = Thread(target=self._work, daemon=True)
             try:
@@ -80,6 +81,7 @@ class Deleter(Generic[Key]):
             try:
                 os.unlink(name, dir_fd=parent)
             except OSError as error:
+                # Reported by settle in the caller's thread; list.append is atomic.
                 self._errors.append((key, error))
             finally:
                 os.close(parent)

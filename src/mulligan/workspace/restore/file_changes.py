@@ -1,4 +1,4 @@
-"""Steps between two trees as changes for people and programs, renames recognised."""
+"""Changes between two trees for display and JSON, with renames detected."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mulligan.workspace.restore.plan import Entry, TreeChange
 
 
 def file_changes(steps: list[TreeChange]) -> list[FileChange]:
-    """Return the steps as changes in order of their paths; a move of a file is one change.
+    """Return changes sorted by path; a moved file is one change.
 
-    Times of directories follow what happens in them and are not listed by themselves.
+    Times of directories follow from what happens in them and are not listed on their own.
     """
     moved = _renames(steps)
     gone = {old.path for old in moved.values()}
@@ -34,7 +34,7 @@ _ACTIONS = {
 
 
 def _renames(steps: list[TreeChange]) -> dict[tuple[str, ...], TreeChange]:
-    """Return, for each added file, the removed one of the same content it came from."""
+    """Return, for each added file, the removed one with the same content."""
     removed: dict[object, list[TreeChange]] = {}
     for step in steps:
         if step.after is None and (key := _content(step.before)) is not None:

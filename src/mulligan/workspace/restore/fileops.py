@@ -1,4 +1,4 @@
-"""What all who write files share: whole writes, extended attributes, and what went wrong."""
+"""Shared file operations: complete writes, extended attributes, and error reasons."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from mulligan.workspace.capture.file_reader import read_xattrs
 from mulligan.workspace.entries import TreePath, from_name, shown
 
 Failure = tuple[TreePath, str]
-"""What could not be done, and why."""
+"""A path that failed, and why."""
 
 Xattrs = dict[str, bytes]
 
 TOO_MANY_FILES = "too many files are open"
-"""How the reason begins when it is no fault of the path."""
+"""Prefix of the reason when the open-file limit is the cause, not the path."""
 
 _HOLE = bytes(4096)
-"""The shortest run of zeros inside of a file that is left out: a block of most filesystems."""
+"""The shortest run of zeros turned into a hole: the block size of most filesystems."""
 
 _LOOKED_INTO = 64 << 10
 """Smaller parts are written as they are: there is little to gain."""
 
 
 def reason(error: Exception) -> str:
-    """Return an error as part of a sentence about a path that is named beside it."""
+    """Return an error as a phrase about a path named beside it."""
     if isinstance(error, OSError) and error.errno == errno.EMFILE:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return f"{TOO_MANY_FILES} (the limit of this process is {limit})"
@@ -37,21 +37,21 @@ def reason(error: Exception) -> str:
 
 
 def failure(path: TreePath, error: Exception) -> Failure:
-    """Return an error as one path's failure; raise ``DiskFull``, which concerns all that follow."""
+    """Return an error as the failure of one path; raise ``DiskFull``, which affects all others."""
     if is_disk_full(error):
         raise DiskFull(f"There is no space left to write {shown(path)}.") from error
     return path, reason(error)
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Whether there is no space left, or none left for this user."""
+    """Whether the disk or this user's quota is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_parts(handle: int, parts: Iterable[bytes]) -> None:
-    """Write all of a new file; long runs of zeros become holes, which take no space.
+    """Write a new file completely; long runs of zeros become holes, which take no space.
 
-    A checkpoint does not say where a file had holes, so one that held zeros gets some, too.
+    A checkpoint does not record holes, so files with zeros get some too.
     """
     size = written = 0
     for data in parts:
@@ -64,11 +64,11 @@ def write_parts(handle: int, parts: Iterable[bytes]) -> None:
 
 
 def _without_holes(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where there is something else than long runs of zeros."""
+    """Yield the ranges that are not long runs of zeros."""
     if len(data) < _LOOKED_INTO:
         yield 0, len(data)
         return
-    # Zeros at the ends may go on in the next part, so that even few of them are left out.
+    # Zeros at either end may continue in the next part, so even short runs are skipped.
     start, last = len(data) - len(data.lstrip(b"\0")), len(data.rstrip(b"\0"))
     while start < last:
         end = data.find(_HOLE, start, last)
@@ -88,7 +88,7 @@ def _write_at(handle: int, data: memoryview, offset: int) -> None:
 
 
 def set_xattrs(handle: int, wanted: Xattrs | None) -> None:
-    """Give an open file these extended attributes, and no others of the kinds that are kept."""
+    """Give an open file exactly these extended attributes, among the kinds that are kept."""
     present, wanted = read_xattrs(handle) or {}, wanted or {}
     for name in present.keys() - wanted.keys():
         os.removexattr(handle, from_name(name))
@@ -98,7 +98,7 @@ def set_xattrs(handle: int, wanted: Xattrs | None) -> None:
 
 
 def try_xattrs(handle: int, wanted: Xattrs | None) -> OSError | None:
-    """Set extended attributes; without them a file is still worth having, so say what failed."""
+    """Set extended attributes; return the error, since the file is useful without them."""
     try:
         set_xattrs(handle, wanted)
     except OSError as error:

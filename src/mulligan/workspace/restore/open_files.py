@@ -1,7 +1,7 @@
-"""Programs that use what a restore would replace or delete.
+"""Find programs that use files which a restore would replace or delete.
 
-Such a program goes on with the old file, which has no name any more: what it writes is lost, and
-nothing would say so.
+Such a program would continue with the old file, which no longer has a name: its writes would be
+lost silently.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from mulligan.workspace.restore.plan import TreeChange
 
 
 def in_use(root: bytes, steps: list[TreeChange], ignore: Collection[int] = ()) -> list[OpenFile]:
-    """Return the files that steps replace or delete and a program writes to.
+    """Return the files that changes replace or delete while a program writes to them.
 
-    Also the directories that go and a program stands in. ``ignore`` are processes that do not
-    count; this one never does.
+    Also the directories to be deleted that are a program's working directory. ``ignore`` are
+    process IDs to skip; this process is always skipped.
     """
     files = {_raw(s): s.place for s in steps if _replaces_leaf(s)}
     directories = {_raw(s): s.place for s in steps if _deletes_directory(s)}

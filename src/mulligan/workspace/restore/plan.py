@@ -1,4 +1,4 @@
-"""The plan of a restore: what would be made, changed and deleted, worked out from two trees."""
+"""The plan of a restore: what to create, change and delete, computed from two trees."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ _decode_extension = msgspec.msgpack.Decoder(msgspec.msgpack.Ext).decode
 _decode_branch = msgspec.msgpack.Decoder(tuple[int, int, list[Raw]]).decode
 
 _ORDINARY = re.compile(r"[\w-][\w.-]*", re.ASCII)
-"""What almost all names are like; for others it takes more than a look to know them safe."""
+"""Matches almost all names; any other name needs a closer check."""
 
 
 _ESCAPED = re.compile(rb"\\x([89a-f][0-9a-f])")
-"""How a byte that is not UTF-8 is shown."""
+"""How a byte that is not UTF-8 is displayed."""
 
 
 class TreeChange(msgspec.Struct, frozen=True):
-    """One path that differs: its entry now and as it is to be; None where there is none."""
+    """One path that differs: its entry before and after; None where there is none."""
 
     path: TreePath
     before: Entry | None
@@ -61,7 +61,7 @@ class TreeChange(msgspec.Struct, frozen=True):
 
     @property
     def action(self) -> str:
-        """What is to be done: create, delete, update, or attributes (mode and times only)."""
+        """What to do: create, delete, update, or attributes (mode and times only)."""
         if self.before is None:
             return "create"
         if self.after is None:
@@ -75,16 +75,16 @@ class TreeChange(msgspec.Struct, frozen=True):
 
 
 def tree_path(part: PathLike) -> TreePath:
-    """Return the path that people mean by ``src/app.py`` or ``./src/``; nothing is escaped in it.
+    """Return the path for ``src/app.py`` or ``./src/`` as typed; nothing in it is escaped.
 
-    Bytes that are not text are those of ``os.fsdecode``.
+    Bytes that are not text are encoded as by ``os.fsdecode``.
     """
     names = part.split("/") if isinstance(part, str) else map(str, part)
     return tuple(to_name(os.fsencode(name)) for name in names if name not in ("", "."))
 
 
 def unescaped(path: TreePath) -> TreePath:
-    r"""Return the path that is meant by one as it is shown: ``\xe9`` for a byte that is no text."""
+    r"""Return the path for a displayed one; ``\xe9`` stands for a byte that is not text."""
     raw = (_ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), from_name(n)) for n in path)
     return tuple(map(to_name, raw))
 
@@ -96,9 +96,9 @@ def tree_changes(
     only: Sequence[TreePath] | None = None,
     edits: Edits | None = None,
 ) -> list[TreeChange]:
-    """Return the steps from one tree to another, or those within the given paths.
+    """Return the changes from one tree to another, optionally only within some paths.
 
-    None is a tree with nothing in it. ``edits`` may save a look into the base of both trees.
+    None is an empty tree. ``edits`` may save reading the base of both trees.
     """
     if start == end:
         return []
@@ -125,9 +125,9 @@ def tree_changes(
 def _patch_steps(
     document: Document, one: TreePatch, other: TreePatch, origins: Mapping[str, bytes | None]
 ) -> Iterator[TreeChange]:
-    """Yield the steps between two trees of one base: they differ in what either has set at most.
+    """Yield the changes between two patches of one base: only what either sets can differ.
 
-    ``origins`` are some entries of the base, encoded, and None where it has none.
+    ``origins`` are some entries of the base, encoded, None where it has none.
     """
     base = document.with_root(Ref(one.base))
 
@@ -147,7 +147,7 @@ def _patch_steps(
 
 
 def _way_steps(document: Document, before: Any, after: Any, path: TreePath) -> Iterator[TreeChange]:
-    """Yield what has to be there for a path to be reached: the directories on its way."""
+    """Yield the directories that must be created for a path to exist."""
     for length in range(1, len(path)):
         way = path[:length]
         old = _node(document, _at(document, before, way))
@@ -183,7 +183,7 @@ def _add_steps(
 def _add_directory(
     steps: list[TreeChange], document: Document, old: Any, new: Any, path: TreePath
 ) -> None:
-    """Add the steps of a directory that is there before, after, or both."""
+    """Add the changes of a directory that exists before, after, or both."""
     if not nodes.is_map(old) and old is not MISSING:
         steps.append(TreeChange(path, _entry(document, old), None))
     if not nodes.is_map(new) and new is not MISSING:
@@ -199,7 +199,7 @@ def _add_directory(
 
 
 def _differing(document: Document, left: Any, right: Any) -> list[tuple[str, Any, Any]]:
-    """Return the names under which two directories differ, with both values, in order."""
+    """Return the names under which two directories differ, with both values, sorted."""
     if not (isinstance(left, dict) and isinstance(right, dict)):
         return differing_entries(document, left, right)
     names = [name for name, one in left.items() if right.get(name, MISSING) != one]
@@ -214,14 +214,14 @@ def _decoded(entries: dict[str, Any], name: str) -> Any:
 
 
 def _are_equal(one: Any, other: Any) -> bool:
-    """Whether two values are the same for certain; if not, they have to be looked into."""
+    """Whether two values are certainly equal; if not, they must be compared in depth."""
     if type(one) is Ref and type(other) is Ref:
         return one.digest == other.digest
     return type(one) is list and type(other) is list and _is_plain(one) and one == other
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that could lead out of the workspace; only a forged tree has one."""
+    """Refuse a name that could escape the workspace; only a forged tree has one."""
     if _ORDINARY.fullmatch(name):
         return
     try:
@@ -238,7 +238,7 @@ def _node(document: Document, value: Any) -> Any:
 
 
 def _nodes(document: Document, before: Any, after: Any) -> tuple[Any, Any]:
-    """Return both nodes; of two directories only what may differ, with its entries encoded."""
+    """Return both nodes; for two directories only what may differ, with entries still encoded."""
     if not (type(before) is Ref and type(after) is Ref):
         return _node(document, before), _node(document, after)
     one, other = document.stored(before), document.stored(after)
@@ -249,7 +249,7 @@ def _nodes(document: Document, before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def _unlike(document: Document, one: Encoded, other: Encoded) -> tuple[_Entries, _Entries]:
-    """Return the entries of two directories, without equal parts of large ones."""
+    """Return the entries of two directories, without the equal parts of large ones."""
     left, right = _opened(document, one), _opened(document, other)
     if isinstance(left, list) and isinstance(right, list):
         slots = zip(left, right, strict=True)
@@ -285,7 +285,7 @@ def _entry(document: Document, value: Any) -> Entry | None:
 
 def read_entry(document: Document, value: Any) -> Entry:
     """Return an entry of a tree from its frozen value."""
-    # Almost all entries are made of plain values, and there may be very many of them.
+    # Almost all entries consist of plain values, and there may be very many of them.
     found = value if _is_plain(value) else document.plain(value)
     if not isinstance(found, list):
         raise DamageError("A tree holds something that is neither file nor directory.")

@@ -1,4 +1,4 @@
-"""What a restore leaves alone: what no checkpoint covers, stores, and the objects of git."""
+"""What a restore never touches: uncovered files, stores, and git objects."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _OBJECTS = re.compile(
 """Where git keeps its objects: in repositories, bare ones, and those of submodules."""
 
 LEFT_ALONE = "it is left alone"
-"""How the reason begins why something is still there that is in the way of a restore."""
+"""Prefix of the reason when something in the way of a restore is left alone."""
 
 
 class ProtectedSplit(NamedTuple):
-    """Steps to take, steps that would touch what is left alone, and the caches that go.
+    """Changes to apply, changes that would touch protected paths, and the caches to remove.
 
-    ``uncovered`` is what stays uncovered then.
+    ``uncovered`` is what is still uncovered afterwards.
     """
 
     todo: list[TreeChange]
@@ -36,7 +36,7 @@ class ProtectedSplit(NamedTuple):
 def divide(
     root: bytes, rules: Rules, steps: list[TreeChange], uncovered: Collection[str]
 ) -> ProtectedSplit:
-    """Divide steps as :func:`split_protected` does; caches do not keep a directory that goes."""
+    """Split changes like :func:`split_protected`; caches do not keep a deleted directory."""
     caches = caches_in(root, rules, steps, uncovered)
     kept = set(uncovered).difference(map(shown, caches))
     todo, left = split_protected(steps, kept)
@@ -49,13 +49,13 @@ def divide(
 def split_protected(
     steps: list[TreeChange], uncovered: Collection[str]
 ) -> tuple[list[TreeChange], list[TreeChange]]:
-    """Divide steps into those to take and those that would touch what is to be left alone.
+    """Split changes into those to apply and those that would touch protected paths.
 
-    ``uncovered`` is what the present or the point's checkpoint left out, in text: what is or was
-    there nobody knows. Git objects are not deleted while their repository stays, so that commits
-    stay reachable; they go with a repository that goes as a whole, of which the present's
-    checkpoint holds everything. Stores and pointers to stores are never touched. A directory stays
-    when something in it does.
+    ``uncovered`` lists, as text, what the present or the point's checkpoint left out: its content
+    is unknown. Git objects are not deleted while their repository stays, so that commits stay
+    reachable. They are deleted with a repository that is deleted as a whole, since the present's
+    checkpoint holds all of it. Stores and pointers to stores are never touched. A directory stays
+    if anything in it does.
     """
     covered = set(uncovered)
     kept = {place for path in covered for place in _above(path.split("/"))}
@@ -71,7 +71,7 @@ def split_protected(
 
 
 def in_the_way(left: list[TreeChange], rules: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Return what keeps files from being brought back: paths that are left out, by their rules."""
+    """Return what blocks files from being restored: paths that are left out, by their rules."""
     wanted = [step.path for step in left if step.after is not None]
     places = {place for path in wanted if (place := left_out_above(path, rules)) is not None}
     return tuple(
@@ -81,7 +81,7 @@ def in_the_way(left: list[TreeChange], rules: Mapping[str, str]) -> tuple[Proble
 
 
 def left_out_above(path: TreePath, uncovered: Collection[str]) -> str | None:
-    """Return what was left out that a path is, or lies in."""
+    """Return the left-out path that is, or contains, a path."""
     if not uncovered:
         return None
     parts = _shown_parts(path)
@@ -95,12 +95,12 @@ def _is_protected(step: TreeChange, uncovered: Collection[str], gone: Collection
         if repository is not None and repository not in gone:
             return True
     if any(is_of_store(from_name(name)) for name in step.path):
-        return True  # a checkpoint of an earlier version may hold a file of that name
+        return True  # a checkpoint of an earlier version may hold such a file
     return left_out_above(step.path, uncovered) is not None
 
 
 def _repository(path: TreePath) -> TreePath | None:
-    """Return the directory of the git repository that a path is an object of, if it is one."""
+    """Return the git repository whose object a path is, or None."""
     found = _OBJECTS.search(b"/".join(map(from_name, path)))
     if found is None:
         return None

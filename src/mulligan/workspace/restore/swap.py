@@ -1,13 +1,13 @@
-"""Taking the place of a file that somebody may be changing at this very moment.
+"""Replace a file that another program may be changing at this very moment.
 
-Whatever gives way is first taken out, in the same instant in which its successor takes its place,
-and looked at. Only what looks as it did when it was captured, and has the bytes that the store
-holds, goes; anything else goes back. The bytes are compared because a write through memory may show
-in no stat.
+The old file is first moved out, atomically with its successor taking its place, and then checked.
+It is deleted only if it still looks as it did when it was captured and has the bytes that the store
+holds; otherwise it is moved back. The bytes are compared because a write through a mapping may not
+show in the stat.
 
-Two names of our own stand beside a leaf meanwhile. The draft is what is being written, nobody
-else's. The swap is what changes places: before, it is the finished successor; after, it is what was
-taken out. A process that is killed leaves them, and :func:`sweep` tells them apart.
+Two temporary names exist beside a leaf meanwhile. ``draft`` is the file being written, and always
+ours. ``swap`` is the one exchanged: first the finished successor, then the old file. A killed
+process leaves them behind, and :func:`sweep` tells them apart.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from mulligan.workspace.entries import File, Link
 from mulligan.workspace.restore.content_check import is_held
 
 DRAFT = b".mulligan-draft-"
-"""How the names begin of what a restore has beside a leaf while it takes its place."""
+"""Prefix of the temporary names that a restore uses beside a leaf."""
 
 CHANGED = "it was changed"
-"""How the reason begins why a restore left alone what another program works on."""
+"""Prefix of the reason when a restore leaves a file alone because a program changed it."""
 
 
 _OURS = re.compile(re.escape(DRAFT) + rb"([0-9a-f]{16})-[0-9a-f]{20}")
@@ -41,36 +41,36 @@ Unlink = Callable[[int, bytes], None]
 """Deletes a name in an open directory."""
 
 Held = Callable[[bytes], bool]
-"""Whether the store holds the bytes of what has a name in the directory at hand."""
+"""Whether the store holds the bytes of a name in the open directory."""
 
 
 class TemporaryNames(NamedTuple):
-    """The names that one restore uses beside a leaf: always the same, and no other restore's."""
+    """The temporary names of one restore beside a leaf: deterministic, and unique to it."""
 
     draft: bytes
     swap: bytes
 
 
 def temporary_names(name: bytes, token: str) -> TemporaryNames:
-    """Return the names beside a leaf; the token is that of the restore."""
+    """Return the temporary names for a leaf; the token is that of the restore."""
     draft = DRAFT + token.encode() + b"-" + blake3(name).hexdigest(length=10).encode()
     return TemporaryNames(draft, draft + b".swap")
 
 
 def token_of(name: bytes) -> str | None:
-    """Return the token of the restore that a draft is of; None if a name is not that of a draft.
+    """Return the token in a temporary name; None if it is not a temporary name.
 
-    A swap is no draft: it may be the only copy of somebody's work.
+    A swap name does not count: the file may be the only copy of a user's work.
     """
     found = _OURS.fullmatch(name)
     return found[1].decode() if found else None
 
 
 class Swap:
-    """Puts leaves in place of others within a directory, and takes leaves away."""
+    """Replace leaves within a directory, and delete leaves."""
 
     def __init__(self, failpoint: FailpointHook, unlink: Unlink) -> None:
-        """``unlink`` deletes what was taken out, or soon will; nobody needs it any more."""
+        """``unlink`` deletes what was moved out, now or soon; it is no longer needed."""
         self._failpoint = failpoint
         self._unlink = unlink
 
@@ -82,19 +82,23 @@ class Swap:
         before: os.stat_result | None,
         held: Held,
     ) -> None:
-        """Give a finished draft its name, in place of what looked like ``before``, if anything.
+        """Rename a finished file into place, replacing what looked like ``before``, if anything.
 
-        Raises ``FileExistsError`` when something else is there, or what the store does not hold;
-        that stays.
+        Raises ``FileExistsError`` if something else is there, or something that the store does not
+        hold; that stays.
         """
         if before is None:
             _rename_new(own.draft, name, parent)
             return
+        # A complete file gets the swap name before the exchange. If the process dies now, the draft
+        # name never holds anything but our own unfinished work.
         os.rename(own.draft, own.swap, src_dir_fd=parent, dst_dir_fd=parent)
         try:
+            # Exchange atomically: the path always names a complete file, and a change by another
+            # program up to this instant is in the file that comes out, where it is checked.
             exchanged = syscalls.rename(own.swap, name, parent, syscalls.EXCHANGE)
         except FileNotFoundError:
-            _rename_new(own.swap, name, parent)  # it went away by itself
+            _rename_new(own.swap, name, parent)  # it vanished meanwhile
             return
         if exchanged:
             try:
@@ -102,6 +106,8 @@ class Swap:
             finally:
                 self._drop(parent, name, own.swap, before, held)
         else:
+            # Without an exchange, check first and replace then: a change in between is lost.
+            # This is the best such a filesystem allows.
             if not (_is_same(before, _status(name, parent)) and held(name)):
                 raise _changed()
             os.replace(own.swap, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -111,7 +117,7 @@ class Swap:
     ) -> None:
         """Delete a leaf that looked like ``before`` and that the store holds.
 
-        Raises ``FileExistsError`` if it does not, and the leaf stays.
+        Raises ``FileExistsError`` otherwise, and the leaf stays.
         """
         _rename_new(name, own.swap, parent)
         try:
@@ -126,10 +132,12 @@ class Swap:
     def _drop(
         self, parent: int, name: bytes, swap: bytes, before: os.stat_result, held: Held
     ) -> None:
-        """Delete what was taken out if it is what was seen and stored; else put it back."""
+        """Delete the file moved out if it is the one seen and stored; otherwise move it back."""
         if _is_same(before, _status(swap, parent)) and held(swap):
             self._unlink(parent, swap)
             return
+        # Remember our file: if another program replaced it meanwhile, the second exchange brings
+        # out that program's file, which must not be deleted.
         ours = _status(name, parent)
         syscalls.rename(swap, name, parent, syscalls.EXCHANGE)
         if _is_same(ours, _status(swap, parent)):
@@ -140,9 +148,9 @@ class Swap:
 
 
 def discard(parent: int, own: TemporaryNames, made: int) -> None:
-    """Remove what was written and did not get its name; ``made`` is its inode's number.
+    """Remove what was written and not renamed into place; ``made`` is its inode number.
 
-    What was taken out of its place stays, for :func:`sweep` to look at.
+    A file that was moved out stays, for :func:`sweep` to check.
     """
     for name in own:
         with suppress(OSError):
@@ -151,10 +159,10 @@ def discard(parent: int, own: TemporaryNames, made: int) -> None:
 
 
 def sweep(parent: int, own: TemporaryNames, objects: Objects, *known: object) -> None:
-    """Remove what a killed restore left beside a leaf.
+    """Remove the temporary files that a killed restore left beside a leaf.
 
-    A draft is always its own. What was to change places goes if it is one of the known entries,
-    with the bytes that the store holds; else it is somebody's work, and stays.
+    The draft is always ours. The swap is deleted if it is one of the known entries, with the bytes
+    that the store holds; otherwise it is a user's work, and stays.
     """
     with suppress(OSError):
         os.unlink(own.draft, dir_fd=parent)
@@ -182,7 +190,7 @@ def _status(name: bytes, parent: int) -> os.stat_result:
 
 
 def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
-    """Whether nothing but its name was changed; a rename itself moves the ctime."""
+    """Whether nothing but the name changed; the ctime is ignored, since a rename changes it."""
     return (one.st_ino, one.st_size, one.st_mtime_ns, one.st_mode) == (
         other.st_ino,
         other.st_size,
@@ -192,7 +200,7 @@ def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
 
 
 def _is_entry(name: bytes, parent: int, entry: object, objects: Objects) -> bool:
-    """Whether a leaf has the bytes, the time and the mode of an entry, or a link its target."""
+    """Whether a leaf has the bytes, time and mode of an entry, or a symlink its target."""
     status = _status(name, parent)
     if isinstance(entry, Link):
         if not stat.S_ISLNK(status.st_mode) or status.st_mtime_ns != entry.mtime:

@@ -1,8 +1,8 @@
-"""What a power cut leaves of a file that was being written: nothing, its beginning, or zeros.
+"""What a power cut leaves of a file that was being written: nothing, a prefix, or zeros.
 
-Names may reach the disk before the bytes of their files. So beside a leaf there may be a swap that
-is no known entry, and yet nobody's work: the successor that was about to change places, or what
-came out, of which no byte was left.
+Names may reach the disk before the bytes of their files. So beside a leaf there may be a swap file
+that is no known entry and yet not a user's work: the successor about to be exchanged, or the old
+file, with none of its bytes left.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mulligan.workspace.entries import File
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _BLOCK = 512
-"""What disks write whole; of what was written either all of a block is there or none."""
+"""The unit that disks write atomically: each block is either complete or missing."""
 
 _ZEROS = bytes(_BLOCK)
 
 
 def is_remains(name: bytes, parent: int, wanted: object, objects: Objects) -> bool:
-    """Whether a file holds nothing but zeros and, where they belong, bytes of the wanted entry."""
+    """Whether a file holds only zeros and, in the right places, bytes of the wanted entry."""
     chunks = wanted.chunks if isinstance(wanted, File) else ()
     try:
         handle = os.open(name, _OPEN, dir_fd=parent)
@@ -36,13 +36,13 @@ def is_remains(name: bytes, parent: int, wanted: object, objects: Objects) -> bo
         contents = (objects.get(ObjectKind.CHUNK, chunk) for chunk in chunks)
         return all(_is_left_of(block, whole) for block, whole in _blocks(handle, contents))
     except (OSError, MulliganError):
-        return False  # what is not known must not be lost
+        return False  # unknown content must not be lost
     finally:
         os.close(handle)
 
 
 def _blocks(handle: int, contents: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the blocks of a file, each beside what should be there."""
+    """Yield the blocks of a file, each with what should be there."""
     wanted, source = b"", iter(contents)
     while block := os.read(handle, _BLOCK):
         while len(wanted) < len(block) and (more := next(source, b"")):

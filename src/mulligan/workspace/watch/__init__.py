@@ -1,1 +1,1 @@
-"""Watching: what changed in a directory, known without a scan."""
+"""Watching: find what changed in a directory without a scan."""

@@ -1,7 +1,7 @@
-"""Files with several names: a write through one of them is reported to the others as well.
+"""Hard links: a write through one name of a file is reported for its other names too.
 
-A watched directory hears of a change only under the name by which the file was opened. So a file
-with more names than one is watched itself, whatever name it is changed by, inside the
+A watched directory reports a change only under the name through which the file was opened. So a
+file with several names is watched itself, and changes through any name are seen, inside the
 workspace or outside.
 """
 
@@ -24,7 +24,7 @@ _MASK = (
 
 
 class HardLinks:
-    """Watches inodes, and knows the names that a workspace has for each."""
+    """Watch inodes, and map each to its names in the workspace."""
 
     def __init__(self, root: bytes) -> None:
         """Open a queue of its own; raises ``OSError``."""
@@ -34,19 +34,21 @@ class HardLinks:
         self._unsure: set[bytes] = set()
 
     def follow(self, linked: Mapping[bytes, int]) -> None:
-        """Watch files by their paths; each comes with the ctime at which it was looked at.
+        """Watch files by path; each comes with the ctime at which it was last looked at.
 
         Idempotent. Raises ``OSError`` when the system allows no more watches.
         """
         recent = time.time_ns() - TIMESTAMP_GRAIN_NS
         for path, ctime in linked.items():
             try:
+                # Watch before the stat: a change after the watch is an event, one before it shows
+                # in the ctime.
                 descriptor = self._inotify.add(self._prefix + path, _MASK)
                 now = os.lstat(self._prefix + path).st_ctime_ns
             except (FileNotFoundError, NotADirectoryError, PermissionError):
-                continue  # it was moved or made unreadable, which its directory reports
+                continue  # moved or unreadable now; its directory reports that
             if now != ctime or now >= recent:
-                self._unsure.add(path)  # it may have changed between that look and the watch
+                self._unsure.add(path)  # may have changed before the watch was set
             names = self._names.setdefault(descriptor, set())
             if names and path not in names:
                 self._names[descriptor] = names = self._still_there(names, path)
@@ -69,7 +71,7 @@ class HardLinks:
         self._inotify.close()
 
     def _still_there(self, names: set[bytes], path: bytes) -> set[bytes]:
-        """Return those names that still lead to the same file as a path."""
+        """Return the names that still refer to the same file as a path."""
         inode = _inode(self._prefix + path)
         return {name for name in names if _inode(self._prefix + name) == inode}
 

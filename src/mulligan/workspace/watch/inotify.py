@@ -1,4 +1,4 @@
-"""The kernel's inotify, called through the C library; nothing else is needed to use it."""
+"""The kernel's inotify, called through the C library without further dependencies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXCL_UNLINK = 0x4000000
 ISDIR = 0x40000000
 
 Event = tuple[int, int, bytes]
-"""A watch's descriptor, a mask, and the name in the directory, empty for the watched itself."""
+"""A watch descriptor, a mask, and the name in the directory; empty for the directory itself."""
 
 _HEADER = struct.Struct("iIII")
 _BUFFER = 1 << 16
@@ -37,10 +37,10 @@ def available() -> bool:
 
 
 class Inotify:
-    """One queue of events from any number of watches; not for use by several threads at once."""
+    """One queue of events from any number of watches. Not thread-safe."""
 
     def __init__(self) -> None:
-        """Open a queue; raises ``OSError`` when the system allows no more of them."""
+        """Open a queue; raises ``OSError`` when the system allows no more."""
         libc = ctypes.CDLL(None, use_errno=True)
         self._add = libc.inotify_add_watch
         self._add.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
@@ -50,9 +50,9 @@ class Inotify:
             raise _error(b"inotify")
 
     def add(self, path: bytes, mask: int) -> int:
-        """Watch a path and return the descriptor, which is the same for the same inode.
+        """Watch a path and return its descriptor, which is the same for the same inode.
 
-        Descriptors are not used again after a removal. Raises ``OSError``.
+        Descriptors are not reused after a removal. Raises ``OSError``.
         """
         descriptor: int = self._add(self._handle, path, mask)
         if descriptor < 0:
@@ -60,11 +60,11 @@ class Inotify:
         return descriptor
 
     def remove(self, descriptor: int) -> None:
-        """End a watch; no error if it has ended by itself."""
+        """Remove a watch; no error if it no longer exists."""
         self._remove(self._handle, descriptor)
 
     def read(self) -> list[Event]:
-        """Return all that has happened so far and was not read before, without waiting."""
+        """Return all events that are queued and unread, without waiting."""
         events: list[Event] = []
         while True:
             try:

@@ -1,15 +1,15 @@
-"""Files that programs have in their memory to write to (``mmap``, shared and writable).
+"""Files that programs have mapped for writing (``mmap``, shared and writable).
 
-The kernel reports no such write. On most filesystems the first write to a page moves the file's
-times and later ones do not, until the page was written to disk; on tmpfs not even then, and not at
-all if the program has read the page before. So these files are read at every capture while a
-program has them mapped, and once more after that.
+The kernel reports no event for such a write. On most filesystems the first write to a page updates
+the file's times and later ones do not, until the page has been written back. On tmpfs not even that
+happens, and nothing at all if the program read the page first. So these files are read at every
+capture while a program has them mapped, and once more after that.
 
-``/proc/PID/maps`` tells of the processes that this user may look at. Reading all of them would take
-longer than a step of the watcher. So what is known of a process is kept while the size of its
-memory is the same; a few are read anew at each look all the same, in turn, which finds a program
-that has replaced one mapping by another of the same size. Steps that follow each other within a few
-milliseconds share one look: what was mapped in between is found by the next one.
+``/proc/PID/maps`` lists the mappings of processes that this user may inspect. Reading all of them
+would take longer than a capture with the watcher. So the result for a process is reused while the
+size of its memory is unchanged. A few processes are read again each time regardless, in turn; this
+finds a program that replaced one mapping by another of the same size. Captures within a few
+milliseconds share one result: mappings made in between are found by the next one.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from typing import NamedTuple
 from mulligan import procfs
 
 RESULT_TTL_SECONDS = 0.01
-"""Seconds for which the result of a look is good."""
+"""Seconds for which a result is reused."""
 
 REREAD_PROCESSES = 2
-"""How many processes are read anew at each look, whatever the size of their memory."""
+"""Number of processes read again each time, whatever the size of their memory."""
 
 _PROC = os.fsencode(procfs.PROC)
 
 
 class _Known(NamedTuple):
-    """The size of a process's memory, and the files it has mapped; no size if it has none."""
+    """The size of a process's memory and its mapped files; no size if it cannot be inspected."""
 
     size: bytes | None
     files: frozenset[bytes]
 
 
 _OTHER = _Known(None, frozenset())
-"""A thread of the kernel, or a process that cannot be looked at."""
+"""A kernel thread, or a process that cannot be inspected."""
 
 
 class Mapped:
-    """Knows which files below a directory are mapped. Not for several threads at once."""
+    """Find the files below a directory that are mapped. Not thread-safe."""
 
     def __init__(self, root: bytes) -> None:
         self._root = root
@@ -51,7 +51,7 @@ class Mapped:
         self._looked = -RESULT_TTL_SECONDS
 
     def files(self) -> set[bytes]:
-        """Return the paths, from the root, of all files that are mapped to be written to."""
+        """Return the paths, relative to the root, of all files mapped for writing."""
         now = time.monotonic()
         if now - self._looked >= RESULT_TTL_SECONDS:
             self._looked = now
@@ -61,6 +61,7 @@ class Mapped:
 
     def _look(self) -> None:
         pids, before = list(procfs.pids()), self._processes
+        # Forget a few results per call, in turn, to find mappings replaced at the same total size.
         for pid in pids[self._turn : self._turn + REREAD_PROCESSES]:
             before.pop(pid, None)
         self._turn = (
@@ -82,7 +83,7 @@ class Mapped:
             found = procfs.mapped(process + b"maps", self._root)
             return _Known(size, frozenset(path[start:] for path in found))
         except OSError:
-            return _OTHER  # another user's, or it has ended
+            return _OTHER  # owned by another user, or ended
 
 
 def _memory_size(statm: bytes) -> bytes:

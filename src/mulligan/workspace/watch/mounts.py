@@ -1,4 +1,4 @@
-"""Mounts at and below a directory, where they matter to whoever watches it."""
+"""Mounts at and below a directory, as far as they affect watching it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _SHARED = frozenset(
         *("virtiofs", "vmhgfs"),
     }
 )
-"""Filesystems that others than this kernel may change, of which it then hears nothing."""
+"""Filesystems that can change without this kernel seeing it."""
 
 _IN_MEMORY = frozenset({"hugetlbfs", "ramfs", "tmpfs"})
-"""Filesystems on which a write through a mapping need not move a file's times."""
+"""Filesystems on which a write through a mapping may leave a file's times unchanged."""
 
 _OCTAL = re.compile(rb"\\(\d{3})")
 
 Mount = tuple[bytes, bytes, str]
-"""A mount's number, where it is mounted, and the type of its filesystem."""
+"""Mount ID, mount point, and filesystem type."""
 
 
 class Mounts:
     """The mounts that make up a directory, and whether they are still the same."""
 
     def __init__(self, root: bytes) -> None:
-        """Read the mounts of a directory; raises ``OSError`` when the system does not tell them."""
+        """Read the mounts of a directory; raises ``OSError`` if the system does not list them."""
         self._root = os.path.realpath(root)
         self._handle = os.open(_TABLE, os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.poll()
@@ -49,13 +49,13 @@ class Mounts:
         return None
 
     def in_memory(self) -> list[bytes]:
-        """Return, from the root, where files' times do not show writes through mappings."""
+        """Return, relative to the root, where files' times do not show writes through mappings."""
         top = self._root.rstrip(b"/") + b"/"
         points = [point for _, point, kind in self._mounts if kind in _IN_MEMORY]
         return [point[len(top) :] if point.startswith(top) else b"" for point in points]
 
     def close(self) -> None:
-        """Release the table. Idempotent."""
+        """Close the table. Idempotent."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1

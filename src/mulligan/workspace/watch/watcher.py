@@ -1,13 +1,13 @@
-"""Watching: what changed in a workspace, known without a scan.
+"""Watching: find what changed in a workspace without a scan.
 
-Every directory has a watch, and the kernel queues what happens in it. Whatever happened before
-:meth:`Watcher.drain` was called is in its result, whoever did it, as long as the kernel tells.
-What it does not tell:
+Every directory has a watch, and the kernel queues its events. The result of :meth:`Watcher.drain`
+includes everything that happened before the call, by any process, as far as the kernel reports it.
+The kernel does not report:
 
-- writes through a shared mapping (``mmap``) as they happen; the file is reported when the
-  mapping ends. Until then ``mulligan.workspace.watch.mapped`` finds it;
-- writes through a further name (hard link) that was made outside the workspace after the last
-  look at the file, or that was made, written through and removed between two drains;
+- writes through a shared mapping (``mmap``) as they happen; the file is reported when the mapping
+  ends. Until then ``mulligan.workspace.watch.mapped`` finds it;
+- writes through another name (hard link) that was made outside the workspace after the last look at
+  the file, or that was made, written through and removed between two drains;
 - writes by other machines or other kernels, so a workspace on such a filesystem is not watched.
 """
 
@@ -32,7 +32,7 @@ _WATCH = (
     _NAMES
     | inotify.MODIFY
     | inotify.ATTRIB
-    | inotify.CLOSE_WRITE  # the only word of a mapping, and of some asynchronous writes
+    | inotify.CLOSE_WRITE  # the only event for mappings and some asynchronous writes
     | inotify.ONLYDIR
     | inotify.EXCL_UNLINK
 )
@@ -41,15 +41,15 @@ _ROOT = _WATCH | inotify.MOVE_SELF | inotify.DELETE_SELF
 _RULES = os.fsencode(FILE_NAME)
 
 _PASSING = (FileNotFoundError, NotADirectoryError, PermissionError)
-"""Errors at a directory that went away again, or changed its attributes: its parent reports it."""
+"""Errors for a directory that vanished or changed its attributes; its parent reports that."""
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """What may have changed, by paths from the root, which is ``b""`` itself.
+    """What may have changed, as paths from the root; the root itself is ``b""``.
 
     ``paths`` are files, symlinks, and directories whose own attributes may have changed.
-    ``renewed`` are paths at which a directory came or went, so that nothing known from below them
-    counts any more: they are to be looked at as a whole.
+    ``renewed`` are paths where a directory appeared or vanished: nothing known below them is valid,
+    so they must be scanned in full.
     """
 
     paths: set[bytes]
@@ -61,12 +61,11 @@ class _Lost(Exception):
 
 
 class Watcher:
-    """Knows what changed in a workspace since it was last asked. Not for several threads at once.
+    """Report what changed in a workspace since the last drain. Not thread-safe.
 
-    Start it, then capture everything, then for each further capture: take the time, drain, and
-    scan what was drained. After each capture hand its ``linked`` to :meth:`follow`. After a
-    drain that returned None, or one whose result did not reach the index, begin again with a new
-    watcher.
+    Start it, then capture everything. For each further capture: take the time, drain, and scan what
+    was drained. After each capture pass its ``linked`` to :meth:`follow`. After a drain that
+    returned None, or one whose result did not reach the index, start over with a new watcher.
     """
 
     def __init__(self, root: bytes, rules: Rules) -> None:
@@ -80,13 +79,13 @@ class Watcher:
         self._watched = _Watched()
         self._denied: set[bytes] = set()
         self.reason: str | None = "the watcher was not started"
-        """Why nothing is known, or None while all is well."""
+        """Why nothing is known, or None while the watcher works."""
 
     def start(self) -> None:
         """Watch every directory that the rules do not leave out.
 
-        To be called before the scan whose result is to be continued, so that nothing is missed
-        in between. Does not raise: where the system does not allow it, ``reason`` says so.
+        Call it before the scan that the watcher continues from, so that nothing is missed in
+        between. Does not raise: where the system does not allow watching, ``reason`` says so.
         """
         if self._inotify is not None:
             return
@@ -99,10 +98,10 @@ class Watcher:
             self._give_up(_explained(error))
 
     def drain(self) -> Drained | None:
-        """Return all that may have changed since the last drain, or None if that is not known.
+        """Return everything that may have changed since the last drain, or None if unknown.
 
-        Does not wait. Once it returned None it does so for good, and everything is to be
-        scanned; ``reason`` says why. In a forked process it returns None and takes nothing away.
+        Does not wait. After the first None every later call returns None, and everything must be
+        scanned; ``reason`` says why. In a forked process it returns None and consumes nothing.
         """
         if self._inotify is None or os.getpid() != self._pid:
             return None
@@ -158,6 +157,7 @@ class Watcher:
             drained.paths.update(linked)
         if self._mounts is not None and self._mounts.changed():
             raise _Lost("a filesystem in the workspace was mounted or unmounted")
+        # After the events were read: whatever replaces the root later is in the next drain.
         if _identity(self._root) != self._identity:
             raise _Lost("the workspace was moved or replaced")
         if drained.renewed:
@@ -165,8 +165,10 @@ class Watcher:
         return drained
 
     def _note(self, event: Event, drained: Drained) -> None:
-        """Note what an event says. The paths are those of the last drain; where a directory has
-        been moved since, it is renewed as a whole, so that a path from before does no harm.
+        """Record an event.
+
+        The paths are those of the last drain. A directory that has moved since is renewed as a
+        whole, so a stale path does no harm.
         """
         descriptor, mask, name = event
         if mask & (inotify.Q_OVERFLOW | inotify.UNMOUNT):
@@ -177,7 +179,7 @@ class Watcher:
             )
         path = self._watched.path(descriptor)
         if path is None:
-            return  # the rest of a watch that was removed
+            return  # a late event of a removed watch
         if mask & (inotify.IGNORED | inotify.MOVE_SELF | inotify.DELETE_SELF):
             if path == b"":
                 raise _Lost("the workspace was moved or removed")
@@ -203,15 +205,17 @@ class Watcher:
     def _note_attributes(self, path: bytes, drained: Drained) -> None:
         drained.paths.add(path)
         if any(_is_within(denied, path) for denied in self._denied):
-            drained.renewed.add(path)  # there may be more to see now
+            drained.renewed.add(path)  # more may be readable now
 
     def _watch(self, queue: Inotify, tops: list[bytes]) -> None:
-        """Watch what is now at some paths and below, and no longer what was there before.
+        """Watch what is now at and below some paths, and stop watching what was there before.
 
-        A watch that stands before its directory is listed misses nothing: what comes later is
-        in the next drain. Directories that were moved keep their watches under the new paths.
+        A directory is watched before it is listed, so nothing is missed: later events are in the
+        next drain. Directories that were moved keep their watches under the new paths.
         """
         strays: set[int] = set()
+        # Detach all of them before watching any: a directory moved between two of them keeps its
+        # watch only if its old path was forgotten first.
         for top in tops:
             strays |= self._watched.detach(top)
             self._denied = {path for path in self._denied if not _is_within(path, top)}
@@ -227,13 +231,14 @@ class Watcher:
         while pending:
             path = pending.pop()
             try:
+                # Watch first, then list: an entry made after the listing shows up as an event.
                 self._add(queue, path, strays)
                 pending += self._directories(path)
             except OSError as error:
                 if not path or not isinstance(error, _PASSING):
                     raise
                 if isinstance(error, PermissionError):
-                    self._denied.add(path)  # nor can it be captured, until attributes change
+                    self._denied.add(path)  # not capturable either, until its mode changes
 
     def _add(self, queue: Inotify, path: bytes, strays: set[int]) -> None:
         place = self._root + b"/" + path
@@ -242,7 +247,7 @@ class Watcher:
         if other is not None and other != path:
             if _is_same_place(self._root + b"/" + other, place):
                 raise _Lost(f"{os.fsdecode(path)} and {os.fsdecode(other)} are one directory")
-            strays |= self._watched.detach(other)  # moved just now, which its parent reports
+            strays |= self._watched.detach(other)  # just moved; its parent reports that
         strays.discard(descriptor)
         strays |= self._watched.add(descriptor, path)
 
@@ -259,7 +264,7 @@ class Watcher:
 
 
 class _Watched:
-    """Which descriptor stands for which directory: one to one."""
+    """One-to-one map between descriptors and directories."""
 
     def __init__(self) -> None:
         self._paths: dict[int, bytes] = {}
@@ -270,7 +275,7 @@ class _Watched:
         return self._paths.get(descriptor)
 
     def add(self, descriptor: int, path: bytes) -> set[int]:
-        """Let a descriptor stand for a path, and return another that did so until now."""
+        """Map a descriptor to a path; return any descriptor it replaces."""
         before = {self._descriptors.get(path, descriptor)} - {descriptor}
         for other in before:
             del self._paths[other]
@@ -281,12 +286,12 @@ class _Watched:
         return before
 
     def drop(self, descriptor: int) -> None:
-        """Forget one directory, which is gone, but not what is below it."""
+        """Forget one directory that is gone, but not what is below it."""
         path = self._paths.pop(descriptor)
         del self._descriptors[path]
 
     def detach(self, top: bytes) -> set[int]:
-        """Forget a directory and all below it, and return their descriptors."""
+        """Forget a directory and everything below it; return their descriptors."""
         siblings = self._children.get(top.rpartition(b"/")[0])
         if top and siblings is not None:
             siblings.pop(top, None)
@@ -303,7 +308,7 @@ class _Watched:
 
 
 def _topmost(paths: Iterable[bytes]) -> list[bytes]:
-    """Return those paths that are not below others of them."""
+    """Return the paths that are not below any other of them."""
     found: list[bytes] = []
     for path in sorted(paths, key=lambda path: path.split(b"/")):
         if not found or not _is_within(path, found[-1]):

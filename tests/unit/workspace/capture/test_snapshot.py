@@ -182,7 +182,8 @@ def test_a_file_that_is_no_database_is_read_as_it_is_and_named(tmp_path: Path, w
         assert changing(made) == [
             (
                 "odd.db",
-                "it was read as it is, no snapshot could be taken: it is no SQLite database",
+                "it was read directly, because no snapshot could be taken: "
+                "it is not a SQLite database",
                 False,
             )
         ]
