@@ -28,7 +28,7 @@ from mulligan.model import (
     Event,
     HeldFiles,
     Lease,
-    Pending,
+    PendingRestore,
     Plan,
     Point,
     Problem,
@@ -541,21 +541,21 @@ class Session:
         return self._captures.recovery_error
 
     @property
-    def pending(self) -> Pending | None:
-        """The restore of files that was begun and not ended, in whatever directory.
+    def pending(self) -> PendingRestore | None:
+        """The restore of files that has started and not ended, in any directory.
 
         Opening the session with that directory finishes it, unless there is a ``recovery_error`` or
         it was opened with ``recover=False``.
         """
-        begun = self._restorer.begun()
-        if begun is None:
+        pending = self._restorer.pending()
+        if pending is None:
             return None
-        return begun.shown(is_running=is_restoring(self._engine, begun.root))
+        is_running = is_restoring(self._engine, OsPath(pending.directory))
+        return msgspec.structs.replace(pending, is_running=is_running)
 
-    def abandon(self) -> Pending | None:
+    def abandon(self) -> PendingRestore | None:
         """End the pending restore where it stands and return it; :meth:`undo` takes it back."""
-        begun = self._restorer.abandon()
-        return None if begun is None else begun.shown()
+        return self._restorer.abandon()
 
     def fork(
         self,

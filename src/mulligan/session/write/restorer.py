@@ -4,7 +4,7 @@ Without files it is one transaction. With files it is journalled: ``restore.begu
 ``restore.applied`` with the state. A restore whose process died in between is finished at
 the next open, after another safety checkpoint; one that cannot be finished can be abandoned.
 
-The state is brought back as of when the restore was begun: what others write to it while files are
+The state is brought back as of when the restore started: what others write to it while files are
 written, or before an interrupted restore is finished, stays (see
 ``mulligan.timeline.concurrent_writes``).
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path as OsPath
 from typing import Any
 
 import msgspec
@@ -35,16 +36,17 @@ from mulligan.model import (
     Digest,
     HeldFiles,
     Path,
+    PendingRestore,
     Point,
     Problem,
     Restored,
+    RestoreOrigin,
     SessionRecord,
 )
 from mulligan.session.names import a
 from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
 from mulligan.session.write.pending_restore import (
-    PendingRestore,
-    RestoreOrigin,
+    is_pending_in,
     pending_restore_change,
     read_pending_restore,
 )
@@ -121,8 +123,8 @@ class Restorer:
         try:
             self.finish()
         except (DiskFull, StoreUnwritable, DamageError, OSError):
-            begun = self.begun()
-            if begun is None or self._is_again(begun, choose, mode):
+            pending = self.pending()
+            if pending is None or self._is_again(pending, choose, mode):
                 raise
             self.abandon()
         if self._workspace is None or choose(self._writer.document()).tree is None:
@@ -140,8 +142,8 @@ class Restorer:
 
         What was interrupted and would be taken back is not finished for it.
         """
-        begun = None if self._workspace is None else self.begun_in(self._workspace)
-        if begun is not None and _takes_back(mode, begun):
+        pending = None if self._workspace is None else self.pending_in(self._workspace)
+        if pending is not None and _takes_back(mode, pending):
             self.abandon()
 
         def choose(document: Document) -> Target:
@@ -151,14 +153,16 @@ class Restorer:
 
     def undo_target(self, mode: str) -> Target:
         """Return where undo or redo would go."""
-        begun = None if self._workspace is None else self.begun_in(self._workspace)
-        if begun is None:
+        pending = None if self._workspace is None else self.pending_in(self._workspace)
+        if pending is None:
             return self._undo_target(self._writer.document(), mode)
-        if not _takes_back(mode, begun):
-            raise RestorePending(f"A {begun.mode} of files in {begun.root} is not finished.")
+        if not _takes_back(mode, pending):
+            raise RestorePending(
+                f"A {pending.mode} of files in {pending.directory} is not finished."
+            )
         with self._engine.read() as view:
             here = Point(self._record.name, view.head(self._record.number).seq)
-        change = _abandoned(begun, self._steps(begun.origin.tree, begun))
+        change = _abandoned(pending, self._steps(pending.origin.tree, pending))
         return self._target(here, [], change[1]["files"])
 
     def _undo_target(self, document: Document, mode: str) -> Target:
@@ -171,89 +175,92 @@ class Restorer:
         before = Point(self._record.name, seq - 1)
         return self._target(before, payload["only"], payload.get("files"))
 
-    def begun(self) -> PendingRestore | None:
-        """Return the restore of files that was begun and not ended, in whatever directory."""
+    def pending(self) -> PendingRestore | None:
+        """Return the restore of files that has started and not ended, in any directory."""
         return read_pending_restore(self._engine, self._writer.document())
 
     def finish(self) -> Restored | None:
-        """Complete a restore of files that was begun here and not ended; None if there is none.
+        """Complete the restore of files that is pending here; None if there is none.
 
-        To undo it leads back to what was there when it was begun.
+        To undo it leads back to what was there when it started.
         """
         workspace = self._workspace
-        if workspace is None or self.begun_in(workspace) is None:
+        if workspace is None or self.pending_in(workspace) is None:
             return None
         with self._writer.alone(), lock_directory(self._engine, workspace.root) as marks:
-            begun = self.begun_in(workspace)  # another process may have finished it by now
-            if begun is None:
+            pending = self.pending_in(workspace)  # another process may have finished it by now
+            if pending is None:
                 return None
-            held = begun.held if begun.restored is None else begun.restored
-            files = {"before": begun.tree, "only": begun.paths, "safety": held}
-            target = self._target(begun.point, begun.only, files)
-            target = msgspec.structs.replace(target, touch=begun.touch)
-            self._sweep(begun, os.fsencode(workspace.root))
-            return self._restore_files(workspace, marks, lambda _: target, begun.mode, begun.origin)
+            held = pending.held if pending.restored is None else pending.restored
+            files = {"before": pending.tree, "only": pending.paths, "safety": held}
+            target = self._target(pending.point, pending.only, files)
+            target = msgspec.structs.replace(target, touch=pending.touch)
+            self._sweep(pending, os.fsencode(workspace.root))
+            return self._restore_files(
+                workspace, marks, lambda _: target, pending.mode, pending.origin
+            )
 
     def abandon(self) -> PendingRestore | None:
-        """End a restore that was begun and not ended; None if there is none.
+        """End the pending restore where it stands; None if there is none.
 
         Files and state stay as they are now. To undo it leads back to the files that were there
-        when it was begun.
+        when it started.
         """
-        begun = self.begun()
-        if begun is None:
+        pending = self.pending()
+        if pending is None:
             return None
-        with self._writer.alone(), lock_directory(self._engine, begun.root) as marks:
-            if self.begun() != begun:
+        root = OsPath(pending.directory)
+        with self._writer.alone(), lock_directory(self._engine, root) as marks:
+            if self.pending() != pending:
                 return None  # another process has ended it by now
-            if begun.root.is_dir():
-                self._sweep(begun, os.fsencode(begun.root))
-            change = _abandoned(begun, self._steps(begun.origin.tree, begun))
+            if root.is_dir():
+                self._sweep(pending, os.fsencode(root))
+            change = _abandoned(pending, self._steps(pending.origin.tree, pending))
 
             def plan(work: Work) -> None:
                 work.add(change)
 
             self._writer.commit(plan)
             marks.remove(self._record.number)
-        return begun
+        return pending
 
-    def _is_again(self, begun: PendingRestore, choose: Choose, mode: str) -> bool:
-        """Whether somebody asks for just what was begun."""
-        if begun.mode != mode or mode != "restore":
-            return begun.mode == mode
-        asked, point = choose(self._writer.document()), begun.point
+    def _is_again(self, pending: PendingRestore, choose: Choose, mode: str) -> bool:
+        """Whether the caller asks for exactly the restore that is pending."""
+        if pending.mode != mode or mode != "restore":
+            return pending.mode == mode
+        asked, point = choose(self._writer.document()), pending.point
         parts = (asked.point.session, asked.point.seq, asked.only, asked.tree, asked.paths)
-        return parts == (point.session, point.seq, begun.only, begun.tree, begun.paths)
+        return parts == (point.session, point.seq, pending.only, pending.tree, pending.paths)
 
-    def begun_in(self, workspace: Workspace) -> PendingRestore | None:
-        """Return the restore of files that was begun in a directory and not ended."""
-        begun = self.begun()
-        return begun if begun is not None and begun.is_in(workspace.root) else None
+    def pending_in(self, workspace: Workspace) -> PendingRestore | None:
+        """Return the restore of files that is pending in a directory."""
+        pending = self.pending()
+        return pending if pending is not None and is_pending_in(pending, workspace.root) else None
 
     def _refuse_second(
         self, workspace: Workspace, document: Document, origin: RestoreOrigin | None
     ) -> None:
         """Refuse to begin a restore that would make another one be forgotten."""
-        begun = read_pending_restore(self._engine, document)
-        if begun is None or begun.origin == origin:
+        pending = read_pending_restore(self._engine, document)
+        if pending is None or pending.origin == origin:
             return
-        if begun.is_in(workspace.root):
-            raise RestoreBusy(f"Another restore was begun in {begun.root} just now.")
+        if is_pending_in(pending, workspace.root):
+            raise RestoreBusy(f"Another restore started in {pending.directory} just now.")
         raise RestorePending(
-            f"{a(begun.mode).capitalize()} of files in {begun.root} is not finished."
+            f"{a(pending.mode).capitalize()} of files in {pending.directory} is not finished."
         )
 
-    def _sweep(self, begun: PendingRestore, root: bytes) -> None:
+    def _sweep(self, pending: PendingRestore, root: bytes) -> None:
         """Remove the drafts that a process left behind that was killed."""
-        token = self._token(begun.origin)
-        for before in {begun.origin.tree, begun.present}:
-            remove_drafts(root, self._steps(before, begun), token, self._engine.objects)
+        token = self._token(pending.origin)
+        for before in {pending.origin.tree, pending.present}:
+            remove_drafts(root, self._steps(before, pending), token, self._engine.objects)
 
-    def _steps(self, before: Digest, begun: PendingRestore) -> list[TreeChange]:
+    def _steps(self, before: Digest, pending: PendingRestore) -> list[TreeChange]:
         """Return what a restore had to do; nothing when the store can not tell any more."""
         document = Document({}, self._engine.load)
         try:
-            return tree_changes(document, before, begun.tree, begun.paths)
+            return tree_changes(document, before, pending.tree, pending.paths)
         except DamageError:
             return []
 
@@ -375,7 +382,7 @@ class Restorer:
         workspace.remove_left_drafts()
         try:
             foreseen = choose(self._writer.document())
-            # Whatever comes up does so before files are touched; what was begun is checked.
+            # Whatever comes up does so before files are touched; a pending restore was checked.
             self.check(foreseen, strict=mode == "restore" and origin is None)
             steps = workspace.steps(captured.tree, _tree(foreseen), foreseen.paths, bundle)
         except BaseException:
@@ -388,7 +395,11 @@ class Restorer:
             safety = _safety(target, mode, is_halfway=origin is not None)
             self._checkpointer.add(work, safety, captured, started)
             before = origin or RestoreOrigin(captured.tree, work.seq)
-            work.add(pending_restore_change(_begun(target, mode, before, workspace, captured.tree)))
+            work.add(
+                pending_restore_change(
+                    _pending_restore(target, mode, before, workspace, captured.tree)
+                )
+            )
             chosen[:] = [target]
 
         events = self._checkpointer.commit(self._writer, plan, bundle, captured)
@@ -398,7 +409,7 @@ class Restorer:
         return read_checkpoint(self._engine, events[0]), target, steps
 
     def _kept_later(self, work: Work, target: Document, seq: int) -> Document:
-        """Return the target's document with what others wrote after the restore was begun."""
+        """Return the target's document with what others wrote after the restore started."""
         if work.base.seq == seq:
             return target  # as almost always
         with self._engine.read() as view:
@@ -411,9 +422,9 @@ class Restorer:
         return Restored(mode, target.point, only, safety, seq, workspace=target.workspace)
 
 
-def _takes_back(mode: str, begun: PendingRestore) -> bool:
+def _takes_back(mode: str, pending: PendingRestore) -> bool:
     """Whether undo, or redo, takes back what was done of a restore that is not finished."""
-    return (mode == "redo") == (begun.mode == "undo")
+    return (mode == "redo") == (pending.mode == "undo")
 
 
 def _token(safety: Checkpoint) -> str:
@@ -442,7 +453,7 @@ def _left_alone(spared: list[TreeChange], safety: Checkpoint) -> tuple[Problem, 
     return in_the_way(spared, {left.path: left.rule for left in found} | databases_in_use(found))
 
 
-def _begun(
+def _pending_restore(
     target: Target, mode: str, before: RestoreOrigin, workspace: Workspace, present: Digest
 ) -> PendingRestore:
     held, is_checkpoint = target.held, target.held is not None and target.held.checkpoint
@@ -455,23 +466,23 @@ def _begun(
         held=held.seq if held and is_checkpoint else None,
         restored=held.seq if held and not is_checkpoint else None,
         origin=before,
-        root=workspace.root,
+        directory=str(workspace.root),
         present=present,
         touch=target.touch,
     )
 
 
-def _abandoned(begun: PendingRestore, way: list[TreeChange]) -> Change:
+def _abandoned(pending: PendingRestore, way: list[TreeChange]) -> Change:
     """Return the event that ends a restore where it stands: it changes no state."""
     files = {
-        "before": begun.origin.tree,
-        "only": _touched(begun.paths, way),
-        "safety": begun.origin.safety,
+        "before": pending.origin.tree,
+        "only": _touched(pending.paths, way),
+        "safety": pending.origin.safety,
     }
     return RESTORED, {
-        "mode": begun.mode,
-        "session": begun.point.session,
-        "seq": begun.point.seq,
+        "mode": pending.mode,
+        "session": pending.point.session,
+        "seq": pending.point.seq,
         "only": [],
         "changes": [],
         "files": files,
