@@ -20,6 +20,7 @@ from mulligan.errors import DamagedJournal
 from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Coverage, Digest, Event, HeldFiles, LeftOut
 from mulligan.timeline.checkpoints import event_at, is_safety, read_coverage
+from mulligan.timeline.sessions import known_session
 
 
 def files_at(engine: Engine, view: View, number: int, seq: int) -> HeldFiles | None:
@@ -121,9 +122,7 @@ def _likely_coverage(engine: Engine, view: View, number: int, safety: int) -> Co
 def _left_out_of_target(engine: Engine, view: View, begun: Event) -> set[LeftOut]:
     if begun.kind != RESTORE_BEGUN or begun.payload["held"] is None:
         return set()
-    session = view.find(begun.payload["session"])
-    if session is None:
-        return set()
+    session = known_session(view, begun.payload["session"])
     event = event_at(view, session.number, begun.payload["held"])
     coverage = _coverage(engine, event)
     return {*coverage.left_out} if coverage else set()

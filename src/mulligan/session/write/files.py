@@ -31,6 +31,7 @@ from mulligan.session.names import SUPERVISOR
 from mulligan.session.write.leases import process_of
 from mulligan.timeline.checkpoints import event_at
 from mulligan.timeline.files import files_at
+from mulligan.timeline.sessions import known_session
 from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.capture.ignore import is_users
 from mulligan.workspace.capture.patch import open_tree
@@ -69,7 +70,7 @@ class Files:
     def held_at(self, point: Point) -> HeldFiles | None:
         """Return the files of a point; None when no checkpoint at or before it holds any."""
         with self._engine.read() as view:
-            session = view.find(point.session) or self._record
+            session = known_session(view, point.session)
             return files_at(self._engine, view, session.number, point.seq)
 
     def tree_at(self, point: Point) -> Digest:
@@ -291,7 +292,7 @@ class Files:
     def _conflicts(self, point: Point, root: str, tree: Digest) -> list[str]:
         """Return what other sessions checkpointed in this directory after the point."""
         with self._engine.read() as view:
-            session = view.find(point.session) or self._record
+            session = known_session(view, point.session)
             since = event_at(view, session.number, point.seq).time
             others = [made for made in view.sessions() if made.number != self._record.number]
             found = [self._later(view, other, since, root, tree) for other in others]

@@ -54,6 +54,7 @@ from mulligan.session.write.writer import Work, Writer
 from mulligan.timeline.checkpoints import coverage_value, event_at, read_checkpoint
 from mulligan.timeline.concurrent_writes import changed_after, keep_later
 from mulligan.timeline.files import read_files
+from mulligan.timeline.sessions import known_session
 from mulligan.timeline.undo import last_undoable, restore_change
 from mulligan.workspace.capture.snapshot import databases_in_use
 from mulligan.workspace.entries import Directory, TreePath, shown
@@ -285,14 +286,13 @@ class Restorer:
         if seq is None:
             return None
         with self._engine.read() as view:
-            number = (view.find(point.session) or self._record).number
-            return read_files(self._engine, view, number, seq)
+            session = known_session(view, point.session)
+            return read_files(self._engine, view, session.number, seq)
 
     def _document_at(self, point: Point) -> Document:
         with self._engine.read() as view:
-            record = view.find(point.session)
-            number = self._record.number if record is None else record.number
-            return self._writer.document_at(view, number, point.seq)
+            session = known_session(view, point.session)
+            return self._writer.document_at(view, session.number, point.seq)
 
     def _restore_state(self, choose: Choose, mode: str) -> Restored:
         """Take a safety checkpoint and bring the state back, in one transaction."""
