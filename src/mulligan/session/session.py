@@ -54,7 +54,7 @@ from mulligan.session.write.fork import make_fork
 from mulligan.session.write.fork_with_files import Forker
 from mulligan.session.write.restorer import Restorer, Target
 from mulligan.session.write.targets import RestorePreview, Targets
-from mulligan.session.write.writer import Work, Writer
+from mulligan.session.write.writer import Writer
 from mulligan.timeline.checkpoints import (
     read_checkpoint,
 )
@@ -306,14 +306,12 @@ class Session:
         bundle = self._engine.bundle()
         # The lock is kept until the commit: files from before a restore must not come after it.
         with self._writer.alone(), self._captures.settled() as pending:
-            captured = self._checkpointer.capture(bundle) if pending is None else None
             noted = note if pending is None else note_without_files(note, pending)
             request = CheckpointRequest(kind, noted, label)
-
-            def plan(work: Work) -> None:
-                self._checkpointer.add(work, request, captured, started)
-
-            events = self._checkpointer.commit(self._writer, plan, bundle, captured)
+            with self._checkpointer.capture(bundle, started, files=pending is None) as parts:
+                events = self._writer.commit(
+                    lambda work: self._checkpointer.add(work, request, parts), bundle
+                )
         return read_checkpoint(self._engine, events[-1])
 
     def checkpoints(self) -> list[Checkpoint]:

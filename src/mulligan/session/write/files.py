@@ -101,22 +101,13 @@ class Files:
 
     def _stored(self, workspace: Workspace) -> Present:
         bundle = self._engine.bundle()
-        captured = workspace.capture(bundle)
-        try:
-            with self._engine.write(bundle):
-                pass
-        except BaseException:
-            workspace.reset()
-            raise
-        workspace.accept(captured)
+        with workspace.capture(bundle) as captured, self._engine.write(bundle):
+            pass  # a transaction without events: only the objects become part of the store
         return Present(captured, self._engine.load)
 
     def _looked_at(self, workspace: Workspace) -> Present:
         scratch = Scratch(self._engine.objects)
-        try:
-            return Present(workspace.capture(scratch), scratch.load)
-        finally:
-            workspace.reset()  # it refers to objects that no store has
+        return Present(workspace.peek(scratch), scratch.load)
 
     def plan(
         self,

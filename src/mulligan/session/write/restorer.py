@@ -44,7 +44,7 @@ from mulligan.model import (
     SessionRecord,
 )
 from mulligan.session.names import a
-from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
+from mulligan.session.write.checkpointer import Checkpointer, CheckpointParts, CheckpointRequest
 from mulligan.session.write.pending_restore import (
     is_pending_in,
     pending_restore_change,
@@ -297,19 +297,19 @@ class Restorer:
     def _restore_state(self, choose: Choose, mode: str) -> Restored:
         """Take a safety checkpoint and bring the state back, in one transaction."""
         chosen: list[Target] = []
-        started = self._engine.clock.monotonic()
+        started, bundle = self._engine.clock.monotonic(), self._engine.bundle()
 
         def plan(work: Work) -> None:
             target = choose(work.document)
-            self._checkpointer.add(work, _safety(target, mode), None, started)
+            self._checkpointer.add(work, _safety(target, mode), parts)
             only = target.only
             strict = mode == "restore"
             now, then = work.document, target.document
             work.add(restore_change(now, then, target.point, only, mode, strict=strict))
             chosen[:] = [target]
 
-        bundle = self._engine.bundle()
-        events = self._checkpointer.commit(self._writer, plan, bundle)
+        with self._checkpointer.capture(bundle, started, files=False) as parts:
+            events = self._writer.commit(plan, bundle)
         safety = read_checkpoint(self._engine, events[0])
         return self._restored(chosen[0], mode, safety, events[-1].seq)
 
@@ -343,22 +343,22 @@ class Restorer:
         self._engine.failpoint(Failpoint.RESTORE_MARKED)
         failures = workspace.apply(steps, token, parts_of, caches, touch)
         bundle = self._engine.bundle()
-        after = workspace.capture(bundle)
-        way = steps if origin.tree == present else workspace.steps(origin.tree, _tree(target))
-        files = {
-            "before": origin.tree,
-            "after": after.tree,
-            "only": _touched(target.paths, way),
-            "safety": origin.safety,
-            "coverage": coverage_value(after.coverage),
-        }
+        with workspace.capture(bundle) as after:
+            way = steps if origin.tree == present else workspace.steps(origin.tree, _tree(target))
+            files = {
+                "before": origin.tree,
+                "after": after.tree,
+                "only": _touched(target.paths, way),
+                "safety": origin.safety,
+                "coverage": coverage_value(after.coverage),
+            }
 
-        def plan(work: Work) -> None:
-            place, only = target.point, target.only
-            then = self._kept_later(work, target.document, origin.seq)
-            work.add(restore_change(work.document, then, place, only, mode, files))
+            def plan(work: Work) -> None:
+                place, only = target.point, target.only
+                then = self._kept_later(work, target.document, origin.seq)
+                work.add(restore_change(work.document, then, place, only, mode, files))
 
-        events = self._checkpointer.commit(self._writer, plan, bundle, after)
+            events = self._writer.commit(plan, bundle)
         marks.remove(self._record.number)
         # The tree of what came of it can be read from the store only now.
         uncovered |= {left.path for left in after.coverage.left_out}
@@ -378,34 +378,28 @@ class Restorer:
         started = self._engine.clock.monotonic()
         bundle = self._engine.bundle()
         self._refuse_second(workspace, self._writer.document(), origin)
-        captured = workspace.capture(bundle)
-        workspace.remove_left_drafts()
-        try:
+        with self._checkpointer.capture(bundle, started) as parts:
+            present = _captured_tree(parts)
+            workspace.remove_left_drafts()
             foreseen = choose(self._writer.document())
             # Whatever comes up does so before files are touched; a pending restore was checked.
             self.check(foreseen, strict=mode == "restore" and origin is None)
-            steps = workspace.steps(captured.tree, _tree(foreseen), foreseen.paths, bundle)
-        except BaseException:
-            workspace.reset()
-            raise
+            steps = workspace.steps(present, _tree(foreseen), foreseen.paths, bundle)
 
-        def plan(work: Work) -> None:
-            target = choose(work.document)
-            self._refuse_second(workspace, work.document, origin)
-            safety = _safety(target, mode, is_halfway=origin is not None)
-            self._checkpointer.add(work, safety, captured, started)
-            before = origin or RestoreOrigin(captured.tree, work.seq)
-            work.add(
-                pending_restore_change(
-                    _pending_restore(target, mode, before, workspace, captured.tree)
-                )
-            )
-            chosen[:] = [target]
+            def plan(work: Work) -> None:
+                target = choose(work.document)
+                self._refuse_second(workspace, work.document, origin)
+                safety = _safety(target, mode, is_halfway=origin is not None)
+                self._checkpointer.add(work, safety, parts)
+                before = origin or RestoreOrigin(present, work.seq)
+                pending = _pending_restore(target, mode, before, workspace, present)
+                work.add(pending_restore_change(pending))
+                chosen[:] = [target]
 
-        events = self._checkpointer.commit(self._writer, plan, bundle, captured)
+            events = self._writer.commit(plan, bundle)
         target = chosen[0]
         if (target.tree, target.paths) != (foreseen.tree, foreseen.paths):
-            steps = workspace.steps(captured.tree, _tree(target), target.paths)
+            steps = workspace.steps(present, _tree(target), target.paths)
         return read_checkpoint(self._engine, events[0]), target, steps
 
     def _kept_later(self, work: Work, target: Document, seq: int) -> Document:
@@ -434,6 +428,11 @@ def _token(safety: Checkpoint) -> str:
 def _tree(target: Target) -> Digest:
     assert target.tree is not None  # noqa: S101 -- chosen with files, or we would not be here
     return target.tree
+
+
+def _captured_tree(parts: CheckpointParts) -> Digest:
+    assert parts.captured is not None  # noqa: S101 -- a restore of files has a workspace
+    return parts.captured.tree
 
 
 def _safety(target: Target, mode: str, *, is_halfway: bool = False) -> CheckpointRequest:
