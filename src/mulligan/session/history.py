@@ -87,6 +87,12 @@ class History:
                 )
             return read_checkpoint(self._engine, event_at(view, number, found[0]))
 
+    def checkpoint_at(self, seq: int) -> Checkpoint:
+        """Return the checkpoint that an event of the session is."""
+        with self._engine.read() as view:
+            event = event_at(view, self._record.number, seq)
+        return read_checkpoint(self._engine, event)
+
     def document_at(self, point: Point) -> Document:
         """Return the document as of a point."""
         with self._engine.read() as view:

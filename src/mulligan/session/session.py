@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from pathlib import Path as OsPath
@@ -13,8 +13,8 @@ import msgspec
 
 from mulligan import codec
 from mulligan.clock import Clock
-from mulligan.document.document import MISSING, settle_root
-from mulligan.document.fold import CONTROL, STATE
+from mulligan.document.document import MISSING, Document, settle_root
+from mulligan.document.fold import CONTROL, STATE, Change
 from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.engine import Engine
 from mulligan.errors import (
@@ -48,16 +48,13 @@ from mulligan.session.runtime.loop import CHECKPOINT_INTERVAL_SECONDS, REFRESH_S
 from mulligan.session.write import leases
 from mulligan.session.write.capture_guard import CaptureGuard, note_without_files
 from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
-from mulligan.session.write.decisions import Decide
+from mulligan.session.write.decisions import adding
 from mulligan.session.write.files import Files
 from mulligan.session.write.fork import make_fork
 from mulligan.session.write.fork_with_files import Forker
 from mulligan.session.write.restorer import Restorer, Target
 from mulligan.session.write.targets import RestorePreview, Targets
 from mulligan.session.write.writer import Writer
-from mulligan.timeline.checkpoints import (
-    read_checkpoint,
-)
 from mulligan.timeline.diff import Diff, diff, known_parts
 from mulligan.timeline.labels import drop_change, label_seq
 from mulligan.timeline.marks import Mark, mark_change, read_marks
@@ -236,12 +233,12 @@ class Session:
         """
         return self._writer.batch()
 
-    def commit_events(self, decide: Decide) -> None:
+    def commit_events(self, decide: Callable[[Document], Iterable[Change]]) -> None:
         """Write the events that are decided on, given the newest document, in one transaction.
 
         For parts of Mulligan that stand above the session; see ``mulligan.document.fold``.
         """
-        self._writer.write(decide)
+        self._writer.write(adding(decide))
 
     def control(self, path: PathLike = "", default: Any = None) -> Any:
         """Return what supervision and recovery remember, whatever was restored."""
@@ -309,10 +306,10 @@ class Session:
             noted = note if pending is None else note_without_files(note, pending)
             request = CheckpointRequest(kind, noted, label)
             with self._checkpointer.capture(bundle, started, files=pending is None) as parts:
-                events = self._writer.commit(
+                seq = self._writer.commit(
                     lambda work: self._checkpointer.add(work, request, parts), bundle
                 )
-        return read_checkpoint(self._engine, events[-1])
+        return self._history.checkpoint_at(seq)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints on this timeline, oldest first, those before a fork included."""

@@ -87,8 +87,8 @@ class Checkpointer:
         # has.
         self._stored = shared
 
-    def add(self, work: Work, request: CheckpointRequest, parts: CheckpointParts) -> None:
-        """Add a checkpoint of the document so far and of what was captured."""
+    def add(self, work: Work, request: CheckpointRequest, parts: CheckpointParts) -> int:
+        """Add a checkpoint of the document so far and of what was captured; return its seq."""
         captured = parts.captured
         keyframe = work.keyframe_if_due(work.seq + 1)
         change = checkpoint_change(
@@ -105,7 +105,9 @@ class Checkpointer:
             coverage=captured.coverage if captured else None,
             left_out=parts.left_out,
         )
-        work.labels[work.add(change)] = request.label
+        seq = work.add(change)
+        work.labels[seq] = request.label
+        return seq
 
     def _environment(self, bundle: Bundle) -> tuple[Environment, Digest]:
         """Return the environment and its object; it is only put again when it changed."""

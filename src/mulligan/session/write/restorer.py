@@ -218,10 +218,7 @@ class Restorer:
                 self._sweep(pending, os.fsencode(root))
             change = _abandoned(pending, self._steps(pending.origin.tree, pending))
 
-            def plan(work: Work) -> None:
-                work.add(change)
-
-            self._writer.commit(plan)
+            self._writer.commit(lambda work: work.add(change))
             marks.remove(self._record.number)
         return pending
 
@@ -267,9 +264,12 @@ class Restorer:
 
     def _token(self, origin: RestoreOrigin) -> str:
         """Return what tells a restore from all others: the id of its safety checkpoint."""
+        return _token(self._checkpoint_at(origin.safety))
+
+    def _checkpoint_at(self, seq: int) -> Checkpoint:
         with self._engine.read() as view:
-            event = event_at(view, self._record.number, origin.safety)
-        return _token(read_checkpoint(self._engine, event))
+            event = event_at(view, self._record.number, seq)
+        return read_checkpoint(self._engine, event)
 
     def _target(self, point: Point, only: Any, files: Any) -> Target:
         """Return a target from what an event says of it."""
@@ -296,22 +296,20 @@ class Restorer:
 
     def _restore_state(self, choose: Choose, mode: str) -> Restored:
         """Take a safety checkpoint and bring the state back, in one transaction."""
-        chosen: list[Target] = []
         started, bundle = self._engine.clock.monotonic(), self._engine.bundle()
 
-        def plan(work: Work) -> None:
+        def decide(work: Work) -> tuple[Target, int, int]:
             target = choose(work.document)
-            self._checkpointer.add(work, _safety(target, mode), parts)
+            safety = self._checkpointer.add(work, _safety(target, mode), parts)
             only = target.only
             strict = mode == "restore"
             now, then = work.document, target.document
-            work.add(restore_change(now, then, target.point, only, mode, strict=strict))
-            chosen[:] = [target]
+            change = restore_change(now, then, target.point, only, mode, strict=strict)
+            return target, safety, work.add(change)
 
         with self._checkpointer.capture(bundle, started, files=False) as parts:
-            events = self._writer.commit(plan, bundle)
-        safety = read_checkpoint(self._engine, events[0])
-        return self._restored(chosen[0], mode, safety, events[-1].seq)
+            target, safety, seq = self._writer.commit(decide, bundle)
+        return self._restored(target, mode, self._checkpoint_at(safety), seq)
 
     def _restore_files(
         self,
@@ -353,12 +351,12 @@ class Restorer:
                 "coverage": coverage_value(after.coverage),
             }
 
-            def plan(work: Work) -> None:
+            def decide(work: Work) -> int:
                 place, only = target.point, target.only
                 then = self._kept_later(work, target.document, origin.seq)
-                work.add(restore_change(work.document, then, place, only, mode, files))
+                return work.add(restore_change(work.document, then, place, only, mode, files))
 
-            events = self._writer.commit(plan, bundle)
+            seq = self._writer.commit(decide, bundle)
         marks.remove(self._record.number)
         # The tree of what came of it can be read from the store only now.
         uncovered |= {left.path for left in after.coverage.left_out}
@@ -367,16 +365,14 @@ class Restorer:
         )
         problems = _problems(failures, [step.path for step in wrong if step.action != "attributes"])
         problems += _left_alone(found.left, safety)
-        done = self._restored(target, mode, safety, events[-1].seq)
+        done = self._restored(target, mode, safety, seq)
         return msgspec.structs.replace(done, files=len(steps), problems=problems)
 
     def _begin(
         self, workspace: Workspace, choose: Choose, mode: str, origin: RestoreOrigin | None
     ) -> tuple[Checkpoint, Target, list[TreeChange]]:
         """Take the safety checkpoint and note that a restore is under way."""
-        chosen: list[Target] = []
-        started = self._engine.clock.monotonic()
-        bundle = self._engine.bundle()
+        started, bundle = self._engine.clock.monotonic(), self._engine.bundle()
         self._refuse_second(workspace, self._writer.document(), origin)
         with self._checkpointer.capture(bundle, started) as parts:
             present = _captured_tree(parts)
@@ -386,21 +382,20 @@ class Restorer:
             self.check(foreseen, strict=mode == "restore" and origin is None)
             steps = workspace.steps(present, _tree(foreseen), foreseen.paths, bundle)
 
-            def plan(work: Work) -> None:
+            def decide(work: Work) -> tuple[Target, int]:
                 target = choose(work.document)
                 self._refuse_second(workspace, work.document, origin)
-                safety = _safety(target, mode, is_halfway=origin is not None)
-                self._checkpointer.add(work, safety, parts)
-                before = origin or RestoreOrigin(present, work.seq)
+                request = _safety(target, mode, is_halfway=origin is not None)
+                safety = self._checkpointer.add(work, request, parts)
+                before = origin or RestoreOrigin(present, safety)
                 pending = _pending_restore(target, mode, before, workspace, present)
                 work.add(pending_restore_change(pending))
-                chosen[:] = [target]
+                return target, safety
 
-            events = self._writer.commit(plan, bundle)
-        target = chosen[0]
+            target, safety = self._writer.commit(decide, bundle)
         if (target.tree, target.paths) != (foreseen.tree, foreseen.paths):
             steps = workspace.steps(present, _tree(target), target.paths)
-        return read_checkpoint(self._engine, events[0]), target, steps
+        return self._checkpoint_at(safety), target, steps
 
     def _kept_later(self, work: Work, target: Document, seq: int) -> Document:
         """Return the target's document with what others wrote after the restore started."""

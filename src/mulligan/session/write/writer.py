@@ -1,8 +1,9 @@
-"""The writer: keeps the newest document of a session and turns plans into transactions.
+"""The writer: keeps the newest document of a session and turns decisions into transactions.
 
-A plan is worked out against the newest document known here, outside the write lock; if another
-process wrote in the meantime, it is worked out again inside. Either way, what is decided is
-decided on exactly the document that the events follow.
+A decision runs on the newest document known here, outside the write lock, so that the lock is held
+only for as long as it takes to append. If another process wrote meanwhile, the decision runs again
+inside. Either way its changes follow exactly the document that they were decided on. The words are
+explained in ``mulligan.session.write.decisions``.
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ from mulligan.document.history import KEYFRAME_EVERY, advance, document_at, from
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, StaleLease, StateError
 from mulligan.journal.protocol import Txn, View
-from mulligan.model import Digest, Event, Head, Lease, NewEvent, ObjectKind, SessionRecord
+from mulligan.model import Digest, Head, Lease, NewEvent, ObjectKind, SessionRecord
 from mulligan.objects.protocol import Bundle
 from mulligan.session.names import NO_AGENTS
 from mulligan.session.write import batch as batches
 from mulligan.session.write import leases
 from mulligan.session.write.batch import Batch
-from mulligan.session.write.decisions import Decide
+from mulligan.session.write.decisions import Changes, Decision, T
 
 MAX_KNOWN_DOCUMENTS = 8
 """How many documents of the past are kept at hand: history is never rewritten."""
 
 
 class Work:
-    """The events of one transaction in the making, and the document after them."""
+    """The unit of work: the events of one transaction in the making, and the document after them.
+
+    It is the ``Changes`` of a decision that is committed; a checkpoint's uses more of it.
+    """
 
     def __init__(self, bundle: Bundle, document: Document, head: Head) -> None:
         self.bundle = bundle
@@ -82,20 +86,13 @@ class Work:
         epoch: int,
         time: datetime,
         fenced: bool = True,
-    ) -> list[Event]:
+    ) -> None:
         """Write everything into the transaction."""
-        events = txn.append(
-            number, self.new_events, actor=actor, epoch=epoch, time=time, fenced=fenced
-        )
+        txn.append(number, self.new_events, actor=actor, epoch=epoch, time=time, fenced=fenced)
         for seq, label in self.labels.items():
             txn.index_checkpoint(number, seq, label)
         for seq, digest in self.keyframes.items():
             txn.put_keyframe(number, seq, digest)
-        return events
-
-
-Decision = Callable[[Work], None]
-"""Adds the events of a transaction to its work; may be called twice."""
 
 
 class Writer:
@@ -174,13 +171,14 @@ class Writer:
         document = self.document()
         return list(document.entries(document.resolved(document.find(STATE))))
 
-    def write(self, decide: Decide) -> None:
-        """Write what is asked for in a transaction, or add it to the caller's batch."""
+    def write(self, decision: Decision[T]) -> T:
+        """Write what is decided in a transaction, or in the caller's batch; return the result.
+
+        A batch runs the decision again at its end. ``check_alone`` is for decisions whose result
+        must not change until then.
+        """
         with self._turn() as batch:
-            if batch is None:
-                self.commit(_decision([decide]))
-            else:
-                batch.add(decide)
+            return self.commit(decision) if batch is None else batch.collect(decision)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -202,7 +200,7 @@ class Writer:
             # write after it.
             with self._guard():
                 if self._end(batch) and batch.decisions:
-                    self.commit(_decision(batch.decisions))
+                    self.commit(_in_turn(batch.decisions))
         finally:
             if batch is not None:
                 batch.leave()
@@ -218,23 +216,29 @@ class Writer:
             guard.notify_all()
             return True
 
-    def commit(self, plan: Decision, bundle: Bundle | None = None) -> list[Event]:
-        """Work out a plan and write it, with the objects of the bundle; durable on return."""
+    def commit(self, decision: Callable[[Work], T], bundle: Bundle | None = None) -> T:
+        """Write what is decided, with the objects of the bundle; durable on return.
+
+        Returns what the decision returned in the run that was committed.
+        """
         with self.alone():
             bundle = bundle or self.engine.bundle()
-            work = self._foreseen(plan, bundle)
+            decided = self._decided_early(decision, bundle)
             with self.engine.write(bundle) as txn:
-                if work is None or txn.head(self.record.number) != work.base:
-                    work = self._worked_out(plan, txn, bundle)
-                events = self._append(txn, work)
+                # The head is compared under the write lock: from here on it cannot change.
+                if decided is None or txn.head(self.record.number) != decided[0].base:
+                    decided = self._decided(decision, txn, bundle)
+                work, result = decided
+                self._append(txn, work)
                 renewed = self._renewed(txn)
                 head = txn.head(self.record.number)
+            # Only after the commit: if it fails, this handle must not know what nobody can read.
             self.lease = renewed
             self._newest = Document(work.document.root, self.engine.load)
             self._head = head
             if head.seq in work.labels:
                 self._remember((self.record.number, head.seq), self._newest)
-            return events
+            return result
 
     def document_at(self, view: View, number: int, seq: int) -> Document:
         """Return the document of a session as of ``seq``; those of late checkpoints are at hand."""
@@ -324,7 +328,7 @@ class Writer:
             return self.lease
         return leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
 
-    def _append(self, txn: Txn, work: Work) -> list[Event]:
+    def _append(self, txn: Txn, work: Work) -> None:
         self._check_lease_is_ours()
         if self._has_ended and self.lease is None:
             raise StaleLease(
@@ -333,29 +337,31 @@ class Writer:
             )
         now, number = self.engine.clock.now(), self.record.number
         if self.lease is not None:
-            return work.append(txn, number, actor=self.actor, epoch=self.lease.epoch, time=now)
+            work.append(txn, number, actor=self.actor, epoch=self.lease.epoch, time=now)
+            return
         fenced = self.actor not in NO_AGENTS
         if fenced:
+            # In the same transaction as the append, which checks the lease: no gap between them.
             leases.release_dead(txn, self.record, self.actor)
-        return work.append(txn, number, actor=self.actor, epoch=0, time=now, fenced=fenced)
+        work.append(txn, number, actor=self.actor, epoch=0, time=now, fenced=fenced)
 
-    def _foreseen(self, plan: Decision, bundle: Bundle) -> Work | None:
-        """Work the plan out on what is known here; None when that may be out of date."""
+    def _decided_early(
+        self, decision: Callable[[Work], T], bundle: Bundle
+    ) -> tuple[Work, T] | None:
+        """Run the decision on what is known here; None when that may be out of date."""
         if self._newest is None or self._head is None:
             return None
+        work = Work(bundle, self._newest, self._head)
         try:
-            work = Work(bundle, self._newest, self._head)
-            plan(work)
-            return work
+            return work, decision(work)
         except MulliganError:
-            # The newest document may not object; inside the transaction we will know.
+            # The document known here may be out of date; the run under the lock has the last word.
             return None
 
-    def _worked_out(self, plan: Decision, view: View, bundle: Bundle) -> Work:
+    def _decided(self, decision: Callable[[Work], T], view: View, bundle: Bundle) -> tuple[Work, T]:
         document = self._caught_up(view)
         work = Work(bundle, document, view.head(self.record.number))
-        plan(work)
-        return work
+        return work, decision(work)
 
     def _caught_up(self, view: View) -> Document:
         """Return the document as of the view, with what other processes wrote."""
@@ -370,10 +376,9 @@ class Writer:
         return self._newest
 
 
-def _decision(decisions: list[Decide]) -> Decision:
-    def plan(work: Work) -> None:
-        for decide in decisions:
-            for change in decide(work.document):
-                work.add(change)
+def _in_turn(decisions: list[Decision[object]]) -> Decision[None]:
+    def decide(work: Changes) -> None:
+        for decision in decisions:
+            decision(work)
 
-    return plan
+    return decide

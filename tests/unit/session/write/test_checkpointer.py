@@ -33,12 +33,13 @@ def test_a_decision_that_runs_twice_syncs_nothing(
 
         def added(
             self: Checkpointer, txn: Work, request: CheckpointRequest, parts: CheckpointParts
-        ) -> None:
+        ) -> int:
             before = len(syncs)
-            add(self, txn, request, parts)
+            seq = add(self, txn, request, parts)
             during.append(len(syncs) - before)
             if len(during) == 1:
                 other.state.set("from another handle", 2)
+            return seq
 
         monkeypatch.setattr(PendingObjects, "flush", flushed)
         monkeypatch.setattr(Checkpointer, "add", added)
