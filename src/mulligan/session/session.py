@@ -454,7 +454,7 @@ class Session:
         change get the present time, not that of the point, for builds that go by it.
         """
         target = msgspec.structs.replace(self._restore_target(point, only), touch=touch)
-        return self._restorer.restore(lambda _: target, "restore")
+        return self._restorer.restore(target)
 
     def plan(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
         """Return what a restore of files would do, without doing it."""

@@ -12,7 +12,7 @@ written, or before an interrupted restore is finished, stays (see
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path as OsPath
 from typing import Any
 
@@ -65,13 +65,17 @@ from mulligan.workspace.restore.plan import TreeChange, tree_changes
 from mulligan.workspace.restore.protect import in_the_way, split_protected
 from mulligan.workspace.workspace import Workspace
 
+RESTORE = "restore"
+"""The mode of a restore that is neither an undo nor a redo."""
+
 
 class Target(msgspec.Struct, frozen=True):
     """Where a restore goes: the point, its document, its tree, and which parts of both.
 
     ``only`` and ``paths`` are None for everything; ``tree`` is None when files are no part of it.
     ``held`` is what holds the tree on the point's timeline, and says what it covers. With
-    ``touch`` the files that change get the present time.
+    ``touch`` the files that change get the present time. ``takes_back`` is the seq of the restore
+    that an undo or a redo takes back.
     """
 
     point: Point
@@ -81,6 +85,7 @@ class Target(msgspec.Struct, frozen=True):
     paths: list[TreePath] | None = None
     held: HeldFiles | None = None
     touch: bool = False
+    takes_back: int | None = None
 
     @property
     def left_out(self) -> set[str]:
@@ -95,8 +100,8 @@ class Target(msgspec.Struct, frozen=True):
         return None if self.paths is None else tuple(shown(path) for path in self.paths)
 
 
-Choose = Callable[[Document], Target]
-"""Decides where to go, given the newest document."""
+class _StackMoved(Exception):
+    """Another restore is on top of the stack than the one that an undo was to take back."""
 
 
 class Restorer:
@@ -116,22 +121,30 @@ class Restorer:
         self._checkpointer = checkpointer
         self._workspace = workspace
 
-    def restore(self, choose: Choose, mode: str) -> Restored:
-        """Bring back what is chosen, after whatever another restore has left to be done.
+    def restore(self, target: Target) -> Restored:
+        """Restore a target, after a pending restore was finished.
 
-        What cannot be finished is abandoned for it, unless it is the same restore once more.
+        One that cannot be finished is abandoned, unless it is the same restore once more.
         """
+        self._end_pending(RESTORE, target)
+        return self._go_to(target, RESTORE)
+
+    def _end_pending(self, mode: str, target: Target | None = None) -> None:
         try:
             self.finish()
         except (DiskFull, StoreUnwritable, DamageError, OSError):
             pending = self.pending()
-            if pending is None or self._is_again(pending, choose, mode):
+            if pending is None or _is_again(pending, mode, target):
                 raise
             self.abandon()
-        if self._workspace is None or choose(self._writer.document()).tree is None:
-            return self._restore_state(choose, mode)
+
+    def _go_to(self, target: Target, mode: str) -> Restored:
+        if self._workspace is None or target.tree is None:
+            return self._restore_state(target, mode)
+        # First this handle, then the directory, here and in `finish`, `abandon` and
+        # `Session.checkpoint`: two threads that took them in different orders would deadlock.
         with self._writer.alone(), lock_directory(self._engine, self._workspace.root) as marks:
-            return self._restore_files(self._workspace, marks, choose, mode)
+            return self._restore_files(self._workspace, marks, target, mode)
 
     def check(self, target: Target, *, strict: bool = True) -> None:
         """Raise ``PathNotFound`` for a part of the state that is nowhere, as a restore would."""
@@ -146,11 +159,15 @@ class Restorer:
         pending = None if self._workspace is None else self.pending_in(self._workspace)
         if pending is not None and _takes_back(mode, pending):
             self.abandon()
-
-        def choose(document: Document) -> Target:
-            return msgspec.structs.replace(self._undo_target(document, mode), touch=touch)
-
-        return self.restore(choose, mode)
+        self._end_pending(mode)
+        while True:
+            target = self._undo_target(self._writer.document(), mode)
+            try:
+                return self._go_to(msgspec.structs.replace(target, touch=touch), mode)
+            except _StackMoved:
+                # Another process restored something after the choice. Nothing was written and no
+                # file touched, so choose again: the newest restore is what undo takes back.
+                continue
 
     def undo_target(self, mode: str) -> Target:
         """Return where undo or redo would go."""
@@ -174,7 +191,8 @@ class Restorer:
         if "files" in payload and self._workspace is None:
             raise WorkspaceNeeded(f"Files are part of the restore that {mode} takes back.")
         before = Point(self._record.name, seq - 1)
-        return self._target(before, payload["only"], payload.get("files"))
+        target = self._target(before, payload["only"], payload.get("files"))
+        return msgspec.structs.replace(target, takes_back=seq)
 
     def pending(self) -> PendingRestore | None:
         """Return the restore of files that has started and not ended, in any directory."""
@@ -197,9 +215,7 @@ class Restorer:
             target = self._target(pending.point, pending.only, files)
             target = msgspec.structs.replace(target, touch=pending.touch)
             self._sweep(pending, os.fsencode(workspace.root))
-            return self._restore_files(
-                workspace, marks, lambda _: target, pending.mode, pending.origin
-            )
+            return self._restore_files(workspace, marks, target, pending.mode, pending.origin)
 
     def abandon(self) -> PendingRestore | None:
         """End the pending restore where it stands; None if there is none.
@@ -217,18 +233,11 @@ class Restorer:
             if root.is_dir():
                 self._sweep(pending, os.fsencode(root))
             change = _abandoned(pending, self._steps(pending.origin.tree, pending))
-
             self._writer.commit(lambda work: work.add(change))
+            # After the commit: a mark that stays costs a look, one that goes early lets captures
+            # of other sessions take files of a restore that is still pending.
             marks.remove(self._record.number)
         return pending
-
-    def _is_again(self, pending: PendingRestore, choose: Choose, mode: str) -> bool:
-        """Whether the caller asks for exactly the restore that is pending."""
-        if pending.mode != mode or mode != "restore":
-            return pending.mode == mode
-        asked, point = choose(self._writer.document()), pending.point
-        parts = (asked.point.session, asked.point.seq, asked.only, asked.tree, asked.paths)
-        return parts == (point.session, point.seq, pending.only, pending.tree, pending.paths)
 
     def pending_in(self, workspace: Workspace) -> PendingRestore | None:
         """Return the restore of files that is pending in a directory."""
@@ -294,28 +303,26 @@ class Restorer:
             session = known_session(view, point.session)
             return self._writer.document_at(view, session.number, point.seq)
 
-    def _restore_state(self, choose: Choose, mode: str) -> Restored:
+    def _restore_state(self, target: Target, mode: str) -> Restored:
         """Take a safety checkpoint and bring the state back, in one transaction."""
         started, bundle = self._engine.clock.monotonic(), self._engine.bundle()
 
-        def decide(work: Work) -> tuple[Target, int, int]:
-            target = choose(work.document)
+        def decide(work: Work) -> tuple[int, int]:
+            _check_stack(work.document, target, mode)
             safety = self._checkpointer.add(work, _safety(target, mode), parts)
-            only = target.only
-            strict = mode == "restore"
-            now, then = work.document, target.document
-            change = restore_change(now, then, target.point, only, mode, strict=strict)
-            return target, safety, work.add(change)
+            now, then, strict = work.document, target.document, mode == RESTORE
+            change = restore_change(now, then, target.point, target.only, mode, strict=strict)
+            return safety, work.add(change)
 
         with self._checkpointer.capture(bundle, started, files=False) as parts:
-            target, safety, seq = self._writer.commit(decide, bundle)
+            safety, seq = self._writer.commit(decide, bundle)
         return self._restored(target, mode, self._checkpoint_at(safety), seq)
 
     def _restore_files(
         self,
         workspace: Workspace,
         marks: Marks,
-        choose: Choose,
+        target: Target,
         mode: str,
         origin: RestoreOrigin | None = None,
     ) -> Restored:
@@ -323,7 +330,7 @@ class Restorer:
 
         ``origin`` is what was there before, when another process began the restore.
         """
-        safety, target, planned = self._begin(workspace, choose, mode, origin)
+        safety, planned = self._begin(workspace, target, mode, origin)
         present = Digest(safety.workspace or b"")
         token = _token(safety) if origin is None else self._token(origin)
         origin = origin or RestoreOrigin(present, safety.seq)
@@ -369,33 +376,30 @@ class Restorer:
         return msgspec.structs.replace(done, files=len(steps), problems=problems)
 
     def _begin(
-        self, workspace: Workspace, choose: Choose, mode: str, origin: RestoreOrigin | None
-    ) -> tuple[Checkpoint, Target, list[TreeChange]]:
+        self, workspace: Workspace, target: Target, mode: str, origin: RestoreOrigin | None
+    ) -> tuple[Checkpoint, list[TreeChange]]:
         """Take the safety checkpoint and note that a restore is under way."""
         started, bundle = self._engine.clock.monotonic(), self._engine.bundle()
         self._refuse_second(workspace, self._writer.document(), origin)
         with self._checkpointer.capture(bundle, started) as parts:
             present = _captured_tree(parts)
             workspace.remove_left_drafts()
-            foreseen = choose(self._writer.document())
-            # Whatever comes up does so before files are touched; a pending restore was checked.
-            self.check(foreseen, strict=mode == "restore" and origin is None)
-            steps = workspace.steps(present, _tree(foreseen), foreseen.paths, bundle)
+            # Errors are raised before files are touched; a pending restore was checked then.
+            self.check(target, strict=mode == RESTORE and origin is None)
+            steps = workspace.steps(present, _tree(target), target.paths, bundle)
 
-            def decide(work: Work) -> tuple[Target, int]:
-                target = choose(work.document)
+            def decide(work: Work) -> int:
+                _check_stack(work.document, target, mode)
                 self._refuse_second(workspace, work.document, origin)
                 request = _safety(target, mode, is_halfway=origin is not None)
                 safety = self._checkpointer.add(work, request, parts)
                 before = origin or RestoreOrigin(present, safety)
                 pending = _pending_restore(target, mode, before, workspace, present)
                 work.add(pending_restore_change(pending))
-                return target, safety
+                return safety
 
-            target, safety = self._writer.commit(decide, bundle)
-        if (target.tree, target.paths) != (foreseen.tree, foreseen.paths):
-            steps = workspace.steps(present, _tree(target), target.paths)
-        return self._checkpoint_at(safety), target, steps
+            safety = self._writer.commit(decide, bundle)
+        return self._checkpoint_at(safety), steps
 
     def _kept_later(self, work: Work, target: Document, seq: int) -> Document:
         """Return the target's document with what others wrote after the restore started."""
@@ -409,6 +413,21 @@ class Restorer:
     def _restored(self, target: Target, mode: str, safety: Checkpoint, seq: int) -> Restored:
         only = None if target.only is None else tuple(target.only)
         return Restored(mode, target.point, only, safety, seq, workspace=target.workspace)
+
+
+def _check_stack(document: Document, target: Target, mode: str) -> None:
+    """Raise ``_StackMoved`` if an undo or redo would take back another restore than chosen."""
+    if target.takes_back is not None and last_undoable(document, mode) != target.takes_back:
+        raise _StackMoved
+
+
+def _is_again(pending: PendingRestore, mode: str, target: Target | None) -> bool:
+    """Whether the caller asks for exactly the restore that is pending."""
+    if pending.mode != mode or target is None:
+        return pending.mode == mode
+    point, asked = pending.point, target.point
+    parts = (asked.session, asked.seq, target.only, target.tree, target.paths)
+    return parts == (point.session, point.seq, pending.only, pending.tree, pending.paths)
 
 
 def _takes_back(mode: str, pending: PendingRestore) -> bool:
