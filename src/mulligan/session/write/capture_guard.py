@@ -62,11 +62,15 @@ class CaptureGuard:
             yield None
             return
         while True:
+            # The shared lock is held until the caller has committed its capture: a restore that
+            # started in between would make the checkpoint one of files from before it.
             with share_directory(self._engine, self._workspace.root) as marks:
                 pending = self._pending(self._workspace, marks)
                 if pending is None or not self._is_ours_to_finish(self._workspace):
                     yield pending
                     return
+            # Without the shared lock: finishing takes the exclusive one. Then look again, since
+            # another restore may have started before the shared lock is taken back.
             self._try_to_finish()
 
     def _is_ours_to_finish(self, workspace: Workspace) -> bool:
@@ -80,9 +84,9 @@ class CaptureGuard:
         try:
             self.recover()
         except RestoreBusy:
-            self.recovery_error = None  # another process is at it, which is waited for
+            self.recovery_error = None  # another process finishes it; the shared lock waits for it
         except RECOVERY_ERRORS:
-            pass  # kept as the hindrance
+            pass  # `recover` keeps it as `recovery_error`, and the caller captures no files
 
     def _pending(self, workspace: Workspace, marks: Marks) -> RestorePending | None:
         """Return the restore that is pending in the directory, of any session."""
@@ -95,8 +99,8 @@ class CaptureGuard:
             if found is not None:
                 return _error(*found)
         if not self._engine.read_only:
-            # Of a process that died after its commit. No restore is under way here, or this
-            # capture would wait for it, so nobody adds a mark meanwhile.
+            # Left by a process that died after its commit. The shared lock keeps restores out, so
+            # no mark is added meanwhile.
             marks.remove(*marked)
         return None
 
@@ -109,11 +113,9 @@ class CaptureGuard:
                 return None
             document = document_at(view, number, view.head(number).seq, self._engine.load)
         pending = read_pending_restore(self._engine, document)
-        return (
-            (pending, record)
-            if pending is not None and is_pending_in(pending, workspace.root)
-            else None
-        )
+        if pending is None or not is_pending_in(pending, workspace.root):
+            return None
+        return pending, record
 
 
 def note_without_files(note: str | None, pending: RestorePending) -> str:

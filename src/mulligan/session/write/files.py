@@ -202,7 +202,7 @@ class Files:
     def copy(self, tree: Digest, to: OsPath, paths: list[TreePath] | None) -> list[Problem]:
         """Write a tree, or parts of it, into an empty or new directory; all of it is durable then.
 
-        One that is there already keeps its mode, for somebody has chosen it.
+        One that exists already keeps its mode, which its owner has chosen.
         """
         target = self._place_for_copy(to)
         contents = self.contents(tree, paths)

@@ -49,6 +49,7 @@ def make_fork(
     with engine.write(bundle) as txn:
         parent = known_session(txn, place.session)
         now = engine.clock.now()
+        # Under the write lock, so that a name which is free stays free until the commit.
         chosen = name or free_name(txn, place.session)
         record = txn.create(chosen, now, ForkOrigin(parent.number, place.seq))
         new_events = [_forked(place, chosen, directory, token)]

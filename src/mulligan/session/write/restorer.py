@@ -52,10 +52,11 @@ from mulligan.session.write.pending_restore import (
 )
 from mulligan.session.write.writer import Work, Writer
 from mulligan.timeline.checkpoints import coverage_value, event_at, read_checkpoint
-from mulligan.timeline.concurrent_writes import changed_after, keep_later
+from mulligan.timeline.concurrent_writes import changed_after, keep_concurrent_writes
 from mulligan.timeline.files import read_files
 from mulligan.timeline.sessions import known_session
 from mulligan.timeline.undo import last_undoable, restore_change
+from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.capture.snapshot import databases_in_use
 from mulligan.workspace.entries import Directory, TreePath, shown
 from mulligan.workspace.locks import Marks, lock_directory
@@ -207,7 +208,8 @@ class Restorer:
         if workspace is None or self.pending_in(workspace) is None:
             return None
         with self._writer.alone(), lock_directory(self._engine, workspace.root) as marks:
-            pending = self.pending_in(workspace)  # another process may have finished it by now
+            # Read again under the lock: another process may have finished it meanwhile.
+            pending = self.pending_in(workspace)
             if pending is None:
                 return None
             held = pending.held if pending.restored is None else pending.restored
@@ -228,8 +230,8 @@ class Restorer:
             return None
         root = OsPath(pending.directory)
         with self._writer.alone(), lock_directory(self._engine, root) as marks:
-            if self.pending() != pending:
-                return None  # another process has ended it by now
+            if self.pending() != pending:  # read again under the lock, as in `finish`
+                return None
             if root.is_dir():
                 self._sweep(pending, os.fsencode(root))
             change = _abandoned(pending, self._steps(pending.origin.tree, pending))
@@ -247,7 +249,7 @@ class Restorer:
     def _refuse_second(
         self, workspace: Workspace, document: Document, origin: RestoreOrigin | None
     ) -> None:
-        """Refuse to begin a restore that would make another one be forgotten."""
+        """Refuse a restore that would replace another one as the pending restore."""
         pending = read_pending_restore(self._engine, document)
         if pending is None or pending.origin == origin:
             return
@@ -258,7 +260,7 @@ class Restorer:
         )
 
     def _sweep(self, pending: PendingRestore, root: bytes) -> None:
-        """Remove the drafts that a process left behind that was killed."""
+        """Remove the drafts that a killed process left behind."""
         token = self._token(pending.origin)
         for before in {pending.origin.tree, pending.present}:
             remove_drafts(root, self._steps(before, pending), token, self._engine.objects)
@@ -343,27 +345,13 @@ class Restorer:
             caches = msgspec.structs.replace(caches, changed=[*steps, *earlier])
         parts_of = None if target.paths is None else target.tree
         touch = caches.changed if target.touch else ()
-        # Before the first file is touched: captures of other sessions go by it.
+        # After restore.begun is durable and before the first file is touched: captures of other
+        # sessions read the mark, then ask the journal.
         marks.add(self._record.number)
         self._engine.failpoint(Failpoint.RESTORE_MARKED)
         failures = workspace.apply(steps, token, parts_of, caches, touch)
-        bundle = self._engine.bundle()
-        with workspace.capture(bundle) as after:
-            way = steps if origin.tree == present else workspace.steps(origin.tree, _tree(target))
-            files = {
-                "before": origin.tree,
-                "after": after.tree,
-                "only": _touched(target.paths, way),
-                "safety": origin.safety,
-                "coverage": coverage_value(after.coverage),
-            }
-
-            def decide(work: Work) -> int:
-                place, only = target.point, target.only
-                then = self._kept_later(work, target.document, origin.seq)
-                return work.add(restore_change(work.document, then, place, only, mode, files))
-
-            seq = self._writer.commit(decide, bundle)
+        way = steps if origin.tree == present else workspace.steps(origin.tree, _tree(target))
+        after, seq = self._end(workspace, target, mode, origin, way)
         marks.remove(self._record.number)
         # The tree of what came of it can be read from the store only now.
         uncovered |= {left.path for left in after.coverage.left_out}
@@ -375,20 +363,57 @@ class Restorer:
         done = self._restored(target, mode, safety, seq)
         return msgspec.structs.replace(done, files=len(steps), problems=problems)
 
+    def _end(
+        self,
+        workspace: Workspace,
+        target: Target,
+        mode: str,
+        origin: RestoreOrigin,
+        way: list[TreeChange],
+    ) -> tuple[Captured, int]:
+        """Restore the state and end the restore, in one transaction; return the files and its seq.
+
+        The state comes after the files: until this commits, the restore is pending, and after a
+        crash everything is done again.
+        """
+        bundle = self._engine.bundle()
+        with workspace.capture(bundle) as after:
+            files = {
+                "before": origin.tree,
+                "after": after.tree,
+                "only": _touched(target.paths, way),
+                "safety": origin.safety,
+                "coverage": coverage_value(after.coverage),
+            }
+
+            def decide(work: Work) -> int:
+                then = self._with_concurrent_writes(work, target.document, origin.seq)
+                now, place = work.document, target.point
+                return work.add(restore_change(now, then, place, target.only, mode, files))
+
+            return after, self._writer.commit(decide, bundle)
+
     def _begin(
         self, workspace: Workspace, target: Target, mode: str, origin: RestoreOrigin | None
     ) -> tuple[Checkpoint, list[TreeChange]]:
-        """Take the safety checkpoint and note that a restore is under way."""
+        """Take the safety checkpoint and write ``restore.begun``, in one transaction.
+
+        Both are durable before the first file is touched: whatever happens then, the files of the
+        present are in the store, and the next process knows what to finish.
+        """
         started, bundle = self._engine.clock.monotonic(), self._engine.bundle()
         self._refuse_second(workspace, self._writer.document(), origin)
         with self._checkpointer.capture(bundle, started) as parts:
             present = _captured_tree(parts)
+            # The capture has found them. The directory's lock says that their restores have ended.
             workspace.remove_left_drafts()
             # Errors are raised before files are touched; a pending restore was checked then.
             self.check(target, strict=mode == RESTORE and origin is None)
             steps = workspace.steps(present, _tree(target), target.paths, bundle)
 
             def decide(work: Work) -> int:
+                # Checked again on the newest document: the directory's lock keeps out restores in
+                # this directory, not those of the same session elsewhere.
                 _check_stack(work.document, target, mode)
                 self._refuse_second(workspace, work.document, origin)
                 request = _safety(target, mode, is_halfway=origin is not None)
@@ -401,14 +426,14 @@ class Restorer:
             safety = self._writer.commit(decide, bundle)
         return self._checkpoint_at(safety), steps
 
-    def _kept_later(self, work: Work, target: Document, seq: int) -> Document:
+    def _with_concurrent_writes(self, work: Work, target: Document, seq: int) -> Document:
         """Return the target's document with what others wrote after the restore started."""
         if work.base.seq == seq:
-            return target  # as almost always
+            return target  # the common case: no event came in between
         with self._engine.read() as view:
             number, until = self._record.number, work.base.seq
             paths = changed_after(view, number, seq, until, work.document)
-        return keep_later(target, work.document, paths)
+        return keep_concurrent_writes(target, work.document, paths)
 
     def _restored(self, target: Target, mode: str, safety: Checkpoint, seq: int) -> Restored:
         only = None if target.only is None else tuple(target.only)
@@ -460,10 +485,10 @@ def left_out(checkpoint: Checkpoint) -> set[str]:
     return {left.path for left in checkpoint.coverage.left_out} if checkpoint.coverage else set()
 
 
-def _left_alone(spared: list[TreeChange], safety: Checkpoint) -> tuple[Problem, ...]:
+def _left_alone(protected: list[TreeChange], safety: Checkpoint) -> tuple[Problem, ...]:
     """Return what could not be brought back because something that no checkpoint holds is there."""
     found = safety.coverage.left_out if safety.coverage else []
-    return in_the_way(spared, {left.path: left.rule for left in found} | databases_in_use(found))
+    return in_the_way(protected, {left.path: left.rule for left in found} | databases_in_use(found))
 
 
 def _pending_restore(

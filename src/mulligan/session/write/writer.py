@@ -151,6 +151,7 @@ class Writer:
         guard = self._guard()
         with guard:
             while self._batch is not None and not self._batch.is_ours():
+                # In a loop: after a wait, yet another thread may have opened a batch.
                 self._batch.refuse_if_endless()
                 self._wait(guard, self._batch)
             yield self._batch
@@ -232,7 +233,7 @@ class Writer:
                 self._append(txn, work)
                 renewed = self._renewed(txn)
                 head = txn.head(self.record.number)
-            # Only after the commit: if it fails, this handle must not know what nobody can read.
+            # Only after the commit: if it fails, this handle must not know what no other can read.
             self.lease = renewed
             self._newest = Document(work.document.root, self.engine.load)
             self._head = head
@@ -257,6 +258,8 @@ class Writer:
 
     def take_lease(self, ttl: float, *, steal: bool, under: Lease | None = None) -> Lease:
         """Become the one writer for the actor; see ``leases.take``."""
+        # Always this handle's lock before the journal's write lock, as in `commit`: threads that
+        # took them in different orders would deadlock.
         with self._guard():
             with self.engine.write() as txn:
                 now = self.engine.clock.now()
@@ -289,6 +292,8 @@ class Writer:
         Without ``wait`` it is left for later while another thread of this handle writes.
         """
         guard = self._guard()
+        # A heartbeat thread does not wait: a thread that writes holds this lock for the whole
+        # capture, and its commit extends the lease by itself.
         if not guard.acquire(blocking=wait):
             return
         try:
@@ -316,11 +321,14 @@ class Writer:
             raise StaleLease(
                 f"The lease of {self.actor!r} belongs to process {self._lease_pid}, "
                 "which this one was forked from.",
-                hint="Open the session anew in this process, under another agent's name.",
+                hint="Open the session again in this process, under another agent's name.",
             )
 
     def _renewed(self, txn: Txn) -> Lease | None:
-        """Extend a lease in passing once half of it is over."""
+        """Extend a lease in the transaction of a write, once half of it is over.
+
+        An agent that writes often needs no transactions for its lease alone.
+        """
         if self.lease is None or self._is_guest:
             return self.lease
         now = self.engine.clock.now()
