@@ -89,7 +89,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What taking a checkpoint cost before its commit: time, and bytes of new objects."""
+    """What taking a checkpoint cost before its commit: time, and bytes of new captured objects."""
 
     ms: float
     bytes: int

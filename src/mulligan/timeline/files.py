@@ -114,16 +114,16 @@ def _likely_coverage(engine: Engine, view: View, number: int, safety: int) -> Co
     What was left out before it, or of what it brought back, may be there and is not held.
     """
     before = _coverage(engine, event_at(view, number, safety))
-    begun = event_at(view, number, safety + 1)
-    left = {*(before.left_out if before else ())} | _left_out_of_target(engine, view, begun)
+    start = event_at(view, number, safety + 1)
+    left = {*(before.left_out if before else ())} | _left_out_of_target(engine, view, start)
     return before and msgspec.structs.replace(before, left_out=sorted(left))
 
 
-def _left_out_of_target(engine: Engine, view: View, begun: Event) -> set[LeftOut]:
-    if begun.kind != RESTORE_BEGUN or begun.payload["held"] is None:
+def _left_out_of_target(engine: Engine, view: View, start: Event) -> set[LeftOut]:
+    if start.kind != RESTORE_BEGUN or start.payload["held"] is None:
         return set()
-    session = known_session(view, begun.payload["session"])
-    event = event_at(view, session.number, begun.payload["held"])
+    session = known_session(view, start.payload["session"])
+    event = event_at(view, session.number, start.payload["held"])
     coverage = _coverage(engine, event)
     return {*coverage.left_out} if coverage else set()
 
