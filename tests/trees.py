@@ -31,7 +31,7 @@ def checkpoint_of(
     with engine.read() as view:
         payload = next(iter(view.events(session._record.number, held.seq, held.seq))).payload
 
-    def plan(work: Any) -> None:
+    def decide(work: Any) -> int:
         change = checkpoint_change(
             kind="manual",
             label=None,
@@ -44,7 +44,8 @@ def checkpoint_of(
             tree=digest,
             coverage=held.coverage,
         )
-        work.labels[work.add(change)] = None
+        seq: int = work.add(change)
+        work.labels[seq] = None
+        return seq
 
-    [event] = session._writer.commit(plan, bundle)
-    return session.find_checkpoint(event.seq)
+    return session.find_checkpoint(session._writer.commit(decide, bundle))

@@ -114,7 +114,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What taking a checkpoint cost before its commit: time, and bytes of new objects."""
+    """What taking a checkpoint cost before its commit: time, and bytes of new captured objects."""
 
     ms: float
     bytes: int
@@ -230,18 +230,46 @@ class Restored(msgspec.Struct, frozen=True):
     workspace: tuple[str, ...] | None = ()
 
 
-class Pending(msgspec.Struct, frozen=True):
-    """A restore of files that was begun and not ended: its mode, its point, and where.
+class RestoreOrigin(msgspec.Struct, frozen=True):
+    """What was there before a restore: the tree, and the seq of the checkpoint that holds it."""
 
-    ``seq`` is that of the safety checkpoint that holds what was there before; ``is_running`` says
-    whether a process is at it right now.
+    tree: Digest
+    safety: int
+
+    @property
+    def seq(self) -> int:
+        """The seq of the event ``restore.begun``, which follows that checkpoint directly."""
+        return self.safety + 1
+
+
+class PendingRestore(msgspec.Struct, frozen=True):
+    """A restore of files that has started and not ended, and everything needed to finish it.
+
+    ``mode``, ``point`` and ``directory`` say what is restored and where; ``is_running`` whether a
+    process is working on it now. ``tree`` is the tree of files to restore; ``only`` and ``paths``
+    are the parts of state and files, None for everything. ``held`` is the seq of the checkpoint
+    that holds the tree, ``restored`` that of a restore which does. ``present`` is the tree it
+    started from; it differs from the origin's once an interrupted restore was started again. With
+    ``touch`` the files that change get the present time.
     """
 
     mode: str
     point: Point
     directory: str
-    seq: int
+    origin: RestoreOrigin
+    tree: Digest
+    present: Digest
+    only: list[Path] | None = None
+    paths: list[tuple[str, ...]] | None = None
+    held: int | None = None
+    restored: int | None = None
+    touch: bool = False
     is_running: bool = False
+
+    @property
+    def seq(self) -> int:
+        """The seq of the safety checkpoint that holds what was there before."""
+        return self.origin.safety
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ import mulligan
 from mulligan import Session
 from mulligan.errors import RestoreBusy, RestorePending
 from mulligan.failpoints import Failpoint, FailpointHook
-from mulligan.model import Pending, Point, Restored
+from mulligan.model import Point, Restored
 from mulligan.session.write.restorer import Restorer
 from mulligan.testing.failpoints import kill_at
 from mulligan.workspace import syscalls
@@ -409,7 +409,11 @@ def test_an_unfinished_restore_elsewhere_can_be_abandoned(
         bare = store.session("run")
         assert bare.pending is not None
         assert bare.pending.directory == str(work)
-        assert bare.abandon() == Pending("restore", *_place(bare))
+        abandoned = bare.abandon()
+        assert abandoned is not None
+        named = (abandoned.point, abandoned.directory, abandoned.seq)
+        assert (abandoned.mode, *named) == ("restore", *_place(bare))
+        assert not abandoned.is_running
         assert bare.pending is None
         assert drafts(work) == []
         assert bare.abandon() is None

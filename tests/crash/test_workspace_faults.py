@@ -17,7 +17,7 @@ import mulligan
 from mulligan import Session
 from mulligan.errors import DiskFull, MulliganError, StoreUnwritable
 from mulligan.failpoints import Failpoint
-from mulligan.session.write.checkpointer import Checkpointer
+from mulligan.session.write.writer import Writer
 from mulligan.testing.failpoints import fail_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.capture.index import TIMESTAMP_GRAIN_NS
@@ -354,7 +354,7 @@ def test_a_capture_that_was_never_stored_is_never_gone_on_from(
         (work / "file").write_bytes(b"new")
         time.sleep(2 * TIMESTAMP_GRAIN_NS / 1e9)  # so that its times are trusted
         with monkeypatch.context() as patched:
-            patched.setattr(Checkpointer, "commit", _struck)
+            patched.setattr(Writer, "commit", _struck)
             with pytest.raises(KeyboardInterrupt):
                 session.checkpoint()
         session.restore("before", only=["a"])

@@ -10,13 +10,14 @@ import msgspec
 
 from mulligan.document.document import Document
 from mulligan.engine import Engine
-from mulligan.errors import DamagedJournal, UnknownPoint, UnknownSession
+from mulligan.errors import DamagedJournal, UnknownPoint
 from mulligan.journal.protocol import View
 from mulligan.model import Checkpoint, Event, Point, SessionRecord
 from mulligan.session.write.writer import Writer
 from mulligan.timeline.checkpoints import event_at, read_checkpoint, read_checkpoints
 from mulligan.timeline.labels import label_seqs
 from mulligan.timeline.points import PointLike, Points
+from mulligan.timeline.sessions import known_session
 from mulligan.workspace.entries import from_name
 
 PAGE_EVENTS = 256
@@ -78,7 +79,7 @@ class History:
         """Return the checkpoint at or before a point."""
         with self._engine.read() as view:
             place = self._points(view).find(point)
-            number = _number(view, place.session)
+            number = known_session(view, place.session).number
             found = view.checkpoint_before(number, place.seq)
             if found is None:
                 raise UnknownPoint(
@@ -86,10 +87,16 @@ class History:
                 )
             return read_checkpoint(self._engine, event_at(view, number, found[0]))
 
+    def checkpoint_at(self, seq: int) -> Checkpoint:
+        """Return the checkpoint that an event of the session is."""
+        with self._engine.read() as view:
+            event = event_at(view, self._record.number, seq)
+        return read_checkpoint(self._engine, event)
+
     def document_at(self, point: Point) -> Document:
         """Return the document as of a point."""
         with self._engine.read() as view:
-            number = _number(view, point.session)
+            number = known_session(view, point.session).number
             return self._writer.document_at(view, number, point.seq)
 
     def events(
@@ -124,10 +131,3 @@ class History:
 
     def _points(self, view: View) -> Points:
         return Points(self._engine, view, self._record)
-
-
-def _number(view: View, name: str) -> int:
-    record = view.find(name)
-    if record is None:
-        raise UnknownSession(f"There is no session {name!r}.")
-    return record.number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from pathlib import Path as OsPath
@@ -13,8 +13,8 @@ import msgspec
 
 from mulligan import codec
 from mulligan.clock import Clock
-from mulligan.document.document import MISSING, settle_root
-from mulligan.document.fold import CONTROL, STATE
+from mulligan.document.document import MISSING, Document, settle_root
+from mulligan.document.fold import CONTROL, STATE, Change
 from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.engine import Engine
 from mulligan.errors import (
@@ -28,7 +28,7 @@ from mulligan.model import (
     Event,
     HeldFiles,
     Lease,
-    Pending,
+    PendingRestore,
     Plan,
     Point,
     Problem,
@@ -48,16 +48,13 @@ from mulligan.session.runtime.loop import CHECKPOINT_INTERVAL_SECONDS, REFRESH_S
 from mulligan.session.write import leases
 from mulligan.session.write.capture_guard import CaptureGuard, note_without_files
 from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
-from mulligan.session.write.decisions import Decide
+from mulligan.session.write.decisions import adding
 from mulligan.session.write.files import Files
 from mulligan.session.write.fork import make_fork
 from mulligan.session.write.fork_with_files import Forker
 from mulligan.session.write.restorer import Restorer, Target
 from mulligan.session.write.targets import RestorePreview, Targets
-from mulligan.session.write.writer import Work, Writer
-from mulligan.timeline.checkpoints import (
-    read_checkpoint,
-)
+from mulligan.session.write.writer import Writer
 from mulligan.timeline.diff import Diff, diff, known_parts
 from mulligan.timeline.labels import drop_change, label_seq
 from mulligan.timeline.marks import Mark, mark_change, read_marks
@@ -236,12 +233,12 @@ class Session:
         """
         return self._writer.batch()
 
-    def commit_events(self, decide: Decide) -> None:
+    def commit_events(self, decide: Callable[[Document], Iterable[Change]]) -> None:
         """Write the events that are decided on, given the newest document, in one transaction.
 
         For parts of Mulligan that stand above the session; see ``mulligan.document.fold``.
         """
-        self._writer.write(decide)
+        self._writer.write(adding(decide))
 
     def control(self, path: PathLike = "", default: Any = None) -> Any:
         """Return what supervision and recovery remember, whatever was restored."""
@@ -306,15 +303,13 @@ class Session:
         bundle = self._engine.bundle()
         # The lock is kept until the commit: files from before a restore must not come after it.
         with self._writer.alone(), self._captures.settled() as pending:
-            captured = self._checkpointer.capture(bundle) if pending is None else None
             noted = note if pending is None else note_without_files(note, pending)
             request = CheckpointRequest(kind, noted, label)
-
-            def plan(work: Work) -> None:
-                self._checkpointer.add(work, request, captured, started)
-
-            events = self._checkpointer.commit(self._writer, plan, bundle, captured)
-        return read_checkpoint(self._engine, events[-1])
+            with self._checkpointer.capture(bundle, started, files=pending is None) as parts:
+                seq = self._writer.commit(
+                    lambda work: self._checkpointer.add(work, request, parts), bundle
+                )
+        return self._history.checkpoint_at(seq)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints on this timeline, oldest first, those before a fork included."""
@@ -459,7 +454,7 @@ class Session:
         change get the present time, not that of the point, for builds that go by it.
         """
         target = msgspec.structs.replace(self._restore_target(point, only), touch=touch)
-        return self._restorer.restore(lambda _: target, "restore")
+        return self._restorer.restore(target)
 
     def plan(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
         """Return what a restore of files would do, without doing it."""
@@ -541,21 +536,21 @@ class Session:
         return self._captures.recovery_error
 
     @property
-    def pending(self) -> Pending | None:
-        """The restore of files that was begun and not ended, in whatever directory.
+    def pending(self) -> PendingRestore | None:
+        """The restore of files that has started and not ended, in any directory.
 
         Opening the session with that directory finishes it, unless there is a ``recovery_error`` or
         it was opened with ``recover=False``.
         """
-        begun = self._restorer.begun()
-        if begun is None:
+        pending = self._restorer.pending()
+        if pending is None:
             return None
-        return begun.shown(is_running=is_restoring(self._engine, begun.root))
+        is_running = is_restoring(self._engine, OsPath(pending.directory))
+        return msgspec.structs.replace(pending, is_running=is_running)
 
-    def abandon(self) -> Pending | None:
+    def abandon(self) -> PendingRestore | None:
         """End the pending restore where it stands and return it; :meth:`undo` takes it back."""
-        begun = self._restorer.abandon()
-        return None if begun is None else begun.shown()
+        return self._restorer.abandon()
 
     def fork(
         self,

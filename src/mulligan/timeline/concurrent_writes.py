@@ -1,8 +1,9 @@
-"""What was written while a restore was under way: it stays, as its writers left it.
+"""Writes that are concurrent with a restore of files: they stay.
 
-A restore of files takes a while, and one that was interrupted may be finished much later. Others
-write to the state meanwhile, and are told that it is kept. So a restore brings the state back as
-of when it was begun: every path that was changed after that keeps the newest value.
+A restore of files takes a while, and an interrupted one may be finished much later. Other processes
+write to the state meanwhile, and their calls return: what they wrote is durable and must not be
+lost. So a restore brings the state back as of when it started: every path that was changed after
+that keeps the newest value.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def changed_after(view: View, number: int, seq: int, until: int, document: Docum
     return outermost([path for event in events for path in _changed(event, document)])
 
 
-def keep_later(target: Document, now: Document, paths: list[Path]) -> Document:
+def keep_concurrent_writes(target: Document, now: Document, paths: list[Path]) -> Document:
     """Return the target with the newest values at the paths."""
     for path in paths:
         target = _with_newest(target, now, _keepable(target, now, path))

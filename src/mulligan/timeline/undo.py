@@ -113,7 +113,7 @@ def _well_defined(now: Document, target: Document, path: Path) -> Path:
     for length in range(len(path)):
         holder = now.find((*STATE, *path[:length]))
         if holder is MISSING:
-            # It is made anew, in the form that it has at the target.
+            # It will be made, in the form that it has at the target.
             holder = target.find((*STATE, *path[:length]))
             if holder is MISSING:
                 return path

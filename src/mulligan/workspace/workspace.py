@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from contextlib import closing, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,12 +93,30 @@ class Workspace:
             ReflinkSource(os.fsencode(self.root), self._index) if self._index is not None else None
         )
 
-    def capture(self, bundle: Bundle) -> Captured:
-        """Bring the tree up to date with the files; its objects go into the bundle.
+    @contextmanager
+    def capture(self, bundle: Bundle) -> Iterator[Captured]:
+        """Bring the tree up to date with the files, for a block that commits the bundle.
 
-        The result takes effect only once the bundle is part of the store: then call :meth:`accept`,
-        or :meth:`reset` if the bundle is discarded.
+        When the block ends normally, the next capture continues from this one. When it raises,
+        everything seen is forgotten: the index would refer to objects that the store may not have.
         """
+        captured = self._capture(bundle)
+        try:
+            yield captured
+        except BaseException:
+            self._reset()
+            raise
+        if captured.index is self._captured:  # unless another capture followed inside the block
+            self._index, self._captured = self._captured, None
+
+    def peek(self, bundle: Bundle) -> Captured:
+        """Return the files as they are now, with a bundle that never becomes part of the store."""
+        try:
+            return self._capture(bundle)
+        finally:
+            self._reset()
+
+    def _capture(self, bundle: Bundle) -> Captured:
         self._guard_store()
         try:
             with quiesced(self.root, self._limits.snapshot) as problems:
@@ -107,7 +125,7 @@ class Workspace:
             capture.note(problems)
             captured = capture.finish(rules, taken)
         except BaseException:
-            self.reset()
+            self._reset()
             raise
         close_kept()
         self._captured = captured.index
@@ -148,12 +166,7 @@ class Workspace:
         Rescan(os.fsencode(self.root), rules, capture, told, sleep).run(changes, taken)
         return rules, taken, capture
 
-    def accept(self, captured: Captured) -> None:
-        """Continue from a capture whose objects are now stored, unless a newer one followed."""
-        if captured.index is self._captured:
-            self._index, self._captured = self._captured, None
-
-    def reset(self) -> None:
+    def _reset(self) -> None:
         """Forget what was seen: the next capture reads everything again."""
         self._index, self._captured, self._loaded = None, None, True
         self._stop_watcher()

@@ -19,7 +19,7 @@ from mulligan.views.restores import NOT_PREVIEWED, abandoned_view, pending_view
 
 if TYPE_CHECKING:
     from mulligan import Restored, Session
-    from mulligan.model import Pending
+    from mulligan.model import PendingRestore
 
 MAIN = "main"
 
@@ -36,7 +36,7 @@ def pending_lines(session: Session) -> list[str]:
     return [clean(said), f"Nothing is lost. {ways(session, pending)}"]
 
 
-def ways(session: Session, pending: Pending) -> str:
+def ways(session: Session, pending: PendingRestore) -> str:
     """Return how a pending restore can be finished, taken back or abandoned."""
     program = "mulligan" if session.name == MAIN else f"mulligan -s {clean(session.name)}"
     back = "redo" if pending.mode == "undo" else "undo"
@@ -111,13 +111,13 @@ def abandon_pending(call: CliContext, session: Session) -> None:
         click.echo(f"`mulligan {back}` brings back what was there before it.")
 
 
-def _left_pending(session: Session) -> Pending | None:
+def _left_pending(session: Session) -> PendingRestore | None:
     """Return the restore that was begun here and has not ended."""
     pending = session.pending
     return None if pending is None or pending.is_running else pending
 
 
-def _required(session: Session) -> Pending:
+def _required(session: Session) -> PendingRestore:
     pending = session.pending
     if pending is None:
         raise NothingToUndo("No restore is pending: there is nothing to continue or abandon.")

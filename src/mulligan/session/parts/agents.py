@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from mulligan.document.compare import same
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import STATE, Change, event_change
+from mulligan.document.fold import STATE, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
 from mulligan.session.arguments import optional_text, seconds
 from mulligan.session.runtime.heartbeat import HeartbeatWriter
+from mulligan.session.write.decisions import Changes
 from mulligan.session.write.writer import Writer
 
 STATES = ("starting", "planning", "working", "waiting", "suspended", "done", "failed")
@@ -86,15 +87,14 @@ class Agent:
         place = (AGENTS, self.name)
         frozen = {key: freeze(value, (*place, key)) for key, value in fields.items()}
 
-        def decide(document: Document) -> Iterable[Change]:
+        def decide(work: Changes) -> None:
             changes = [
                 [[*place, key], value]
                 for key, value in frozen.items()
-                if not same(document.find((*STATE, *place, key)), value)
+                if not same(work.document.find((*STATE, *place, key)), value)
             ]
-            if not changes and kind == "agent.updated":
-                return []
-            return [event_change(kind, changes, agent=self.name)]
+            if changes or kind != "agent.updated":
+                work.add(event_change(kind, changes, agent=self.name))
 
         self._writer.write(decide)
 

@@ -6,18 +6,18 @@ agent receives again what it had not processed at that point, and nothing that i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import STATE, Change, event_change
+from mulligan.document.fold import STATE, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
 from mulligan.model import Message
 from mulligan.session.arguments import seconds, text
 from mulligan.session.names import check_name
+from mulligan.session.write.decisions import Changes
 from mulligan.session.write.writer import Writer
 
 PRIORITIES = ("low", "normal", "high", "urgent")
@@ -68,22 +68,19 @@ class Mailbox:
             }
         )
         name = None if id is None else check_name(id, "message id")
-        given = ""
 
-        def decide(document: Document) -> Iterable[Change]:
-            nonlocal given
-            box = _Box(document, to)
+        def decide(work: Changes) -> str:
+            box = _Box(work.document, to)
             given = name or box.free_id(self._writer.actor)
-            if box.knows(given):
-                return []
-            changes: list[list[Any]] = [
-                [box.path("inbox", given), {**message, "order": box.count}],
-                [box.path("count"), box.count + 1],
-            ]
-            return [event_change("mail.sent", changes, to=to, message=given)]
+            if not box.knows(given):
+                changes: list[list[Any]] = [
+                    [box.path("inbox", given), {**message, "order": box.count}],
+                    [box.path("count"), box.count + 1],
+                ]
+                work.add(event_change("mail.sent", changes, to=to, message=given))
+            return given
 
-        self._writer.write(decide)
-        return given
+        return self._writer.write(decide)
 
     def receive(self, timeout: float = 0) -> Message | None:
         """Return the next message: the most urgent, then the oldest; None if there is none.
@@ -104,17 +101,16 @@ class Mailbox:
         """Say that a message has been dealt with; one that was is left as it is."""
         name = text(message.id if isinstance(message, Message) else message, "A message's id")
 
-        def decide(document: Document) -> Iterable[Change]:
-            box = _Box(document, self._writer.actor)
+        def decide(work: Changes) -> None:
+            box = _Box(work.document, self._writer.actor)
             if not box.knows(name):
                 raise InvalidTask(
                     f"{self._writer.actor!r} knows of no message {name!r}.",
                     hint="Nobody sent it, or it was processed long ago: "
                     f"the last {MIN_REMEMBERED_IDS} are remembered.",
                 )
-            if name not in box.inbox:
-                return []
-            return [event_change("mail.acked", box.processed(name), message=name)]
+            if name in box.inbox:
+                work.add(event_change("mail.acked", box.processed(name), message=name))
 
         self._writer.write(decide)
 
@@ -130,24 +126,21 @@ class Mailbox:
         return _Box(self._writer.document(), name).position
 
     def _receive(self) -> Message | None:
-        found: Message | None = None
-
-        def decide(document: Document) -> Iterable[Change]:
-            nonlocal found
-            box = _Box(document, self._writer.actor)
+        def decide(work: Changes) -> Message | None:
+            box = _Box(work.document, self._writer.actor)
             names = (n for n in box.in_order() if box.inbox[n].get("delivered") != self._process)
             name = next(names, None)
-            found = None if name is None else box.message(name, self._process)
-            if name is None or found is None:
-                return []
-            if found.requires_ack:
+            if name is None:
+                return None
+            message = box.message(name, self._process)
+            if message.requires_ack:
                 changes = [[box.path("inbox", name, "delivered"), self._process]]
             else:
                 changes = box.processed(name)
-            return [event_change("mail.received", changes, message=name)]
+            work.add(event_change("mail.received", changes, message=name))
+            return message
 
-        self._writer.write(decide)
-        return found
+        return self._writer.write(decide)
 
 
 class _Box:

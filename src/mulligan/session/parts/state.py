@@ -11,7 +11,7 @@ from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.errors import InvalidPath, UnstorableValue
 from mulligan.session.arguments import items
 from mulligan.session.write import decisions
-from mulligan.session.write.decisions import UNSET, Decide
+from mulligan.session.write.decisions import UNSET, Decision, T
 
 _ONE = "Nothing was written. `append` adds one value, whatever it is."
 
@@ -19,8 +19,8 @@ _ONE = "Nothing was written. `append` adds one value, whatever it is."
 class StateWriter(Protocol):
     """What the state needs of its session."""
 
-    def write(self, decide: Decide) -> None:
-        """Write what is asked for in a transaction, or add it to the batch."""
+    def write(self, decision: Decision[T]) -> T:
+        """Write what is decided in a transaction, or in the batch; return the result."""
         ...
 
     def document(self) -> Document:

@@ -16,13 +16,14 @@ import msgspec
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import STATE, Change, event_change
+from mulligan.document.fold import STATE, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import Conflict, InvalidTask, UnknownTask
 from mulligan.model import Task
 from mulligan.session import arguments
 from mulligan.session.names import check_name
 from mulligan.session.parts.agents import AGENTS
+from mulligan.session.write.decisions import Changes
 from mulligan.session.write.writer import Writer
 
 PENDING = "pending"
@@ -86,14 +87,15 @@ class Tasks:
         given = arguments.items(items, "A plan is a list of titles or dicts", InvalidTask, _ONE)
         wanted = [_wanted(item) for item in given]
 
-        def decide(document: Document) -> Iterable[Change]:
-            board = Board(document)
+        def decide(work: Changes) -> None:
+            board = Board(work.document)
             new = {name: record for name, record in wanted if name not in board.records}
             for order, (name, record) in enumerate(new.items(), board.next_order()):
                 board.records[name] = {**record, "order": order}
             board.check(new)
             changes = [[_path(name), board.records[name]] for name in new]
-            return [event_change("task.added", changes, tasks=list(new))] if new else []
+            if new:
+                work.add(event_change("task.added", changes, tasks=list(new)))
 
         self._writer.write(decide)
         return [self.get(name) for name, _ in wanted]
@@ -113,25 +115,24 @@ class Tasks:
         agent's record says from then on that it works on it, by its id.
         """
         self._writer.check_alone("A claim")
-        actor, claimed = self._writer.actor, ""
+        actor = self._writer.actor
 
-        def decide(document: Document) -> Iterable[Change]:
-            nonlocal claimed
-            board = Board(document)
+        def decide(work: Changes) -> str | None:
+            board = Board(work.document)
             name = board.next_for(actor) if id is None else board.claimable(id, actor)
-            claimed = name or ""
             if name is None:
-                return []
+                return None
             fields = {
                 "status": IN_PROGRESS,
                 "owner": actor,
                 "attempts": board.records[name].get("attempts", 0) + 1,
             }
-            changes = _set(name, fields) + _started(document, actor, name)
-            return [event_change("task.claimed", changes, task=name, agent=actor)]
+            changes = _set(name, fields) + _started(work.document, actor, name)
+            work.add(event_change("task.claimed", changes, task=name, agent=actor))
+            return name
 
-        self._writer.write(decide)
-        return self.get(claimed) if claimed else None
+        claimed = self._writer.write(decide)
+        return None if claimed is None else self.get(claimed)
 
     @contextmanager
     def working(self, id: str | None = None) -> Iterator[Task | None]:
@@ -155,9 +156,10 @@ class Tasks:
         given = {"progress": progress, "note": note}
         fields = {key: freeze(value) for key, value in given.items() if value is not None}
 
-        def decide(document: Document) -> Iterable[Change]:
-            Board(document).mine(id, self._writer.actor)
-            return [event_change("task.updated", _set(id, fields), task=id)] if fields else []
+        def decide(work: Changes) -> None:
+            Board(work.document).mine(id, self._writer.actor)
+            if fields:
+                work.add(event_change("task.updated", _set(id, fields), task=id))
 
         self._writer.write(decide)
 
@@ -186,26 +188,26 @@ class Tasks:
     def _end(self, id: str, kind: str, fields: Mapping[str, Any]) -> None:
         frozen = {key: freeze(value) for key, value in fields.items() if value is not None}
 
-        def decide(document: Document) -> Iterable[Change]:
-            board = Board(document)
+        def decide(work: Changes) -> None:
+            board = Board(work.document)
             board.mine(id, self._writer.actor)
             changes = _set(id, frozen)
             for parent in board.done_with(id) if fields["status"] in DONE else ():
                 changes += _set(parent, {"status": COMPLETED, "progress": 1.0})
-            changes += _ended(document, self._writer.actor, id, fields["status"])
-            return [event_change(kind, changes, task=id, agent=self._writer.actor)]
+            changes += _ended(work.document, self._writer.actor, id, fields["status"])
+            work.add(event_change(kind, changes, task=id, agent=self._writer.actor))
 
         self._writer.write(decide)
 
     def _again(self, id: str, kind: str, statuses: tuple[str, ...], note: str | None) -> None:
-        def decide(document: Document) -> Iterable[Change]:
-            record = Board(document).known(id)
+        def decide(work: Changes) -> None:
+            record = Board(work.document).known(id)
             if record["status"] not in statuses:
                 raise Conflict(f"Task {id!r} is {record['status']}.")
             fields: dict[str, Any] = {"status": PENDING, "owner": None, "note": note}
             if FAILED in statuses:
                 fields |= {"attempts": 0, "crashes": [], "error": None}
-            return [event_change(kind, _set(id, fields), task=id)]
+            work.add(event_change(kind, _set(id, fields), task=id))
 
         self._writer.write(decide)
 

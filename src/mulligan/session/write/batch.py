@@ -16,9 +16,9 @@ import threading
 from contextvars import ContextVar
 
 from mulligan.document.document import Document
-from mulligan.document.fold import fold
+from mulligan.document.fold import Change, fold
 from mulligan.errors import BatchOpen
-from mulligan.session.write.decisions import Decide
+from mulligan.session.write.decisions import Decision, T
 
 _INSIDE: ContextVar[tuple[object, ...]] = ContextVar("mulligan_batches", default=())
 """The tokens of the batches that were open where this flow of control began, or that it opened.
@@ -36,16 +36,28 @@ class Batch:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self.decisions: list[Decide] = []
+        self.decisions: list[Decision[object]] = []
         self._thread = threading.get_ident()
         self._task = _current_task()
         self._token = object()
 
-    def add(self, decide: Decide) -> None:
-        """Collect a write; raises what the document so far has against it."""
-        for kind, payload in decide(self.document):
-            self.document = fold(self.document, kind, payload, 0)
-        self.decisions.append(decide)
+    def collect(self, decision: Decision[T]) -> T:
+        """Run a decision on the document so far, and keep it for the end of the batch.
+
+        Raises what the decision does, and then has nothing of it.
+        """
+        before = self.document
+        try:
+            result = decision(self)
+        except BaseException:
+            self.document = before  # it may have added changes before it raised
+            raise
+        self.decisions.append(decision)
+        return result
+
+    def add(self, change: Change) -> None:
+        """Apply a change of the decision that runs; its event is made at the end of the batch."""
+        self.document = fold(self.document, *change, 0)
 
     def enter(self) -> None:
         """Note that what runs from here on is inside."""

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from mulligan.document.history import document_at
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, StoreUnwritable
-from mulligan.model import Restored, SessionRecord
+from mulligan.model import PendingRestore, Restored, SessionRecord
 from mulligan.session.names import a
-from mulligan.session.write.pending_restore import PendingRestore, read_pending_restore
+from mulligan.session.write.pending_restore import is_pending_in, read_pending_restore
 from mulligan.session.write.restorer import Restorer
 from mulligan.workspace.locks import Marks, share_directory
 from mulligan.workspace.workspace import Workspace
@@ -62,11 +62,15 @@ class CaptureGuard:
             yield None
             return
         while True:
+            # The shared lock is held until the caller has committed its capture: a restore that
+            # started in between would make the checkpoint one of files from before it.
             with share_directory(self._engine, self._workspace.root) as marks:
                 pending = self._pending(self._workspace, marks)
                 if pending is None or not self._is_ours_to_finish(self._workspace):
                     yield pending
                     return
+            # Without the shared lock: finishing takes the exclusive one. Then look again, since
+            # another restore may have started before the shared lock is taken back.
             self._try_to_finish()
 
     def _is_ours_to_finish(self, workspace: Workspace) -> bool:
@@ -74,33 +78,33 @@ class CaptureGuard:
 
         Each try takes a checkpoint: one for every routine checkpoint would be too many.
         """
-        return self.recovery_error is None and self._restorer.begun_in(workspace) is not None
+        return self.recovery_error is None and self._restorer.pending_in(workspace) is not None
 
     def _try_to_finish(self) -> None:
         try:
             self.recover()
         except RestoreBusy:
-            self.recovery_error = None  # another process is at it, which is waited for
+            self.recovery_error = None  # another process finishes it; the shared lock waits for it
         except RECOVERY_ERRORS:
-            pass  # kept as the hindrance
+            pass  # `recover` keeps it as `recovery_error`, and the caller captures no files
 
     def _pending(self, workspace: Workspace, marks: Marks) -> RestorePending | None:
-        """Return the restore that was begun in the directory and not ended, of any session."""
-        own = self._restorer.begun_in(workspace)
+        """Return the restore that is pending in the directory, of any session."""
+        own = self._restorer.pending_in(workspace)
         if own is not None:
             return _error(own, self._record)
         marked = marks.read()
         for number in sorted(marked):
-            found = self._begun_by(number, workspace)
+            found = self._pending_of(number, workspace)
             if found is not None:
                 return _error(*found)
         if not self._engine.read_only:
-            # Of a process that died after its commit. No restore is under way here, or this
-            # capture would wait for it, so nobody adds a mark meanwhile.
+            # Left by a process that died after its commit. The shared lock keeps restores out, so
+            # no mark is added meanwhile.
             marks.remove(*marked)
         return None
 
-    def _begun_by(
+    def _pending_of(
         self, number: int, workspace: Workspace
     ) -> tuple[PendingRestore, SessionRecord] | None:
         with self._engine.read() as view:
@@ -108,8 +112,10 @@ class CaptureGuard:
             if record is None:
                 return None
             document = document_at(view, number, view.head(number).seq, self._engine.load)
-        begun = read_pending_restore(self._engine, document)
-        return (begun, record) if begun is not None and begun.is_in(workspace.root) else None
+        pending = read_pending_restore(self._engine, document)
+        if pending is None or not is_pending_in(pending, workspace.root):
+            return None
+        return pending, record
 
 
 def note_without_files(note: str | None, pending: RestorePending) -> str:
@@ -118,8 +124,8 @@ def note_without_files(note: str | None, pending: RestorePending) -> str:
     return said if note is None else f"{note} ({said})"
 
 
-def _error(begun: PendingRestore, record: SessionRecord) -> RestorePending:
-    where = f"#{begun.point.seq} of {begun.point.session}"
+def _error(pending: PendingRestore, record: SessionRecord) -> RestorePending:
+    where = f"#{pending.point.seq} of {pending.point.session}"
     return RestorePending(
-        f"{a(begun.mode)} to {where} is half done in {begun.root}, session {record.name}"
+        f"{a(pending.mode)} to {where} is half done in {pending.directory}, session {record.name}"
     )

@@ -1,9 +1,21 @@
-"""What a caller asks of the state, turned into changes against the newest document."""
+"""Decisions: what a write does, decided on the newest document.
+
+The write path has one vocabulary:
+
+- A *decision* is a function that is given the newest document. It adds *changes*, and returns what
+  its caller wants to know: ``Writer.write`` and ``Writer.commit`` return what it returns.
+- A *change* is an event in the making: its kind and its payload.
+
+A decision may run twice: first outside the write lock, on the newest document that this process
+knows; then again inside, if another process wrote meanwhile. Only the last run counts. So a
+decision has no effect but the changes that it adds: it assigns nothing outside itself, waits for
+nothing and syncs nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from mulligan.document import nodes
 from mulligan.document.compare import derive, same
@@ -13,8 +25,34 @@ from mulligan.document.values import format_path
 from mulligan.errors import Conflict, InvalidPath
 from mulligan.model import Path
 
-Decide = Callable[[Document], Iterable[Change]]
-"""Decides, on the newest document inside the transaction, which changes to write."""
+T = TypeVar("T")
+
+
+class Changes(Protocol):
+    """The changes that a decision has added so far, and the document after them."""
+
+    @property
+    def document(self) -> Document:
+        """The newest document, with the changes added so far."""
+        ...
+
+    def add(self, change: Change) -> object:
+        """Add a change; the document has it from then on."""
+        ...
+
+
+Decision = Callable[[Changes], T]
+"""Adds changes, and returns what its caller wants to know; may run twice."""
+
+
+def adding(changes: Callable[[Document], Iterable[Change]]) -> Decision[None]:
+    """Return the decision that adds what follows from the document, for writes without a result."""
+
+    def decide(work: Changes) -> None:
+        for change in changes(work.document):
+            work.add(change)
+
+    return decide
 
 
 class Unset:
@@ -25,51 +63,53 @@ UNSET = Unset()
 """Stands for an argument that was not given."""
 
 
-def set_change(path: Path, value: Any, expected: Any) -> Decide:
+def set_change(path: Path, value: Any, expected: Any) -> Decision[None]:
     """Set a value, if the present one is the expected one."""
 
-    def changes(document: Document) -> Iterable[Change]:
-        place = _place(document, path, expected)
+    def decide(work: Changes) -> None:
+        place = _place(work.document, path, expected)
         if not path and not nodes.is_map(value):
             raise InvalidPath("The root of the state is a dictionary and stays one.")
-        return [(SET, {"path": place, "value": value})]
+        work.add((SET, {"path": place, "value": value}))
 
-    return changes
+    return decide
 
 
-def put_change(path: Path, value: Any, expected: Any) -> Decide:
+def put_change(path: Path, value: Any, expected: Any) -> Decision[None]:
     """Make a whole value so, by the changes that turn the present one into it."""
 
-    def changes(document: Document) -> Iterable[Change]:
+    def decide(work: Changes) -> None:
+        document = work.document
         place = _place(document, path, expected)
         if not path and not nodes.is_map(value):
             raise InvalidPath("The root of the state is a dictionary and stays one.")
-        return list(derive(document, document.find((*STATE, *place)), value, tuple(place)))
+        for change in derive(document, document.find((*STATE, *place)), value, tuple(place)):
+            work.add(change)
 
-    return changes
+    return decide
 
 
-def extend_change(path: Path, values: list[Any]) -> Decide:
+def extend_change(path: Path, values: list[Any]) -> Decision[None]:
     """Append values to a list."""
 
-    def changes(document: Document) -> Iterable[Change]:
-        place = _place(document, path, UNSET)
-        return [(APPEND, {"path": place, "values": nodes.build_list(values)})]
+    def decide(work: Changes) -> None:
+        place = _place(work.document, path, UNSET)
+        work.add((APPEND, {"path": place, "values": nodes.build_list(values)}))
 
-    return changes
+    return decide
 
 
-def delete_change(path: Path, expected: Any) -> Decide:
+def delete_change(path: Path, expected: Any) -> Decision[None]:
     """Delete a value, if it is the expected one."""
     if not path:
         raise InvalidPath(
             "The root of the state cannot be deleted.", hint='Empty it with set("", {}).'
         )
 
-    def changes(document: Document) -> Iterable[Change]:
-        return [(DELETE, {"path": _place(document, path, expected)})]
+    def decide(work: Changes) -> None:
+        work.add((DELETE, {"path": _place(work.document, path, expected)}))
 
-    return changes
+    return decide
 
 
 def _place(document: Document, path: Path, expected: Any) -> list[str | int]:

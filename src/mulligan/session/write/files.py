@@ -31,6 +31,7 @@ from mulligan.session.names import SUPERVISOR
 from mulligan.session.write.leases import process_of
 from mulligan.timeline.checkpoints import event_at
 from mulligan.timeline.files import files_at
+from mulligan.timeline.sessions import known_session
 from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.capture.ignore import is_users
 from mulligan.workspace.capture.patch import open_tree
@@ -69,7 +70,7 @@ class Files:
     def held_at(self, point: Point) -> HeldFiles | None:
         """Return the files of a point; None when no checkpoint at or before it holds any."""
         with self._engine.read() as view:
-            session = view.find(point.session) or self._record
+            session = known_session(view, point.session)
             return files_at(self._engine, view, session.number, point.seq)
 
     def tree_at(self, point: Point) -> Digest:
@@ -100,22 +101,13 @@ class Files:
 
     def _stored(self, workspace: Workspace) -> Present:
         bundle = self._engine.bundle()
-        captured = workspace.capture(bundle)
-        try:
-            with self._engine.write(bundle):
-                pass
-        except BaseException:
-            workspace.reset()
-            raise
-        workspace.accept(captured)
+        with workspace.capture(bundle) as captured, self._engine.write(bundle):
+            pass  # a transaction without events: only the objects become part of the store
         return Present(captured, self._engine.load)
 
     def _looked_at(self, workspace: Workspace) -> Present:
         scratch = Scratch(self._engine.objects)
-        try:
-            return Present(workspace.capture(scratch), scratch.load)
-        finally:
-            workspace.reset()  # it refers to objects that no store has
+        return Present(workspace.peek(scratch), scratch.load)
 
     def plan(
         self,
@@ -210,7 +202,7 @@ class Files:
     def copy(self, tree: Digest, to: OsPath, paths: list[TreePath] | None) -> list[Problem]:
         """Write a tree, or parts of it, into an empty or new directory; all of it is durable then.
 
-        One that is there already keeps its mode, for somebody has chosen it.
+        One that exists already keeps its mode, which its owner has chosen.
         """
         target = self._place_for_copy(to)
         contents = self.contents(tree, paths)
@@ -291,7 +283,7 @@ class Files:
     def _conflicts(self, point: Point, root: str, tree: Digest) -> list[str]:
         """Return what other sessions checkpointed in this directory after the point."""
         with self._engine.read() as view:
-            session = view.find(point.session) or self._record
+            session = known_session(view, point.session)
             since = event_at(view, session.number, point.seq).time
             others = [made for made in view.sessions() if made.number != self._record.number]
             found = [self._later(view, other, since, root, tree) for other in others]

@@ -18,10 +18,11 @@ from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import FORKED, MARKS, event_change, new_event, small_event
 from mulligan.document.history import document_at
 from mulligan.engine import Engine
-from mulligan.errors import SessionExists, UnknownSession
+from mulligan.errors import SessionExists
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Digest, ForkOrigin, NewEvent, ObjectKind, Point, SessionRecord
 from mulligan.session.names import MAX_NAME
+from mulligan.timeline.sessions import known_session
 from mulligan.workspace.entries import to_name
 
 INHERITED = "marks.inherited"
@@ -46,10 +47,9 @@ def make_fork(
         return bundle.put(ObjectKind.VALUE, data)
 
     with engine.write(bundle) as txn:
-        parent = txn.find(place.session)
-        if parent is None:
-            raise UnknownSession(f"There is no session {place.session!r}.")
+        parent = known_session(txn, place.session)
         now = engine.clock.now()
+        # Under the write lock, so that a name which is free stays free until the commit.
         chosen = name or free_name(txn, place.session)
         record = txn.create(chosen, now, ForkOrigin(parent.number, place.seq))
         new_events = [_forked(place, chosen, directory, token)]

@@ -134,8 +134,12 @@ def _write_note(file: Path, data: bytes) -> int:
     file.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
+        # Locked before anything is in it: a process that finds the note must not take it for that
+        # of a dead one.
         fcntl.flock(handle, fcntl.LOCK_EX)
         os.write(handle, data)
+        # Durable before the directory is made: after a power cut, every directory of a fork that
+        # was interrupted has its note.
         os.fsync(handle)
         sync_directory(file.parent)
         if os.fstat(handle).st_nlink == 0:
@@ -178,7 +182,10 @@ def new_note(target: Path, entry: Directory | None) -> ForkNote:
 
 
 def finish_directory(note: ForkNote, entry: Directory | None) -> None:
-    """Give a directory its attributes after all is in it, and make it and its name durable."""
+    """Give a directory its attributes after all is in it, and make it and its name durable.
+
+    Before the journal has the session: a session whose files are lost must not be possible.
+    """
     handle = os.open(note.draft, DIRECTORY)
     try:
         if entry is not None:
@@ -206,6 +213,7 @@ def move_into_place(engine: Engine, note: ForkNote) -> None:
             engine.failpoint(Failpoint.FORK_MOVED)
         else:
             _move_in(engine, note)
+    # The new names are durable before the note is deleted; until then the move is done again.
     with suppress(FileNotFoundError):  # it may have been moved away since
         if not note.is_new:
             os.utime(note.place, ns=(note.mtime, note.mtime))

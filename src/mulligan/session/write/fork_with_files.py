@@ -80,7 +80,9 @@ class Forker:
                 return make_fork(self._engine, point, chosen, self._actor, note.place, note.token)
             except SessionExists:
                 if name is not None:
-                    raise  # else another process was quicker
+                    raise
+                # The name was chosen outside the write lock, since the pointer file holds it, and
+                # another process took it first: choose the next one.
 
     def _free_name(self, parent: str) -> str:
         with self._engine.read() as view:

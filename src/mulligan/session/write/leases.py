@@ -49,6 +49,8 @@ def take(
     its agents; raises ``StaleLease`` if it is over.
     """
     if under is not None:
+        # In the transaction that takes the lease: a supervisor that was replaced a moment ago can
+        # no longer take leases for its agents.
         valid(txn, session, under.actor, under.epoch)
     before = txn.lease(session.number, actor)
     if before is None:
@@ -58,6 +60,8 @@ def take(
             f"{actor!r} in session {session.name!r} is held by {before.holder} "
             f"until {before.expires.isoformat(timespec='seconds')}."
         )
+    # The epoch is the fencing token: every append checks it, so that a writer which only seemed to
+    # be gone cannot write any more.
     epoch = before.epoch + 1 if before else 1
     lease = Lease(actor, epoch, this_holder(), now + timedelta(seconds=ttl))
     txn.put_lease(session.number, lease)
@@ -97,7 +101,7 @@ def process_of(holder: Holder) -> int | None:
 
 
 def renew(txn: Txn, session: SessionRecord, lease: Lease, *, now: datetime, ttl: float) -> Lease:
-    """Write the lease anew with a later end; raises ``StaleLease`` if it is no longer valid."""
+    """Extend the lease; raises ``StaleLease`` if it is no longer valid."""
     now_valid = txn.lease(session.number, lease.actor)
     if now_valid is None or now_valid.released or now_valid.epoch != lease.epoch:
         raise StaleLease(

@@ -1,106 +1,68 @@
-"""Restores of files that were begun: what ``restore.begun`` says, and who may go on with it."""
+"""Pending restores: what ``restore.begun`` holds, and which directory a restore belongs to."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path as OsPath
+from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import PENDING, RESTORE_BEGUN, Change
 from mulligan.engine import Engine
-from mulligan.model import Digest, Path, Pending, Point
-from mulligan.workspace.entries import TreePath, from_name, to_name
+from mulligan.model import Digest, PendingRestore, Point, RestoreOrigin
+from mulligan.workspace.entries import from_name, to_name
 
 
-class RestoreOrigin(msgspec.Struct, frozen=True):
-    """What was there before a restore: the tree, and the seq of the checkpoint that holds it."""
-
-    tree: Digest
-    safety: int
-
-    @property
-    def seq(self) -> int:
-        """The seq of ``restore.begun``, which follows that checkpoint at once."""
-        return self.safety + 1
+def is_pending_in(pending: PendingRestore, directory: Path) -> bool:
+    """Whether a restore is finished in a directory: its own by any path, or where that moved to."""
+    root = Path(pending.directory)
+    with suppress(OSError):
+        return root == directory or root.samefile(directory)
+    return not root.exists()
 
 
-class PendingRestore(msgspec.Struct, frozen=True):
-    """A restore of files under way.
-
-    ``only`` and ``paths`` are the parts of state and files, None for everything; ``held`` is the
-    seq of the checkpoint that holds the tree, ``restored`` that of a restore which does;
-    ``present`` is the tree that it set out from: not its origin's once it had to be taken up
-    again; ``touch`` if what it changes gets the present time.
-    """
-
-    mode: str
-    point: Point
-    only: list[Path] | None
-    tree: Digest
-    paths: list[TreePath] | None
-    held: int | None
-    origin: RestoreOrigin
-    root: OsPath
-    present: Digest
-    touch: bool = False
-    restored: int | None = None
-
-    def is_in(self, directory: OsPath) -> bool:
-        """Whether it goes on in a directory: its own by any path, or where that was moved to."""
-        with suppress(OSError):
-            return self.root == directory or self.root.samefile(directory)
-        return not self.root.exists()
-
-    def shown(self, *, is_running: bool = False) -> Pending:
-        """Return what people need to know of it."""
-        return Pending(self.mode, self.point, str(self.root), self.origin.safety, is_running)
-
-
-def pending_restore_change(begun: PendingRestore) -> Change:
-    """Return the event that says that a restore was begun."""
+def pending_restore_change(pending: PendingRestore) -> Change:
+    """Return the event that records a restore before its first file is touched."""
     payload: dict[str, Any] = {
-        "mode": begun.mode,
-        "session": begun.point.session,
-        "seq": begun.point.seq,
-        "only": plain_paths(begun.only),
-        "tree": begun.tree,
-        "paths": plain_paths(begun.paths),
-        "held": begun.held,
-        "before": begun.origin.tree,
-        "safety": begun.origin.safety,
-        "present": begun.present,
-        "root": to_name(os.fsencode(begun.root)),
-        **({"touch": True} if begun.touch else {}),
+        "mode": pending.mode,
+        "session": pending.point.session,
+        "seq": pending.point.seq,
+        "only": plain_paths(pending.only),
+        "tree": pending.tree,
+        "paths": plain_paths(pending.paths),
+        "held": pending.held,
+        "before": pending.origin.tree,
+        "safety": pending.origin.safety,
+        "present": pending.present,
+        "root": to_name(os.fsencode(pending.directory)),
+        **({"touch": True} if pending.touch else {}),
     }
-    if begun.restored is not None:
-        payload["restored"] = begun.restored
+    if pending.restored is not None:
+        payload["restored"] = pending.restored
     return RESTORE_BEGUN, payload
 
 
 def read_pending_restore(engine: Engine, document: Document) -> PendingRestore | None:
-    """Return the restore that is under way in a document, if there is one."""
-    pending = document.find(PENDING)
-    if pending is MISSING:
+    """Return the restore that is pending in a document, if there is one."""
+    found = document.find(PENDING)
+    if found is MISSING:
         return None
-    said: dict[str, Any] = engine.plain(pending)
-    before = Digest(said["before"])
+    payload: dict[str, Any] = engine.plain(found)
+    before = Digest(payload["before"])
     return PendingRestore(
-        mode=said["mode"],
-        point=Point(said["session"], said["seq"]),
-        only=_paths(said["only"]),
-        tree=Digest(said["tree"]),
-        paths=_paths(said["paths"]),
-        held=said["held"],
-        origin=RestoreOrigin(before, said["safety"]),
-        root=OsPath(os.fsdecode(from_name(said["root"]))),
-        present=Digest(said.get("present", before)),
-        touch=said.get("touch", False),
-        restored=said.get("restored"),
+        mode=payload["mode"],
+        point=Point(payload["session"], payload["seq"]),
+        directory=os.fsdecode(from_name(payload["root"])),
+        origin=RestoreOrigin(before, payload["safety"]),
+        tree=Digest(payload["tree"]),
+        present=Digest(payload.get("present", before)),
+        only=_paths(payload["only"]),
+        paths=_paths(payload["paths"]),
+        held=payload["held"],
+        restored=payload.get("restored"),
+        touch=payload.get("touch", False),
     )
 
 
@@ -109,5 +71,5 @@ def plain_paths(paths: Sequence[Sequence[Any]] | None) -> list[list[Any]] | None
     return None if paths is None else [list(path) for path in paths]
 
 
-def _paths(said: Any) -> list[Any] | None:
-    return None if said is None else [tuple(path) for path in said]
+def _paths(plain: Any) -> list[Any] | None:
+    return None if plain is None else [tuple(path) for path in plain]

@@ -4,7 +4,7 @@ Without files it is one transaction. With files it is journalled: ``restore.begu
 ``restore.applied`` with the state. A restore whose process died in between is finished at
 the next open, after another safety checkpoint; one that cannot be finished can be abandoned.
 
-The state is brought back as of when the restore was begun: what others write to it while files are
+The state is brought back as of when the restore started: what others write to it while files are
 written, or before an interrupted restore is finished, stays (see
 ``mulligan.timeline.concurrent_writes``).
 """
@@ -12,7 +12,8 @@ written, or before an interrupted restore is finished, stays (see
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path as OsPath
 from typing import Any
 
 import msgspec
@@ -35,24 +36,27 @@ from mulligan.model import (
     Digest,
     HeldFiles,
     Path,
+    PendingRestore,
     Point,
     Problem,
     Restored,
+    RestoreOrigin,
     SessionRecord,
 )
 from mulligan.session.names import a
-from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
+from mulligan.session.write.checkpointer import Checkpointer, CheckpointParts, CheckpointRequest
 from mulligan.session.write.pending_restore import (
-    PendingRestore,
-    RestoreOrigin,
+    is_pending_in,
     pending_restore_change,
     read_pending_restore,
 )
 from mulligan.session.write.writer import Work, Writer
 from mulligan.timeline.checkpoints import coverage_value, event_at, read_checkpoint
-from mulligan.timeline.concurrent_writes import changed_after, keep_later
+from mulligan.timeline.concurrent_writes import changed_after, keep_concurrent_writes
 from mulligan.timeline.files import read_files
+from mulligan.timeline.sessions import known_session
 from mulligan.timeline.undo import last_undoable, restore_change
+from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.capture.snapshot import databases_in_use
 from mulligan.workspace.entries import Directory, TreePath, shown
 from mulligan.workspace.locks import Marks, lock_directory
@@ -62,13 +66,17 @@ from mulligan.workspace.restore.plan import TreeChange, tree_changes
 from mulligan.workspace.restore.protect import in_the_way, split_protected
 from mulligan.workspace.workspace import Workspace
 
+RESTORE = "restore"
+"""The mode of a restore that is neither an undo nor a redo."""
+
 
 class Target(msgspec.Struct, frozen=True):
     """Where a restore goes: the point, its document, its tree, and which parts of both.
 
     ``only`` and ``paths`` are None for everything; ``tree`` is None when files are no part of it.
     ``held`` is what holds the tree on the point's timeline, and says what it covers. With
-    ``touch`` the files that change get the present time.
+    ``touch`` the files that change get the present time. ``takes_back`` is the seq of the restore
+    that an undo or a redo takes back.
     """
 
     point: Point
@@ -78,6 +86,7 @@ class Target(msgspec.Struct, frozen=True):
     paths: list[TreePath] | None = None
     held: HeldFiles | None = None
     touch: bool = False
+    takes_back: int | None = None
 
     @property
     def left_out(self) -> set[str]:
@@ -92,8 +101,8 @@ class Target(msgspec.Struct, frozen=True):
         return None if self.paths is None else tuple(shown(path) for path in self.paths)
 
 
-Choose = Callable[[Document], Target]
-"""Decides where to go, given the newest document."""
+class _StackMoved(Exception):
+    """Another restore is on top of the stack than the one that an undo was to take back."""
 
 
 class Restorer:
@@ -113,22 +122,30 @@ class Restorer:
         self._checkpointer = checkpointer
         self._workspace = workspace
 
-    def restore(self, choose: Choose, mode: str) -> Restored:
-        """Bring back what is chosen, after whatever another restore has left to be done.
+    def restore(self, target: Target) -> Restored:
+        """Restore a target, after a pending restore was finished.
 
-        What cannot be finished is abandoned for it, unless it is the same restore once more.
+        One that cannot be finished is abandoned, unless it is the same restore once more.
         """
+        self._end_pending(RESTORE, target)
+        return self._go_to(target, RESTORE)
+
+    def _end_pending(self, mode: str, target: Target | None = None) -> None:
         try:
             self.finish()
         except (DiskFull, StoreUnwritable, DamageError, OSError):
-            begun = self.begun()
-            if begun is None or self._is_again(begun, choose, mode):
+            pending = self.pending()
+            if pending is None or _is_again(pending, mode, target):
                 raise
             self.abandon()
-        if self._workspace is None or choose(self._writer.document()).tree is None:
-            return self._restore_state(choose, mode)
+
+    def _go_to(self, target: Target, mode: str) -> Restored:
+        if self._workspace is None or target.tree is None:
+            return self._restore_state(target, mode)
+        # First this handle, then the directory, here and in `finish`, `abandon` and
+        # `Session.checkpoint`: two threads that took them in different orders would deadlock.
         with self._writer.alone(), lock_directory(self._engine, self._workspace.root) as marks:
-            return self._restore_files(self._workspace, marks, choose, mode)
+            return self._restore_files(self._workspace, marks, target, mode)
 
     def check(self, target: Target, *, strict: bool = True) -> None:
         """Raise ``PathNotFound`` for a part of the state that is nowhere, as a restore would."""
@@ -140,25 +157,31 @@ class Restorer:
 
         What was interrupted and would be taken back is not finished for it.
         """
-        begun = None if self._workspace is None else self.begun_in(self._workspace)
-        if begun is not None and _takes_back(mode, begun):
+        pending = None if self._workspace is None else self.pending_in(self._workspace)
+        if pending is not None and _takes_back(mode, pending):
             self.abandon()
-
-        def choose(document: Document) -> Target:
-            return msgspec.structs.replace(self._undo_target(document, mode), touch=touch)
-
-        return self.restore(choose, mode)
+        self._end_pending(mode)
+        while True:
+            target = self._undo_target(self._writer.document(), mode)
+            try:
+                return self._go_to(msgspec.structs.replace(target, touch=touch), mode)
+            except _StackMoved:
+                # Another process restored something after the choice. Nothing was written and no
+                # file touched, so choose again: the newest restore is what undo takes back.
+                continue
 
     def undo_target(self, mode: str) -> Target:
         """Return where undo or redo would go."""
-        begun = None if self._workspace is None else self.begun_in(self._workspace)
-        if begun is None:
+        pending = None if self._workspace is None else self.pending_in(self._workspace)
+        if pending is None:
             return self._undo_target(self._writer.document(), mode)
-        if not _takes_back(mode, begun):
-            raise RestorePending(f"A {begun.mode} of files in {begun.root} is not finished.")
+        if not _takes_back(mode, pending):
+            raise RestorePending(
+                f"A {pending.mode} of files in {pending.directory} is not finished."
+            )
         with self._engine.read() as view:
             here = Point(self._record.name, view.head(self._record.number).seq)
-        change = _abandoned(begun, self._steps(begun.origin.tree, begun))
+        change = _abandoned(pending, self._steps(pending.origin.tree, pending))
         return self._target(here, [], change[1]["files"])
 
     def _undo_target(self, document: Document, mode: str) -> Target:
@@ -169,99 +192,95 @@ class Restorer:
         if "files" in payload and self._workspace is None:
             raise WorkspaceNeeded(f"Files are part of the restore that {mode} takes back.")
         before = Point(self._record.name, seq - 1)
-        return self._target(before, payload["only"], payload.get("files"))
+        target = self._target(before, payload["only"], payload.get("files"))
+        return msgspec.structs.replace(target, takes_back=seq)
 
-    def begun(self) -> PendingRestore | None:
-        """Return the restore of files that was begun and not ended, in whatever directory."""
+    def pending(self) -> PendingRestore | None:
+        """Return the restore of files that has started and not ended, in any directory."""
         return read_pending_restore(self._engine, self._writer.document())
 
     def finish(self) -> Restored | None:
-        """Complete a restore of files that was begun here and not ended; None if there is none.
+        """Complete the restore of files that is pending here; None if there is none.
 
-        To undo it leads back to what was there when it was begun.
+        To undo it leads back to what was there when it started.
         """
         workspace = self._workspace
-        if workspace is None or self.begun_in(workspace) is None:
+        if workspace is None or self.pending_in(workspace) is None:
             return None
         with self._writer.alone(), lock_directory(self._engine, workspace.root) as marks:
-            begun = self.begun_in(workspace)  # another process may have finished it by now
-            if begun is None:
+            # Read again under the lock: another process may have finished it meanwhile.
+            pending = self.pending_in(workspace)
+            if pending is None:
                 return None
-            held = begun.held if begun.restored is None else begun.restored
-            files = {"before": begun.tree, "only": begun.paths, "safety": held}
-            target = self._target(begun.point, begun.only, files)
-            target = msgspec.structs.replace(target, touch=begun.touch)
-            self._sweep(begun, os.fsencode(workspace.root))
-            return self._restore_files(workspace, marks, lambda _: target, begun.mode, begun.origin)
+            held = pending.held if pending.restored is None else pending.restored
+            files = {"before": pending.tree, "only": pending.paths, "safety": held}
+            target = self._target(pending.point, pending.only, files)
+            target = msgspec.structs.replace(target, touch=pending.touch)
+            self._sweep(pending, os.fsencode(workspace.root))
+            return self._restore_files(workspace, marks, target, pending.mode, pending.origin)
 
     def abandon(self) -> PendingRestore | None:
-        """End a restore that was begun and not ended; None if there is none.
+        """End the pending restore where it stands; None if there is none.
 
         Files and state stay as they are now. To undo it leads back to the files that were there
-        when it was begun.
+        when it started.
         """
-        begun = self.begun()
-        if begun is None:
+        pending = self.pending()
+        if pending is None:
             return None
-        with self._writer.alone(), lock_directory(self._engine, begun.root) as marks:
-            if self.begun() != begun:
-                return None  # another process has ended it by now
-            if begun.root.is_dir():
-                self._sweep(begun, os.fsencode(begun.root))
-            change = _abandoned(begun, self._steps(begun.origin.tree, begun))
-
-            def plan(work: Work) -> None:
-                work.add(change)
-
-            self._writer.commit(plan)
+        root = OsPath(pending.directory)
+        with self._writer.alone(), lock_directory(self._engine, root) as marks:
+            if self.pending() != pending:  # read again under the lock, as in `finish`
+                return None
+            if root.is_dir():
+                self._sweep(pending, os.fsencode(root))
+            change = _abandoned(pending, self._steps(pending.origin.tree, pending))
+            self._writer.commit(lambda work: work.add(change))
+            # After the commit: a mark that stays costs a look, one that goes early lets captures
+            # of other sessions take files of a restore that is still pending.
             marks.remove(self._record.number)
-        return begun
+        return pending
 
-    def _is_again(self, begun: PendingRestore, choose: Choose, mode: str) -> bool:
-        """Whether somebody asks for just what was begun."""
-        if begun.mode != mode or mode != "restore":
-            return begun.mode == mode
-        asked, point = choose(self._writer.document()), begun.point
-        parts = (asked.point.session, asked.point.seq, asked.only, asked.tree, asked.paths)
-        return parts == (point.session, point.seq, begun.only, begun.tree, begun.paths)
-
-    def begun_in(self, workspace: Workspace) -> PendingRestore | None:
-        """Return the restore of files that was begun in a directory and not ended."""
-        begun = self.begun()
-        return begun if begun is not None and begun.is_in(workspace.root) else None
+    def pending_in(self, workspace: Workspace) -> PendingRestore | None:
+        """Return the restore of files that is pending in a directory."""
+        pending = self.pending()
+        return pending if pending is not None and is_pending_in(pending, workspace.root) else None
 
     def _refuse_second(
         self, workspace: Workspace, document: Document, origin: RestoreOrigin | None
     ) -> None:
-        """Refuse to begin a restore that would make another one be forgotten."""
-        begun = read_pending_restore(self._engine, document)
-        if begun is None or begun.origin == origin:
+        """Refuse a restore that would replace another one as the pending restore."""
+        pending = read_pending_restore(self._engine, document)
+        if pending is None or pending.origin == origin:
             return
-        if begun.is_in(workspace.root):
-            raise RestoreBusy(f"Another restore was begun in {begun.root} just now.")
+        if is_pending_in(pending, workspace.root):
+            raise RestoreBusy(f"Another restore started in {pending.directory} just now.")
         raise RestorePending(
-            f"{a(begun.mode).capitalize()} of files in {begun.root} is not finished."
+            f"{a(pending.mode).capitalize()} of files in {pending.directory} is not finished."
         )
 
-    def _sweep(self, begun: PendingRestore, root: bytes) -> None:
-        """Remove the drafts that a process left behind that was killed."""
-        token = self._token(begun.origin)
-        for before in {begun.origin.tree, begun.present}:
-            remove_drafts(root, self._steps(before, begun), token, self._engine.objects)
+    def _sweep(self, pending: PendingRestore, root: bytes) -> None:
+        """Remove the drafts that a killed process left behind."""
+        token = self._token(pending.origin)
+        for before in {pending.origin.tree, pending.present}:
+            remove_drafts(root, self._steps(before, pending), token, self._engine.objects)
 
-    def _steps(self, before: Digest, begun: PendingRestore) -> list[TreeChange]:
+    def _steps(self, before: Digest, pending: PendingRestore) -> list[TreeChange]:
         """Return what a restore had to do; nothing when the store can not tell any more."""
         document = Document({}, self._engine.load)
         try:
-            return tree_changes(document, before, begun.tree, begun.paths)
+            return tree_changes(document, before, pending.tree, pending.paths)
         except DamageError:
             return []
 
     def _token(self, origin: RestoreOrigin) -> str:
         """Return what tells a restore from all others: the id of its safety checkpoint."""
+        return _token(self._checkpoint_at(origin.safety))
+
+    def _checkpoint_at(self, seq: int) -> Checkpoint:
         with self._engine.read() as view:
-            event = event_at(view, self._record.number, origin.safety)
-        return _token(read_checkpoint(self._engine, event))
+            event = event_at(view, self._record.number, seq)
+        return read_checkpoint(self._engine, event)
 
     def _target(self, point: Point, only: Any, files: Any) -> Target:
         """Return a target from what an event says of it."""
@@ -278,39 +297,34 @@ class Restorer:
         if seq is None:
             return None
         with self._engine.read() as view:
-            number = (view.find(point.session) or self._record).number
-            return read_files(self._engine, view, number, seq)
+            session = known_session(view, point.session)
+            return read_files(self._engine, view, session.number, seq)
 
     def _document_at(self, point: Point) -> Document:
         with self._engine.read() as view:
-            record = view.find(point.session)
-            number = self._record.number if record is None else record.number
-            return self._writer.document_at(view, number, point.seq)
+            session = known_session(view, point.session)
+            return self._writer.document_at(view, session.number, point.seq)
 
-    def _restore_state(self, choose: Choose, mode: str) -> Restored:
+    def _restore_state(self, target: Target, mode: str) -> Restored:
         """Take a safety checkpoint and bring the state back, in one transaction."""
-        chosen: list[Target] = []
-        started = self._engine.clock.monotonic()
+        started, bundle = self._engine.clock.monotonic(), self._engine.bundle()
 
-        def plan(work: Work) -> None:
-            target = choose(work.document)
-            self._checkpointer.add(work, _safety(target, mode), None, started)
-            only = target.only
-            strict = mode == "restore"
-            now, then = work.document, target.document
-            work.add(restore_change(now, then, target.point, only, mode, strict=strict))
-            chosen[:] = [target]
+        def decide(work: Work) -> tuple[int, int]:
+            _check_stack(work.document, target, mode)
+            safety = self._checkpointer.add(work, _safety(target, mode), parts)
+            now, then, strict = work.document, target.document, mode == RESTORE
+            change = restore_change(now, then, target.point, target.only, mode, strict=strict)
+            return safety, work.add(change)
 
-        bundle = self._engine.bundle()
-        events = self._checkpointer.commit(self._writer, plan, bundle)
-        safety = read_checkpoint(self._engine, events[0])
-        return self._restored(chosen[0], mode, safety, events[-1].seq)
+        with self._checkpointer.capture(bundle, started, files=False) as parts:
+            safety, seq = self._writer.commit(decide, bundle)
+        return self._restored(target, mode, self._checkpoint_at(safety), seq)
 
     def _restore_files(
         self,
         workspace: Workspace,
         marks: Marks,
-        choose: Choose,
+        target: Target,
         mode: str,
         origin: RestoreOrigin | None = None,
     ) -> Restored:
@@ -318,7 +332,7 @@ class Restorer:
 
         ``origin`` is what was there before, when another process began the restore.
         """
-        safety, target, planned = self._begin(workspace, choose, mode, origin)
+        safety, planned = self._begin(workspace, target, mode, origin)
         present = Digest(safety.workspace or b"")
         token = _token(safety) if origin is None else self._token(origin)
         origin = origin or RestoreOrigin(present, safety.seq)
@@ -331,27 +345,13 @@ class Restorer:
             caches = msgspec.structs.replace(caches, changed=[*steps, *earlier])
         parts_of = None if target.paths is None else target.tree
         touch = caches.changed if target.touch else ()
-        # Before the first file is touched: captures of other sessions go by it.
+        # After restore.begun is durable and before the first file is touched: captures of other
+        # sessions read the mark, then ask the journal.
         marks.add(self._record.number)
         self._engine.failpoint(Failpoint.RESTORE_MARKED)
         failures = workspace.apply(steps, token, parts_of, caches, touch)
-        bundle = self._engine.bundle()
-        after = workspace.capture(bundle)
         way = steps if origin.tree == present else workspace.steps(origin.tree, _tree(target))
-        files = {
-            "before": origin.tree,
-            "after": after.tree,
-            "only": _touched(target.paths, way),
-            "safety": origin.safety,
-            "coverage": coverage_value(after.coverage),
-        }
-
-        def plan(work: Work) -> None:
-            place, only = target.point, target.only
-            then = self._kept_later(work, target.document, origin.seq)
-            work.add(restore_change(work.document, then, place, only, mode, files))
-
-        events = self._checkpointer.commit(self._writer, plan, bundle, after)
+        after, seq = self._end(workspace, target, mode, origin, way)
         marks.remove(self._record.number)
         # The tree of what came of it can be read from the store only now.
         uncovered |= {left.path for left in after.coverage.left_out}
@@ -360,60 +360,104 @@ class Restorer:
         )
         problems = _problems(failures, [step.path for step in wrong if step.action != "attributes"])
         problems += _left_alone(found.left, safety)
-        done = self._restored(target, mode, safety, events[-1].seq)
+        done = self._restored(target, mode, safety, seq)
         return msgspec.structs.replace(done, files=len(steps), problems=problems)
 
-    def _begin(
-        self, workspace: Workspace, choose: Choose, mode: str, origin: RestoreOrigin | None
-    ) -> tuple[Checkpoint, Target, list[TreeChange]]:
-        """Take the safety checkpoint and note that a restore is under way."""
-        chosen: list[Target] = []
-        started = self._engine.clock.monotonic()
+    def _end(
+        self,
+        workspace: Workspace,
+        target: Target,
+        mode: str,
+        origin: RestoreOrigin,
+        way: list[TreeChange],
+    ) -> tuple[Captured, int]:
+        """Restore the state and end the restore, in one transaction; return the files and its seq.
+
+        The state comes after the files: until this commits, the restore is pending, and after a
+        crash everything is done again.
+        """
         bundle = self._engine.bundle()
+        with workspace.capture(bundle) as after:
+            files = {
+                "before": origin.tree,
+                "after": after.tree,
+                "only": _touched(target.paths, way),
+                "safety": origin.safety,
+                "coverage": coverage_value(after.coverage),
+            }
+
+            def decide(work: Work) -> int:
+                then = self._with_concurrent_writes(work, target.document, origin.seq)
+                now, place = work.document, target.point
+                return work.add(restore_change(now, then, place, target.only, mode, files))
+
+            return after, self._writer.commit(decide, bundle)
+
+    def _begin(
+        self, workspace: Workspace, target: Target, mode: str, origin: RestoreOrigin | None
+    ) -> tuple[Checkpoint, list[TreeChange]]:
+        """Take the safety checkpoint and write ``restore.begun``, in one transaction.
+
+        Both are durable before the first file is touched: whatever happens then, the files of the
+        present are in the store, and the next process knows what to finish.
+        """
+        started, bundle = self._engine.clock.monotonic(), self._engine.bundle()
         self._refuse_second(workspace, self._writer.document(), origin)
-        captured = workspace.capture(bundle)
-        workspace.remove_left_drafts()
-        try:
-            foreseen = choose(self._writer.document())
-            # Whatever comes up does so before files are touched; what was begun is checked.
-            self.check(foreseen, strict=mode == "restore" and origin is None)
-            steps = workspace.steps(captured.tree, _tree(foreseen), foreseen.paths, bundle)
-        except BaseException:
-            workspace.reset()
-            raise
+        with self._checkpointer.capture(bundle, started) as parts:
+            present = _captured_tree(parts)
+            # The capture has found them. The directory's lock says that their restores have ended.
+            workspace.remove_left_drafts()
+            # Errors are raised before files are touched; a pending restore was checked then.
+            self.check(target, strict=mode == RESTORE and origin is None)
+            steps = workspace.steps(present, _tree(target), target.paths, bundle)
 
-        def plan(work: Work) -> None:
-            target = choose(work.document)
-            self._refuse_second(workspace, work.document, origin)
-            safety = _safety(target, mode, is_halfway=origin is not None)
-            self._checkpointer.add(work, safety, captured, started)
-            before = origin or RestoreOrigin(captured.tree, work.seq)
-            work.add(pending_restore_change(_begun(target, mode, before, workspace, captured.tree)))
-            chosen[:] = [target]
+            def decide(work: Work) -> int:
+                # Checked again on the newest document: the directory's lock keeps out restores in
+                # this directory, not those of the same session elsewhere.
+                _check_stack(work.document, target, mode)
+                self._refuse_second(workspace, work.document, origin)
+                request = _safety(target, mode, is_halfway=origin is not None)
+                safety = self._checkpointer.add(work, request, parts)
+                before = origin or RestoreOrigin(present, safety)
+                pending = _pending_restore(target, mode, before, workspace, present)
+                work.add(pending_restore_change(pending))
+                return safety
 
-        events = self._checkpointer.commit(self._writer, plan, bundle, captured)
-        target = chosen[0]
-        if (target.tree, target.paths) != (foreseen.tree, foreseen.paths):
-            steps = workspace.steps(captured.tree, _tree(target), target.paths)
-        return read_checkpoint(self._engine, events[0]), target, steps
+            safety = self._writer.commit(decide, bundle)
+        return self._checkpoint_at(safety), steps
 
-    def _kept_later(self, work: Work, target: Document, seq: int) -> Document:
-        """Return the target's document with what others wrote after the restore was begun."""
+    def _with_concurrent_writes(self, work: Work, target: Document, seq: int) -> Document:
+        """Return the target's document with what others wrote after the restore started."""
         if work.base.seq == seq:
-            return target  # as almost always
+            return target  # the common case: no event came in between
         with self._engine.read() as view:
             number, until = self._record.number, work.base.seq
             paths = changed_after(view, number, seq, until, work.document)
-        return keep_later(target, work.document, paths)
+        return keep_concurrent_writes(target, work.document, paths)
 
     def _restored(self, target: Target, mode: str, safety: Checkpoint, seq: int) -> Restored:
         only = None if target.only is None else tuple(target.only)
         return Restored(mode, target.point, only, safety, seq, workspace=target.workspace)
 
 
-def _takes_back(mode: str, begun: PendingRestore) -> bool:
+def _check_stack(document: Document, target: Target, mode: str) -> None:
+    """Raise ``_StackMoved`` if an undo or redo would take back another restore than chosen."""
+    if target.takes_back is not None and last_undoable(document, mode) != target.takes_back:
+        raise _StackMoved
+
+
+def _is_again(pending: PendingRestore, mode: str, target: Target | None) -> bool:
+    """Whether the caller asks for exactly the restore that is pending."""
+    if pending.mode != mode or target is None:
+        return pending.mode == mode
+    point, asked = pending.point, target.point
+    parts = (asked.session, asked.seq, target.only, target.tree, target.paths)
+    return parts == (point.session, point.seq, pending.only, pending.tree, pending.paths)
+
+
+def _takes_back(mode: str, pending: PendingRestore) -> bool:
     """Whether undo, or redo, takes back what was done of a restore that is not finished."""
-    return (mode == "redo") == (begun.mode == "undo")
+    return (mode == "redo") == (pending.mode == "undo")
 
 
 def _token(safety: Checkpoint) -> str:
@@ -423,6 +467,11 @@ def _token(safety: Checkpoint) -> str:
 def _tree(target: Target) -> Digest:
     assert target.tree is not None  # noqa: S101 -- chosen with files, or we would not be here
     return target.tree
+
+
+def _captured_tree(parts: CheckpointParts) -> Digest:
+    assert parts.captured is not None  # noqa: S101 -- a restore of files has a workspace
+    return parts.captured.tree
 
 
 def _safety(target: Target, mode: str, *, is_halfway: bool = False) -> CheckpointRequest:
@@ -436,13 +485,13 @@ def left_out(checkpoint: Checkpoint) -> set[str]:
     return {left.path for left in checkpoint.coverage.left_out} if checkpoint.coverage else set()
 
 
-def _left_alone(spared: list[TreeChange], safety: Checkpoint) -> tuple[Problem, ...]:
+def _left_alone(protected: list[TreeChange], safety: Checkpoint) -> tuple[Problem, ...]:
     """Return what could not be brought back because something that no checkpoint holds is there."""
     found = safety.coverage.left_out if safety.coverage else []
-    return in_the_way(spared, {left.path: left.rule for left in found} | databases_in_use(found))
+    return in_the_way(protected, {left.path: left.rule for left in found} | databases_in_use(found))
 
 
-def _begun(
+def _pending_restore(
     target: Target, mode: str, before: RestoreOrigin, workspace: Workspace, present: Digest
 ) -> PendingRestore:
     held, is_checkpoint = target.held, target.held is not None and target.held.checkpoint
@@ -455,23 +504,23 @@ def _begun(
         held=held.seq if held and is_checkpoint else None,
         restored=held.seq if held and not is_checkpoint else None,
         origin=before,
-        root=workspace.root,
+        directory=str(workspace.root),
         present=present,
         touch=target.touch,
     )
 
 
-def _abandoned(begun: PendingRestore, way: list[TreeChange]) -> Change:
+def _abandoned(pending: PendingRestore, way: list[TreeChange]) -> Change:
     """Return the event that ends a restore where it stands: it changes no state."""
     files = {
-        "before": begun.origin.tree,
-        "only": _touched(begun.paths, way),
-        "safety": begun.origin.safety,
+        "before": pending.origin.tree,
+        "only": _touched(pending.paths, way),
+        "safety": pending.origin.safety,
     }
     return RESTORED, {
-        "mode": begun.mode,
-        "session": begun.point.session,
-        "seq": begun.point.seq,
+        "mode": pending.mode,
+        "session": pending.point.session,
+        "seq": pending.point.seq,
         "only": [],
         "changes": [],
         "files": files,

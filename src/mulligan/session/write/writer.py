@@ -1,8 +1,9 @@
-"""The writer: keeps the newest document of a session and turns plans into transactions.
+"""The writer: keeps the newest document of a session and turns decisions into transactions.
 
-A plan is worked out against the newest document known here, outside the write lock; if another
-process wrote in the meantime, it is worked out again inside. Either way, what is decided is
-decided on exactly the document that the events follow.
+A decision runs on the newest document known here, outside the write lock, so that the lock is held
+only for as long as it takes to append. If another process wrote meanwhile, the decision runs again
+inside. Either way its changes follow exactly the document that they were decided on. The words are
+explained in ``mulligan.session.write.decisions``.
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ from mulligan.document.history import KEYFRAME_EVERY, advance, document_at, from
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, StaleLease, StateError
 from mulligan.journal.protocol import Txn, View
-from mulligan.model import Digest, Event, Head, Lease, NewEvent, ObjectKind, SessionRecord
+from mulligan.model import Digest, Head, Lease, NewEvent, ObjectKind, SessionRecord
 from mulligan.objects.protocol import Bundle
 from mulligan.session.names import NO_AGENTS
 from mulligan.session.write import batch as batches
 from mulligan.session.write import leases
 from mulligan.session.write.batch import Batch
-from mulligan.session.write.decisions import Decide
+from mulligan.session.write.decisions import Changes, Decision, T
 
 MAX_KNOWN_DOCUMENTS = 8
 """How many documents of the past are kept at hand: history is never rewritten."""
 
 
 class Work:
-    """The events of one transaction in the making, and the document after them."""
+    """The unit of work: the events of one transaction in the making, and the document after them.
+
+    It is the ``Changes`` of a decision that is committed; a checkpoint's uses more of it.
+    """
 
     def __init__(self, bundle: Bundle, document: Document, head: Head) -> None:
         self.bundle = bundle
@@ -82,20 +86,13 @@ class Work:
         epoch: int,
         time: datetime,
         fenced: bool = True,
-    ) -> list[Event]:
+    ) -> None:
         """Write everything into the transaction."""
-        events = txn.append(
-            number, self.new_events, actor=actor, epoch=epoch, time=time, fenced=fenced
-        )
+        txn.append(number, self.new_events, actor=actor, epoch=epoch, time=time, fenced=fenced)
         for seq, label in self.labels.items():
             txn.index_checkpoint(number, seq, label)
         for seq, digest in self.keyframes.items():
             txn.put_keyframe(number, seq, digest)
-        return events
-
-
-Decision = Callable[[Work], None]
-"""Adds the events of a transaction to its work; may be called twice."""
 
 
 class Writer:
@@ -154,6 +151,7 @@ class Writer:
         guard = self._guard()
         with guard:
             while self._batch is not None and not self._batch.is_ours():
+                # In a loop: after a wait, yet another thread may have opened a batch.
                 self._batch.refuse_if_endless()
                 self._wait(guard, self._batch)
             yield self._batch
@@ -174,13 +172,14 @@ class Writer:
         document = self.document()
         return list(document.entries(document.resolved(document.find(STATE))))
 
-    def write(self, decide: Decide) -> None:
-        """Write what is asked for in a transaction, or add it to the caller's batch."""
+    def write(self, decision: Decision[T]) -> T:
+        """Write what is decided in a transaction, or in the caller's batch; return the result.
+
+        A batch runs the decision again at its end. ``check_alone`` is for decisions whose result
+        must not change until then.
+        """
         with self._turn() as batch:
-            if batch is None:
-                self.commit(_decision([decide]))
-            else:
-                batch.add(decide)
+            return self.commit(decision) if batch is None else batch.collect(decision)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -202,7 +201,7 @@ class Writer:
             # write after it.
             with self._guard():
                 if self._end(batch) and batch.decisions:
-                    self.commit(_decision(batch.decisions))
+                    self.commit(_in_turn(batch.decisions))
         finally:
             if batch is not None:
                 batch.leave()
@@ -218,23 +217,29 @@ class Writer:
             guard.notify_all()
             return True
 
-    def commit(self, plan: Decision, bundle: Bundle | None = None) -> list[Event]:
-        """Work out a plan and write it, with the objects of the bundle; durable on return."""
+    def commit(self, decision: Callable[[Work], T], bundle: Bundle | None = None) -> T:
+        """Write what is decided, with the objects of the bundle; durable on return.
+
+        Returns what the decision returned in the run that was committed.
+        """
         with self.alone():
             bundle = bundle or self.engine.bundle()
-            work = self._foreseen(plan, bundle)
+            decided = self._decided_early(decision, bundle)
             with self.engine.write(bundle) as txn:
-                if work is None or txn.head(self.record.number) != work.base:
-                    work = self._worked_out(plan, txn, bundle)
-                events = self._append(txn, work)
+                # The head is compared under the write lock: from here on it cannot change.
+                if decided is None or txn.head(self.record.number) != decided[0].base:
+                    decided = self._decided(decision, txn, bundle)
+                work, result = decided
+                self._append(txn, work)
                 renewed = self._renewed(txn)
                 head = txn.head(self.record.number)
+            # Only after the commit: if it fails, this handle must not know what no other can read.
             self.lease = renewed
             self._newest = Document(work.document.root, self.engine.load)
             self._head = head
             if head.seq in work.labels:
                 self._remember((self.record.number, head.seq), self._newest)
-            return events
+            return result
 
     def document_at(self, view: View, number: int, seq: int) -> Document:
         """Return the document of a session as of ``seq``; those of late checkpoints are at hand."""
@@ -253,6 +258,8 @@ class Writer:
 
     def take_lease(self, ttl: float, *, steal: bool, under: Lease | None = None) -> Lease:
         """Become the one writer for the actor; see ``leases.take``."""
+        # Always this handle's lock before the journal's write lock, as in `commit`: threads that
+        # took them in different orders would deadlock.
         with self._guard():
             with self.engine.write() as txn:
                 now = self.engine.journal.now()
@@ -285,6 +292,8 @@ class Writer:
         Without ``wait`` it is left for later while another thread of this handle writes.
         """
         guard = self._guard()
+        # A heartbeat thread does not wait: a thread that writes holds this lock for the whole
+        # capture, and its commit extends the lease by itself.
         if not guard.acquire(blocking=wait):
             return
         try:
@@ -312,11 +321,14 @@ class Writer:
             raise StaleLease(
                 f"The lease of {self.actor!r} belongs to process {self._lease_pid}, "
                 "which this one was forked from.",
-                hint="Open the session anew in this process, under another agent's name.",
+                hint="Open the session again in this process, under another agent's name.",
             )
 
     def _renewed(self, txn: Txn) -> Lease | None:
-        """Extend a lease in passing once half of it is over."""
+        """Extend a lease in the transaction of a write, once half of it is over.
+
+        An agent that writes often needs no transactions for its lease alone.
+        """
         if self.lease is None or self._is_guest:
             return self.lease
         now = self.engine.journal.now()
@@ -324,7 +336,7 @@ class Writer:
             return self.lease
         return leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
 
-    def _append(self, txn: Txn, work: Work) -> list[Event]:
+    def _append(self, txn: Txn, work: Work) -> None:
         self._check_lease_is_ours()
         if self._has_ended and self.lease is None:
             raise StaleLease(
@@ -333,29 +345,31 @@ class Writer:
             )
         now, number = self.engine.clock.now(), self.record.number
         if self.lease is not None:
-            return work.append(txn, number, actor=self.actor, epoch=self.lease.epoch, time=now)
+            work.append(txn, number, actor=self.actor, epoch=self.lease.epoch, time=now)
+            return
         fenced = self.actor not in NO_AGENTS
         if fenced:
+            # In the same transaction as the append, which checks the lease: no gap between them.
             leases.release_dead(txn, self.record, self.actor)
-        return work.append(txn, number, actor=self.actor, epoch=0, time=now, fenced=fenced)
+        work.append(txn, number, actor=self.actor, epoch=0, time=now, fenced=fenced)
 
-    def _foreseen(self, plan: Decision, bundle: Bundle) -> Work | None:
-        """Work the plan out on what is known here; None when that may be out of date."""
+    def _decided_early(
+        self, decision: Callable[[Work], T], bundle: Bundle
+    ) -> tuple[Work, T] | None:
+        """Run the decision on what is known here; None when that may be out of date."""
         if self._newest is None or self._head is None:
             return None
+        work = Work(bundle, self._newest, self._head)
         try:
-            work = Work(bundle, self._newest, self._head)
-            plan(work)
-            return work
+            return work, decision(work)
         except MulliganError:
-            # The newest document may not object; inside the transaction we will know.
+            # The document known here may be out of date; the run under the lock has the last word.
             return None
 
-    def _worked_out(self, plan: Decision, view: View, bundle: Bundle) -> Work:
+    def _decided(self, decision: Callable[[Work], T], view: View, bundle: Bundle) -> tuple[Work, T]:
         document = self._caught_up(view)
         work = Work(bundle, document, view.head(self.record.number))
-        plan(work)
-        return work
+        return work, decision(work)
 
     def _caught_up(self, view: View) -> Document:
         """Return the document as of the view, with what other processes wrote."""
@@ -370,10 +384,9 @@ class Writer:
         return self._newest
 
 
-def _decision(decisions: list[Decide]) -> Decision:
-    def plan(work: Work) -> None:
-        for decide in decisions:
-            for change in decide(work.document):
-                work.add(change)
+def _in_turn(decisions: list[Decision[object]]) -> Decision[None]:
+    def decide(work: Changes) -> None:
+        for decision in decisions:
+            decision(work)
 
-    return plan
+    return decide

@@ -1,0 +1,18 @@
+"""Finding sessions by name within one snapshot of the journal."""
+
+from __future__ import annotations
+
+from mulligan.errors import UnknownSession
+from mulligan.journal.protocol import View
+from mulligan.model import SessionRecord
+
+
+def known_session(view: View, name: str) -> SessionRecord:
+    """Return the session of a name; raises ``UnknownSession``.
+
+    There is no fallback: the same seq in another session is another point in time.
+    """
+    record = view.find(name)
+    if record is None:
+        raise UnknownSession(f"There is no session {name!r}.")
+    return record
