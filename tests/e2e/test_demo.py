@@ -79,7 +79,8 @@ def test_the_files_of_the_demo_are_whole_in_the_end(tmp_path: Path):
 def test_the_demo_holds_when_whoever_watches_is_slow(tmp_path: Path):
     """On a busy machine the agent is killed long after the event that is waited for."""
     script = (
-        "import sys, time; from mulligan.cli.demo import story as demo_story; real = demo_story._step\n"
+        "import sys, time; from mulligan.cli.demo import story as demo_story\n"
+        "real = demo_story._step\n"
         "def late(event):\n"
         "    found = real(event)\n"
         "    time.sleep(2 if found == demo_story.KILL_AT else 0)\n"

@@ -18,7 +18,7 @@ from mulligan.views.files import (
 from mulligan.views.points import point_view
 
 if TYPE_CHECKING:
-    from mulligan.model import Pending, Plan, Point, Problem, Restored
+    from mulligan.model import PendingRestore, Plan, Point, Problem, Restored
     from mulligan.session import Session
     from mulligan.timeline.diff import Diff
     from mulligan.timeline.points import PointLike
@@ -119,7 +119,7 @@ def unapplied_view(preview: Preview, mode: str = "restore") -> dict[str, Any]:
     return {**base, **preview_view(preview)}
 
 
-def abandoned_view(pending: Pending, view: dict[str, Any] | None) -> dict[str, Any]:
+def abandoned_view(pending: PendingRestore, view: dict[str, Any] | None) -> dict[str, Any]:
     """Return a pending restore that was ended where it stood; ``view`` is what it was before."""
     base = _unapplied(pending.mode, pending.point, None, Path(pending.directory))
     return {**base, **NOT_PREVIEWED, "pending": view}
