@@ -54,7 +54,8 @@ INNER = {
         {"workspace"},
     ],
     "session": [
-        {"names", "arguments", "environment"},
+        {"names", "arguments", "tools"},
+        {"environment"},
         {"write"},
         {"runtime"},
         {"parts"},
