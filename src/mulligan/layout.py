@@ -228,6 +228,13 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
+def remove_tree(directory: Path) -> None:
+    """Remove a directory with everything in it."""
+    import shutil  # slow to import, and stores are seldom removed
+
+    shutil.rmtree(directory)
+
+
 def translation(error: OSError, directory: Path) -> Exception:
     """Return what an error in making a store means."""
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):

@@ -56,7 +56,6 @@ from mulligan.timeline.undo import last_undoable, restore_change
 from mulligan.workspace.capture.snapshot import databases_in_use
 from mulligan.workspace.entries import Directory, TreePath, shown
 from mulligan.workspace.locks import Marks, lock_directory
-from mulligan.workspace.restore.apply import remove_drafts
 from mulligan.workspace.restore.fileops import Failure
 from mulligan.workspace.restore.plan import TreeChange, tree_changes
 from mulligan.workspace.restore.protect import in_the_way, split_protected
@@ -247,6 +246,8 @@ class Restorer:
         """Remove the drafts that a process left behind that was killed."""
         token = self._token(begun.origin)
         for before in {begun.origin.tree, begun.present}:
+            from mulligan.workspace.restore.apply import remove_drafts  # of no use elsewhere
+
             remove_drafts(root, self._steps(before, begun), token, self._engine.objects)
 
     def _steps(self, before: Digest, begun: PendingRestore) -> list[TreeChange]:
