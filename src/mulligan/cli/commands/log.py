@@ -75,7 +75,7 @@ def _known(session: Session) -> Known:
 
 def history(session: Session, count: int) -> tuple[list[Entry], bool]:
     """Return the newest entries of a session's log, and whether there are earlier ones."""
-    checkpoints = session.checkpoints()
+    checkpoints = session.checkpoints(count + 1 if count else None)  # one more: are there others?
     oldest = checkpoints[-count].seq - 1 if 0 < count < len(checkpoints) else 0
     since = None if oldest == 0 else oldest
     events = [e for e in session.events(since=since) if e.kind in (RESTORED, FORKED)]
@@ -91,8 +91,7 @@ def print_entries(session: Session, entries: Sequence[Entry]) -> None:
 
 
 def _print_ids(session: Session, count: int) -> None:
-    newest = session.checkpoints()[::-1]
-    for checkpoint in newest[: count or None]:
+    for checkpoint in session.checkpoints(count or None)[::-1]:
         click.echo(checkpoint.id)
 
 
