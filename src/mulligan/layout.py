@@ -233,6 +233,13 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
+def remove_tree(directory: Path) -> None:
+    """Remove a directory with everything in it."""
+    import shutil  # slow to import, and stores are seldom removed
+
+    shutil.rmtree(directory)
+
+
 def translation(error: OSError, directory: Path) -> Exception:
     """Return the error to raise for an ``OSError`` while creating a store."""
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):

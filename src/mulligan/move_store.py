@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +55,7 @@ def move_inside(store: Path, project: Path, state: Path, failpoint: FailpointHoo
     with _translated(project), staged(state), alone(store):
         sweep(project)
         exclude(project)
-        draft = project / f"{layout.STAGING}-{secrets.token_hex(8)}"
+        draft = project / f"{layout.STAGING}-{os.urandom(8).hex()}"
         draft.mkdir(mode=0o700)
         # While it is locked, no other process deletes it as abandoned; see ``locate.find.sweep``.
         handle = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -73,7 +71,7 @@ def move_inside(store: Path, project: Path, state: Path, failpoint: FailpointHoo
             publish(draft, target)
         finally:
             if draft.exists():
-                shutil.rmtree(draft)
+                layout.remove_tree(draft)
             os.close(handle)
         failpoint(Failpoint.MOVE_DONE)
         guard(target)
@@ -104,7 +102,7 @@ def alone(store: Path) -> Iterator[None]:
 
 def _announce(store: Path, target: Path, failpoint: FailpointHook) -> None:
     """Record in a store where it will be, durably, before the copy is there."""
-    draft = store / "tmp" / f"{layout.MOVED}.{secrets.token_hex(8)}"
+    draft = store / "tmp" / f"{layout.MOVED}.{os.urandom(8).hex()}"
     draft.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     layout.write_file(draft, os.fsencode(target) + b"\n")
     draft.replace(store / layout.MOVED)

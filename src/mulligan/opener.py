@@ -15,7 +15,6 @@ from mulligan.failpoints import FailpointHook, ignore
 from mulligan.journal.kv import KvJournal, check_ends, check_identity, claim
 from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.journal.lock_owner import OnWait
-from mulligan.journal.memory import MemoryTables
 from mulligan.locate import registry
 from mulligan.locate.find import agree, copied, find_in
 from mulligan.locate.git import guard
@@ -27,13 +26,13 @@ from mulligan.model import (
     Location,
 )
 from mulligan.objects.frames import pack_name
-from mulligan.objects.memory import MemoryObjects
 from mulligan.objects.pack_writer import list_packs
 from mulligan.objects.packs import PackObjects
 from mulligan.objects.scan import is_foreign
 from mulligan.session import Session, arguments
 from mulligan.session.environment import EnvironmentReader
 from mulligan.session.runtime.heartbeat import HeartbeatWriter
+from mulligan.session.tools import CACHE
 from mulligan.session.write.fork_directory import end_interrupted
 from mulligan.session.write.leases import this_process
 from mulligan.store import LEASE_TTL, Store
@@ -76,6 +75,9 @@ def open_store(
     clock = clock or SystemClock()
     home, state = Path(variables.get("HOME") or os.devnull), state_directory(variables)
     if str(path) == MEMORY:
+        from mulligan.journal.memory import MemoryTables  # a store on disk does not need them
+        from mulligan.objects.memory import MemoryObjects
+
         journal = KvJournal(MemoryTables(failpoint=failpoint), failpoint=failpoint, clock=clock)
         engine = Engine(journal, MemoryObjects(), clock, failpoint=failpoint)
         environment = EnvironmentReader(Path.cwd(), variables, keep_env)
@@ -94,7 +96,8 @@ def open_store(
             guard(directory)
     _call_move_off(engine)
     end_interrupted(engine)
-    environment = EnvironmentReader(_project(directory), variables, keep_env)
+    cache = directory / "tmp" / CACHE
+    environment = EnvironmentReader(_project(directory), variables, keep_env, cache)
     limits = layout.read_config(directory, CaptureLimits)
     return Store(engine, environment, home, limits, state / STORES)
 

@@ -6,9 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from mulligan.check.verify import Progress, verify
 from mulligan.document.fold import CREATED, small_event
 from mulligan.engine import Engine
 from mulligan.errors import InvalidConfig, UnknownSession
@@ -23,6 +22,9 @@ from mulligan.session.write.capture_guard import RECOVERY_ERRORS
 from mulligan.workspace.capture.capture import CaptureLimits
 from mulligan.workspace.capture.capture import Progress as CaptureProgress
 from mulligan.workspace.workspace import Workspace, check_root
+
+if TYPE_CHECKING:
+    from mulligan.check.verify import Progress
 
 LEASE_TTL = 30.0
 """Seconds until a lease that nobody renews can be taken over."""
@@ -135,6 +137,8 @@ class Store:
         Without ``full`` the bodies of objects are not read and states are not replayed.
         ``progress`` is told what is being looked at.
         """
+        from mulligan.check.verify import verify  # it imports a lot, and few commands need it
+
         return verify(self._engine, full=full, progress=progress or (lambda _: None))
 
     def close(self) -> None:

@@ -57,7 +57,8 @@ INNER = {
         {"workspace"},
     ],
     "session": [
-        {"names", "arguments", "environment"},
+        {"names", "arguments", "tools"},
+        {"environment"},
         {"write"},
         {"runtime"},
         {"parts"},

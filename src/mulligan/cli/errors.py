@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import traceback
 
 import click
 
@@ -35,6 +34,8 @@ def report(error: BaseException, as_json: bool) -> int:
     """Print a failure to stderr and return its exit code."""
     failure = describe(error)
     if debugging():
+        import traceback  # slow to import, and seldom needed
+
         traceback.print_exception(error)
     if as_json:
         click.echo(json.dumps(failure_view(failure)), err=True)

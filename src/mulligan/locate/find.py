@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -116,11 +114,11 @@ def _is_garbled(file: Path) -> bool:
 def leave(store: Path) -> None:
     """Delete the old store inside a project after a move; a partial store is never found."""
     if store.is_dir():
-        gone = store.with_name(f"{layout.STAGING}-{secrets.token_hex(8)}")
+        gone = store.with_name(f"{layout.STAGING}-{os.urandom(8).hex()}")
         # Rename first, so that a crash during the deletion leaves nothing under the store's name.
         store.rename(gone)
         layout.sync_directory(gone.parent)
-        shutil.rmtree(gone)
+        layout.remove_tree(gone)
 
 
 def sweep(directory: Path) -> None:
@@ -139,7 +137,7 @@ def sweep(directory: Path) -> None:
                 # lock that can be taken proves that the file is abandoned.
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if left.is_dir():
-                    shutil.rmtree(left)
+                    layout.remove_tree(left)
                 elif left.stat().st_size:  # an empty one may be about to be locked
                     left.unlink()
             finally:

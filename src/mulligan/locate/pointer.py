@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -113,7 +112,7 @@ def write_pointer(
         inode=made_for.inode,
         born=made_for.born,
     )
-    draft = directory / f"{STAGING}-{secrets.token_hex(8)}"
+    draft = directory / f"{STAGING}-{os.urandom(8).hex()}"
     # The standard library's json accepts paths that are not valid Unicode; msgspec does not.
     data = json.dumps(msgspec.structs.asdict(content)).encode() + b"\n"
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

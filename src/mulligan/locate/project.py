@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,7 +98,7 @@ def _known(store: Path) -> list[Place]:
 
 def _write(store: Path, places: list[Place]) -> None:
     content = {"version": VERSION, "places": _plain(places), "check": _check(places)}
-    draft = store / "tmp" / f"{PROJECT}.{secrets.token_hex(8)}"
+    draft = store / "tmp" / f"{PROJECT}.{os.urandom(8).hex()}"
     draft.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     try:
         write_file(draft, json.dumps(content, indent=2).encode() + b"\n")

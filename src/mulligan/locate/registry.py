@@ -16,8 +16,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, count
@@ -172,15 +170,15 @@ def staged(state: Path) -> Iterator[Path]:
         fcntl.flock(handle, fcntl.LOCK_EX)
         for left in _entries(stores):
             if left.name.startswith(UNFINISHED):
-                shutil.rmtree(left)
+                layout.remove_tree(left)
             elif current(left) != left:
                 discard(left)
-        draft = stores / f"{UNFINISHED}{secrets.token_hex(8)}"
+        draft = stores / f"{UNFINISHED}{os.urandom(8).hex()}"
         try:
             yield draft
         finally:
             if draft.exists():
-                shutil.rmtree(draft)
+                layout.remove_tree(draft)
     finally:
         os.close(handle)
 
@@ -193,7 +191,7 @@ def note_inside(state: Path, store: Path) -> None:
     notes = state / INSIDE
     with suppress(OSError):
         notes.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = notes / f".{secrets.token_hex(8)}"
+        draft = notes / f".{os.urandom(8).hex()}"
         layout.write_file(draft, os.fsencode(store) + b"\n")
         draft.replace(notes / layout.read_format(store).id)
 
@@ -229,10 +227,10 @@ def _belongs_beside(target: Path, store: Path) -> bool:
 def discard(store: Path) -> None:
     """Delete a store below a state directory; a partial store is never found."""
     if store.exists():
-        gone = store.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
+        gone = store.with_name(f"{UNFINISHED}{os.urandom(8).hex()}")
         # Rename first, so that a crash during the deletion leaves nothing under the store's name.
         store.rename(gone)
-        shutil.rmtree(gone)
+        layout.remove_tree(gone)
 
 
 def _format(directory: Path) -> layout.Format | None:

@@ -14,6 +14,7 @@ import msgspec
 from mulligan.locate.git import find_git
 from mulligan.model import Environment
 from mulligan.redact import is_secret
+from mulligan.session.tools import tool_versions
 
 ALLOWED = frozenset(
     {
@@ -42,11 +43,19 @@ _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class EnvironmentReader:
-    """Captures the environment of a process whose variables it is given."""
+    """Captures the environment of a process whose variables it is given.
+
+    ``cache`` is a file that keeps the versions of tools for the next process.
+    """
 
     def __init__(
-        self, directory: Path, variables: Mapping[str, str], keep: Iterable[str] = ()
+        self,
+        directory: Path,
+        variables: Mapping[str, str],
+        keep: Iterable[str] = (),
+        cache: Path | None = None,
     ) -> None:
+        self._cache = cache
         self._directory = directory
         self._variables = variables
         self._keep = ALLOWED | frozenset(keep)
@@ -58,13 +67,13 @@ class EnvironmentReader:
 
     @cached_property
     def _constant(self) -> Environment:
-        import platform  # here and below: needed once a process, and slow to import
+        import platform  # needed once a process, and slow to import
 
         return Environment(
             platform=platform.platform(),
             python=platform.python_version(),
             host=os.uname().nodename,
-            tools=_tools(),
+            tools=tool_versions(self._cache),
             variables=safe_variables(self._variables, self._keep),
         )
 
@@ -121,17 +130,3 @@ def _line(file: Path) -> str | None:
         return None
     finally:
         os.close(handle)
-
-
-def _tools() -> dict[str, str]:
-    import shutil
-    import subprocess
-    from importlib.metadata import version
-
-    found = {"mulligan": version("mulligan"), "lmdb": version("lmdb")}
-    if git := shutil.which("git"):
-        done = subprocess.run(
-            [git, "--version"], capture_output=True, text=True, check=False, timeout=5
-        )
-        found["git"] = done.stdout.removeprefix("git version").strip()
-    return found

@@ -65,13 +65,18 @@ class History:
             found = label_seqs(self._engine, view, self._record)
             return {label: self._points(view).find(label) for label in found}
 
-    def checkpoints(self) -> list[Checkpoint]:
-        """Return the checkpoints, oldest first, those before a fork included."""
+    def checkpoints(self, newest: int | None = None) -> list[Checkpoint]:
+        """Return the checkpoints, oldest first, those before a fork included.
+
+        ``newest`` is how many of the last ones to read.
+        """
         with self._engine.read() as view:
             head = view.head(self._record.number)
-            found = read_checkpoints(self._engine, view, self._record.number, 1, head.seq)
-        newest = head.checkpoint and head.checkpoint[1]
-        if newest != (found[-1].id if found else None):
+            places = view.checkpoints(self._record.number, 1, head.seq)
+            first = places[-newest][0] if newest and newest < len(places) else 1
+            found = read_checkpoints(self._engine, view, self._record.number, first, head.seq)
+        last = head.checkpoint and head.checkpoint[1]
+        if last != (found[-1].id if found else None):
             raise DamagedJournal(f"The newest checkpoint of {self._record.name!r} is missing.")
         return found
 

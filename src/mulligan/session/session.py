@@ -311,9 +311,12 @@ class Session:
                 )
         return self._history.checkpoint_at(seq)
 
-    def checkpoints(self) -> list[Checkpoint]:
-        """Return the checkpoints on this timeline, oldest first, those before a fork included."""
-        return self._history.checkpoints()
+    def checkpoints(self, newest: int | None = None) -> list[Checkpoint]:
+        """Return the checkpoints on this timeline, oldest first, those before a fork included.
+
+        ``newest`` is how many of the last ones to read; all of them, if it is not given.
+        """
+        return self._history.checkpoints(newest)
 
     def find_checkpoint(self, point: PointLike) -> Checkpoint:
         """Return the checkpoint at or before a point."""

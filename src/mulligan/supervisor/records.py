@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,10 +18,12 @@ from mulligan.session.parts.agents import AGENTS
 from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, TASKS, Board
 from mulligan.session.runtime.loop import RESTART_STATUS
 from mulligan.supervisor.machine import how_ended
-from mulligan.supervisor.process import Ending
 from mulligan.supervisor.stimuli import Exited, Quarantine, RequestSafePoint, TakeCheckpoint, Wanted
 from mulligan.supervisor.workflow import Workflow
 from mulligan.timeline.marks import BAD, GOOD, Mark, mark_change
+
+if TYPE_CHECKING:  # it imports asyncio, and most who read records start no process
+    from mulligan.supervisor.process import Ending
 
 RUNNING = "running"
 PAUSED = "paused"

@@ -47,6 +47,8 @@ def label_seqs(engine: Engine, view: View, session: SessionRecord) -> dict[str, 
         for label, seq in view.labels(part.number):
             if seq <= until:
                 found[label] = max(seq, found.get(label, 0))
+    # To know what was dropped a document is folded, which a timeline without labels can do without.
+    for part, until in _parts(view, session) if found else ():
         for label, seq in _dropped(engine, view, part, until).items():
             dropped[label] = max(seq, dropped.get(label, 0))
     kept = [(label, seq) for label, seq in found.items() if seq > dropped.get(label, 0)]

@@ -34,7 +34,7 @@ class Annotations(NamedTuple):
 
 def log_page(session: Session, count: int = 0) -> LogPage:
     """Return the newest entries of a session's log; 0 is all of them."""
-    checkpoints = session.checkpoints()
+    checkpoints = session.checkpoints(count + 1 if count else None)  # one more: are there others?
     # What lies before the oldest checkpoint of the page cannot be on it: it need not be read.
     oldest = checkpoints[-count].seq - 1 if 0 < count < len(checkpoints) else 0
     events = session.events(since=oldest or None)

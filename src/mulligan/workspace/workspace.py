@@ -31,7 +31,6 @@ from mulligan.workspace.checkout.reflink import ReflinkSource
 from mulligan.workspace.entries import SELF, Directory, TreePath, decode_entry, from_name, to_name
 from mulligan.workspace.file_handles import close_kept
 from mulligan.workspace.handles import Handles
-from mulligan.workspace.restore.apply import Apply
 from mulligan.workspace.restore.caches import Caches
 from mulligan.workspace.restore.content_check import rewritten
 from mulligan.workspace.restore.fileops import Failure
@@ -221,6 +220,8 @@ class Workspace:
         the target tree if only parts of it are restored: the parent directories get its times.
         ``caches`` are removed on the way. Files changed by ``touch`` get the present time.
         """
+        from mulligan.workspace.restore.apply import Apply  # captures have no use for it
+
         mtime = self._mtime
         if tree is not None:
             mtime = partial(_mtime_in, open_tree(self._document(), tree))

@@ -61,8 +61,7 @@ def print_entries(session: Session, entries: Sequence[Entry]) -> None:
 
 
 def _print_ids(session: Session, count: int) -> None:
-    newest = session.checkpoints()[::-1]
-    for checkpoint in newest[: count or None]:
+    for checkpoint in session.checkpoints(count or None)[::-1]:
         click.echo(checkpoint.id)
 
 

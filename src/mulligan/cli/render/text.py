@@ -67,9 +67,14 @@ def columns(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
     """Yield the rows as aligned lines; on a terminal none is wider than it."""
     count = max((len(row) for row in rows), default=0)
     widths = [max((len(r[i].text) for r in rows if i < len(r)), default=0) for i in range(count)]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = _terminal_width() if sys.stdout.isatty() else None
     for row in rows:
         yield _line(row, widths, width)
+
+
+def _terminal_width() -> int:
+
+    return shutil.get_terminal_size().columns
 
 
 def echo_columns(rows: Sequence[Sequence[Cell]]) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from itertools import starmap
 from pathlib import Path as OsPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mulligan.document.document import MISSING, Document, LoadBytes, gc_paused
 from mulligan.document.values import PathLike
@@ -36,8 +36,6 @@ from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.capture.ignore import is_users
 from mulligan.workspace.capture.patch import open_tree
 from mulligan.workspace.capture.snapshot import databases_in_use
-from mulligan.workspace.checkout.checkout import Checkout
-from mulligan.workspace.checkout.checkout_plan import CheckoutPlan
 from mulligan.workspace.entries import File, Link, TreePath, decode_entry, shown
 from mulligan.workspace.fsync import make_directories, sync_names
 from mulligan.workspace.locks import share_directory
@@ -47,6 +45,10 @@ from mulligan.workspace.restore.open_files import in_use
 from mulligan.workspace.restore.plan import tree_changes, tree_path, unescaped
 from mulligan.workspace.restore.protect import in_the_way
 from mulligan.workspace.workspace import Workspace
+
+if TYPE_CHECKING:  # only copies of a workspace need them, and they import a lot
+    from mulligan.workspace.checkout.checkout import Checkout
+    from mulligan.workspace.checkout.checkout_plan import CheckoutPlan
 
 WORKSPACE = "workspace"
 """The part of a restore that stands for all files."""
@@ -214,6 +216,8 @@ class Files:
         return [Problem("file", shown(path), reason) for path, reason in failures]
 
     def _fresh(self, target: OsPath, contents: CheckoutPlan, *, is_new: bool) -> Checkout:
+        from mulligan.workspace.checkout.checkout import Checkout
+
         source = self._workspace.source() if self._workspace is not None else None
         objects, failpoint = self._engine.objects, self._engine.failpoint
         return Checkout(os.fsencode(target), contents, objects, failpoint, source, is_new=is_new)
@@ -237,6 +241,8 @@ class Files:
 
     def contents(self, tree: Digest, paths: list[TreePath] | None) -> CheckoutPlan:
         """Return a tree, or parts of it, laid out to be written."""
+        from mulligan.workspace.checkout.checkout_plan import CheckoutPlan
+
         contents = CheckoutPlan()
         with gc_paused():
             if paths is None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +21,7 @@ from mulligan.engine import Engine
 from mulligan.errors import MulliganError
 from mulligan.failpoints import Failpoint
 from mulligan.journal.protocol import View
-from mulligan.layout import FORK_NOTES, FORKING, sync_directory
+from mulligan.layout import FORK_NOTES, FORKING, remove_tree, sync_directory
 from mulligan.timeline.checkpoints import event_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.capture.file_reader import read_xattrs
@@ -173,7 +171,7 @@ def new_note(target: Path, entry: Directory | None) -> ForkNote:
     """Return the note of a directory that is to be made; ``entry`` is its own in the tree."""
     parents = [path for path in target.parents if not path.exists()]
     return ForkNote(
-        token=secrets.token_hex(8),
+        token=os.urandom(8).hex(),
         target=_name(target),
         parents=[_name(path) for path in parents],
         is_new=not target.exists(),
@@ -243,7 +241,7 @@ def _remove(note: ForkNote) -> None:
     """Remove what was made of a fork, and the directories made for it unless something is there."""
     if note.draft.is_dir():
         _open_up(note.draft)
-        shutil.rmtree(note.draft)
+        remove_tree(note.draft)
     for parent in map(_path, note.parents):
         with suppress(OSError):
             parent.rmdir()

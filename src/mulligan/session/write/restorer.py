@@ -60,7 +60,6 @@ from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.capture.snapshot import databases_in_use
 from mulligan.workspace.entries import Directory, TreePath, shown
 from mulligan.workspace.locks import Marks, lock_directory
-from mulligan.workspace.restore.apply import remove_drafts
 from mulligan.workspace.restore.fileops import Failure
 from mulligan.workspace.restore.plan import TreeChange, tree_changes
 from mulligan.workspace.restore.protect import in_the_way, split_protected
@@ -260,7 +259,9 @@ class Restorer:
         )
 
     def _sweep(self, pending: PendingRestore, root: bytes) -> None:
-        """Remove the drafts that a killed process left behind."""
+        """Remove the temporary files that a killed process left behind."""
+        from mulligan.workspace.restore.apply import remove_drafts  # only needed here
+
         token = self._token(pending.origin)
         for before in {pending.origin.tree, pending.present}:
             remove_drafts(root, self._steps(before, pending), token, self._engine.objects)

@@ -246,9 +246,16 @@ class Writer:
         with self._guard():
             found = self._known.get((number, seq))
             if found is None:
+                found = self._newest_at(number, seq)
+            if found is None:
                 found = document_at(view, number, seq, self.engine.load)
                 self._remember((number, seq), found)
             return found
+
+    def _newest_at(self, number: int, seq: int) -> Document | None:
+        """Return the document that is kept anyway, if it is the one as of ``seq``."""
+        is_head = self._head is not None and self._head.seq == seq
+        return self._newest if is_head and number == self.record.number else None
 
     def _remember(self, place: tuple[int, int], document: Document) -> None:
         self._known.pop(place, None)

@@ -18,7 +18,6 @@ User rules are not considered: what they leave out is never touched.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -92,6 +91,8 @@ def remove_cache(handles: Handles, path: TreePath) -> None:
         parent, name = handles.directory(path[:-1]), from_name(path[-1])
         handles.forget(path)
         if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            import shutil  # slow to import, and only restores remove caches
+
             shutil.rmtree(name, dir_fd=parent)
             return
         os.unlink(name, dir_fd=parent)

@@ -1,0 +1,124 @@
+"""The versions of tools that a checkpoint records, and their cache in the store.
+
+To ask git for its version takes longer than a whole checkpoint of a small project, and most
+checkpoints on the command line are processes of their own. So the answer is kept in the store's
+``tmp/`` together with what it depends on: the program that was asked, and the directory that
+packages are installed in, whose time changes with every installation.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+CACHE = "tools"
+"""The name of the cache in ``tmp/``."""
+
+GIT_TIMEOUT_SECONDS = 5.0
+"""How long git has to tell its version; a checkpoint is taken without it after that."""
+
+
+class _Stamp(msgspec.Struct, frozen=True):
+    """A file or directory as it was: replaced or written to, it has another stamp."""
+
+    path: str
+    ino: int
+    size: int
+    mtime: int
+
+
+class _Cached(msgspec.Struct, frozen=True):
+    """What was found, and what it was found from."""
+
+    git: _Stamp | None
+    packages: _Stamp | None
+    tools: dict[str, str]
+
+
+def tool_versions(cache: Path | None) -> dict[str, str]:
+    """Return the versions of Mulligan, LMDB and git; ``cache`` is a file that may know them.
+
+    A tool whose version cannot be told is left out.
+    """
+    git, packages = _stamp(_program("git")), _stamp(_packages())
+    known = _read(cache)
+    if known is not None and (known.git, known.packages) == (git, packages):
+        return known.tools
+    found = _installed()
+    version = None if git is None else _git_version(git.path)
+    if version is not None:
+        found["git"] = version
+    # A git that did not answer is asked again next time: it may have been busy.
+    if cache is not None and (git is None or version is not None):
+        _write(cache, _Cached(git, packages, found))
+    return found
+
+
+def _installed() -> dict[str, str]:
+    from importlib.metadata import version  # slow to import
+
+    return {"mulligan": version("mulligan"), "lmdb": version("lmdb")}
+
+
+def _git_version(git: str) -> str | None:
+    """Return what git says; None if it fails or hangs, because a checkpoint matters more."""
+    import subprocess  # slow to import
+
+    try:
+        done = subprocess.run(
+            [git, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=GIT_TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = done.stdout.decode(errors="replace")
+    return said.removeprefix("git version").strip() or None
+
+
+def _program(name: str) -> str | None:
+    """Return where a program is found on PATH; ``shutil.which`` is slow to import."""
+    places = (os.path.join(place, name) for place in os.get_exec_path())
+    return next((p for p in places if os.path.isfile(p) and os.access(p, os.X_OK)), None)
+
+
+def _packages() -> str | None:
+    """Return the directory that LMDB is installed in, and Mulligan's metadata beside it."""
+    package = getattr(sys.modules.get("lmdb"), "__file__", None)
+    return None if package is None else os.path.dirname(os.path.dirname(package))
+
+
+def _stamp(path: str | None) -> _Stamp | None:
+    if path is None:
+        return None
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return _Stamp(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _read(cache: Path | None) -> _Cached | None:
+    if cache is None:
+        return None
+    try:
+        return msgspec.json.decode(cache.read_bytes(), type=_Cached)
+    except (OSError, ValueError):  # msgspec's errors are of the second kind
+        return None
+
+
+def _write(cache: Path, found: _Cached) -> None:
+    # Renamed into place, so that no reader sees half of it; not synced, because it is a cache.
+    draft = cache.with_name(f"{cache.name}.{os.getpid()}")
+    try:
+        draft.write_bytes(msgspec.json.encode(found))
+        draft.replace(cache)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()

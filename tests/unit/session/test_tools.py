@@ -1,0 +1,89 @@
+"""The versions of tools: asked for once, and never in the way of a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan.session import tools
+from mulligan.session.tools import CACHE, tool_versions
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a git first on PATH that notes each call of it in a file; return the file."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    calls = tmp_path / "calls"
+    write_git(programs / "git", f'echo called >> "{calls}"; echo git version 9.8')
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    return calls
+
+
+def write_git(file: Path, script: str) -> None:
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
+def taken(store: Path) -> dict[str, str]:
+    """Return the tools that the checkpoint of a fresh handle records."""
+    with mulligan.open(store) as opened:
+        return opened.session("s").checkpoint().environment.tools
+
+
+def test_a_git_that_hangs_does_not_fail_a_checkpoint(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_git(tmp_path / "programs/git", "exec sleep 1000")
+    monkeypatch.setattr(tools, "GIT_TIMEOUT_SECONDS", 0.05)
+    found = taken(tmp_path / "store")
+    assert "mulligan" in found
+    assert "git" not in found
+
+
+@pytest.mark.parametrize("script", ["exit 1", "kill -9 $$", "printf '\\377\\n' >&2"])
+def test_a_git_that_fails_does_not_fail_a_checkpoint(
+    tmp_path: Path, calls: Path, script: str
+) -> None:
+    write_git(tmp_path / "programs/git", script)
+    assert "git" not in taken(tmp_path / "store")
+
+
+def test_a_git_that_did_not_answer_is_asked_again(tmp_path: Path, calls: Path) -> None:
+    git = tmp_path / "programs/git"
+    answer = git.read_text()
+    write_git(git, "exit 1")
+    assert "git" not in tool_versions(tmp_path / CACHE)
+    git.write_text(answer)
+    assert tool_versions(tmp_path / CACHE)["git"] == "9.8"
+
+
+def test_git_is_asked_once_for_all_processes(tmp_path: Path, calls: Path) -> None:
+    first, second = taken(tmp_path / "store"), taken(tmp_path / "store")
+    assert first == second
+    assert first["git"] == "9.8"
+    assert calls.read_text().splitlines() == ["called"]
+
+
+def test_another_git_is_asked(tmp_path: Path, calls: Path) -> None:
+    taken(tmp_path / "store")
+    write_git(tmp_path / "programs/git", "echo git version 10.11")
+    assert taken(tmp_path / "store")["git"] == "10.11"
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff", b'{"git": 1}'])
+def test_a_cache_that_cannot_be_read_is_not_used(
+    tmp_path: Path, calls: Path, damage: bytes
+) -> None:
+    cache = tmp_path / CACHE
+    cache.write_bytes(damage)
+    assert tool_versions(cache)["git"] == "9.8"
+    assert tool_versions(cache)["git"] == "9.8"
+    assert calls.read_text().splitlines() == ["called"]
+
+
+def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path, calls: Path) -> None:
+    assert tool_versions(tmp_path / "nowhere" / CACHE)["git"] == "9.8"
