@@ -115,7 +115,7 @@ def _killed_team(directory: Path) -> float:
     with _team(directory, 10, "hold") as session:
         _until(lambda: len(session.state.get("working") or {}) == 10)
         before = session.head
-        lease = session.lease_of("supervisor")
+        lease = session.internal.lease_of("supervisor")
         assert lease is not None
         supervisor = int(lease.holder.split("/")[1])
         agents = [a["process_id"] for a in session.state.get("agents").values()]
@@ -137,7 +137,7 @@ def _killed_team(directory: Path) -> float:
 def _busy(directory: Path, seconds: int) -> tuple[int, float, int]:
     """Return how many events are missing, the supervisor's share of a core, and how many came."""
     with _team(directory, 20, f"write:{seconds}") as session:
-        lease = session.lease_of("supervisor")
+        lease = session.internal.lease_of("supervisor")
         assert lease is not None
         pid = int(lease.holder.split("/")[1])
         _until(lambda: len(session.state.get("written") or {}) == 20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,7 +18,6 @@ from mulligan.session import Session
 from mulligan.session.arguments import directory, seconds
 from mulligan.session.environment import EnvironmentReader
 from mulligan.session.names import PLAIN, check_agent, check_name
-from mulligan.session.write.capture_guard import RECOVERY_ERRORS
 from mulligan.workspace.capture.capture import CaptureLimits
 from mulligan.workspace.capture.capture import Progress as CaptureProgress
 from mulligan.workspace.workspace import Workspace, check_root
@@ -93,10 +91,10 @@ class Store:
         With ``workspace`` its checkpoints hold the files of that directory, too, and restores
         bring them back. The root of the filesystem, the home directory and the parents of the
         store's directory are refused unless ``force``. A restore of files that another process
-        did not live to finish is finished here; ``Session.recovered`` says so. When that cannot
-        be done, for want of space, ``Session.pending`` is that restore and
-        ``Session.recovery_error`` the reason; ``recover=False`` leaves it as it is, for programs
-        that only look. ``progress`` is told now and then how many files a capture has read.
+        did not finish is completed here. When that fails, for want of space for example,
+        ``Session.pending`` is that restore and ``Session.recovery_error`` the reason.
+        ``recover=False`` leaves it as it is, for programs that only read. ``progress`` is called
+        now and then with the number of files that a capture has read.
 
         With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
         every write renews in passing, and raises ``LeaseHeld`` while another live process has
@@ -114,11 +112,11 @@ class Store:
         files = None if workspace is None else self._workspace(Path(workspace), force, progress)
         session = Session(self._engine, record, writer, self._environment_reader, files)
         if agent is not None:
-            session.take(length, steal=steal)
+            session.internal.take(length, steal=steal)
         elif epoch is not None:
-            session.adopt(epoch, length)
-        if files is not None and recover:
-            _recover(session)
+            session.internal.adopt(epoch, length)
+        if recover:
+            session.internal.recover_on_open()
         return session
 
     def sessions(self) -> list[Session]:
@@ -187,16 +185,3 @@ def _refuse_commands(root: Path, store: Path | None) -> None:
             hint="Nothing was run. Commands are run only for a store outside of the project: look "
             "at the file, then run `mulligan move-store`. Or delete the commands from it.",
         )
-
-
-def _recover(session: Session) -> None:
-    """Finish what was begun; the session opens whether that can be done or not.
-
-    While another process is at it, nobody else should work on the files: ``RestoreBusy``.
-    """
-    try:
-        with suppress(*RECOVERY_ERRORS):
-            session.recover()
-    except BaseException:
-        session.release()
-        raise

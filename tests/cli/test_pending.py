@@ -335,7 +335,7 @@ def test_ctrl_c_in_a_copy_says_that_it_is_not_complete(then: Picture, store, pla
 def test_opening_only_to_look_leaves_it_alone(half: Picture, then: Picture, place: Path) -> None:
     with mulligan.open(place) as opened:
         session = opened.session("main", workspace=place, recover=False)
-        assert (session.recovered, picture(place)) == (None, half)
+        assert (session.internal.recovered, picture(place)) == (None, half)
         assert session.pending is not None
         assert session.recover() is not None
         assert picture(place) == then

@@ -81,7 +81,7 @@ def test_one_agent_and_what_others_used(lost, place: Path):
         coder = opened.session("main", agent="coder", steal=True)
         coder.mailbox.send("tester", "look", id="look")
         opened.session("main", actor="tester").mailbox.receive()
-        coder.release()
+        coder.internal.release()
         dead(opened.session("main"), "coder")
     done = lost("resume", "--from", "start", "--only", "coder", "--dry-run")
     assert "Warning: tester has received already: mail look" in done.out
@@ -189,7 +189,7 @@ def test_a_team_that_cannot_be_started_is_refused_before_anything_is_touched(los
 def test_a_wrong_point_is_refused_before_anything_is_ended(store, place):
     with mulligan.open(place) as opened:
         session = opened.session("main")
-        session.commit_events(
+        session.internal.commit_events(
             lambda _: [event_change("orchestrator.started", control=[[["status"], "running"]])]
         )
     refused = store("resume", "main", "--from", "nowhere")

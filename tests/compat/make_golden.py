@@ -77,7 +77,7 @@ def build(place: Path) -> None:
         agent = store.session("run-1", agent="coder/ä", ttl=60)
         agent.state.set("by", "a leased agent")
         agent.checkpoint("recovery")
-        agent.release()
+        agent.internal.release()
         taken = store.session("run-1", agent="coder/ä", ttl=60)
         taken.state.set("by", "its successor")
 
@@ -148,7 +148,7 @@ def _session(session: Session) -> dict[str, Any]:
         "parent": parent and [parent.session, parent.seq],
         "events": [_event(event) for event in session.events(since=parent)],
         "checkpoints": [_checkpoint(made) for made in checkpoints],
-        "digests": {str(seq): session.state_digest(seq) for seq in points},
+        "digests": {str(seq): session.internal.state_digest(seq) for seq in points},
         "state": shortened(jsonable(session.state.get(""))),
     }
 

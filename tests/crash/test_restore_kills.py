@@ -113,12 +113,12 @@ def test_killed_at_a_point_of_a_restore(
         session = opened(store, work)
         which = assert_consistent(session, work, pictures)
         assert which in ("present", "first")
-        if session.recovered is not None:
-            assert session.recovered.problems == ()
-            assert which == ("present" if session.recovered.mode == "undo" else "first")
+        if session.internal.recovered is not None:
+            assert session.internal.recovered.problems == ()
+            assert which == ("present" if session.internal.recovered.mode == "undo" else "first")
         elif which == "present" and nth == 1:
             session.restore("first")  # it was never begun
-        if which == "present" and session.recovered is not None:
+        if which == "present" and session.internal.recovered is not None:
             session.redo()
         elif nth == 1:
             session.undo()
@@ -128,7 +128,7 @@ def test_killed_at_a_point_of_a_restore(
     # The next process has nothing left to do.
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is None
+        assert session.internal.recovered is None
         assert_consistent(session, work, pictures)
 
 
@@ -186,8 +186,8 @@ def test_killed_while_parts_are_restored(tmp_path: Path, point: Failpoint, only:
     assert run_child(body).by_sigkill
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is not None
-        assert session.recovered.problems == ()
+        assert session.internal.recovered is not None
+        assert session.internal.recovered.problems == ()
         after = picture(work)
         for path in {*after, *pictures["first"]}:
             if any(path == p.encode() or path.startswith(p.encode() + b"/") for p in only):
@@ -205,9 +205,9 @@ def test_work_done_after_the_kill_is_kept_before_the_restore_is_finished(tmp_pat
     (work / "src" / "added.txt").write_bytes(b"added by a person")
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is not None
+        assert session.internal.recovered is not None
         assert assert_consistent(session, work, pictures) == "first"
-        safety = session.recovered.safety
+        safety = session.internal.recovered.safety
         assert session.read_file(safety, "src/added.txt") == b"added by a person"
         assert session.read_file(safety, "src/2.txt").startswith(b"edited by a person")
         session.undo()
@@ -230,8 +230,8 @@ def test_no_draft_is_left_where_rules_hide_it_nor_kept_in_a_checkpoint(
     assert len(drafts(work)) == 1
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is not None
-        session.copy_files(session.recovered.safety, tmp_path / "copy")
+        assert session.internal.recovered is not None
+        session.copy_files(session.internal.recovered.safety, tmp_path / "copy")
         assert drafts(tmp_path / "copy") == []
 
 
@@ -260,8 +260,8 @@ def test_killed_at_any_point_no_stale_cache_is_left(tmp_path: Path, point: Failp
     assert run_child(body).by_sigkill
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is not None
-        assert session.recovered.problems == ()
+        assert session.internal.recovered is not None
+        assert session.internal.recovered.problems == ()
     assert picture(work, skip=(b"__pycache__",)) == then
     assert [path.name for path in work.rglob("*.pyc")] == ["b.cpython-311.pyc"]
 
@@ -281,8 +281,8 @@ def test_killed_at_any_point_all_that_changes_is_touched(tmp_path: Path, point: 
     assert run_child(body).by_sigkill
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is not None
-        assert session.recovered.problems == ()
+        assert session.internal.recovered is not None
+        assert session.internal.recovered.problems == ()
         after = picture(work)
         assert without_times(after) == without_times(pictures["first"])
         changed = {
@@ -325,7 +325,7 @@ def test_what_a_power_cut_left_of_what_was_taken_out_goes(tmp_path: Path, left: 
     [swap] = work.glob(".mulligan-draft-*.swap")
     swap.write_bytes(left)
     with mulligan.open(tmp_path / "store") as store:
-        assert opened(store, work).recovered is not None
+        assert opened(store, work).internal.recovered is not None
     assert (work / "file").read_bytes() == whole
 
 
@@ -361,8 +361,8 @@ def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
     work, _ = prepare(tmp_path, random.Random(8), 3)
     assert run_child(lambda _: walk(tmp_path, work, kill_at(Failpoint.RESTORE_WRITTEN))).by_sigkill
     with mulligan.open(tmp_path / "store") as store:
-        assert opened(store, work).recovered is not None
-        assert opened(store, work).recovered is None
+        assert opened(store, work).internal.recovered is not None
+        assert opened(store, work).internal.recovered is None
 
 
 # --- at any moment ---------------------------------------------------------------------------
@@ -381,7 +381,7 @@ def test_killed_at_any_moment_of_restores(tmp_path: Path) -> None:
         assert killed.by_sigkill
         with mulligan.open(tmp_path / "store") as store:
             session = opened(store, work)
-            finished += session.recovered is not None
+            finished += session.internal.recovered is not None
             assert_consistent(session, work, pictures)
             for _ in range(2):
                 session.undo()

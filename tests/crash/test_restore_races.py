@@ -197,7 +197,7 @@ def test_an_edit_that_was_taken_out_survives_a_kill(
     [left] = [Path(path) for path in work.iterdir() if path.name.encode().startswith(DRAFT)]
     assert edited(left)
     with mulligan.open(tmp_path / "store") as store:
-        finished = store.session("run", workspace=work).recovered
+        finished = store.session("run", workspace=work).internal.recovered
         assert finished is not None
         assert (work / "file").read_text() == "before the checkpoint"
         session = store.session("run", workspace=work)
@@ -331,7 +331,7 @@ def test_a_lease_is_given_up_when_another_process_restores(tmp_path: Path, work:
     ):
         with pytest.raises(RestoreBusy):
             store.session("one", agent="coder", workspace=work)
-        assert not store.session("one").is_held("coder")
+        assert not store.session("one").internal.is_held("coder")
 
 
 def test_two_sessions_never_share_the_name_of_a_draft(tmp_path: Path, work: Path) -> None:
@@ -374,14 +374,14 @@ def test_a_restore_elsewhere_does_not_make_an_unfinished_one_be_forgotten(
     interrupted(tmp_path, work)
     with mulligan.open(tmp_path / "store") as store:
         other = store.session("run", workspace=elsewhere)
-        assert other.recovered is None
+        assert other.internal.recovered is None
         there = picture(elsewhere)
         with pytest.raises(RestorePending, match=str(work)) as refused:
             other.restore("then")
         assert "abandon" in refused.value.hint
         assert picture(elsewhere) == there
         session = store.session("run", workspace=work)
-        assert session.recovered is not None
+        assert session.internal.recovered is not None
         assert (work / "file").read_text() == "before the checkpoint"
         assert other.restore("then").problems == ()
         assert_usable(session, work)
@@ -397,7 +397,7 @@ def test_a_restore_that_another_process_began_just_now_is_not_forgotten(
             session = store.session("run", workspace=work)
             with pytest.raises(RestoreBusy, match="just now"):
                 session.restore("then")
-        assert store.session("run", workspace=work).recovered is not None
+        assert store.session("run", workspace=work).internal.recovered is not None
         assert (work / "file").read_text() == "before the checkpoint"
 
 
@@ -416,7 +416,7 @@ def test_an_unfinished_restore_elsewhere_can_be_abandoned(
         other = store.session("run", workspace=elsewhere)
         assert other.restore("then").problems == ()
         session = store.session("run", workspace=work)
-        assert session.recovered is None
+        assert session.internal.recovered is None
         assert (work / "file").read_text() == "after the checkpoint"
 
 

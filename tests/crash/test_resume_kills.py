@@ -137,7 +137,7 @@ def finish(place: Path, side: Path) -> None:
 def check(store: Store, session: Session) -> None:
     assert Counter(session.state.get("results")) == Counter(TASKS)
     assert {task.status for task in session.tasks} == {"completed"}
-    assert session.control("status") == "done"
+    assert session.internal.control("status") == "done"
     assert store.verify().ok
 
 

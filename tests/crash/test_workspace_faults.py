@@ -83,8 +83,8 @@ def test_a_full_disk_during_a_restore_leaves_every_file_whole(
         enlarge(small_disk)
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
-        assert session.recovered is not None
-        assert session.recovered.problems == ()
+        assert session.internal.recovered is not None
+        assert session.internal.recovered.problems == ()
         assert (picture(work), session.state.get("a")) == (then, 1)
         session.undo()
         assert (picture(work), session.state.get("a")) == (now, 2)

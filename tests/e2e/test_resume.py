@@ -225,7 +225,7 @@ def test_a_paused_team_goes_on(place: Path, store: Store) -> None:
     paused = run("pause", "--json")
     assert paused.returncode == 0, paused.stderr
     supervisor.wait(PATIENCE)
-    assert session.control("status") == "paused"
+    assert session.internal.control("status") == "paused"
     assert run("resume").returncode == 0
     check_done(session)
     assert "nothing to resume" in run("resume").stdout
@@ -239,7 +239,7 @@ def test_a_watch_brings_back_what_is_interrupted(place: Path, store: Store) -> N
         assert watch.stdout is not None
         notice = json.loads(watch.stdout.readline())
         assert (notice["session"], notice["what"], notice["rung"]) == ("main", "started", "retry")
-        until(lambda: session.control("status") == "done", "the work was done")
+        until(lambda: session.internal.control("status") == "done", "the work was done")
         check_done(session)
     finally:
         watch.send_signal(signal.SIGINT)

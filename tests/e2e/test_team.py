@@ -96,7 +96,7 @@ def test_a_process_learns_from_its_variables_which_agent_it_is(tmp_path: Path):
         assert child.stdout.readline() == "written\n", child.communicate()
         assert beat.exists()
         assert session.state.get("seen") == {"coder": 1}
-        lease = session.lease_of("coder")
+        lease = session.internal.lease_of("coder")
         assert lease is not None
         assert lease.holder.split("/")[1] == str(child.pid)
         store.session("team", agent="coder", steal=True)

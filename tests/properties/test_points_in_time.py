@@ -205,7 +205,7 @@ def copied(session: Session, point: Any, scratch: Path) -> Content | None:
     try:
         assert session.copy_files(point, target) == []
     except UnknownPoint:
-        assert session.files_at(point) is None
+        assert session.internal.files_at(point) is None
         return None
     try:
         return content(target)

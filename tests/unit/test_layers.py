@@ -59,6 +59,7 @@ INNER = {
         {"runtime"},
         {"parts"},
         {"history"},
+        {"internals"},
         {"session"},
         {"__init__"},
     ],

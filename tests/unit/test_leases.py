@@ -72,7 +72,7 @@ def test_every_kind_of_write_of_a_replaced_writer_is_refused(store: Store) -> No
         first.checkpoint,
         lambda: first.restore(1),
         first.undo,
-        first.renew,
+        first.internal.renew,
     ):
         with pytest.raises(StaleLease):
             attempt()
@@ -97,7 +97,7 @@ def test_who_has_no_lease_cannot_write_under_a_leased_name(store: Store) -> None
 
 def test_a_released_lease_is_free_at_once(store: Store) -> None:
     first = store.session("run", agent="coder")
-    first.release()
+    first.internal.release()
     assert first.lease is None
     second = store.session("run", agent="coder")
     assert second.lease is not None
@@ -109,7 +109,7 @@ def test_a_released_lease_is_free_at_once(store: Store) -> None:
 def test_releasing_late_does_not_take_the_lease_from_its_new_holder(store: Store) -> None:
     first = store.session("run", agent="coder")
     second = store.session("run", agent="coder", steal=True)
-    first.release()
+    first.internal.release()
     second.state.set("a", 1)
     with pytest.raises(LeaseHeld):
         store.session("run", agent="coder")
@@ -123,7 +123,7 @@ def test_writing_renews_in_passing(store: Store, clock: FakeClock) -> None:
         with pytest.raises(LeaseHeld):
             store.session("run", agent="coder")
     clock.advance(6)
-    session.renew()
+    session.internal.renew()
     clock.advance(9)
     with pytest.raises(LeaseHeld):
         store.session("run", agent="coder")
@@ -179,7 +179,7 @@ def test_no_agent_is_named_as_people_and_plain_handles_are(store: Store, name: s
             store.session(session, agent=name)
     assert [session.name for session in store.sessions()] == ["run"]
     with pytest.raises(InvalidName):
-        store.session("run", actor=name).take(30)
+        store.session("run", actor=name).internal.take(30)
 
 
 @pytest.mark.parametrize("name", ["", " ", None, 5])
@@ -207,9 +207,9 @@ HOLD = """
     store = mulligan.open(sys.argv[1])
     session = store.session("run", actor=sys.argv[2])
     with session._engine.write() as txn:
-        expires = session.clock.now().replace(year=2099)
+        expires = session.internal.clock.now().replace(year=2099)
         txn.put_lease(session._record.number, Lease(sys.argv[2], 1, this_process(), expires))
-    session.adopt(1, 1_000_000)
+    session.internal.adopt(1, 1_000_000)
     for line in sys.stdin:
         try:
             session.state.set(line.strip(), 1)

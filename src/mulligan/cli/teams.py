@@ -120,7 +120,7 @@ def exit_code(session: Session, agent: dict[str, Any] | None, status: str) -> in
     if status == "done":
         return 0
     if status == "paused":
-        return INTERRUPTED if session.control("reason") == "SIGINT" else PAUSED
+        return INTERRUPTED if session.internal.control("reason") == "SIGINT" else PAUSED
     if agent and agent.get("signal"):
         return 128 + int(agent["signal"])
     return int(agent.get("exit_status") or 1) if agent else 1
@@ -131,7 +131,7 @@ def end_fields(session: Session, workflow: Workflow, status: str) -> dict[str, A
     return {
         "session": session.name,
         "status": status,
-        "reason": session.control("reason"),
+        "reason": session.internal.control("reason"),
         "agents": [_agent_fields(session, name) for name in workflow.agents],
     }
 

@@ -76,7 +76,7 @@ class Bench:
 
     def try_on(self, checkpoint: Checkpoint) -> Trial:
         """Run the command on the files of a checkpoint."""
-        clock = self._session.clock
+        clock = self._session.internal.clock
         began = clock.monotonic()
         # Files that a command left unwritable are no reason to fail.
         with tempfile.TemporaryDirectory("", "mulligan-", ignore_cleanup_errors=True) as scratch:

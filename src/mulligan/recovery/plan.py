@@ -136,7 +136,7 @@ def choose(session: Session, limits: LadderLimits = ladder.DEFAULT_LIMITS) -> Ch
 
     An attempt that was interrupted itself is finished first; once, for it may be what kills.
     """
-    step = next_rung(tried(session, limits), session.clock.now(), limits)
+    step = next_rung(tried(session, limits), session.internal.clock.now(), limits)
     if step.rung != ladder.STOP and (plan := _resumable(session)) is not None:
         return Choice(plan.rung, step.wait)
     rungs = ladder.RUNGS[ladder.RUNGS.index(step.rung) :]
@@ -163,12 +163,12 @@ def plan_next(
 
 def attempts(session: Session) -> list[Attempt]:
     """Return the attempts to bring a session back, oldest first."""
-    return msgspec.convert(session.control(RECOVERIES, []), list[Attempt])
+    return msgspec.convert(session.internal.control(RECOVERIES, []), list[Attempt])
 
 
 def gave_up(session: Session) -> GaveUp | None:
     """Return that, and why, the ladder came to its end; None once somebody went on."""
-    found = session.control(GAVE_UP)
+    found = session.internal.control(GAVE_UP)
     return None if found is None else msgspec.convert(found, GaveUp)
 
 

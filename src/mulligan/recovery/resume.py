@@ -168,7 +168,7 @@ def settle(session: Session, at: datetime, outcome: str, error: str | None = Non
             )
         ]
 
-    session.commit_events(decide)
+    session.internal.commit_events(decide)
 
 
 def fence(store: Store, session: str, agent: str, under: Lease | None = None) -> None:
@@ -177,8 +177,8 @@ def fence(store: Store, session: str, agent: str, under: Lease | None = None) ->
     ``under`` is the supervisor's own lease; raises ``StaleLease`` if that is over.
     """
     handle = store.session(session, create=False, actor=agent)
-    handle.take(LEASE_TTL, steal=True, under=under)
-    handle.release()
+    handle.internal.take(LEASE_TTL, steal=True, under=under)
+    handle.internal.release()
 
 
 def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
@@ -186,7 +186,7 @@ def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
     if plan.interruption is None:
         return
     for agent in plan.interruption.agents:
-        lease = session.lease_of(agent.name)
+        lease = session.internal.lease_of(agent.name)
         if lease is None or lease.released:
             continue
         if plan.interruption.is_supervised or not agent.is_alive:
@@ -196,7 +196,7 @@ def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
 def _begin(session: Session, plan: ResumePlan) -> datetime:
     """Write the attempt down, before anything else is touched; return when that was."""
     attempt = Attempt(
-        at=session.clock.now(),
+        at=session.internal.clock.now(),
         rung=plan.rung,
         outcome=ladder.BEGUN,
         seq=plan.point.seq if plan.point else None,
@@ -217,13 +217,13 @@ def _begin(session: Session, plan: ResumePlan) -> datetime:
             why=_why(plan),
         )
 
-    session.commit_events(decide)
+    session.internal.commit_events(decide)
     return attempt.at
 
 
 def _give_up(session: Session, plan: ResumePlan) -> list[str]:
     """Write down that nobody goes on, and return the rungs that were tried."""
-    known, now = tried(session), session.clock.now()
+    known, now = tried(session), session.internal.clock.now()
     failed = ladder.climbed(known)
     errors = [attempt.error for attempt in failed if attempt.error]
     why = plan.interruption.why if plan.interruption else (errors or ["it failed to come back"])[-1]
@@ -238,7 +238,7 @@ def _give_up(session: Session, plan: ResumePlan) -> list[str]:
         facts = {"why": why, "tried": gave_up.tried}
         yield event_change("recovery.stopped", _agents(document, plan), control, **facts)
 
-    session.commit_events(decide)
+    session.internal.commit_events(decide)
     return gave_up.tried
 
 
@@ -285,7 +285,7 @@ def _finish(
             next_task=plan.next_task,
         )
 
-    session.commit_events(decide)
+    session.internal.commit_events(decide)
 
 
 def _facts(name: str, plan: ResumePlan, restored: Restored | None) -> dict[str, Any]:

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path as OsPath
 from typing import Any
 
 import msgspec
 
-from mulligan import codec
-from mulligan.clock import Clock
-from mulligan.document.document import MISSING, settle_root
-from mulligan.document.fold import CONTROL, STATE
+from mulligan.document.document import MISSING
+from mulligan.document.fold import STATE
 from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.engine import Engine
 from mulligan.errors import (
     InvalidMark,
-    StoreGone,
     UnknownPoint,
     UnstorableValue,
 )
 from mulligan.model import (
     Checkpoint,
     Event,
-    HeldFiles,
     Lease,
     Pending,
     Plan,
@@ -38,17 +34,17 @@ from mulligan.model import (
 from mulligan.session import arguments
 from mulligan.session.environment import EnvironmentReader
 from mulligan.session.history import History
+from mulligan.session.internals import Internals
 from mulligan.session.names import check_name
 from mulligan.session.parts.agents import Agent
 from mulligan.session.parts.mailbox import Mailbox
 from mulligan.session.parts.operations import Operation
 from mulligan.session.parts.state import State
 from mulligan.session.parts.tasks import Tasks
-from mulligan.session.runtime.loop import CHECKPOINT_INTERVAL_SECONDS, REFRESH_SECONDS, Cycle, Loop
+from mulligan.session.runtime.loop import REFRESH_SECONDS, Cycle, Loop
 from mulligan.session.write import leases
 from mulligan.session.write.capture_guard import CaptureGuard, note_without_files
 from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
-from mulligan.session.write.decisions import Decide
 from mulligan.session.write.files import Files
 from mulligan.session.write.fork import make_fork
 from mulligan.session.write.fork_with_files import Forker
@@ -99,10 +95,16 @@ class Session:
         self.tasks = Tasks(self._writer)
         self.mailbox = Mailbox(self._writer, leases.this_process())
         self.agent = Agent(self._writer, actor)
-        self.is_supervised = False
-        """Whether a supervisor started this process for its agent; see ``mulligan.attach``."""
-        self.checkpoint_interval = CHECKPOINT_INTERVAL_SECONDS
-        """Seconds between the routine checkpoints of ``loop``, unless it is told otherwise."""
+        self.internal = Internals(
+            engine,
+            record,
+            environment,
+            workspace,
+            self._writer,
+            self._history,
+            self._files,
+            self._captures,
+        )
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}>"
@@ -121,11 +123,6 @@ class Session:
     def actor(self) -> str:
         """Under which name this handle writes."""
         return self._writer.actor
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The variables of this process that may be kept; none that looks like a secret."""
-        return dict(self._environment_reader.capture().variables)
 
     @property
     def parent(self) -> Point | None:
@@ -157,60 +154,6 @@ class Session:
         """The lease this handle holds as the one writer of its agent."""
         return self._writer.lease
 
-    def take(self, ttl: float, *, steal: bool = False, under: Lease | None = None) -> Lease:
-        """Become the one writer of this agent; raises ``LeaseHeld`` while another one lives.
-
-        ``under`` is the lease of a supervisor that takes it for its agent; raises ``StaleLease``
-        if that is over.
-        """
-        length = arguments.seconds(ttl, "A lease")
-        return self._writer.take_lease(length, steal=steal, under=under)
-
-    def renew(self, *, wait: bool = True) -> None:
-        """Extend the lease; raises ``StaleLease`` when another writer has taken it.
-
-        Without ``wait`` it is left for later while another thread of this handle writes.
-        """
-        self._writer.renew_lease(wait=wait)
-
-    def release(self) -> None:
-        """Give the lease up, so that another writer need not wait for it to expire."""
-        with suppress(StoreGone):  # it went with its store
-            self._writer.release_lease()
-
-    def check_present(self) -> None:
-        """Raise ``StoreGone`` if the store was removed or replaced since it was opened."""
-        self._engine.check_present()
-
-    def adopt(self, epoch: int, ttl: float) -> Lease:
-        """Become the holder of a lease that was taken for this process, by its epoch."""
-        return self._writer.adopt_lease(epoch, arguments.seconds(ttl, "A lease"))
-
-    def join(self, epoch: int) -> Lease:
-        """Write under the lease that another process of this agent holds, by its epoch.
-
-        For the helpers that an agent starts: what they write counts as long as the agent does.
-        """
-        return self._writer.join_lease(epoch)
-
-    def lease_of(self, actor: str) -> Lease | None:
-        """Return the newest lease of an actor, held or not."""
-        with self._engine.read() as view:
-            return view.lease(self._record.number, actor)
-
-    def is_held(self, actor: str) -> bool:
-        """Whether a live process holds the lease of an actor."""
-        lease = self.lease_of(actor)
-        return lease is not None and leases.is_held(lease, self._engine.clock.now())
-
-    def watch(self) -> None:
-        """Learn of changes to the workspace as they happen, for checkpoints without a scan.
-
-        For processes that stay; where the system cannot watch, checkpoints go on scanning.
-        """
-        if self._workspace is not None:
-            self._workspace.watch()
-
     def close(self) -> None:
         """Keep what is known of the files for the next process, and give the lease up.
 
@@ -223,7 +166,7 @@ class Session:
                 self._workspace.close()
         finally:
             if self.lease is not None:
-                self.release()
+                self.internal.release()
 
     def batch(self) -> AbstractContextManager[None]:
         """Make one transaction of all state changes inside: all of them happen, or none.
@@ -235,24 +178,6 @@ class Session:
         ``store.session(name)``, where they have to write at the same time.
         """
         return self._writer.batch()
-
-    def commit_events(self, decide: Decide) -> None:
-        """Write the events that are decided on, given the newest document, in one transaction.
-
-        For parts of Mulligan that stand above the session; see ``mulligan.document.fold``.
-        """
-        self._writer.write(decide)
-
-    def control(self, path: PathLike = "", default: Any = None) -> Any:
-        """Return what supervision and recovery remember, whatever was restored."""
-        document = self._writer.document()
-        found = document.find((*CONTROL, *parse_path(path)))
-        return default if found is MISSING else document.plain(found)
-
-    @property
-    def clock(self) -> Clock:
-        """The clock this session goes by."""
-        return self._engine.clock
 
     def operation(self, name: str, rollback: str | None = None) -> Operation:
         """Take a checkpoint before something risky; roll back to it when that raises.
@@ -280,7 +205,7 @@ class Session:
         body, so that an exception leaves a recovery checkpoint before it propagates.
         """
         period = (
-            self.checkpoint_interval
+            self.internal.checkpoint_interval
             if checkpoint_interval is None
             else arguments.seconds(checkpoint_interval, "checkpoint_interval=", zero=True)
         )
@@ -343,7 +268,9 @@ class Session:
                 f"after the checkpoint #{checkpoint.seq}.",
                 hint="Nothing was marked. Name a checkpoint, or take one and mark that.",
             )
-        self.commit_events(lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))])
+        self.internal.commit_events(
+            lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))]
+        )
         return checkpoint
 
     def marks(self) -> dict[str, Mark]:
@@ -370,7 +297,7 @@ class Session:
                 hint="`mulligan label` lists the labels of a session.",
             )
         checkpoint = self.find_checkpoint(seq)
-        self.commit_events(lambda _: [drop_change(label, seq, checkpoint.id)])
+        self.internal.commit_events(lambda _: [drop_change(label, seq, checkpoint.id)])
         return checkpoint
 
     def point(self, point: PointLike) -> Point:
@@ -392,11 +319,6 @@ class Session:
         document = self._history.document_at(self.point(point))
         found = document.find((*STATE, *parse_path(path)))
         return default if found is MISSING else document.plain(found)
-
-    def state_digest(self, point: PointLike) -> str:
-        """Return the digest of the state at a point; equal states have equal digests."""
-        state = self._history.document_at(self.point(point)).find(STATE)
-        return settle_root(state, codec.value_digest).hex()
 
     def diff(
         self,
@@ -438,7 +360,7 @@ class Session:
         return checkpoint_record(
             checkpoint,
             self.state_at(checkpoint),
-            digest=self.state_digest(checkpoint),
+            digest=self.internal.state_digest(checkpoint),
             changed=changed_paths(self.diff(checkpoint.parent or 1, checkpoint)),
             sessions=[made.name for made in records if made.created <= checkpoint.time],
             mark=self.marks().get(checkpoint.id),
@@ -491,22 +413,6 @@ class Session:
         """Return the content of a file as it was at a point."""
         return self._files.read(self._files.tree_at(self.point(point)), path)
 
-    def files_at(self, point: PointLike) -> HeldFiles | None:
-        """Return the files of a point and what holds them; None if nothing holds any.
-
-        That is the checkpoint at the point, or the newest one before it that holds files; or a
-        restore after that one, whose files are those that it brought back.
-        """
-        return self._files.held_at(self.point(point))
-
-    def plan_copy(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
-        """Return what :meth:`copy_files` would write, without writing it."""
-        parts = arguments.parts(only)
-        place = self.point(point)
-        tree = self._files.tree_at(place)
-        changes = self._files.changes(None, tree, self._files.paths_in(tree, parts))
-        return Plan(place, tuple(changes), (), ())
-
     def copy_files(
         self, point: PointLike, to: str | os.PathLike[str], only: Sequence[PathLike] | None = None
     ) -> list[Problem]:
@@ -527,13 +433,8 @@ class Session:
         return self._restorer.undo_or_redo("redo", touch=touch)
 
     def recover(self) -> Restored | None:
-        """Complete a restore of files that another process began and did not live to finish."""
+        """Complete a restore of files that another process began and did not finish."""
         return self._captures.recover()
-
-    @property
-    def recovered(self) -> Restored | None:
-        """The interrupted restore that this handle completed last, if it did."""
-        return self._captures.recovered
 
     @property
     def recovery_error(self) -> Exception | None:

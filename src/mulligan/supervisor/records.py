@@ -53,7 +53,7 @@ class Records:
     @property
     def status(self) -> str | None:
         """How the session was left by the supervisor before, or ``running``."""
-        found: str | None = self._session.control("status")
+        found: str | None = self._session.internal.control("status")
         return found
 
     def agent(self, name: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Records:
             changes = [team, *waiting]
             return [event_change("orchestrator.started", changes, control, resumed=resumed)]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
 
     def finish(self, status: str, reason: str) -> None:
         """Write down how it ended."""
@@ -121,7 +121,7 @@ class Records:
             process = frozen["process_id"]
             return [event_change("agent.started", changes, agent=name, process_id=process)]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
 
     def remind(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Write down the processes of agents again where the state has others: it was restored."""
@@ -133,7 +133,7 @@ class Records:
                     yield event_change("agent.updated", _changes(name, facts), agent=name)
 
         if any(self.agent(name).get("process_id") != f["process_id"] for name, f in frozen.items()):
-            self._session.commit_events(decide)
+            self._session.internal.commit_events(decide)
 
     def exited(self, name: str, ending: Ending, *, counts: bool) -> Exited:
         """Write down how a process ended, and against what it worked on if that ``counts``."""
@@ -157,7 +157,7 @@ class Records:
             found = Exited(name, status, state, task, len(crashes))
             return [event_change("agent.exited", changes, agent=name, how=how_ended(status))]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
         return found
 
     def used(self, usage: Mapping[str, Mapping[str, Any]]) -> None:
@@ -182,7 +182,7 @@ class Records:
                 return []
             return [event_change("agent.updated", _changes(name, {"state": "working"}), agent=name)]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
 
     def not_started(self, name: str, status: int, reason: str) -> None:
         """Write down that the system refused to run an agent's command."""
@@ -210,19 +210,19 @@ class Records:
                 event_change("task.quarantined", changes + idle, task=bad.task, agent=bad.agent)
             ]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
 
     def request_safe_point(self, asked: RequestSafePoint, seconds: float) -> None:
         """Put a request where the agents look, unless it is there."""
         if self.request_id() == asked.id:
             return
-        deadline = self._session.clock.now() + timedelta(seconds=seconds)
+        deadline = self._session.internal.clock.now() + timedelta(seconds=seconds)
         request = freeze({"id": asked.id, "kind": asked.kind, "deadline": deadline})
         self._tell("orchestrator.asked", control=[[["request"], request]], request=asked.kind)
 
     def request(self) -> SupervisorRequest | None:
         """Return what is asked of the agents, if anything is."""
-        found = self._session.control("request")
+        found = self._session.internal.control("request")
         return msgspec.convert(found, SupervisorRequest) if found else None
 
     def request_id(self) -> str | None:
@@ -232,7 +232,7 @@ class Records:
 
     def answered(self, id: str) -> list[str]:
         """Return who has answered a request."""
-        answers = self._session.control("answers", {})
+        answers = self._session.internal.control("answers", {})
         return [name for name, answer in answers.items() if answer == id]
 
     def barrier(self, taken: TakeCheckpoint, checkpoint: Checkpoint | None) -> None:
@@ -252,12 +252,12 @@ class Records:
                 control.append([["request"]])
             return [event_change("orchestrator.barrier", control=control, **facts)]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
 
     def mark(self, checkpoint: Checkpoint, is_good: bool, by: str) -> None:
         """Give a checkpoint the verdict of a health command."""
         mark = Mark(GOOD if is_good else BAD, by)
-        self._session.commit_events(lambda _: [mark_change(checkpoint.id, mark)])
+        self._session.internal.commit_events(lambda _: [mark_change(checkpoint.id, mark)])
 
     def _tell(
         self,
@@ -266,7 +266,7 @@ class Records:
         control: list[list[Any]] | None = None,
         **facts: Any,
     ) -> None:
-        self._session.commit_events(
+        self._session.internal.commit_events(
             lambda _: [event_change(kind, changes or [], control or [], **facts)]
         )
 

@@ -16,9 +16,9 @@ ELSEWHERE = "another-host/1/1"
 
 def dead(session: Session, actor: str, holder: str = GONE, *, seconds: float = 30) -> None:
     """Let the lease of an actor be held by a process that died."""
-    before = session.lease_of(actor)
+    before = session.internal.lease_of(actor)
     epoch = before.epoch + 1 if before else 1
-    expires = session.clock.now() + timedelta(seconds=seconds)
+    expires = session.internal.clock.now() + timedelta(seconds=seconds)
     with session._engine.write() as txn:
         txn.put_lease(session._record.number, Lease(actor, epoch, holder, expires))
 
@@ -29,7 +29,9 @@ def control(session: Session, path: str, value: object) -> None:
     from mulligan.document.values import freeze, parse_path
 
     change = [list(parse_path(path)), freeze(value)]
-    session.commit_events(lambda _: [event_change("orchestrator.changed", control=[change])])
+    session.internal.commit_events(
+        lambda _: [event_change("orchestrator.changed", control=[change])]
+    )
 
 
 def team(store: Store, *agents: str, plan: tuple[str, ...] = ()) -> Session:

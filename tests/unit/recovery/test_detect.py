@@ -57,7 +57,7 @@ def test_a_live_supervisor_is_no_interruption(store: Store) -> None:
     session = store.session("run")
     assert interruption(session) is None
     assert interruption(supervisor) is not None  # whoever has the lease is to bring it back
-    supervisor.release()
+    supervisor.internal.release()
     assert interruption(session) is not None
 
 
@@ -102,7 +102,7 @@ def test_without_a_supervisor_a_live_agent_counts_as_alive_however_old_its_lease
     session.agent.update(state="working")
     clock.advance(1000)
     assert interruption(session) is None
-    session.release()
+    session.internal.release()
     assert interruption(session) is None
 
 
@@ -118,7 +118,7 @@ def test_a_lease_that_the_supervisor_took_says_nothing_of_a_process(store: Store
     session = store.session("run", agent="supervisor")
     control(session, "status", "running")
     session.state.set("agents/coder", {"state": "waiting", "process_id": 2**22 + 1})
-    store.session("run", actor="coder").take(30)
+    store.session("run", actor="coder").internal.take(30)
     record = session.state.get("agents/coder")
     assert not is_alive(session, "coder", record)
     own = {"process_id": os.getpid(), "identity": this_process()}
@@ -129,7 +129,7 @@ def test_calls_that_never_returned_are_in_doubt(store: Store) -> None:
     session = team(store, "coder")
     for kind, call in [("called", "a"), ("called", "b"), ("returned", "a")]:
         event = event_change(f"tool.{kind}", call=call, tool="deploy")
-        session.commit_events(lambda _, event=event: [event])  # type: ignore[misc]
+        session.internal.commit_events(lambda _, event=event: [event])  # type: ignore[misc]
     session.state.set("tools", {"calls": {"c": {"status": "called", "name": "pay"}, "d": "odd"}})
     found = {doubt.call: doubt for doubt in in_doubt(session)}
     assert found.keys() == {"b", "c"}

@@ -184,10 +184,10 @@ def test_what_was_asked_of_the_agents_is_forgotten(store: Store) -> None:
     control(session, "request", {"id": "1", "kind": "pause", "deadline": 1.0})
     control(session, "answers/coder", "1")
     bring_back(store)
-    assert session.control("request") is None
-    assert session.control("answers") is None
-    assert session.control("operations") == {}
-    assert session.control("status") == "running"
+    assert session.internal.control("request") is None
+    assert session.internal.control("answers") is None
+    assert session.internal.control("operations") == {}
+    assert session.internal.control("status") == "running"
 
 
 def test_processes_of_before_cannot_write_any_more(store: Store) -> None:
@@ -244,7 +244,7 @@ def test_an_attempt_that_died_itself_is_finished(store: Store, monkeypatch: Any)
         patched.setattr("mulligan.recovery.resume.settle", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             resume(store, handle, plan_resume(handle, to="start", reset=("tasks",)))
-    handle.release()
+    handle.internal.release()
     assert session.state.get("memory/x") == 1
     done = bring_back(store)
     assert done.plan.continues
@@ -270,7 +270,7 @@ def test_an_attempt_that_was_killed_is_finished_unattended_but_only_once(
             patched.setattr("mulligan.recovery.resume.settle", lambda *_: None)
             with pytest.raises(KeyboardInterrupt):
                 resume(store, handle, plan)
-        handle.release()
+        handle.internal.release()
     assert rungs == [("asked", "coder", False), ("asked", "coder", True), ("good", None, False)]
     assert session.state.get("memory/x") == 1
 
@@ -286,7 +286,7 @@ def test_an_attempt_after_which_the_work_went_on_is_not_finished_later(
         patched.setattr("mulligan.recovery.resume.settle", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             resume(store, handle, plan_resume(handle, to="start"))
-    handle.release()
+    handle.internal.release()
     session.state.set("memory/x", "hours of work")
     done = bring_back(store)
     assert not done.plan.continues
@@ -339,7 +339,7 @@ def test_the_ladder_from_the_bottom_to_the_top(store: Store, clock: FakeClock) -
     with pytest.raises(RecoveryStopped, match="failed 4 times"):
         resume(store, handle, plan_next(handle))
     handle.close()
-    assert session.control("status") == "failed"
+    assert session.internal.control("status") == "failed"
     assert session.state.get("agents/coder/state") == "suspended"
     assert attempts(session)[-1].rung == "stop"
     end = gave_up(session)

@@ -157,7 +157,9 @@ def test_that_it_gave_up_is_said_again_by_the_next_watcher(store: Store) -> None
     assert [notice.what for notice in watcher.look()] == ["stopped"]
     assert watcher.look() == []
     # Somebody starts it afresh, and it fails by itself: nobody asked for it to be brought back.
-    session.commit_events(lambda _: [event_change("orchestrator.started", control=[[["gave_up"]]])])
+    session.internal.commit_events(
+        lambda _: [event_change("orchestrator.started", control=[[["gave_up"]]])]
+    )
     assert watcher.look() == []
 
 

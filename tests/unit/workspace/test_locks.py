@@ -139,7 +139,7 @@ def test_what_was_interrupted_is_finished_by_another_path_to_the_directory(
             opened.session("run", workspace=work).restore("then")
 
     assert run_child(body).by_sigkill
-    assert store.session("run", workspace=bound).recovered is not None
+    assert store.session("run", workspace=bound).internal.recovered is not None
     assert (work / "file").read_text() == "file"
 
 

@@ -417,7 +417,7 @@ def test_a_part_that_is_nowhere_is_refused_before_anything_is_touched(
             attempt(made, only=only)
     assert (picture(work), session.head) == (now, head)
     # Nothing is pending that the next handle would stumble over.
-    assert store.session("run", workspace=work).recovered is None
+    assert store.session("run", workspace=work).internal.recovered is None
 
 
 # --- nothing is lost -------------------------------------------------------------------------
@@ -775,7 +775,7 @@ def test_a_tree_with_names_that_lead_out_is_refused_and_nothing_is_written(
     assert session.head == head
     # The session can be opened and used as before.
     again = store.session("run", workspace=work)
-    assert again.recovered is None
+    assert again.internal.recovered is None
     again.checkpoint()
 
 
@@ -867,9 +867,9 @@ def test_a_workspace_of_another_directory_does_not_finish_what_was_begun_elsewhe
     elsewhere.mkdir()
     (elsewhere / "own").write_text("own")
     before = picture(elsewhere)
-    assert store.session("run", workspace=elsewhere).recovered is None
+    assert store.session("run", workspace=elsewhere).internal.recovered is None
     assert picture(elsewhere) == before
-    finished = store.session("run", workspace=work).recovered
+    finished = store.session("run", workspace=work).internal.recovered
     assert finished is not None
     assert finished.problems == ()
 
@@ -950,7 +950,7 @@ def test_a_fork_does_not_inherit_a_restore_under_way(tmp_path: Path, work: Path)
     with mulligan.open(tmp_path / "store") as store:
         forked = store.session("run").fork(head, name="fork")
         now = picture(work)
-        assert store.session("fork", workspace=work).recovered is None
+        assert store.session("fork", workspace=work).internal.recovered is None
         assert picture(work) == now
         assert forked.head.seq > 0
         assert store.verify().ok
@@ -965,7 +965,7 @@ def test_a_moved_directory_is_finished_where_it_is_now(tmp_path: Path, work: Pat
             session.restore(made)
     work.rename(tmp_path / "moved")
     with mulligan.open(tmp_path / "store") as store:
-        finished = store.session("run", workspace=tmp_path / "moved").recovered
+        finished = store.session("run", workspace=tmp_path / "moved").internal.recovered
         assert finished is not None
     assert picture(tmp_path / "moved") == then
 

@@ -176,8 +176,8 @@ def _preview(
     call: CliContext, session: Session, point: str, only: tuple[str, ...] | None
 ) -> Preview:
     found = session.point(point)
-    if any(_is_workspace(part) for part in only or ()) and session.files_at(found) is None:
-        session.plan_copy(found)  # it says that there are no files, and what to do
+    if any(_is_workspace(part) for part in only or ()) and session.internal.files_at(found) is None:
+        session.internal.plan_copy(found)  # it says that there are no files, and what to do
     with call.working():
         state = session.diff(session.head, found, only)
         files = session.plan(found, only)
@@ -203,7 +203,7 @@ def _explain_source(session: Session, preview: Preview) -> None:
     if preview.directory is None or not (outline(preview.files.files) or preview.parts is None):
         return
     point = preview.state.after
-    held = session.files_at(point)
+    held = session.internal.files_at(point)
     if held is None:
         said = f"{place(point)} holds no files; they stay as they are."
         click.echo(clean(said), err=True)
@@ -223,7 +223,7 @@ def _copy(call: CliContext, point: str, named: tuple[str, ...], to: Path, *, dry
     """Write the files of a point elsewhere."""
     session = call.open_to_look()
     only = parts_from_here(named, call.project)
-    plan = session.plan_copy(point, only)
+    plan = session.internal.plan_copy(point, only)
     problems = [] if dry_run else _copied(session, plan.point, to, only)
     if call.json:
         fields = unapplied_fields(plan.point, only, to.absolute(), problems)

@@ -126,7 +126,11 @@ def _running(store: Store, name: str | None) -> str | None:
     from mulligan.session.names import SUPERVISOR
 
     session = None if name is None else store.session(name, create=False, actor=ACTOR)
-    lease = session.lease_of(SUPERVISOR) if session and session.is_held(SUPERVISOR) else None
+    lease = (
+        session.internal.lease_of(SUPERVISOR)
+        if session and session.internal.is_held(SUPERVISOR)
+        else None
+    )
     return None if lease is None else f"{name} is running: process {lease.holder.split('/')[1]}"
 
 
@@ -134,7 +138,9 @@ def _can_go_on(session: Session) -> bool:
     from mulligan.recovery.detect import is_paused, reason
     from mulligan.session.names import SUPERVISOR
 
-    failed = session.control("status") == "failed" and not session.is_held(SUPERVISOR)
+    failed = session.internal.control("status") == "failed" and not session.internal.is_held(
+        SUPERVISOR
+    )
     return failed or is_paused(session) or reason(session) is not None
 
 

@@ -150,7 +150,7 @@ def _agent_row(agent: dict[str, Any]) -> list[Cell]:
 
 def status_of(session: Session) -> str | None:
     """Return running, paused, done, failed or interrupted; None if nobody ever ran it."""
-    known: str | None = session.control("status")
+    known: str | None = session.internal.control("status")
     return "interrupted" if interrupted_by(session) is not None else known
 
 

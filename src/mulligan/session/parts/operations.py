@@ -100,13 +100,17 @@ class Operation(ContextDecorator):
 
     def _say(self, kind: str, change: list[Any], **facts: Any) -> None:
         facts = {"name": self.name, "checkpoint": self._place[1], **facts}
-        self._session.commit_events(lambda _: [event_change(kind, control=[change], **facts)])
+        self._session.internal.commit_events(
+            lambda _: [event_change(kind, control=[change], **facts)]
+        )
 
     def _safe_rollback(self) -> str:
         """Return what goes back if nobody said: no files that others work on, too."""
         session = self._session
         agents = session.state.get(AGENTS, {})
-        others = [name for name in agents if name != session.actor and session.is_held(name)]
+        others = [
+            name for name in agents if name != session.actor and session.internal.is_held(name)
+        ]
         return "state" if others else "both"
 
     def _roll_back(self, rollback: str) -> None:

@@ -96,7 +96,7 @@ def test_what_was_processed_is_part_of_a_checkpoint(planner: Session, coder: Ses
 
 
 def test_receive_waits_as_long_as_it_is_told(planner: Session, coder: Session):
-    clock = coder.clock
+    clock = coder.internal.clock
     before = clock.monotonic()
     assert coder.mailbox.receive(timeout=2) is None
     assert clock.monotonic() - before >= 2

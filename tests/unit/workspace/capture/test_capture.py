@@ -872,7 +872,7 @@ def test_a_long_list_of_what_is_left_out_is_worked_out_once_while_it_does_not_ch
 ) -> None:
     """A step costs the same however long the list is: it is neither encoded nor read again."""
     many_ignored(work)
-    session.watch()
+    session.internal.watch()
     first = session.checkpoint()
     valued, read = [], []
     value, convert = checkpointer.left_out_value, session._engine.left_out.__wrapped__

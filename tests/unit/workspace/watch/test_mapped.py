@@ -108,7 +108,7 @@ def held(session: Session, path: str = "data/file") -> bytes:
 def test_a_watched_session_sees_each_write_through_a_mapping(place: Path, work: Path) -> None:
     with mulligan.open(place / "store") as store:
         session = store.session("run", workspace=work)
-        session.watch()
+        session.internal.watch()
         session.checkpoint()
         session.checkpoint()
         assert session._workspace.unwatched is None
