@@ -155,11 +155,11 @@ def _busy(directory: Path, seconds: int) -> tuple[int, float, int]:
 def _overhead(directory: Path, count: int) -> float:
     """Return what the loop adds to a step, measured in a process of its own."""
     store = mulligan.open(directory)
-    session = store.session(SESSION, agent="a")
+    session = store.agent("a", session=SESSION)
     assert session.lease is not None
     from mulligan.opener import agent_variables
 
-    supervisor = store.session(SESSION, agent="supervisor", ttl=3600)
+    supervisor = store.agent("supervisor", session=SESSION, ttl=3600)
     beat = directory / "beat"
     found = agent_variables(
         str(directory), SESSION, "a", session.lease.epoch, heartbeat=beat, checkpoint_interval=3600

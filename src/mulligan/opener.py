@@ -154,8 +154,13 @@ def attach(variables: Mapping[str, str]) -> Session:
         session.internal.join(epoch)
     else:
         place = variables.get(WORKSPACE) or None
-        # Whoever supervises has accepted the directory already.
-        session = store.session(name, False, actor=agent, epoch=epoch, workspace=place, force=True)
+        # force: the supervisor has accepted the directory already. The lease comes before the
+        # recovery: a process that was replaced must not touch the files.
+        session = store.session(
+            name, False, actor=agent, workspace=place, force=True, recover=False
+        )
+        session.internal.adopt(epoch, LEASE_TTL)
+        session.internal.recover_on_open()
     session.internal.is_supervised = True
     session.internal.checkpoint_interval = float(
         variables.get(CHECKPOINT_INTERVAL) or session.internal.checkpoint_interval

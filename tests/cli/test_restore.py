@@ -213,7 +213,7 @@ def test_bringing_one_agent_back_names_what_others_used_of_it(store):
 
 def test_a_restore_names_the_agents_that_are_at_work(store, place: Path):
     with mulligan.open(place) as opened:
-        agent = opened.session("main", agent="coder")
+        agent = opened.agent("coder", session="main")
         agent.agent.update(state="working")
         store("checkpoint", "--label", "one")
         agent.agent.update(working_on="more")

@@ -78,7 +78,7 @@ def test_back_to_a_point_with_a_component_emptied(lost):
 
 def test_one_agent_and_what_others_used(lost, place: Path):
     with mulligan.open(place) as opened:
-        coder = opened.session("main", agent="coder", steal=True)
+        coder = opened.agent("coder", session="main", steal=True)
         coder.mailbox.send("tester", "look", id="look")
         opened.session("main", actor="tester").mailbox.receive()
         coder.internal.release()
@@ -160,7 +160,7 @@ def test_choices_that_exclude_each_other(lost, args: list[str]):
 
 def test_a_session_that_is_run_is_left_alone(lost, place: Path):
     with mulligan.open(place) as opened:
-        supervisor = opened.session("main", agent="supervisor")
+        supervisor = opened.agent("supervisor", session="main")
         control(supervisor, "status", "running")
         assert "nothing to resume" in lost("resume").out
         refused = lost("resume", "main", "--rollback")
@@ -200,5 +200,5 @@ def test_a_wrong_point_is_refused_before_anything_is_ended(store, place):
 
 def test_a_session_that_runs_is_not_said_to_be_nothing(store, place):
     with mulligan.open(place) as opened:
-        opened.session("main", agent="supervisor")
+        opened.agent("supervisor", session="main")
         assert f"main is running: process {os.getpid()}" in store("resume", "main").out

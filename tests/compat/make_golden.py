@@ -74,11 +74,11 @@ def build(place: Path) -> None:
         run.checkpoint("my own kind", label="walked")
         clock.advance(3600)
         _forks(run)
-        agent = store.session("run-1", agent="coder/ä", ttl=60)
+        agent = store.agent("coder/ä", session="run-1", ttl=60)
         agent.state.set("by", "a leased agent")
         agent.checkpoint("recovery")
         agent.internal.release()
-        taken = store.session("run-1", agent="coder/ä", ttl=60)
+        taken = store.agent("coder/ä", session="run-1", ttl=60)
         taken.state.set("by", "its successor")
 
 

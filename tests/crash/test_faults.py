@@ -227,7 +227,7 @@ READ_ONLY = """
         lambda: session.restore(2),
         lambda: session.fork(2),
         lambda: store.session("new"),
-        lambda: store.session("run", agent="a"),
+        lambda: store.agent("a", session="run"),
         lambda: mulligan.open(os.path.join(place, "inside")),
     ):
         try:
@@ -426,7 +426,7 @@ FROZEN = """
     from mulligan.errors import StaleLease
 
     store = mulligan.open(sys.argv[1])
-    session = store.session("run", agent="coder", ttl=3600)
+    session = store.agent("coder", session="run", ttl=3600)
     session.state.set("by", "the first")
     for attempt in (
         lambda: session.state.set("by", "the first again"),
@@ -459,8 +459,8 @@ def test_a_frozen_writer_that_wakes_after_it_was_replaced_cannot_write(tmp_path:
     os.waitpid(child.pid, os.WUNTRACED)
     with mulligan.open(tmp_path) as store:
         with pytest.raises(LeaseHeld):
-            store.session("run", agent="coder")
-        session = store.session("run", agent="coder", steal=True)
+            store.agent("coder", session="run")
+        session = store.agent("coder", session="run", steal=True)
         session.state.set("by", "the second")
         head, packs = session.head, sorted((tmp_path / ".mulligan" / "packs").iterdir())
         os.kill(child.pid, signal.SIGCONT)

@@ -219,7 +219,7 @@ def store(full: Full) -> Iterator[Store]:
 
 def test_a_session_opens_though_its_restore_cannot_be_finished(full: Full, store: Store) -> None:
     for _ in range(3):
-        session = store.session("run", workspace=full.work, agent="coder")
+        session = store.agent("coder", session="run", workspace=full.work)
         assert session.internal.recovered is None
         assert isinstance(session.recovery_error, DiskFull)
         assert session.pending is not None

@@ -330,7 +330,7 @@ def test_a_lease_is_given_up_when_another_process_restores(tmp_path: Path, work:
         mulligan.open(tmp_path / "store") as store,
     ):
         with pytest.raises(RestoreBusy):
-            store.session("one", agent="coder", workspace=work)
+            store.agent("coder", session="one", workspace=work)
         assert not store.session("one").internal.is_held("coder")
 
 

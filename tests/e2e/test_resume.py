@@ -251,7 +251,7 @@ ALONE = """
 import os
 import mulligan
 
-session = mulligan.open(".").session("main", agent="solo")
+session = mulligan.open(".").agent("solo", session="main")
 session.agent.update(state="working", working_on="task one", process_id=os.getpid())
 session.tasks.plan(["one", "two"])
 session.tasks.claim()
@@ -272,7 +272,7 @@ def test_without_a_supervisor_everything_is_prepared(place: Path, store: Store) 
     said = run("resume")
     assert said.returncode == 0, said.stderr
     assert "Start solo again" in said.stdout
-    session = store.session("main", agent="solo")
+    session = store.agent("solo", session="main")
     task = session.tasks.claim()
     assert task is not None
     assert (task.id, task.attempts) == ("one", 2)

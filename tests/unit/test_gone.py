@@ -34,7 +34,7 @@ WAYS = [(remove, "removed"), (move, "removed or moved"), (replace, "replaced")]
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    made = mulligan.open(tmp_path).session("main", agent="a")
+    made = mulligan.open(tmp_path).agent("a", session="main")
     made.state.set("large", "x" * 10_000)
     return made
 

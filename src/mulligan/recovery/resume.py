@@ -84,8 +84,8 @@ def open_session(
 ) -> Session:
     """Open a session to bring it back, as the only one who does; raises ``StillRunning``."""
     try:
-        return store.session(
-            name, create=False, agent=SUPERVISOR, ttl=TTL, workspace=workspace, force=force
+        return store.agent(
+            SUPERVISOR, session=name, create=False, ttl=TTL, workspace=workspace, force=force
         )
     except LeaseHeld as error:
         raise StillRunning(f"Session {name!r} is being run: {error}") from error

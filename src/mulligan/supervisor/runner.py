@@ -155,8 +155,8 @@ class Runner:
         # If any, it was an earlier supervisor's; what comes once the lease is ours is for us.
         self._heard = Records(self._store.session(self._name, actor=SUPERVISOR)).request_id()
         try:
-            files = self._store.session(
-                self._name, agent=SUPERVISOR, workspace=self._workflow.workspace, force=force
+            files = self._store.agent(
+                SUPERVISOR, session=self._name, workspace=self._workflow.workspace, force=force
             )
         except LeaseHeld as error:
             raise LeaseHeld(

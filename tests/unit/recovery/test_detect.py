@@ -52,7 +52,7 @@ def test_a_running_session_whose_supervisor_died(store: Store, clock: FakeClock)
 
 
 def test_a_live_supervisor_is_no_interruption(store: Store) -> None:
-    supervisor = store.session("run", agent="supervisor")
+    supervisor = store.agent("supervisor", session="run")
     control(supervisor, "status", "running")
     session = store.session("run")
     assert interruption(session) is None
@@ -98,7 +98,7 @@ def test_without_a_supervisor_a_dead_agent_at_work_counts(store: Store) -> None:
 def test_without_a_supervisor_a_live_agent_counts_as_alive_however_old_its_lease(
     store: Store, clock: FakeClock
 ) -> None:
-    session = store.session("run", agent="coder")
+    session = store.agent("coder", session="run")
     session.agent.update(state="working")
     clock.advance(1000)
     assert interruption(session) is None
@@ -115,7 +115,7 @@ def test_a_process_that_was_gone_before_its_start_was_noted_is_not_alive(store: 
 
 
 def test_a_lease_that_the_supervisor_took_says_nothing_of_a_process(store: Store) -> None:
-    session = store.session("run", agent="supervisor")
+    session = store.agent("supervisor", session="run")
     control(session, "status", "running")
     session.state.set("agents/coder", {"state": "waiting", "process_id": 2**22 + 1})
     store.session("run", actor="coder").internal.take(30)

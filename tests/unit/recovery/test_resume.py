@@ -191,7 +191,7 @@ def test_what_was_asked_of_the_agents_is_forgotten(store: Store) -> None:
 
 
 def test_processes_of_before_cannot_write_any_more(store: Store) -> None:
-    old = store.session("run", agent="coder")
+    old = store.agent("coder", session="run")
     old.agent.update(state="working")
     session = store.session("run")
     control(session, "status", "running")
@@ -205,7 +205,7 @@ def test_processes_of_before_cannot_write_any_more(store: Store) -> None:
 
 
 def test_without_a_supervisor_the_living_are_left_alone(store: Store) -> None:
-    alive = store.session("run", agent="alive")
+    alive = store.agent("alive", session="run")
     alive.agent.update(state="working")
     session = store.session("run", actor="lost")
     session.agent.update(state="working", process_id=7)

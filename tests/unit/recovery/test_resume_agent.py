@@ -69,7 +69,7 @@ def bring_back(store: Store, session: Session) -> None:
 def test_mail_that_a_restore_took_back_stays_away(
     store: Store, session: Session, only: list[str] | None
 ) -> None:
-    tester = store.session("run", agent="tester", steal=True)
+    tester = store.agent("tester", session="run", steal=True)
     tester.mailbox.send("coder", "taken back", id="taken back")
     session.restore("start", only)
     tester.mailbox.send("coder", "newer", id="newer")
@@ -141,7 +141,7 @@ def test_its_mailbox_goes_back_and_loses_nothing(store: Store, session: Session)
     bring_back(store, session)
     assert [m.id for m in session.mailbox.waiting("coder")] == ["old", "new"]
     assert session.mailbox.processed("coder") == 0
-    coder = store.session("run", actor="coder", agent="coder")
+    coder = store.agent("coder", session="run", actor="coder")
     assert [coder.mailbox.receive().id for _ in range(2)] == ["old", "new"]  # type: ignore[union-attr]
     assert coder.mailbox.receive() is None
 

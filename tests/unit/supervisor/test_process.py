@@ -251,7 +251,7 @@ def orphan(store: mulligan.Store, **changes: str) -> subprocess.Popen[bytes]:
 
 
 def test_strays_are_shut_out_and_ended(store: mulligan.Store) -> None:
-    writer = store.session("main", agent="a")
+    writer = store.agent("a", session="main")
     process = orphan(store)
     try:
         [found] = find_orphans(store, "main")
@@ -288,7 +288,7 @@ def test_a_stray_that_does_not_end_is_named(
 
 
 def test_one_that_was_replaced_shuts_nobody_out(store: mulligan.Store) -> None:
-    replaced = store.session("main", agent="supervisor").lease
+    replaced = store.agent("supervisor", session="main").lease
     store.session("main", actor="supervisor").internal.take(30, steal=True)
     process = orphan(store)
     try:

@@ -76,7 +76,7 @@ def test_a_team_that_is_run_anew_starts_everybody(store: Store, session: Session
 
 
 def test_an_interrupted_session_is_taken_over(store: Store, session: Session) -> None:
-    first = store.session("main", agent="supervisor")
+    first = store.agent("supervisor", session="main")
     first.internal.commit_events(
         lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})]
     )
@@ -91,7 +91,7 @@ def test_an_interrupted_session_is_taken_over(store: Store, session: Session) ->
 def test_a_pause_is_heard_as_soon_as_the_session_is_taken_over(
     store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = store.session("main", agent="supervisor")
+    first = store.agent("supervisor", session="main")
     first.internal.commit_events(
         lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})]
     )
@@ -177,7 +177,7 @@ def test_a_command_that_no_system_can_run(store: Store) -> None:
 
 
 def test_a_supervisor_that_was_replaced_starts_nobody(store: Store, session: Session) -> None:
-    replaced = store.session("main", agent="supervisor")
+    replaced = store.agent("supervisor", session="main")
     workflow = team(a="exit 0")
     members = Team(store, workflow, Records(replaced), VARIABLES, lambda *_: None)
     store.session("main", actor="supervisor").internal.take(30, steal=True)
@@ -191,7 +191,7 @@ def test_a_supervisor_that_was_replaced_starts_nobody(store: Store, session: Ses
 def test_a_supervisor_that_is_replaced_at_the_last_moment_takes_no_agents_lease(
     store: Store, session: Session
 ) -> None:
-    replaced = store.session("main", agent="supervisor")
+    replaced = store.agent("supervisor", session="main")
 
     class Overtaken(Records):
         """Is replaced right after it has written, and with that made sure that it was not."""
@@ -226,7 +226,7 @@ def test_a_request_without_its_signal_is_seen_all_the_same(store: Store, session
 def test_a_session_that_is_being_brought_back_is_not_disturbed(
     store: Store, session: Session
 ) -> None:
-    handle = store.session("main", agent="supervisor")
+    handle = store.agent("supervisor", session="main")
     handle.internal.commit_events(
         lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})]
     )

@@ -82,7 +82,7 @@ def _take_over(store: mulligan.Store, name: str, workspace: Path) -> mulligan.Se
     deadline = time.monotonic() + TTL * 2
     while True:
         try:
-            return store.session(name, agent=AGENT, ttl=TTL, workspace=workspace)
+            return store.agent(AGENT, session=name, ttl=TTL, workspace=workspace)
         except LeaseHeld:
             if time.monotonic() > deadline:
                 raise

@@ -182,7 +182,7 @@ def test_what_an_earlier_version_remembered_is_read_and_shortened(planner: Sessi
 
 
 def test_a_message_can_be_sent_with_everything_in_order(store: Store):
-    sender, receiver = store.session("run", agent="sender"), store.session("run", agent="receiver")
+    sender, receiver = store.agent("sender", session="run"), store.agent("receiver", session="run")
     sender.mailbox.send("receiver", "subject", "body", "high", True)
     message = receiver.mailbox.receive()
     assert message is not None

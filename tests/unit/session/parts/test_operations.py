@@ -159,7 +159,7 @@ def test_files_stay_while_other_agents_are_at_work(
     session: Session, tmp_path: Path, at_work: bool, file: str
 ):
     store = mulligan.open(tmp_path / "store")
-    other = store.session("s", agent="other")
+    other = store.agent("other", session="s")
     other.agent.update(state="working")
     if not at_work:
         other.close()

@@ -27,7 +27,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def session(clock: FakeClock) -> Session:
-    return mulligan.open("memory:", clock=clock).session("work", agent="coder")
+    return mulligan.open("memory:", clock=clock).agent("coder", session="work")
 
 
 def kinds(session: Session) -> list[tuple[str, str | None]]:
@@ -243,7 +243,7 @@ def test_a_step_has_its_own_deadline(session: Session, tmp_path: Path):
 
 def test_an_epoch_is_adopted_and_joined_only_while_it_is_valid(tmp_path: Path):
     store = mulligan.open(tmp_path)
-    epoch = store.session("work", agent="coder").lease.epoch  # type: ignore[union-attr]
+    epoch = store.agent("coder", session="work").lease.epoch  # type: ignore[union-attr]
     child = store.session("work", actor="coder")
     child.internal.adopt(epoch, 30)
     guest = store.session("work", actor="coder")
@@ -251,7 +251,7 @@ def test_an_epoch_is_adopted_and_joined_only_while_it_is_valid(tmp_path: Path):
     guest.state.set("x", 1)
     guest.close()
     child.state.set("x", 2)  # a guest's leaving ends nothing
-    successor = store.session("work", agent="coder", steal=True)
+    successor = store.agent("coder", session="work", steal=True)
     for old in (child, guest):
         with pytest.raises(StaleLease):
             old.internal.adopt(epoch, 30)
@@ -263,7 +263,7 @@ def test_an_epoch_is_adopted_and_joined_only_while_it_is_valid(tmp_path: Path):
 
 
 def test_a_heart_beats_while_the_handle_is_busy(tmp_path: Path):
-    session = mulligan.open(tmp_path).session("work", agent="coder")
+    session = mulligan.open(tmp_path).agent("coder", session="work")
     heart = HeartbeatWriter(
         tmp_path / "beat", lambda: session.internal.renew(wait=False), interval=0.01
     )
@@ -279,7 +279,7 @@ def test_a_heart_beats_while_the_handle_is_busy(tmp_path: Path):
 
 def test_a_handle_that_gave_its_lease_up_writes_no_more(tmp_path: Path):
     store = mulligan.open(tmp_path)
-    session = store.session("work", agent="coder")
+    session = store.agent("coder", session="work")
     session.close()
     with pytest.raises(StaleLease, match="gave the lease"):
         session.state.set("x", 1)

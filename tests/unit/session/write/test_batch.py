@@ -302,7 +302,7 @@ def test_counting_in_batches_of_many_threads_loses_no_count(session: Session):
 
 def test_a_lease_is_renewed_while_a_batch_is_open(tmp_path: Path):
     """A batch that awaits for long must not cost the agent its lease."""
-    session = mulligan.open(tmp_path / "store").session("run", agent="coder")
+    session = mulligan.open(tmp_path / "store").agent("coder", session="run")
     before = session.internal.lease_of("coder")
     with session.batch():
         session.state.set("a", 1)
