@@ -33,10 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 from mulligan import errors
 from mulligan.errors import MulliganError
-from mulligan.failpoints import FailpointHook, ignore
 
 if TYPE_CHECKING:
-    from mulligan.clock import Clock
     from mulligan.document.document import MISSING
     from mulligan.journal.lock_owner import OnWait
     from mulligan.model import (
@@ -111,8 +109,6 @@ def open(
     read_only: bool = False,
     salvage: bool = False,
     keep_env: Iterable[str] = (),
-    clock: Clock | None = None,
-    failpoint: FailpointHook = ignore,
     waiting: OnWait | None = None,
 ) -> Store:
     """Open the store of a directory, made inside it (``DIR/.mulligan``) if there is none.
@@ -125,9 +121,10 @@ def open(
     cannot be written is opened for reading, as with ``read_only``, which waits for no writer.
     ``salvage`` opens one with a damaged journal, too, for ``verify`` and to read what is sound.
     ``keep_env`` names further environment variables that checkpoints record; whatever looks like a
-    secret is never stored. ``waiting`` is told when a write, a capture or a restore has to wait for
-    another process for seconds, and which one that is. ``clock`` and ``failpoint`` are for tests.
+    secret is never stored. ``waiting`` is called when a write, a capture or a restore has waited
+    seconds for another process, with the name of that process.
     """
+    from mulligan.failpoints import ignore
     from mulligan.opener import open_store
 
     return open_store(
@@ -135,8 +132,8 @@ def open(
         os.environ,
         create,
         keep_env,
-        clock,
-        failpoint,
+        None,
+        ignore,
         waiting,
         read_only=read_only,
         salvage=salvage,

@@ -13,6 +13,7 @@ import pytest
 import mulligan
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture
 
@@ -58,7 +59,7 @@ def killed(
 
     def body(_: Tell) -> None:
         hook = kill_at(point, FILES // 2)
-        with mulligan.open(place, failpoint=hook) as opened:
+        with open_store(place, failpoint=hook) as opened:
             session = opened.session("main", workspace=place)
             session.restore("then") if mode == "restore" else getattr(session, mode)()
 

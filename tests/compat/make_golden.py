@@ -25,6 +25,7 @@ import mulligan
 from mulligan import Session
 from mulligan.codec import FORMAT_VERSION
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 
 HERE = Path(__file__).parent
 
@@ -58,7 +59,7 @@ EVERY_TYPE = {
 def build(place: Path) -> None:
     """Fill a store with one of everything the format has."""
     clock = FakeClock()
-    with mulligan.open(place, clock=clock) as store:
+    with open_store(place, clock=clock) as store:
         run = store.session("run")
         _conversation(run, clock)
         run.state.set("types", EVERY_TYPE)

@@ -15,6 +15,7 @@ import mulligan
 from mulligan import Checkpoint, Session
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from mulligan.workspace.capture.ignore import DRAFT as DRAFT_RULE
 from mulligan.workspace.restore.swap import DRAFT, temporary_names
 from tests.children import Tell, run_child
@@ -128,7 +129,7 @@ def killed(tmp_path: Path, work: Path, point: Failpoint, count: int = 1) -> None
     """Kill a restore of ``a`` at a point."""
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", failpoint=kill_at(point, count)) as store:
+        with open_store(tmp_path / "store", failpoint=kill_at(point, count)) as store:
             store.session("run", workspace=work).restore("a")
 
     assert run_child(body).by_sigkill

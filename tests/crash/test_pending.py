@@ -18,6 +18,7 @@ from mulligan.errors import DiskFull, MissingObject, NothingToUndo, RestorePendi
 from mulligan.failpoints import Failpoint
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture
 
@@ -47,7 +48,7 @@ def interrupted(tmp_path: Path, work: Path, only: list[str] | None = None) -> No
 
     def body(_: Tell) -> None:
         hook = kill_at(Failpoint.RESTORE_RENAMED)
-        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+        with open_store(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("then", only=only)
 
     assert run_child(body).by_sigkill
@@ -140,7 +141,7 @@ def test_what_others_write_while_files_are_restored_is_kept(tmp_path: Path, work
             armed = False
             write_in_another_process(tmp_path)
 
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.state.set("", THEN)
         made = session.checkpoint()
@@ -357,7 +358,7 @@ def test_the_command_line_says_that_a_restore_cannot_be_finished(
         (tmp_path / "file.2").write_text("now")
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path, failpoint=kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)) as store:
+        with open_store(tmp_path, failpoint=kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)) as store:
             store.session("main", workspace=tmp_path).restore("then")
 
     assert run_child(body).by_sigkill

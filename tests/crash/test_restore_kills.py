@@ -15,6 +15,7 @@ from mulligan import Session
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from mulligan.workspace.restore import deleter
 from mulligan.workspace.restore.swap import DRAFT
 from tests.children import Tell, run_child
@@ -146,7 +147,7 @@ def test_killed_while_others_delete_what_was_replaced(
 
 
 def walk(tmp_path: Path, work: Path, failpoint: FailpointHook) -> None:
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.restore("first")
         session.undo()
@@ -170,7 +171,7 @@ def test_killed_again_while_what_was_begun_is_finished(tmp_path: Path, point: Fa
 
 
 def open_only(tmp_path: Path, work: Path, failpoint: FailpointHook) -> None:
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         store.session("run", workspace=work)
 
 
@@ -180,7 +181,7 @@ def test_killed_while_parts_are_restored(tmp_path: Path, point: Failpoint, only:
     work, pictures = prepare(tmp_path, random.Random(6), 4)
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
+        with open_store(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first", only=only)
 
     assert run_child(body).by_sigkill
@@ -223,7 +224,7 @@ def test_no_draft_is_left_where_rules_hide_it_nor_kept_in_a_checkpoint(
 
     def body(_: Tell) -> None:
         hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
-        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+        with open_store(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("first", only=only)
 
     assert run_child(body).by_sigkill
@@ -254,7 +255,7 @@ def test_killed_at_any_point_no_stale_cache_is_left(tmp_path: Path, point: Failp
         (work / "__pycache__/b.cpython-311.pyc").write_text("of x = 1")
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
+        with open_store(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first")
 
     assert run_child(body).by_sigkill
@@ -274,7 +275,7 @@ def test_killed_at_any_point_all_that_changes_is_touched(tmp_path: Path, point: 
         os.utime(path, ns=(old, old))
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
+        with open_store(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first", touch=True)
 
     before = picture(work)
@@ -350,7 +351,7 @@ def begun_with_one_file(tmp_path: Path, point: Failpoint) -> tuple[Path, bytes]:
     (work / "file").write_bytes(b"present")
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
+        with open_store(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first", only=["file"])
 
     assert run_child(body).by_sigkill
@@ -432,7 +433,7 @@ def test_killed_at_any_moment_of_captures(tmp_path: Path) -> None:
 
 
 def capture_for_ever(tmp_path: Path, work: Path, tell: Tell, round_: int) -> None:
-    with mulligan.open(tmp_path / "store", failpoint=ignore) as store:
+    with open_store(tmp_path / "store", failpoint=ignore) as store:
         session = store.session("run", workspace=work)
         rng = random.Random(round_)
         (work / "src").mkdir(exist_ok=True)

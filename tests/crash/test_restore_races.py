@@ -20,6 +20,7 @@ from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Pending, Point, Restored
 from mulligan.session.write.restorer import Restorer
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from mulligan.workspace import syscalls
 from mulligan.workspace.restore.swap import DRAFT
 from tests.children import Tell, run_child
@@ -86,7 +87,7 @@ def test_an_edit_after_the_first_look_is_kept(
     tmp_path: Path, work: Path, edit: Callable[[Path], None]
 ) -> None:
     failpoint = once_at(Failpoint.RESTORE_DRAFT_WRITTEN, lambda: edit(work / "file"))
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         (work / "file").write_text("after the checkpoint")
@@ -101,7 +102,7 @@ def test_what_appears_where_a_file_is_to_be_made_is_kept(
     tmp_path: Path, work: Path, edit: Callable[[Path], None]
 ) -> None:
     failpoint = once_at(Failpoint.RESTORE_DRAFT_WRITTEN, lambda: edit(work / "file"))
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         (work / "file").unlink()
@@ -190,7 +191,7 @@ def test_an_edit_that_was_taken_out_survives_a_kill(
     def body(_: Tell) -> None:
         monkeypatch.setattr(syscalls, "rename", rename)
         hook = kill_at(Failpoint.RESTORE_SWAPPED)
-        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+        with open_store(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("then")
 
     assert run_child(body).by_sigkill
@@ -279,7 +280,7 @@ def stopped_in_a_restore(tmp_path: Path, work: Path, name: str, at: Failpoint) -
             os.write(writing, b"!")
             signal.pause()
 
-        with mulligan.open(tmp_path / "store", failpoint=once_at(at, stand_still)) as store:
+        with open_store(tmp_path / "store", failpoint=once_at(at, stand_still)) as store:
             store.session(name, workspace=work).restore("then")
         os._exit(1)
     try:
@@ -362,7 +363,7 @@ def interrupted(tmp_path: Path, work: Path) -> None:
 
     def body(_: Tell) -> None:
         hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
-        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+        with open_store(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("then")
 
     assert run_child(body).by_sigkill

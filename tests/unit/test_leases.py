@@ -22,6 +22,7 @@ from mulligan.errors import InvalidName, LeaseHeld, StaleLease
 from mulligan.session.names import PERSON, PLAIN
 from mulligan.session.write.leases import is_dead, this_process
 from mulligan.testing.clock import START, FakeClock
+from mulligan.testing.stores import open_store
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(clock: FakeClock) -> Store:
-    return mulligan.open("memory:", clock=clock)
+    return open_store("memory:", clock=clock)
 
 
 def test_a_lease_says_who_holds_it_until_when(store: Store) -> None:

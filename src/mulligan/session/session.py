@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path as OsPath
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 
@@ -65,11 +66,15 @@ from mulligan.workspace.workspace import Workspace
 
 
 class Session:
-    """One run of one agent or a team: its state, its checkpoints, its past.
+    """One run of one agent or a team: its state, its checkpoints, its history.
 
-    Get one from ``store.session(name)``. Every process that opens a session sees what the
-    others write, and may write itself; ``agent=`` makes this handle the only writer of that
-    agent.
+    ``store.session(name)`` opens one, and ``store.agent(name, session=...)`` opens one as the only
+    writer of an agent. Every process that opens a session sees what the others write, and may
+    write itself. Use it as a context manager, or call :meth:`close`.
+
+    ``state`` is the shared document, ``tasks`` the plan of work, ``mailbox`` the messages between
+    agents, ``agent`` the record of the agent that this handle writes for. ``internal`` is for
+    Mulligan itself and may change at any time.
     """
 
     def __init__(
@@ -91,11 +96,11 @@ class Session:
         self._targets = Targets(self._writer, self._files, workspace, self._history.document_at)
         self._restorer = Restorer(engine, record, self._writer, self._checkpointer, workspace)
         self._captures = CaptureGuard(engine, record, self._restorer, workspace)
-        self.state = State(self._writer)
-        self.tasks = Tasks(self._writer)
-        self.mailbox = Mailbox(self._writer, leases.this_process())
-        self.agent = Agent(self._writer, actor)
-        self.internal = Internals(
+        self._state = State(self._writer)
+        self._tasks = Tasks(self._writer)
+        self._mailbox = Mailbox(self._writer, leases.this_process())
+        self._agent = Agent(self._writer, actor)
+        self._internal = Internals(
             engine,
             record,
             environment,
@@ -108,6 +113,42 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def state(self) -> State:
+        """The shared document: get, set, append, extend, put and delete values by path."""
+        return self._state
+
+    @property
+    def tasks(self) -> Tasks:
+        """The plan: tasks with dependencies, each claimed by one agent at a time."""
+        return self._tasks
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """The messages to this handle's agent, and the way to send messages to others."""
+        return self._mailbox
+
+    @property
+    def agent(self) -> Agent:
+        """The record of the agent that this handle writes for."""
+        return self._agent
+
+    @property
+    def internal(self) -> Internals:
+        """Leases, control records and raw events, for Mulligan itself; no public API."""
+        return self._internal
 
     @property
     def name(self) -> str:
@@ -155,9 +196,9 @@ class Session:
         return self._writer.lease
 
     def close(self) -> None:
-        """Keep what is known of the files for the next process, and give the lease up.
+        """Save what is known of the files for the next process, and release the lease.
 
-        Idempotent; the store stays open. Without it the next process reads all files anew.
+        Idempotent; the store stays open. Without it, the next process reads all files again.
         """
         try:
             if self.agent.heart is not None:

@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-import mulligan
 from mulligan import Store
 from mulligan.document.fold import event_change
 from mulligan.recovery.detect import (
@@ -18,6 +17,7 @@ from mulligan.recovery.detect import (
 )
 from mulligan.session.write.leases import this_process
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 from tests.unit.recovery.dead import ELSEWHERE, control, dead, team
 
 
@@ -28,7 +28,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(clock: FakeClock) -> Store:
-    return mulligan.open("memory:", clock=clock)
+    return open_store("memory:", clock=clock)
 
 
 def test_a_session_that_nobody_ever_ran_is_not_interrupted(store: Store) -> None:

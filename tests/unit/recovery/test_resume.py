@@ -27,6 +27,7 @@ from mulligan.recovery.plan import (
 )
 from mulligan.recovery.resume import Resumed, open_session, resume, settle, try_out
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 from tests.unit.recovery.dead import control, dead, team
 
 
@@ -37,7 +38,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(clock: FakeClock) -> Store:
-    return mulligan.open("memory:", clock=clock)
+    return open_store("memory:", clock=clock)
 
 
 def bring_back(store: Store, workspace: Path | None = None, **how: Any) -> Resumed:

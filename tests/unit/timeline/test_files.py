@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session, Store
 from mulligan.errors import InvalidMark, MulliganError
 from mulligan.failpoints import Failpoint
 from mulligan.model import Digest
+from mulligan.testing.stores import open_store
 
 
 class Hook:
@@ -32,7 +32,7 @@ def hook() -> Hook:
 
 @pytest.fixture
 def store(tmp_path: Path, hook: Hook) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+    with open_store(tmp_path / "store", failpoint=hook) as store:
         yield store
 
 

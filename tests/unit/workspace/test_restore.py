@@ -26,6 +26,7 @@ from mulligan.errors import (
 from mulligan.failpoints import Failpoint
 from mulligan.model import Checkpoint, Digest, ObjectKind, Restored
 from mulligan.store import Store
+from mulligan.testing.stores import open_store
 from mulligan.workspace.locks import lock_name
 from mulligan.workspace.restore.swap import DRAFT
 from tests.nobody import as_nobody, place_of_nobody
@@ -492,7 +493,7 @@ def test_what_changes_between_safety_checkpoint_and_restore_is_left_as_it_is(
             for change in later.values():
                 change()
 
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         (work / "aaa").write_text("written first")
         os.utime(work / "aaa", ns=(1, 1))
@@ -832,7 +833,7 @@ def test_a_directory_swapped_for_a_symlink_while_a_restore_is_under_way(
             (work / "src").rename(tmp_path / "moved")
             (work / "src").symlink_to(places[target])
 
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         for number in range(6):
             (work / "src" / f"file-{number}").write_text(str(number))
@@ -859,7 +860,7 @@ def test_a_workspace_of_another_directory_does_not_finish_what_was_begun_elsewhe
     wreck(work)
     hook = interrupt(Failpoint.RESTORE_RENAMED)
     with (
-        mulligan.open(tmp_path / "store", failpoint=hook) as other,
+        open_store(tmp_path / "store", failpoint=hook) as other,
         pytest.raises(KeyboardInterrupt),
     ):
         other.session("run", workspace=work).restore(made)
@@ -900,7 +901,7 @@ def test_an_interrupted_restore_is_finished_by_the_next_call_and_undone_by_undo(
             armed = False
             raise KeyboardInterrupt
 
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.state.set("a", 1)
         then, made = picture(work), session.checkpoint()
@@ -929,7 +930,7 @@ def test_undo_right_after_an_interrupted_restore_takes_it_back(tmp_path: Path, w
         made = session.checkpoint()
         wreck(work)
         now = picture(work)
-    with mulligan.open(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_WRITTEN)) as store:
+    with open_store(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_WRITTEN)) as store:
         with pytest.raises(KeyboardInterrupt):
             store.session("run", workspace=work).restore(made)
         assert picture(work) != now
@@ -940,7 +941,7 @@ def test_undo_right_after_an_interrupted_restore_takes_it_back(tmp_path: Path, w
 
 
 def test_a_fork_does_not_inherit_a_restore_under_way(tmp_path: Path, work: Path) -> None:
-    with mulligan.open(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_RENAMED)) as store:
+    with open_store(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_RENAMED)) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         wreck(work)
@@ -957,7 +958,7 @@ def test_a_fork_does_not_inherit_a_restore_under_way(tmp_path: Path, work: Path)
 
 
 def test_a_moved_directory_is_finished_where_it_is_now(tmp_path: Path, work: Path) -> None:
-    with mulligan.open(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_RENAMED)) as store:
+    with open_store(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_RENAMED)) as store:
         session = store.session("run", workspace=work)
         then, made = picture(work), session.checkpoint()
         wreck(work)

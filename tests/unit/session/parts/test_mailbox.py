@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-import mulligan
 from mulligan import Session, Store
 from mulligan.errors import InvalidName, InvalidTask, StateError
 from mulligan.session.parts.mailbox import MIN_REMEMBERED_IDS, Mailbox
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 
 
 @pytest.fixture
 def store() -> Store:
-    return mulligan.open("memory:", clock=FakeClock())
+    return open_store("memory:", clock=FakeClock())
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from mulligan.session.runtime import loop as loops
 from mulligan.session.runtime.heartbeat import AgentStep, HeartbeatWriter, read_step
 from mulligan.session.write.leases import this_process
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def session(clock: FakeClock) -> Session:
-    return mulligan.open("memory:", clock=clock).agent("coder", session="work")
+    return open_store("memory:", clock=clock).agent("coder", session="work")
 
 
 def kinds(session: Session) -> list[tuple[str, str | None]]:
