@@ -23,6 +23,7 @@ from mulligan.errors import (
 )
 from mulligan.model import (
     Checkpoint,
+    CheckpointKind,
     Event,
     Lease,
     Pending,
@@ -30,7 +31,10 @@ from mulligan.model import (
     Point,
     Problem,
     Restored,
+    Rollback,
     SessionRecord,
+    UndoMode,
+    Verdict,
 )
 from mulligan.session import arguments
 from mulligan.session.environment import EnvironmentReader
@@ -220,7 +224,7 @@ class Session:
         """
         return self._writer.batch()
 
-    def operation(self, name: str, rollback: str | None = None) -> Operation:
+    def operation(self, name: str, rollback: Rollback | None = None) -> Operation:
         """Take a checkpoint before something risky; roll back to it when that raises.
 
         A context manager and a decorator. ``rollback`` says what goes back: ``state``,
@@ -254,7 +258,10 @@ class Session:
         return iter(Loop(self, period, age, collect))
 
     def checkpoint(
-        self, kind: str = "manual", note: str | None = None, label: str | None = None
+        self,
+        kind: CheckpointKind | str = "manual",
+        note: str | None = None,
+        label: str | None = None,
     ) -> Checkpoint:
         """Take a checkpoint of the newest state; it is durable when this returns.
 
@@ -290,7 +297,7 @@ class Session:
         """Return the checkpoint at or before a point."""
         return self._history.find_checkpoint(point)
 
-    def mark(self, point: PointLike, verdict: str, note: str | None = None) -> Checkpoint:
+    def mark(self, point: PointLike, verdict: Verdict, note: str | None = None) -> Checkpoint:
         """Give the checkpoint at or before a point the verdict ``good`` or ``bad``; return it.
 
         ``@good`` and ``@bad`` name the latest ones; a rollback prefers the last good one.
@@ -431,7 +438,7 @@ class Session:
         with self._writer.exclusive():
             return self._files.plan(target.point, target.tree, target.paths, target.held)
 
-    def preview(self, mode: str) -> RestorePreview:
+    def preview(self, mode: UndoMode) -> RestorePreview:
         """Return what :meth:`undo` or :meth:`redo`, whichever is named, would do."""
         target = self._restorer.undo_target(mode)
         with self._writer.exclusive():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -64,7 +64,7 @@ def command(call: CliContext, count: int) -> None:
 class Known(NamedTuple):
     """What is known of checkpoints beside their own records, by their ids and labels."""
 
-    verdicts: dict[str, str]
+    verdicts: Mapping[str, str]
     labels: dict[str, str | None]
 
 

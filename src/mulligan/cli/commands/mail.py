@@ -12,7 +12,7 @@ from mulligan.cli.context import CliContext, Group, example
 from mulligan.cli.render.text import Cell, ago, clean, echo_columns, print_json, short
 
 if TYPE_CHECKING:
-    from mulligan import Message, Session
+    from mulligan import Message, Priority, Session
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 
@@ -57,7 +57,7 @@ def send(
     to: str,
     subject: str,
     body: str | None,
-    priority: str,
+    priority: Priority,
     ack: bool,
     name: str | None,
     agent: str | None,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.text import SHORT_ID, Cell, checkpoint_fields, print_json, verdict_cell
+
+if TYPE_CHECKING:
+    from mulligan import Verdict
 
 EXAMPLE = example(
     "mulligan mark @latest good -m 'all tests pass'",
@@ -19,7 +24,7 @@ EXAMPLE = example(
 @click.argument("verdict", type=click.Choice(["good", "bad"]))
 @click.option("-m", "--note", help="Why, in a sentence.")
 @click.pass_obj
-def command(call: CliContext, point: str, verdict: str, note: str | None) -> None:
+def command(call: CliContext, point: str, verdict: Verdict, note: str | None) -> None:
     """Give the checkpoint at POINT, or the one before it, the verdict good or bad.
 
     The points @good and @bad name the latest ones, @good~1 the good one before; `mulligan resume

@@ -180,7 +180,7 @@ def task_counts(session: Session) -> dict[str, int]:
     tasks = list(session.tasks)
     inner = {task.parent for task in tasks}
     statuses = ("pending", "in_progress", "completed", "failed", "skipped")
-    leaves = [task.status for task in tasks if task.id not in inner]
+    leaves: list[str] = [task.status for task in tasks if task.id not in inner]
     return {status: leaves.count(status) for status in statuses} if leaves else {}
 
 

@@ -27,7 +27,7 @@ from mulligan.cli.render.text import Cell, clean, place, plural, print_json
 
 if TYPE_CHECKING:
     from mulligan import Diff, Session
-    from mulligan.model import OpenFile, Plan
+    from mulligan.model import OpenFile, Plan, UndoMode
 
 BUILDS = "builds may look up to date. --touch gives restored files the present time."
 DRY_RUN = "Nothing was changed: this was a dry run."
@@ -102,7 +102,7 @@ def print_unapplied(call: CliContext, preview: Preview, mode: str, said: str) ->
 def print_undo(
     call: CliContext,
     session: Session,
-    mode: str,
+    mode: UndoMode,
     *,
     touch: bool,
     pending: dict[str, Any] | None,
@@ -121,7 +121,7 @@ def print_undo(
 
 
 def check_open_files(
-    call: CliContext, session: Session, mode: str, *, yes: bool
+    call: CliContext, session: Session, mode: UndoMode, *, yes: bool
 ) -> list[dict[str, Any]] | None:
     """Name the programs that use what an undo or a redo replaces, and ask; return them as JSON.
 

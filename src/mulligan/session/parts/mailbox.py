@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
-from mulligan.model import Message
+from mulligan.model import Message, Priority
 from mulligan.session.arguments import seconds, text
 from mulligan.session.names import check_name
 from mulligan.session.write.writer import Writer
 
-PRIORITIES = ("low", "normal", "high", "urgent")
+PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
 MAILBOX = "mailbox"
 
@@ -42,7 +42,7 @@ class Mailbox:
         to: str,
         subject: str,
         body: Any = None,
-        priority: str = "normal",
+        priority: Priority = "normal",
         requires_ack: bool = False,
         *,
         id: str | None = None,

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, get_args
 
 from mulligan.document.fold import event_change
 from mulligan.document.values import PathLike
 from mulligan.errors import InvalidTask
-from mulligan.model import Checkpoint, Path, Restored
+from mulligan.model import Checkpoint, Path, Restored, Rollback
 from mulligan.session.parts.agents import AGENTS
 from mulligan.session.parts.mailbox import MAILBOX
 from mulligan.session.write.files import WORKSPACE
@@ -26,7 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPERATIONS = "operations"
 
-ROLLBACKS = ("both", "state", "workspace", "none")
+ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 
 
 class Operation(ContextDecorator):
@@ -36,7 +36,7 @@ class Operation(ContextDecorator):
     operation stays on the timeline while it is under way, so that its checkpoint is kept.
     """
 
-    def __init__(self, session: Session, name: str, rollback: str | None) -> None:
+    def __init__(self, session: Session, name: str, rollback: Rollback | None) -> None:
         if rollback is not None and rollback not in ROLLBACKS:
             raise InvalidTask(f"A rollback is one of {', '.join(ROLLBACKS)}, not {rollback!r}.")
         self._session = session
@@ -104,7 +104,7 @@ class Operation(ContextDecorator):
             lambda _: [event_change(kind, control=[change], **facts)]
         )
 
-    def _safe_rollback(self) -> str:
+    def _safe_rollback(self) -> Rollback:
         """Return what goes back if nobody said: no files that others work on, too."""
         session = self._session
         agents = session.state.get(AGENTS, {})
@@ -113,7 +113,7 @@ class Operation(ContextDecorator):
         ]
         return "state" if others else "both"
 
-    def _roll_back(self, rollback: str) -> None:
+    def _roll_back(self, rollback: Rollback) -> None:
         assert self.checkpoint is not None  # noqa: S101 -- set on entering
         if rollback == "none":
             return

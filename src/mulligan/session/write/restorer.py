@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -38,6 +38,7 @@ from mulligan.model import (
     Point,
     Problem,
     Restored,
+    RestoreMode,
     SessionRecord,
 )
 from mulligan.session.names import a
@@ -408,7 +409,9 @@ class Restorer:
 
     def _restored(self, target: Target, mode: str, safety: Checkpoint, seq: int) -> Restored:
         only = None if target.only is None else tuple(target.only)
-        return Restored(mode, target.point, only, safety, seq, workspace=target.workspace)
+        return Restored(
+            cast(RestoreMode, mode), target.point, only, safety, seq, workspace=target.workspace
+        )
 
 
 def _takes_back(mode: str, begun: PendingRestore) -> bool:
