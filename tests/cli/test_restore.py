@@ -194,12 +194,12 @@ def test_an_id_that_is_too_short_says_so(store):
     assert (refused.code, "4 digits" in refused.err) == (30, True)
 
 
-def test_bringing_one_agent_back_names_what_others_used_of_it(store):
+def test_bringing_one_agent_back_names_what_others_used_of_it(store, write):
     store("tasks", "add", "design")
     store("tasks", "add", "build", "--after", "design")
-    store("state", "set", "agents/planner/plan", "first")
+    write("agents/planner/plan", "first")
     store("checkpoint", "--label", "one")
-    store("state", "set", "agents/planner/plan", "second")
+    write("agents/planner/plan", "second")
     store("tasks", "claim", "design", "--agent", "planner")
     store("tasks", "complete", "design", "--agent", "planner")
     store("mail", "send", "coder", "Go", "--id", "go", "--agent", "planner")

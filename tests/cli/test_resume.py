@@ -177,7 +177,7 @@ def test_a_team_that_cannot_be_started_is_refused_before_anything_is_touched(los
     with mulligan.open(place) as opened:
         session = opened.session("main")
         agent = {"command": ["true"], "pass_env": ["NO_SUCH_VARIABLE_HERE"]}
-        session.state.set("orchestrator/workflow", {"agents": {"coder": agent}})
+        session.internal.state.set("orchestrator/workflow", {"agents": {"coder": agent}})
         control(session, "status", "running")
         head = session.head
         refused = lost("resume")

@@ -93,8 +93,8 @@ def _conversation(run: Session, clock: FakeClock) -> None:
 
 
 def _edits(run: Session) -> None:
-    run.state.put("agents", {"coder": {"state": "idle"}, "tester": {"state": "busy"}})
-    run.state.put("agents", {"coder": {"state": "busy", "on": [1, 2]}})
+    run.internal.state.put("agents", {"coder": {"state": "idle"}, "tester": {"state": "busy"}})
+    run.internal.state.put("agents", {"coder": {"state": "busy", "on": [1, 2]}})
     with run.batch():
         run.state.set("memory/short_term", ["a"])
         run.state.extend("memory/short_term", ["b", "c"])

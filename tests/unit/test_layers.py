@@ -54,7 +54,7 @@ INNER = {
         {"workspace"},
     ],
     "session": [
-        {"names", "arguments", "environment"},
+        {"names", "arguments", "environment", "components"},
         {"write"},
         {"runtime"},
         {"parts"},

@@ -11,8 +11,9 @@ import msgspec
 
 from mulligan.model import Checkpoint, Lease, Point, Task
 from mulligan.session import Session
+from mulligan.session.components import AGENTS
 from mulligan.session.names import SUPERVISOR
-from mulligan.session.parts.agents import AGENTS, AT_REST
+from mulligan.session.parts.agents import AT_REST
 from mulligan.session.parts.tasks import IN_PROGRESS
 from mulligan.session.write import leases
 from mulligan.store import Store

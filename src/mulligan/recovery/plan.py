@@ -17,9 +17,9 @@ from mulligan.recovery.detect import RECOVERY, Interruption, interruption
 from mulligan.recovery.ladder import Attempt, LadderLimits, judged, next_rung
 from mulligan.recovery.resume_agent import Consumed, check_agent, consumed, own_parts
 from mulligan.session import Session
+from mulligan.session.components import AGENTS, COMPONENTS, TASKS
 from mulligan.session.names import SUPERVISOR
-from mulligan.session.parts.agents import AGENTS
-from mulligan.session.parts.tasks import IN_PROGRESS, TASKS, Board
+from mulligan.session.parts.tasks import IN_PROGRESS, Board
 from mulligan.timeline.marks import BAD
 from mulligan.timeline.points import PointLike
 
@@ -36,20 +36,6 @@ NOT_COMING_BACK = ("done", "failed")
 
 
 _OF_RECOVERY = ("recovery.", "checkpoint.", "restore.")
-
-
-COMPONENTS = (
-    "agents",
-    "config",
-    "context",
-    "conversation",
-    "mailbox",
-    "memory",
-    "orchestrator",
-    "tasks",
-    "tools",
-)
-"""What the state of a session may hold; an application adds its own."""
 
 
 class Choice(msgspec.Struct, frozen=True):

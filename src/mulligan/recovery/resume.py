@@ -42,19 +42,16 @@ from mulligan.recovery.plan import (
 )
 from mulligan.recovery.resume_agent import own_mailbox, with_new_mail
 from mulligan.session import Session
+from mulligan.session.components import AGENTS, MAILBOX, TASKS, component
 from mulligan.session.names import SUPERVISOR
-from mulligan.session.parts.agents import AGENTS, AT_REST
-from mulligan.session.parts.mailbox import MAILBOX
+from mulligan.session.parts.agents import AT_REST
 from mulligan.session.parts.operations import OPERATIONS
-from mulligan.session.parts.tasks import IN_PROGRESS, PENDING, TASKS
+from mulligan.session.parts.tasks import IN_PROGRESS, PENDING
 from mulligan.store import LEASE_TTL, Store
 from mulligan.timeline.record import RESTORE_ORDER
 
 TTL = 600.0
 """Seconds that a recovery may take; a dead process holds no lease, however long it is."""
-
-KEPT = (TASKS, "orchestrator", "config")
-"""The components that a clean start keeps."""
 
 IDENTITY = ("command", "directory", "environment", "restarts")
 """What a clean start keeps of an agent."""
@@ -300,7 +297,7 @@ def _shared_state(document: Document, plan: ResumePlan, mailbox: dict[str, Any] 
     changes: Changes = []
     if plan.is_clean:
         components = document.entries(document.resolved(document.find(STATE)))
-        changes += [[[name]] for name in components if name not in (*KEPT, AGENTS)]
+        changes += [[[name]] for name in components if component(name).clean_start == "removed"]
     if mailbox is not None and plan.only is not None:
         found = document.find((*STATE, MAILBOX, plan.only))
         now = {} if found is MISSING else document.plain(found)

@@ -20,6 +20,7 @@ from mulligan.model import HeldFiles, Lease, Plan, Restored, SessionRecord
 from mulligan.session import arguments
 from mulligan.session.environment import EnvironmentReader
 from mulligan.session.history import History
+from mulligan.session.parts.state import State
 from mulligan.session.runtime.loop import CHECKPOINT_INTERVAL_SECONDS
 from mulligan.session.write import leases
 from mulligan.session.write.capture_guard import RECOVERY_ERRORS, CaptureGuard
@@ -52,6 +53,8 @@ class Internals:
         self._history = history
         self._files = files
         self._captures = captures
+        self.state = State(writer, is_guarded=False)
+        """The state with every component writable, those with an API of their own included."""
         self.is_supervised = False
         """Whether a supervisor started this process for its agent; see ``mulligan.attach``."""
         self.checkpoint_interval = CHECKPOINT_INTERVAL_SECONDS

@@ -14,8 +14,8 @@ from mulligan.document.values import freeze
 from mulligan.model import Checkpoint, Lease
 from mulligan.recovery.plan import GAVE_UP
 from mulligan.session import Session
-from mulligan.session.parts.agents import AGENTS
-from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, TASKS, Board
+from mulligan.session.components import AGENTS, TASKS
+from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, Board
 from mulligan.session.runtime.loop import RESTART_STATUS
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.process import Ending

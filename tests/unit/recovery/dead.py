@@ -38,7 +38,7 @@ def team(store: Store, *agents: str, plan: tuple[str, ...] = ()) -> Session:
     """A supervised session at work, whose supervisor and agents died."""
     session = store.session("run")
     workflow = {"session": "run", "agents": {name: {"command": ["work"]} for name in agents}}
-    session.state.set("orchestrator", {"workflow": workflow})
+    session.internal.state.set("orchestrator", {"workflow": workflow})
     session.tasks.plan(plan)
     for name in agents:
         own = store.session("run", actor=name)

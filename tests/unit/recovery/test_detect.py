@@ -91,7 +91,7 @@ def test_without_a_supervisor_a_dead_agent_at_work_counts(store: Store) -> None:
     assert found is not None
     assert not found.is_supervised
     assert "coder is dead" in found.why
-    store.session("run").state.set("agents/coder/state", "suspended")
+    store.session("run").internal.state.set("agents/coder/state", "suspended")
     assert interruption(session) is None
 
 
@@ -109,7 +109,7 @@ def test_without_a_supervisor_a_live_agent_counts_as_alive_however_old_its_lease
 def test_a_process_that_was_gone_before_its_start_was_noted_is_not_alive(store: Store) -> None:
     session = team(store, "coder")
     gone = 2**22 + 1
-    session.state.set("agents/coder/identity", f"{os.uname().nodename}/{gone}/0")
+    session.internal.state.set("agents/coder/identity", f"{os.uname().nodename}/{gone}/0")
     [found] = interrupted(store)
     assert not found.agents[0].is_alive
 
@@ -117,7 +117,7 @@ def test_a_process_that_was_gone_before_its_start_was_noted_is_not_alive(store: 
 def test_a_lease_that_the_supervisor_took_says_nothing_of_a_process(store: Store) -> None:
     session = store.agent("supervisor", session="run")
     control(session, "status", "running")
-    session.state.set("agents/coder", {"state": "waiting", "process_id": 2**22 + 1})
+    session.internal.state.set("agents/coder", {"state": "waiting", "process_id": 2**22 + 1})
     store.session("run", actor="coder").internal.take(30)
     record = session.state.get("agents/coder")
     assert not is_alive(session, "coder", record)
@@ -151,7 +151,7 @@ def test_open_operations_are_named(store: Store) -> None:
 
 def test_odd_values_under_our_names_are_taken_as_they_are(store: Store) -> None:
     session = store.session("run")
-    session.state.set("agents", ["not", "ours"])
+    session.internal.state.set("agents", ["not", "ours"])
     session.state.set("tools", 7)
     assert interruption(session) is None
     control(session, "status", "running")

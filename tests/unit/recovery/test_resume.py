@@ -156,7 +156,7 @@ def test_without_any_checkpoint_there_is_nothing_to_roll_back_to(store: Store) -
 def test_tasks_of_agents_that_do_not_come_back_are_released(store: Store) -> None:
     session = team(store, "coder", "tester", plan=("one", "two", "three"))
     store.session("run", actor="stranger").tasks.claim()
-    session.state.set("agents/tester/state", "done")
+    session.internal.state.set("agents/tester/state", "done")
     done = bring_back(store)
     assert set(done.plan.release) == {"two", "three"}
     assert [(t.id, t.status, t.owner) for t in session.tasks] == [
@@ -423,9 +423,9 @@ def test_one_that_was_replaced_says_nothing_of_the_next_attempt(store: Store) ->
 
 def test_no_restore_takes_back_how_often_an_agent_was_restarted(store: Store) -> None:
     session = team(store, "coder")
-    session.state.set("agents/coder", {"state": "waiting"})
+    session.internal.state.set("agents/coder", {"state": "waiting"})
     session.checkpoint(label="before it ran")
-    session.state.set("agents/coder", {"state": "working", "process_id": 7, "restarts": 3})
+    session.internal.state.set("agents/coder", {"state": "working", "process_id": 7, "restarts": 3})
     bring_back(store, to="before it ran")
     record = session.state.get("agents/coder")
     assert (record["restarts"], record["process_id"]) == (3, None)

@@ -165,7 +165,7 @@ def test_nobody_answers_where_nobody_runs(session: Session) -> None:
 
 @pytest.mark.parametrize("prompt", ["a\0b", 7, ["x"]], ids=["NUL", "number", "list"])
 def test_a_prompt_that_cannot_be_a_variable(store: Store, session: Session, prompt: object) -> None:
-    session.state.set("agents/a/current_prompt", prompt)
+    session.internal.state.set("agents/a/current_prompt", prompt)
     workflow = team(a="exit 0")
     assert supervise(store, "main", workflow, variables=VARIABLES, resumed=True) == "done"
     assert session.state.get("agents/a/current_prompt") == prompt

@@ -13,6 +13,7 @@ from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
 from mulligan.model import AgentState
 from mulligan.session.arguments import optional_text, seconds
+from mulligan.session.components import AGENTS
 from mulligan.session.runtime.heartbeat import HeartbeatWriter
 from mulligan.session.write.writer import Writer
 
@@ -21,8 +22,6 @@ STATES: tuple[AgentState, ...] = get_args(AgentState)
 
 AT_REST: tuple[AgentState, ...] = ("suspended", "done", "failed")
 """The states in which nobody expects the agent's process to run."""
-
-AGENTS = "agents"
 
 
 class Agent:

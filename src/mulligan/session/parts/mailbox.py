@@ -17,12 +17,11 @@ from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
 from mulligan.model import Message, Priority
 from mulligan.session.arguments import seconds, text
+from mulligan.session.components import MAILBOX
 from mulligan.session.names import check_name
 from mulligan.session.write.writer import Writer
 
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
-
-MAILBOX = "mailbox"
 
 MIN_REMEMBERED_IDS = 1000
 """How many processed messages an agent knows the ids of, at least; at most it is twice as many."""

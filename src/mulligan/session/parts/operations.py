@@ -13,10 +13,8 @@ from mulligan.document.fold import event_change
 from mulligan.document.values import PathLike
 from mulligan.errors import InvalidTask
 from mulligan.model import Checkpoint, Path, Restored, Rollback
-from mulligan.session.parts.agents import AGENTS
-from mulligan.session.parts.mailbox import MAILBOX
+from mulligan.session.components import AGENTS, component, merge_unit
 from mulligan.session.write.files import WORKSPACE
-from mulligan.timeline.concurrent_writes import whole
 from mulligan.timeline.undo import outermost
 
 if TYPE_CHECKING:
@@ -139,7 +137,7 @@ class Operation(ContextDecorator):
         paths = [path for path in mine if not any(_overlap(path, other) for other in theirs)]
         if not theirs:
             paths = [(name,) for name in sorted(now.keys() | then.keys())]
-        known = [path for path in outermost(paths) if path[0] not in (AGENTS, MAILBOX)]
+        known = [path for path in outermost(paths) if component(path[0]).rolls_back]
         return [path for path in known if _is_in(now, path) or _is_in(then, path)]
 
 
@@ -148,7 +146,7 @@ def _changed(payload: dict[str, Any]) -> Iterator[Path]:
     paths = [change[0] for change in payload.get("changes", ())]
     if "path" in payload:
         paths.append(payload["path"])
-    yield from (whole(tuple(path)) for path in paths if path)
+    yield from (merge_unit(tuple(path)) for path in paths if path)
 
 
 def _overlap(one: Path, other: Path) -> bool:

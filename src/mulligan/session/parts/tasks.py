@@ -21,8 +21,8 @@ from mulligan.document.values import freeze
 from mulligan.errors import Conflict, InvalidTask, UnknownTask
 from mulligan.model import Task
 from mulligan.session import arguments
+from mulligan.session.components import AGENTS, TASKS
 from mulligan.session.names import check_name
-from mulligan.session.parts.agents import AGENTS
 from mulligan.session.write.writer import Writer
 
 PENDING: Final = "pending"
@@ -31,8 +31,6 @@ COMPLETED: Final = "completed"
 FAILED: Final = "failed"
 SKIPPED: Final = "skipped"
 DONE = (COMPLETED, SKIPPED)
-
-TASKS = "tasks"
 
 _ONE = "Nothing was written. Put one into a list: [...]."
 

@@ -41,6 +41,7 @@ from mulligan.model import (
     RestoreMode,
     SessionRecord,
 )
+from mulligan.session.components import merge_unit
 from mulligan.session.names import a
 from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
 from mulligan.session.write.pending_restore import (
@@ -404,7 +405,7 @@ class Restorer:
             return target  # as almost always
         with self._engine.read() as view:
             number, until = self._record.number, work.base.seq
-            paths = changed_after(view, number, seq, until, work.document)
+            paths = changed_after(view, number, seq, until, work.document, merge_unit)
         return keep_later(target, work.document, paths)
 
     def _restored(self, target: Target, mode: str, safety: Checkpoint, seq: int) -> Restored:

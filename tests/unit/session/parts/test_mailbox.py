@@ -169,7 +169,7 @@ def test_what_an_earlier_version_remembered_is_read_and_shortened(planner: Sessi
     count = 5 * MIN_REMEMBERED_IDS
     known = {f"m-{number}": number for number in range(count)}
     box = {"inbox": {}, "done": known, "position": count, "count": count}
-    planner.state.set("mailbox/coder", box)
+    planner.internal.state.set("mailbox/coder", box)
     planner.mailbox.send("coder", "again", id="m-7")
     assert subjects(coder) == []
     planner.mailbox.send("coder", "next", id="next")
