@@ -88,7 +88,7 @@ class MulliganWatch(MulliganScan):
 
     def __init__(self, tree: Path, directory: Path) -> None:
         super().__init__(tree, directory)
-        self.session.watch()
+        self.session.internal.watch()
 
 
 class ShadowGit(Keeper):

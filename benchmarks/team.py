@@ -115,7 +115,7 @@ def _killed_team(directory: Path) -> float:
     with _team(directory, 10, "hold") as session:
         _until(lambda: len(session.state.get("working") or {}) == 10)
         before = session.head
-        lease = session.lease_of("supervisor")
+        lease = session.internal.lease_of("supervisor")
         assert lease is not None
         supervisor = lease.holder.process
         agents = [a["process_id"] for a in session.state.get("agents").values()]
@@ -137,7 +137,7 @@ def _killed_team(directory: Path) -> float:
 def _busy(directory: Path, seconds: int) -> tuple[int, float, int]:
     """Return how many events are missing, the supervisor's share of a core, and how many came."""
     with _team(directory, 20, f"write:{seconds}") as session:
-        lease = session.lease_of("supervisor")
+        lease = session.internal.lease_of("supervisor")
         assert lease is not None
         pid = lease.holder.process
         _until(lambda: len(session.state.get("written") or {}) == 20)
@@ -155,11 +155,11 @@ def _busy(directory: Path, seconds: int) -> tuple[int, float, int]:
 def _overhead(directory: Path, count: int) -> float:
     """Return what the loop adds to a step, measured in a process of its own."""
     store = mulligan.open(directory)
-    session = store.session(SESSION, agent="a")
+    session = store.agent("a", session=SESSION)
     assert session.lease is not None
     from mulligan.opener import agent_variables
 
-    supervisor = store.session(SESSION, agent="supervisor", ttl=3600)
+    supervisor = store.agent("supervisor", session=SESSION, ttl=3600)
     beat = directory / "beat"
     found = agent_variables(
         str(directory), SESSION, "a", session.lease.epoch, heartbeat=beat, checkpoint_interval=3600

@@ -34,49 +34,102 @@ from typing import TYPE_CHECKING, Any
 
 from mulligan import errors
 from mulligan.errors import MulliganError
-from mulligan.failpoints import FailpointHook, ignore
 
 if TYPE_CHECKING:
-    from mulligan.clock import Clock
     from mulligan.document.document import MISSING
-    from mulligan.journal.lock_owner import OnWait
+    from mulligan.document.values import PathLike
+    from mulligan.journal.lock_owner import LockOwner, OnWait
     from mulligan.model import (
+        AgentState,
+        Changing,
         Checkpoint,
+        CheckpointKind,
         Cost,
+        Coverage,
         Digest,
         Environment,
         Event,
+        FileChange,
         Lease,
+        LeftOut,
         Message,
+        OpenFile,
+        PathChange,
+        PendingRestore,
+        Plan,
         Point,
+        Priority,
         Problem,
         Report,
         Restored,
+        RestoreMode,
+        Rollback,
         Task,
+        TaskStatus,
+        UndoMode,
+        ValueChange,
+        Verdict,
     )
     from mulligan.session import Session
+    from mulligan.session.parts.agents import Agent
+    from mulligan.session.parts.mailbox import Mailbox
+    from mulligan.session.parts.operations import Operation
+    from mulligan.session.parts.state import State
+    from mulligan.session.parts.tasks import Tasks
+    from mulligan.session.runtime.loop import Cycle
+    from mulligan.session.write.targets import RestorePreview
     from mulligan.store import Store
     from mulligan.timeline.diff import Diff, Difference
+    from mulligan.timeline.marks import Mark
+    from mulligan.timeline.points import PointLike
 
 __all__ = [
     "MISSING",
+    "Agent",
+    "AgentState",
+    "Changing",
     "Checkpoint",
+    "CheckpointKind",
     "Cost",
+    "Coverage",
+    "Cycle",
     "Diff",
     "Difference",
     "Digest",
     "Environment",
     "Event",
+    "FileChange",
     "Lease",
+    "LeftOut",
+    "LockOwner",
+    "Mailbox",
+    "Mark",
     "Message",
     "MulliganError",
+    "OpenFile",
+    "Operation",
+    "PathChange",
+    "PathLike",
+    "PendingRestore",
+    "Plan",
     "Point",
+    "PointLike",
+    "Priority",
     "Problem",
     "Report",
+    "RestoreMode",
+    "RestorePreview",
     "Restored",
+    "Rollback",
     "Session",
+    "State",
     "Store",
     "Task",
+    "TaskStatus",
+    "Tasks",
+    "UndoMode",
+    "ValueChange",
+    "Verdict",
     "attach",
     "errors",
     "open",
@@ -84,22 +137,50 @@ __all__ = [
 
 _HOMES = {
     "MISSING": "mulligan.document.document",
+    "Agent": "mulligan.session.parts.agents",
+    "AgentState": "mulligan.model",
+    "Changing": "mulligan.model",
     "Checkpoint": "mulligan.model",
+    "CheckpointKind": "mulligan.model",
     "Cost": "mulligan.model",
+    "Coverage": "mulligan.model",
+    "Cycle": "mulligan.session.runtime.loop",
     "Diff": "mulligan.timeline.diff",
     "Difference": "mulligan.timeline.diff",
     "Digest": "mulligan.model",
     "Environment": "mulligan.model",
     "Event": "mulligan.model",
+    "FileChange": "mulligan.model",
     "Lease": "mulligan.model",
+    "LeftOut": "mulligan.model",
+    "LockOwner": "mulligan.journal.lock_owner",
+    "Mailbox": "mulligan.session.parts.mailbox",
+    "Mark": "mulligan.timeline.marks",
     "Message": "mulligan.model",
+    "OpenFile": "mulligan.model",
+    "Operation": "mulligan.session.parts.operations",
+    "PathChange": "mulligan.model",
+    "PathLike": "mulligan.document.values",
+    "PendingRestore": "mulligan.model",
+    "Plan": "mulligan.model",
     "Point": "mulligan.model",
+    "PointLike": "mulligan.timeline.points",
+    "Priority": "mulligan.model",
     "Problem": "mulligan.model",
     "Report": "mulligan.model",
+    "RestoreMode": "mulligan.model",
+    "RestorePreview": "mulligan.session.write.targets",
     "Restored": "mulligan.model",
+    "Rollback": "mulligan.model",
     "Session": "mulligan.session",
+    "State": "mulligan.session.parts.state",
     "Store": "mulligan.store",
     "Task": "mulligan.model",
+    "TaskStatus": "mulligan.model",
+    "Tasks": "mulligan.session.parts.tasks",
+    "UndoMode": "mulligan.model",
+    "ValueChange": "mulligan.model",
+    "Verdict": "mulligan.model",
 }
 """Where the public names live. They are imported when they are first used, so that the help of
 the command line, which needs none of them, starts fast."""
@@ -112,8 +193,6 @@ def open(
     read_only: bool = False,
     salvage: bool = False,
     keep_env: Iterable[str] = (),
-    clock: Clock | None = None,
-    failpoint: FailpointHook = ignore,
     waiting: OnWait | None = None,
 ) -> Store:
     """Open the store of a directory, made inside it (``DIR/.mulligan``) if there is none.
@@ -126,9 +205,10 @@ def open(
     cannot be written is opened for reading, as with ``read_only``, which waits for no writer.
     ``salvage`` opens one with a damaged journal, too, for ``verify`` and to read what is sound.
     ``keep_env`` names further environment variables that checkpoints record; whatever looks like a
-    secret is never stored. ``waiting`` is told when a write, a capture or a restore has to wait for
-    another process for seconds, and which one that is. ``clock`` and ``failpoint`` are for tests.
+    secret is never stored. ``waiting`` is called when a write, a capture or a restore has waited
+    seconds for another process, with the name of that process.
     """
+    from mulligan.failpoints import ignore
     from mulligan.opener import open_store
 
     return open_store(
@@ -136,8 +216,8 @@ def open(
         os.environ,
         create,
         keep_env,
-        clock,
-        failpoint,
+        None,
+        ignore,
         waiting,
         read_only=read_only,
         salvage=salvage,

@@ -77,6 +77,8 @@ class MulliganError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = self.default_hint if hint is None else hint
+        if self.hint:
+            self.add_note(f"Hint: {self.hint}")  # so that tracebacks show it, too
 
 
 class StoreError(MulliganError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, NewType
+from typing import Any, Literal, NewType
 
 import msgspec
 
@@ -12,6 +12,29 @@ Digest = NewType("Digest", bytes)
 
 Path = tuple[str | int, ...]
 """A path in the state: dictionary keys and list indexes from the root."""
+
+CheckpointKind = Literal["routine", "pre_operation", "recovery", "manual"]
+"""The kinds of checkpoints that Mulligan takes itself; programs may use kinds of their own."""
+
+Verdict = Literal["good", "bad"]
+"""What a mark says of a checkpoint."""
+
+UndoMode = Literal["undo", "redo"]
+RestoreMode = Literal["restore", "undo", "redo"]
+"""Which call brought something back."""
+
+Rollback = Literal["both", "state", "workspace", "none"]
+"""What an operation restores when it fails."""
+
+TaskStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
+AgentState = Literal["starting", "planning", "working", "waiting", "suspended", "done", "failed"]
+Priority = Literal["low", "normal", "high", "urgent"]
+
+ValueChange = Literal["added", "removed", "changed"]
+"""How a value of the state differs between two points."""
+
+PathChange = Literal["added", "removed", "changed", "attributes", "renamed"]
+"""How a file differs between two points."""
 
 DIGEST_SIZE = 32
 ID_SIZE = 16
@@ -220,7 +243,7 @@ class Restored(msgspec.Struct, frozen=True):
     that were restored; ``problems`` are those that could not be.
     """
 
-    mode: str
+    mode: RestoreMode
     point: Point
     only: tuple[Path, ...] | None
     safety: Checkpoint
@@ -281,7 +304,7 @@ class Task(msgspec.Struct, frozen=True):
 
     id: str
     title: str
-    status: str
+    status: TaskStatus
     order: int
     after: tuple[str, ...] = ()
     parent: str | None = None
@@ -305,7 +328,7 @@ class Message(msgspec.Struct, frozen=True):
     sender: str
     subject: str
     body: Any
-    priority: str
+    priority: Priority
     requires_ack: bool
     sent: datetime
     redelivered: bool = False
@@ -329,7 +352,7 @@ class FileChange(msgspec.Struct, frozen=True):
     """
 
     path: str
-    change: str
+    change: PathChange
     kind: str
     old_path: str | None = None
     old_mode: int | None = None

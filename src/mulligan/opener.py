@@ -154,14 +154,19 @@ def attach(variables: Mapping[str, str]) -> Session:
     name, agent, epoch = variables[SESSION], variables[AGENT], int(variables[EPOCH])
     if is_guest := _is_taken(store.session(name, False, actor=agent), epoch, variables):
         session = store.session(name, False, actor=agent)
-        session.join(epoch)
+        session.internal.join(epoch)
     else:
         place = variables.get(WORKSPACE) or None
-        # Whoever supervises has accepted the directory already.
-        session = store.session(name, False, actor=agent, epoch=epoch, workspace=place, force=True)
-    session.is_supervised = True
-    session.checkpoint_interval = float(
-        variables.get(CHECKPOINT_INTERVAL) or session.checkpoint_interval
+        # force: the supervisor has accepted the directory already. The lease comes before the
+        # recovery: a process that was replaced must not touch the files.
+        session = store.session(
+            name, False, actor=agent, workspace=place, force=True, recover=False
+        )
+        session.internal.adopt(epoch, LEASE_TTL)
+        session.internal.recover_on_open()
+    session.internal.is_supervised = True
+    session.internal.checkpoint_interval = float(
+        variables.get(CHECKPOINT_INTERVAL) or session.internal.checkpoint_interval
     )
     if (heartbeat := variables.get(HEARTBEAT)) and not is_guest:
         session.agent.heart = HeartbeatWriter(Path(heartbeat), _renewal(session))
@@ -171,8 +176,8 @@ def attach(variables: Mapping[str, str]) -> Session:
 
 def _is_taken(session: Session, epoch: int, variables: Mapping[str, str]) -> bool:
     """Whether another process of the agent, which started this one, holds its lease already."""
-    lease = session.lease_of(session.actor)
-    if lease is None or lease.epoch != epoch or not session.is_held(session.actor):
+    lease = session.internal.lease_of(session.actor)
+    if lease is None or lease.epoch != epoch or not session.internal.is_held(session.actor):
         return False
     return str(lease.holder) not in (this_process(), variables.get(SUPERVISOR))
 
@@ -205,18 +210,18 @@ def agent_variables(
 
 def _renewal(session: Session) -> Callable[[], None]:
     """Return what renews the lease while the agent is busy elsewhere, a third of it at a time."""
-    due = session.clock.monotonic() + LEASE_TTL / 3
+    due = session.internal.clock.monotonic() + LEASE_TTL / 3
 
     def renew() -> None:
         nonlocal due
-        now = session.clock.monotonic()
+        now = session.internal.clock.monotonic()
         if now < due:
             return
         due = now + LEASE_TTL / 3
         # A process that was replaced, or a full disk, is noticed at the next write; here nobody
         # would hear of it.
         with suppress(MulliganError, OSError):
-            session.renew(wait=False)
+            session.internal.renew(wait=False)
 
     return renew
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -18,7 +17,6 @@ from mulligan.session import Session
 from mulligan.session.arguments import directory, seconds
 from mulligan.session.environment import EnvironmentReader
 from mulligan.session.names import PLAIN, check_agent, check_name
-from mulligan.session.write.capture_guard import RECOVERY_ERRORS
 from mulligan.workspace.capture.capture import CaptureLimits
 from mulligan.workspace.capture.capture import Progress as CaptureProgress
 from mulligan.workspace.workspace import Workspace, check_root
@@ -80,11 +78,7 @@ class Store:
         name: str,
         create: bool = True,
         *,
-        agent: str | None = None,
-        ttl: float = LEASE_TTL,
-        steal: bool = False,
         actor: str = PLAIN,
-        epoch: int | None = None,
         workspace: str | os.PathLike[str] | None = None,
         force: bool = False,
         progress: CaptureProgress | None = None,
@@ -95,33 +89,65 @@ class Store:
         With ``workspace`` its checkpoints hold the files of that directory, too, and restores
         bring them back. The root of the filesystem, the home directory and the parents of the
         store's directory are refused unless ``force``. A restore of files that another process
-        did not live to finish is finished here; ``Session.recovered`` says so. When that cannot
-        be done, for want of space, ``Session.pending`` is that restore and
-        ``Session.recovery_error`` the reason; ``recover=False`` leaves it as it is, for programs
-        that only look. ``progress`` is told now and then how many files a capture has read.
+        did not finish is completed here. When that fails, for want of space for example,
+        ``Session.pending`` is that restore and ``Session.recovery_error`` the reason.
+        ``recover=False`` leaves it as it is, for programs that only read. ``progress`` is called
+        now and then with the number of files that a capture has read.
 
-        With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
-        every write renews in passing, and raises ``LeaseHeld`` while another live process has
-        it, unless ``steal``. Without it, events are written under the name ``actor``; ``epoch`` is
-        that of a lease which was taken for this process: see ``Session.adopt``. ``main`` and
-        ``cli``, under which handles without an agent and commands write, name no agent, and no
-        lease keeps them from writing.
+        Events are written under the name ``actor``, and no lease keeps other handles from
+        writing. :meth:`agent` opens a session as the only writer of an agent.
         """
         check_name(name, "session name")
+        check_name(actor, "actor")
+        session = self._open(name, create, actor, workspace, force, progress)
+        if recover:
+            session.internal.recover_on_open()
+        return session
+
+    def agent(
+        self,
+        name: str,
+        *,
+        session: str,
+        create: bool = True,
+        ttl: float = LEASE_TTL,
+        steal: bool = False,
+        workspace: str | os.PathLike[str] | None = None,
+        force: bool = False,
+        progress: CaptureProgress | None = None,
+        recover: bool = True,
+    ) -> Session:
+        """Open a session as the only writer of the agent ``name``.
+
+        The handle takes the agent's lease for ``ttl`` seconds; every write renews it. While
+        another live process holds it, this raises ``LeaseHeld``, unless ``steal``: then the writes
+        of that process are refused from now on. ``Session.close`` gives the lease up. ``main``
+        and ``cli``, under which handles without a lease and commands write, name no agent. The
+        other arguments are those of :meth:`session`.
+        """
+        check_name(session, "session name")
         length = seconds(ttl, "A lease")
+        writer = self._agent(session, name)
+        opened = self._open(session, create, writer, workspace, force, progress)
+        opened.internal.take(length, steal=steal)
+        if recover:
+            opened.internal.recover_on_open()
+        return opened
+
+    def _open(
+        self,
+        name: str,
+        create: bool,
+        actor: str,
+        workspace: str | os.PathLike[str] | None,
+        force: bool,
+        progress: CaptureProgress | None,
+    ) -> Session:
         if workspace is not None:
             directory(workspace, "The workspace")
-        writer = check_name(actor, "actor") if agent is None else self._agent(name, agent)
-        record = self._record(name, create, writer)
+        record = self._record(name, create, actor)
         files = None if workspace is None else self._workspace(Path(workspace), force, progress)
-        session = Session(self._engine, record, writer, self._environment_reader, files)
-        if agent is not None:
-            session.take(length, steal=steal)
-        elif epoch is not None:
-            session.adopt(epoch, length)
-        if files is not None and recover:
-            _recover(session)
-        return session
+        return Session(self._engine, record, actor, self._environment_reader, files)
 
     def sessions(self) -> list[Session]:
         """Return all sessions, oldest first."""
@@ -191,16 +217,3 @@ def _refuse_commands(root: Path, store: Path | None) -> None:
             hint="Nothing was run. Commands are run only for a store outside of the project: look "
             "at the file, then run `mulligan move-store`. Or delete the commands from it.",
         )
-
-
-def _recover(session: Session) -> None:
-    """Finish what was begun; the session opens whether that can be done or not.
-
-    While another process is at it, nobody else should work on the files: ``RestoreBusy``.
-    """
-    try:
-        with suppress(*RECOVERY_ERRORS):
-            session.recover()
-    except BaseException:
-        session.release()
-        raise

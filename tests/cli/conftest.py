@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import mulligan
 from mulligan.cli.main import run
 
 PATIENCE = 60
@@ -75,6 +76,17 @@ def store(cli: Cli) -> Cli:
     """A store with a session ``main`` around the directory; returns how to run commands."""
     assert cli("init").code == 0
     return cli
+
+
+@pytest.fixture
+def write() -> Callable[[str, object], None]:
+    """Write a component that commands do not write, as the supervisor or an older store has it."""
+
+    def set_(path: str, value: object) -> None:
+        with mulligan.open(".") as opened:
+            opened.session("main").internal.state.set(path, value)
+
+    return set_
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 import mulligan
 from mulligan.failpoints import Failpoint
+from mulligan.testing.stores import open_store
 from mulligan.workspace.restore.swap import Swap
 from tests.stores import store_of
 
@@ -462,7 +463,7 @@ class TestRestore:
             if point is Failpoint.RESTORE_WRITTEN:
                 raise Died
 
-        with mulligan.open(place, failpoint=die) as opened, pytest.raises(Died):
+        with open_store(place, failpoint=die) as opened, pytest.raises(Died):
             opened.session("main", workspace=place).restore("one")
         assert (place / "junk.txt").exists()
         looked = wrecked("diff", "one", "--json")

@@ -13,6 +13,7 @@ import pytest
 import mulligan
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture
 
@@ -58,7 +59,7 @@ def killed(
 
     def body(_: Tell) -> None:
         hook = kill_at(point, FILES // 2)
-        with mulligan.open(place, failpoint=hook) as opened:
+        with open_store(place, failpoint=hook) as opened:
             session = opened.session("main", workspace=place)
             session.restore("then") if mode == "restore" else getattr(session, mode)()
 
@@ -335,7 +336,7 @@ def test_ctrl_c_in_a_copy_says_that_it_is_not_complete(then: Picture, store, pla
 def test_opening_only_to_look_leaves_it_alone(half: Picture, then: Picture, place: Path) -> None:
     with mulligan.open(place) as opened:
         session = opened.session("main", workspace=place, recover=False)
-        assert (session.recovered, picture(place)) == (None, half)
+        assert (session.internal.recovered, picture(place)) == (None, half)
         assert session.pending is not None
         assert session.recover() is not None
         assert picture(place) == then

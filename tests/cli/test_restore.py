@@ -13,11 +13,11 @@ import mulligan
 def changed(store):
     """A checkpoint ``one``, and a state that has changed since."""
     store("state", "set", "memory", '{"goal": "first", "keep": true}')
-    store("state", "set", "tasks", '["a"]')
+    store("state", "set", "todo", '["a"]')
     store("checkpoint", "--label", "one")
     store("state", "set", "memory/goal", "second")
     store("state", "delete", "memory/keep")
-    store("state", "append", "tasks", "b")
+    store("state", "append", "todo", "b")
     store("state", "append", "conversation", '{"role": "user", "content": "hello\\nyou"}')
     return store
 
@@ -27,7 +27,7 @@ def test_diff_for_people(changed):
         "main #4 → the present, main #8",
         '~ memory/goal  "first" → "second"',
         "- memory/keep  true",
-        '+ tasks/1  "b"',
+        '+ todo/1  "b"',
         "+ conversation/0  user: hello you",
     ]
 
@@ -39,7 +39,7 @@ def test_diff_as_json_leaves_out_what_is_not_there(changed):
     assert found["state"] == [
         {"path": "memory/goal", "change": "changed", "before": "first", "after": "second"},
         {"path": "memory/keep", "change": "removed", "before": True},
-        {"path": "tasks/1", "change": "added", "after": "b"},
+        {"path": "todo/1", "change": "added", "after": "b"},
     ]
     (message,) = found["conversation"]
     assert message["path"] == "conversation"
@@ -83,17 +83,17 @@ def test_restore_as_json(changed):
     assert done["applied"] is True
     assert done["to"]["seq"] == 4
     assert done["only"] is None
-    assert {change["path"] for change in done["changes"]} >= {"memory/goal", "tasks/1"}
+    assert {change["path"] for change in done["changes"]} >= {"memory/goal", "todo/1"}
     before = changed("state", "get", "memory/goal", "--at", done["safety"])
     assert before.json == "second"
 
 
 def test_restore_of_parts_leaves_the_rest(changed):
-    done = changed("restore", "one", "--only", "memory/goal", "--only", "tasks", "--json").json
-    assert done["only"] == ["memory/goal", "tasks"]
+    done = changed("restore", "one", "--only", "memory/goal", "--only", "todo", "--json").json
+    assert done["only"] == ["memory/goal", "todo"]
     state = changed("state", "get").json
     assert state["memory"] == {"goal": "first"}
-    assert state["tasks"] == ["a"]
+    assert state["todo"] == ["a"]
     assert "conversation" in state
 
 
@@ -194,12 +194,12 @@ def test_an_id_that_is_too_short_says_so(store):
     assert (refused.code, "4 digits" in refused.err) == (30, True)
 
 
-def test_bringing_one_agent_back_names_what_others_used_of_it(store):
+def test_bringing_one_agent_back_names_what_others_used_of_it(store, write):
     store("tasks", "add", "design")
     store("tasks", "add", "build", "--after", "design")
-    store("state", "set", "agents/planner/plan", "first")
+    write("agents/planner/plan", "first")
     store("checkpoint", "--label", "one")
-    store("state", "set", "agents/planner/plan", "second")
+    write("agents/planner/plan", "second")
     store("tasks", "claim", "design", "--agent", "planner")
     store("tasks", "complete", "design", "--agent", "planner")
     store("mail", "send", "coder", "Go", "--id", "go", "--agent", "planner")
@@ -213,7 +213,7 @@ def test_bringing_one_agent_back_names_what_others_used_of_it(store):
 
 def test_a_restore_names_the_agents_that_are_at_work(store, place: Path):
     with mulligan.open(place) as opened:
-        agent = opened.session("main", agent="coder")
+        agent = opened.agent("coder", session="main")
         agent.agent.update(state="working")
         store("checkpoint", "--label", "one")
         agent.agent.update(working_on="more")

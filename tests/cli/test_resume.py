@@ -78,10 +78,10 @@ def test_back_to_a_point_with_a_component_emptied(lost):
 
 def test_one_agent_and_what_others_used(lost, place: Path):
     with mulligan.open(place) as opened:
-        coder = opened.session("main", agent="coder", steal=True)
+        coder = opened.agent("coder", session="main", steal=True)
         coder.mailbox.send("tester", "look", id="look")
         opened.session("main", actor="tester").mailbox.receive()
-        coder.release()
+        coder.internal.release()
         dead(opened.session("main"), "coder")
     done = lost("resume", "--from", "start", "--only", "coder", "--dry-run")
     assert "Warning: tester has received already: mail look" in done.out
@@ -160,7 +160,7 @@ def test_choices_that_exclude_each_other(lost, args: list[str]):
 
 def test_a_session_that_is_run_is_left_alone(lost, place: Path):
     with mulligan.open(place) as opened:
-        supervisor = opened.session("main", agent="supervisor")
+        supervisor = opened.agent("supervisor", session="main")
         control(supervisor, "status", "running")
         assert "nothing to resume" in lost("resume").out
         refused = lost("resume", "main", "--rollback")
@@ -177,7 +177,7 @@ def test_a_team_that_cannot_be_started_is_refused_before_anything_is_touched(los
     with mulligan.open(place) as opened:
         session = opened.session("main")
         agent = {"command": ["true"], "pass_env": ["NO_SUCH_VARIABLE_HERE"]}
-        session.state.set("orchestrator/workflow", {"agents": {"coder": agent}})
+        session.internal.state.set("orchestrator/workflow", {"agents": {"coder": agent}})
         control(session, "status", "running")
         head = session.head
         refused = lost("resume")
@@ -189,7 +189,7 @@ def test_a_team_that_cannot_be_started_is_refused_before_anything_is_touched(los
 def test_a_wrong_point_is_refused_before_anything_is_ended(store, place):
     with mulligan.open(place) as opened:
         session = opened.session("main")
-        session.commit_events(
+        session.internal.commit_events(
             lambda _: [event_change("orchestrator.started", control=[[["status"], "running"]])]
         )
     refused = store("resume", "main", "--from", "nowhere")
@@ -200,5 +200,5 @@ def test_a_wrong_point_is_refused_before_anything_is_ended(store, place):
 
 def test_a_session_that_runs_is_not_said_to_be_nothing(store, place):
     with mulligan.open(place) as opened:
-        opened.session("main", agent="supervisor")
+        opened.agent("supervisor", session="main")
         assert f"main is running: process {os.getpid()}" in store("resume", "main").out

@@ -139,3 +139,11 @@ def test_state_alone_shows_its_commands(cli):
         "append",
         "delete",
     ]
+
+
+def test_components_with_their_own_commands_are_refused(store):
+    store("tasks", "add", "build")
+    for change in (("set", "tasks/build/status", "done"), ("delete", "tasks/build")):
+        refused = store("state", *change)
+        assert (refused.code, "mulligan tasks" in refused.err) == (41, True)
+    assert store("state", "get", "tasks/build/status", "--raw").out.strip() == "pending"

@@ -14,6 +14,7 @@ import mulligan
 from mulligan.cli.main import run
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from tests.children import Tell, run_child
 from tests.nobody import as_nobody, place_of_nobody
 from tests.stores import store_of
@@ -179,7 +180,7 @@ class TestMoveStore:
 
         def die(_: Tell) -> None:
             failpoint = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
-            with mulligan.open(store, failpoint=failpoint) as opened:
+            with open_store(store, failpoint=failpoint) as opened:
                 opened.session("main", workspace=project).restore("one")
 
         assert run_child(die).by_sigkill

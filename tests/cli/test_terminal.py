@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -34,7 +35,9 @@ def assert_harmless(result: Result) -> None:
 
 
 @pytest.fixture
-def evil(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def evil(
+    cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[str, object], None]
+) -> Cli:
     """A store with such text wherever it can be: paths, contents, notes, values."""
     home = place / f"project{EVIL}"
     home.mkdir()
@@ -48,13 +51,13 @@ def evil(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     for args in (
         ("state", "set", f"memory/key{EVIL}", json.dumps(EVIL)),
         ("state", "append", "conversation", json.dumps({"role": EVIL, "content": EVIL})),
-        ("state", "set", "agents/coder", json.dumps({"state": EVIL, "working_on": EVIL})),
         ("tasks", "add", EVIL, "--id", "job"),
         ("tasks", "fail", "job", EVIL),
         ("mail", "send", "coder", EVIL, EVIL),
         ("checkpoint", "-m", EVIL),
     ):
         assert_harmless(cli(*args))
+    write("agents/coder", {"state": EVIL, "working_on": EVIL})
     (home / f"file{EVIL}").write_text(f"two {EVIL}\n")
     (home / f"new{EVIL}").mkdir()
     assert_harmless(cli("checkpoint", "-m", EVIL, "--label", "second"))

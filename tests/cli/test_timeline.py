@@ -101,8 +101,8 @@ def test_log_of_a_new_session_says_what_to_do(store):
     assert "mulligan checkpoint" in empty.err
 
 
-def test_show_is_the_record_of_the_issue(store):
-    store("state", "set", "agents/coder", '{"process_id": 7, "state": "working"}')
+def test_show_is_the_record_of_the_issue(store, write):
+    write("agents/coder", {"process_id": 7, "state": "working"})
     store("state", "set", "config", '{"model": "m"}')
     first = store("checkpoint").out.strip()
     store("state", "set", "memory/x", "1")
@@ -140,17 +140,17 @@ def test_show_lists_only_sessions_that_were_there(store):
     assert early["system_state"]["orchestrator"]["active_sessions"] == ["main"]
 
 
-def test_show_prefers_what_the_orchestrator_wrote(store):
-    store("state", "set", "orchestrator/active_sessions", '["a", "b"]')
-    store("state", "set", "agents", '"nonsense"')
+def test_show_prefers_what_the_orchestrator_wrote(store, write):
+    write("orchestrator/active_sessions", ["a", "b"])
+    write("agents", "nonsense")
     store("checkpoint")
     system = store("show", "--json").json["system_state"]
     assert system["orchestrator"]["active_sessions"] == ["a", "b"]
     assert system["agents"] == {}
 
 
-def test_show_for_people(store):
-    store("state", "set", "agents/coder", '{"process_id": 7, "working_on": "the parser"}')
+def test_show_for_people(store, write):
+    write("agents/coder", {"process_id": 7, "working_on": "the parser"})
     taken = store("checkpoint", "--label", "one").out.strip()
     said = store("show").out
     assert taken in said

@@ -25,6 +25,7 @@ import mulligan
 from mulligan import Session
 from mulligan.codec import FORMAT_VERSION
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 
 HERE = Path(__file__).parent
 
@@ -58,7 +59,7 @@ EVERY_TYPE = {
 def build(place: Path) -> None:
     """Fill a store with one of everything the format has."""
     clock = FakeClock()
-    with mulligan.open(place, clock=clock) as store:
+    with open_store(place, clock=clock) as store:
         run = store.session("run")
         _conversation(run, clock)
         run.state.set("types", EVERY_TYPE)
@@ -74,11 +75,11 @@ def build(place: Path) -> None:
         run.checkpoint("my own kind", label="walked")
         clock.advance(3600)
         _forks(run)
-        agent = store.session("run-1", agent="coder/ä", ttl=60)
+        agent = store.agent("coder/ä", session="run-1", ttl=60)
         agent.state.set("by", "a leased agent")
         agent.checkpoint("recovery")
-        agent.release()
-        taken = store.session("run-1", agent="coder/ä", ttl=60)
+        agent.internal.release()
+        taken = store.agent("coder/ä", session="run-1", ttl=60)
         taken.state.set("by", "its successor")
 
 
@@ -92,8 +93,8 @@ def _conversation(run: Session, clock: FakeClock) -> None:
 
 
 def _edits(run: Session) -> None:
-    run.state.put("agents", {"coder": {"state": "idle"}, "tester": {"state": "busy"}})
-    run.state.put("agents", {"coder": {"state": "busy", "on": [1, 2]}})
+    run.internal.state.put("agents", {"coder": {"state": "idle"}, "tester": {"state": "busy"}})
+    run.internal.state.put("agents", {"coder": {"state": "busy", "on": [1, 2]}})
     with run.batch():
         run.state.set("memory/short_term", ["a"])
         run.state.extend("memory/short_term", ["b", "c"])
@@ -148,7 +149,7 @@ def _session(session: Session) -> dict[str, Any]:
         "parent": parent and [parent.session, parent.seq],
         "events": [_event(event) for event in session.events(since=parent)],
         "checkpoints": [_checkpoint(made) for made in checkpoints],
-        "digests": {str(seq): session.state_digest(seq) for seq in points},
+        "digests": {str(seq): session.internal.state_digest(seq) for seq in points},
         "state": shortened(jsonable(session.state.get(""))),
     }
 

@@ -35,7 +35,7 @@ def build(place: Path, older: Path) -> None:
                     session.checkpoint(label=f"{name} {number}")
             session.restore(f"{name} 12")
             session.fork(f"{name} 18").state.set("forked", True)
-            agent = store.session(name, agent="coder")
+            agent = store.agent("coder", session=name)
             agent.state.set("by", "coder")
             agent.close()
         older.write_bytes((place / ".mulligan/journal/data.mdb").read_bytes())

@@ -57,7 +57,7 @@ def test_a_growing_log_is_in_every_checkpoint_as_a_part_that_was_there(
     session: Session, work: Path, start: int, watch: bool
 ) -> None:
     if watch:
-        session.watch()
+        session.internal.watch()
     with neighbour(LOG, work / "log", start):
         made = [session.checkpoint() for _ in range(12)]
     whole, known = (work / "log").read_bytes(), 0

@@ -73,7 +73,7 @@ def test_files_renamed_after_their_listing_are_found_where_they_went(
 ) -> None:
     fill(work, source)
     if watch:
-        session.watch()
+        session.internal.watch()
     if known:
         session.checkpoint()
         (work / "m" / "new").write_text("new")
@@ -136,7 +136,7 @@ def test_names_that_never_settle_are_named(
     (work / "quiet").mkdir()
     (work / "quiet" / "file").touch()
     if watch:
-        session.watch()
+        session.internal.watch()
         session.checkpoint()
         (work / "quiet" / "other").touch()
     real, numbers = Capture.take, iter(range(1000))
@@ -186,7 +186,7 @@ def test_files_that_are_renamed_all_the_time_are_each_in_every_checkpoint(
                 time.sleep(0.2)
     """
     if watch:
-        session.watch()
+        session.internal.watch()
     with neighbour(code, work):
         for number in range(12):
             made = session.checkpoint()
@@ -258,7 +258,7 @@ def test_every_capture_of_a_repository_at_work_is_whole(
     git(work, "worktree", "add", "-q", "-b", "other", "tree")
     (work / ".git" / "info" / "exclude").write_text("tree/\n")
     if watch:
-        session.watch()
+        session.internal.watch()
     with neighbour(AT_WORK, work, *works):
         for number in range(15):
             made = session.checkpoint()

@@ -15,6 +15,7 @@ import mulligan
 from mulligan import Checkpoint, Session
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from mulligan.workspace.capture.ignore import DRAFT as DRAFT_RULE
 from mulligan.workspace.restore.swap import DRAFT, temporary_names
 from tests.children import Tell, run_child
@@ -105,7 +106,7 @@ def test_a_handle_that_is_open_never_captures_a_half_restored_tree(
             store = mulligan.open(tmp_path / "store")
             opened.append(store.session(name, workspace=work, actor="agent"))
             if watching:
-                opened[0].watch()
+                opened[0].internal.watch()
         opened[0].checkpoint("routine")
 
     with in_a_loop(checkpoint), mulligan.open(tmp_path / "store") as store:
@@ -128,7 +129,7 @@ def killed(tmp_path: Path, work: Path, point: Failpoint, count: int = 1) -> None
     """Kill a restore of ``a`` at a point."""
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", failpoint=kill_at(point, count)) as store:
+        with open_store(tmp_path / "store", failpoint=kill_at(point, count)) as store:
             store.session("run", workspace=work).restore("a")
 
     assert run_child(body).by_sigkill
@@ -143,11 +144,11 @@ def test_a_handle_that_is_open_finishes_what_another_process_left_half_done(
         session.checkpoint()
         killed(tmp_path, work, Failpoint.RESTORE_RENAMED, 20)
         taken = session.checkpoint("routine")
-        assert session.recovered is not None
-        assert session.recovered.point.seq == session.point("a").seq
+        assert session.internal.recovered is not None
+        assert session.internal.recovered.point.seq == session.point("a").seq
         assert (session.pending, session.recovery_error, drafts(work)) == (None, None, [])
         assert session.diff("a", taken).files == ()
-        halfway = session.recovered.safety
+        halfway = session.internal.recovered.safety
         assert halfway.note is not None
         assert halfway.note.startswith("halfway through restore")
         session.undo()
@@ -172,7 +173,7 @@ def test_another_session_of_the_directory_keeps_its_state_and_no_half_restored_f
         assert taken.note is not None
         assert taken.note.startswith("a note (without files: a restore to #")
         assert "session run" in taken.note
-        held = other.files_at(taken)
+        held = other.internal.files_at(taken)
         assert held is not None
         assert held.checkpoint == before.id
         store.session("run", workspace=work)  # finishes it
@@ -239,7 +240,7 @@ def test_files_of_the_user_are_captured_though_they_look_like_drafts(
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
         if watching:
-            session.watch()
+            session.internal.watch()
         token = session.restore("a").safety.id[:16]
         own = temporary_names(b"1.txt", token)
         names = [

@@ -16,6 +16,7 @@ import mulligan
 from mulligan.failpoints import Failpoint
 from mulligan.testing.crash import Child, Killed, Ledger
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 
 STORE_POINTS = [point for point in Failpoint if point.name.startswith("STORE_")]
 RARE_POINTS = [Failpoint.PACK_CREATED, Failpoint.PACK_TAIL_CUT]
@@ -122,7 +123,7 @@ def test_kill_at_kills_at_the_nth_time_and_no_other(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
         hook = kill_at(Failpoint.JOURNAL_COMMITTED, nth=2)
-        with mulligan.open(tmp_path, failpoint=hook) as store:
+        with open_store(tmp_path, failpoint=hook) as store:
             session = store.session("s")
             (tmp_path / "made").touch()
             session.state.set("a", 1)

@@ -31,6 +31,7 @@ from mulligan.errors import (
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.testing.failpoints import fail_at
+from mulligan.testing.stores import open_store
 from tests.crash.damage import GOOD, campaign
 from tests.disks import disk_of, mount
 
@@ -152,7 +153,7 @@ WHERE_BYTES_ARE_WRITTEN = (Failpoint.PACK_CREATED, Failpoint.PACK_FRAME_HALF_WRI
 @pytest.mark.parametrize("point", WRITE_POINTS)
 def test_no_space_at_any_point_of_a_write(tmp_path: Path, point: Failpoint, code: int) -> None:
     armed = Armed()
-    with mulligan.open(tmp_path, failpoint=armed) as store:
+    with open_store(tmp_path, failpoint=armed) as store:
         session = store.session("run")
         session.state.set("kept", 1)
         armed.hook = fail_at(point, OSError(code, os.strerror(code)))
@@ -175,7 +176,7 @@ def test_no_space_while_a_torn_tail_is_cut(tmp_path: Path) -> None:
     with (tmp_path / ".mulligan" / "packs" / "00000001.pack").open("ab") as file:
         file.write(b"torn")
     hook = fail_at(Failpoint.PACK_TAIL_CUT, OSError(errno.ENOSPC, "full"))
-    with mulligan.open(tmp_path, failpoint=hook) as store:
+    with open_store(tmp_path, failpoint=hook) as store:
         session = store.session("run")
         with pytest.raises(DiskFull):
             session.state.set("more", LARGE * 2)
@@ -189,7 +190,7 @@ def test_an_interrupt_at_any_point_leaves_a_store_that_goes_on(
     tmp_path: Path, point: Failpoint
 ) -> None:
     armed = Armed()
-    with mulligan.open(tmp_path, failpoint=armed) as store:
+    with open_store(tmp_path, failpoint=armed) as store:
         session = store.session("run")
         armed.hook = fail_at(point, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
@@ -227,7 +228,7 @@ READ_ONLY = """
         lambda: session.restore(2),
         lambda: session.fork(2),
         lambda: store.session("new"),
-        lambda: store.session("run", agent="a"),
+        lambda: store.agent("a", session="run"),
         lambda: mulligan.open(os.path.join(place, "inside")),
     ):
         try:
@@ -426,7 +427,7 @@ FROZEN = """
     from mulligan.errors import StaleLease
 
     store = mulligan.open(sys.argv[1])
-    session = store.session("run", agent="coder", ttl=3600)
+    session = store.agent("coder", session="run", ttl=3600)
     session.state.set("by", "the first")
     for attempt in (
         lambda: session.state.set("by", "the first again"),
@@ -459,8 +460,8 @@ def test_a_frozen_writer_that_wakes_after_it_was_replaced_cannot_write(tmp_path:
     os.waitpid(child.pid, os.WUNTRACED)
     with mulligan.open(tmp_path) as store:
         with pytest.raises(LeaseHeld):
-            store.session("run", agent="coder")
-        session = store.session("run", agent="coder", steal=True)
+            store.agent("coder", session="run")
+        session = store.agent("coder", session="run", steal=True)
         session.state.set("by", "the second")
         head, packs = session.head, sorted((tmp_path / ".mulligan" / "packs").iterdir())
         os.kill(child.pid, signal.SIGCONT)

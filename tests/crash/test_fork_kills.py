@@ -23,6 +23,7 @@ from mulligan.opener import make_outside
 from mulligan.session.write.fork_directory import end_interrupted
 from mulligan.store import Store
 from mulligan.testing.failpoints import FailpointCounter, fail_at, kill_at
+from mulligan.testing.stores import open_store
 from mulligan.workspace import syscalls
 from tests.children import Tell, run_child
 from tests.pictures import picture
@@ -62,7 +63,7 @@ class Place:
             self.target.mkdir(mode=0o750)
 
     def fork(self, name: str | None = "fork", failpoint: FailpointHook = ignore) -> None:
-        with mulligan.open(self.store, failpoint=failpoint) as store:
+        with open_store(self.store, failpoint=failpoint) as store:
             self.forked(store.session("run", workspace=self.work), name)
 
     def forked(self, session: Session, name: str | None) -> Session:
@@ -122,7 +123,7 @@ def test_killed_at_a_point_of_a_fork(place: Place, point: Failpoint, nth: int) -
 
 def test_a_fork_without_a_name_that_was_killed_takes_none_away(place: Place) -> None:
     def body(_: Tell) -> None:
-        with mulligan.open(place.store, failpoint=kill_at(Failpoint.FORK_WRITTEN)) as store:
+        with open_store(place.store, failpoint=kill_at(Failpoint.FORK_WRITTEN)) as store:
             place.forked(store.session("run", workspace=place.work), None)
 
     assert run_child(body).by_sigkill
@@ -265,7 +266,7 @@ def test_a_target_that_another_fork_takes_meanwhile_is_refused(tmp_path: Path) -
         if point is Failpoint.FORK_WRITTEN:
             assert run_child(other).finished
 
-    with mulligan.open(place.store, failpoint=meanwhile) as store:
+    with open_store(place.store, failpoint=meanwhile) as store:
         session = store.session("run", workspace=place.work)
         with pytest.raises(UnsafeWorkspace):
             session.fork("one", "slow", place.target)

@@ -25,6 +25,7 @@ from mulligan.locate.registry import known_stores, staged
 from mulligan.move_store import move_inside, move_outside
 from mulligan.opener import make_outside
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 
 POINTS = [p for p in Failpoint if p.name.startswith(("MOVE_", "POINTER_"))]
 INSIDE_POINTS = [p for p in POINTS if not p.name.startswith("POINTER_")]
@@ -110,7 +111,7 @@ def test_a_fork_that_was_interrupted_is_ended_in_the_new_place(setting: Setting)
     place = setting.work.parent / "place"
 
     def fork() -> None:
-        with mulligan.open(setting.old, failpoint=kill_at(Failpoint.FORK_MOVED)) as store:
+        with open_store(setting.old, failpoint=kill_at(Failpoint.FORK_MOVED)) as store:
             session = store.session("side", workspace=setting.work)
             session.checkpoint(label="one")
             session.fork("one", "late", place)

@@ -18,6 +18,7 @@ from mulligan.errors import DiskFull, MissingObject, NothingToUndo, RestorePendi
 from mulligan.failpoints import Failpoint
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture
 
@@ -47,7 +48,7 @@ def interrupted(tmp_path: Path, work: Path, only: list[str] | None = None) -> No
 
     def body(_: Tell) -> None:
         hook = kill_at(Failpoint.RESTORE_RENAMED)
-        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+        with open_store(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("then", only=only)
 
     assert run_child(body).by_sigkill
@@ -70,7 +71,7 @@ def test_what_was_acknowledged_since_a_restore_was_begun_is_kept(
         written_since(store.session("run"))
         newest = store.session("run").state.get()
         session = store.session("run", workspace=work)
-        assert session.recovered is not None
+        assert session.internal.recovered is not None
         assert (work / "file").read_text() == "then"
         found = session.state.get()
         assert found.pop("tasks") == newest["tasks"]
@@ -104,7 +105,7 @@ def test_a_state_restored_since_stays_as_it_was_restored(tmp_path: Path, work: P
         bare.state.set("", {"other": 2})
         bare.restore(other)
         session = store.session("run", workspace=work)
-        assert session.recovered is not None
+        assert session.internal.recovered is not None
         assert session.state.get() == {"other": 1}
 
 
@@ -115,7 +116,7 @@ def test_parts_that_were_changed_since_are_kept_in_a_restore_of_parts(
     with mulligan.open(tmp_path / "store") as store:
         store.session("run").state.set("plan/b", 3)
         session = store.session("run", workspace=work)
-        assert session.recovered is not None
+        assert session.internal.recovered is not None
         assert session.state.get() == {**NOW, "which": "then", "plan": {"a": 1, "b": 3}}
 
 
@@ -126,7 +127,7 @@ def test_a_part_that_was_deleted_since_does_not_keep_a_restore_from_its_end(
     with mulligan.open(tmp_path / "store") as store:
         store.session("run").state.delete("new")
         session = store.session("run", workspace=work)
-        assert session.recovered is not None
+        assert session.internal.recovered is not None
         assert session.pending is None
         assert session.state.get("new") is None
 
@@ -140,7 +141,7 @@ def test_what_others_write_while_files_are_restored_is_kept(tmp_path: Path, work
             armed = False
             write_in_another_process(tmp_path)
 
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.state.set("", THEN)
         made = session.checkpoint()
@@ -219,8 +220,8 @@ def store(full: Full) -> Iterator[Store]:
 
 def test_a_session_opens_though_its_restore_cannot_be_finished(full: Full, store: Store) -> None:
     for _ in range(3):
-        session = store.session("run", workspace=full.work, agent="coder")
-        assert session.recovered is None
+        session = store.agent("coder", session="run", workspace=full.work)
+        assert session.internal.recovered is None
         assert isinstance(session.recovery_error, DiskFull)
         assert session.pending is not None
         assert session.pending.point.seq == full.made.seq
@@ -232,7 +233,7 @@ def test_a_session_opens_though_its_restore_cannot_be_finished(full: Full, store
         assert taken.workspace is None, "it holds a tree that is half restored"
         assert "without files: a restore to #" in str(taken.note)
         session.close()
-    assert not store.session("run").is_held("coder")
+    assert not store.session("run").internal.is_held("coder")
 
 
 def test_something_else_can_be_restored_instead(full: Full, store: Store) -> None:
@@ -284,7 +285,7 @@ def test_it_can_be_abandoned_and_undone(full: Full, store: Store, bare: bool) ->
     assert picture(full.work) == here
     assert session.state.get("a") == 3
     again = store.session("run", workspace=full.work)
-    assert (again.recovered, again.pending, again.recovery_error) == (None, None, None)
+    assert (again.internal.recovered, again.pending, again.recovery_error) == (None, None, None)
     again.undo()
     assert full.is_now()
     assert again.state.get("a") == 3
@@ -357,7 +358,7 @@ def test_the_command_line_says_that_a_restore_cannot_be_finished(
         (tmp_path / "file.2").write_text("now")
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path, failpoint=kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)) as store:
+        with open_store(tmp_path, failpoint=kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)) as store:
             store.session("main", workspace=tmp_path).restore("then")
 
     assert run_child(body).by_sigkill
@@ -380,7 +381,7 @@ def test_a_task_or_mailbox_that_was_used_since_is_kept_whole(tmp_path: Path, wor
         message = coder.mailbox.receive()
         assert message is not None
         session = store.session("run", workspace=work)
-        assert session.recovered is not None
+        assert session.internal.recovered is not None
         assert session.tasks.get("later").owner == "coder"
         coder.tasks.complete("later")
         coder.mailbox.ack(message)

@@ -15,6 +15,7 @@ from mulligan import Session
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from mulligan.workspace.restore import deleter
 from mulligan.workspace.restore.swap import DRAFT
 from tests.children import Tell, run_child
@@ -113,12 +114,12 @@ def test_killed_at_a_point_of_a_restore(
         session = opened(store, work)
         which = assert_consistent(session, work, pictures)
         assert which in ("present", "first")
-        if session.recovered is not None:
-            assert session.recovered.problems == ()
-            assert which == ("present" if session.recovered.mode == "undo" else "first")
+        if session.internal.recovered is not None:
+            assert session.internal.recovered.problems == ()
+            assert which == ("present" if session.internal.recovered.mode == "undo" else "first")
         elif which == "present" and nth == 1:
             session.restore("first")  # it was never begun
-        if which == "present" and session.recovered is not None:
+        if which == "present" and session.internal.recovered is not None:
             session.redo()
         elif nth == 1:
             session.undo()
@@ -128,7 +129,7 @@ def test_killed_at_a_point_of_a_restore(
     # The next process has nothing left to do.
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is None
+        assert session.internal.recovered is None
         assert_consistent(session, work, pictures)
 
 
@@ -146,7 +147,7 @@ def test_killed_while_others_delete_what_was_replaced(
 
 
 def walk(tmp_path: Path, work: Path, failpoint: FailpointHook) -> None:
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.restore("first")
         session.undo()
@@ -170,7 +171,7 @@ def test_killed_again_while_what_was_begun_is_finished(tmp_path: Path, point: Fa
 
 
 def open_only(tmp_path: Path, work: Path, failpoint: FailpointHook) -> None:
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         store.session("run", workspace=work)
 
 
@@ -180,14 +181,14 @@ def test_killed_while_parts_are_restored(tmp_path: Path, point: Failpoint, only:
     work, pictures = prepare(tmp_path, random.Random(6), 4)
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
+        with open_store(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first", only=only)
 
     assert run_child(body).by_sigkill
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is not None
-        assert session.recovered.problems == ()
+        assert session.internal.recovered is not None
+        assert session.internal.recovered.problems == ()
         after = picture(work)
         for path in {*after, *pictures["first"]}:
             if any(path == p.encode() or path.startswith(p.encode() + b"/") for p in only):
@@ -205,9 +206,9 @@ def test_work_done_after_the_kill_is_kept_before_the_restore_is_finished(tmp_pat
     (work / "src" / "added.txt").write_bytes(b"added by a person")
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is not None
+        assert session.internal.recovered is not None
         assert assert_consistent(session, work, pictures) == "first"
-        safety = session.recovered.safety
+        safety = session.internal.recovered.safety
         assert session.read_file(safety, "src/added.txt") == b"added by a person"
         assert session.read_file(safety, "src/2.txt").startswith(b"edited by a person")
         session.undo()
@@ -223,15 +224,15 @@ def test_no_draft_is_left_where_rules_hide_it_nor_kept_in_a_checkpoint(
 
     def body(_: Tell) -> None:
         hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
-        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+        with open_store(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("first", only=only)
 
     assert run_child(body).by_sigkill
     assert len(drafts(work)) == 1
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is not None
-        session.copy_files(session.recovered.safety, tmp_path / "copy")
+        assert session.internal.recovered is not None
+        session.copy_files(session.internal.recovered.safety, tmp_path / "copy")
         assert drafts(tmp_path / "copy") == []
 
 
@@ -254,14 +255,14 @@ def test_killed_at_any_point_no_stale_cache_is_left(tmp_path: Path, point: Failp
         (work / "__pycache__/b.cpython-311.pyc").write_text("of x = 1")
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
+        with open_store(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first")
 
     assert run_child(body).by_sigkill
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is not None
-        assert session.recovered.problems == ()
+        assert session.internal.recovered is not None
+        assert session.internal.recovered.problems == ()
     assert picture(work, skip=(b"__pycache__",)) == then
     assert [path.name for path in work.rglob("*.pyc")] == ["b.cpython-311.pyc"]
 
@@ -274,15 +275,15 @@ def test_killed_at_any_point_all_that_changes_is_touched(tmp_path: Path, point: 
         os.utime(path, ns=(old, old))
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
+        with open_store(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first", touch=True)
 
     before = picture(work)
     assert run_child(body).by_sigkill
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
-        assert session.recovered is not None
-        assert session.recovered.problems == ()
+        assert session.internal.recovered is not None
+        assert session.internal.recovered.problems == ()
         after = picture(work)
         assert without_times(after) == without_times(pictures["first"])
         changed = {
@@ -325,7 +326,7 @@ def test_what_a_power_cut_left_of_what_was_taken_out_goes(tmp_path: Path, left: 
     [swap] = work.glob(".mulligan-draft-*.swap")
     swap.write_bytes(left)
     with mulligan.open(tmp_path / "store") as store:
-        assert opened(store, work).recovered is not None
+        assert opened(store, work).internal.recovered is not None
     assert (work / "file").read_bytes() == whole
 
 
@@ -350,7 +351,7 @@ def begun_with_one_file(tmp_path: Path, point: Failpoint) -> tuple[Path, bytes]:
     (work / "file").write_bytes(b"present")
 
     def body(_: Tell) -> None:
-        with mulligan.open(tmp_path / "store", failpoint=kill_at(point)) as store:
+        with open_store(tmp_path / "store", failpoint=kill_at(point)) as store:
             store.session("run", workspace=work).restore("first", only=["file"])
 
     assert run_child(body).by_sigkill
@@ -361,8 +362,8 @@ def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
     work, _ = prepare(tmp_path, random.Random(8), 3)
     assert run_child(lambda _: walk(tmp_path, work, kill_at(Failpoint.RESTORE_WRITTEN))).by_sigkill
     with mulligan.open(tmp_path / "store") as store:
-        assert opened(store, work).recovered is not None
-        assert opened(store, work).recovered is None
+        assert opened(store, work).internal.recovered is not None
+        assert opened(store, work).internal.recovered is None
 
 
 # --- at any moment ---------------------------------------------------------------------------
@@ -381,7 +382,7 @@ def test_killed_at_any_moment_of_restores(tmp_path: Path) -> None:
         assert killed.by_sigkill
         with mulligan.open(tmp_path / "store") as store:
             session = opened(store, work)
-            finished += session.recovered is not None
+            finished += session.internal.recovered is not None
             assert_consistent(session, work, pictures)
             for _ in range(2):
                 session.undo()
@@ -432,7 +433,7 @@ def test_killed_at_any_moment_of_captures(tmp_path: Path) -> None:
 
 
 def capture_for_ever(tmp_path: Path, work: Path, tell: Tell, round_: int) -> None:
-    with mulligan.open(tmp_path / "store", failpoint=ignore) as store:
+    with open_store(tmp_path / "store", failpoint=ignore) as store:
         session = store.session("run", workspace=work)
         rng = random.Random(round_)
         (work / "src").mkdir(exist_ok=True)

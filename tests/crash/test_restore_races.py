@@ -20,6 +20,7 @@ from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Point, Restored
 from mulligan.session.write.restorer import Restorer
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from mulligan.workspace import syscalls
 from mulligan.workspace.restore.swap import DRAFT
 from tests.children import Tell, run_child
@@ -86,7 +87,7 @@ def test_an_edit_after_the_first_look_is_kept(
     tmp_path: Path, work: Path, edit: Callable[[Path], None]
 ) -> None:
     failpoint = once_at(Failpoint.RESTORE_DRAFT_WRITTEN, lambda: edit(work / "file"))
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         (work / "file").write_text("after the checkpoint")
@@ -101,7 +102,7 @@ def test_what_appears_where_a_file_is_to_be_made_is_kept(
     tmp_path: Path, work: Path, edit: Callable[[Path], None]
 ) -> None:
     failpoint = once_at(Failpoint.RESTORE_DRAFT_WRITTEN, lambda: edit(work / "file"))
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         (work / "file").unlink()
@@ -190,14 +191,14 @@ def test_an_edit_that_was_taken_out_survives_a_kill(
     def body(_: Tell) -> None:
         monkeypatch.setattr(syscalls, "rename", rename)
         hook = kill_at(Failpoint.RESTORE_SWAPPED)
-        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+        with open_store(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("then")
 
     assert run_child(body).by_sigkill
     [left] = [Path(path) for path in work.iterdir() if path.name.encode().startswith(DRAFT)]
     assert edited(left)
     with mulligan.open(tmp_path / "store") as store:
-        finished = store.session("run", workspace=work).recovered
+        finished = store.session("run", workspace=work).internal.recovered
         assert finished is not None
         assert (work / "file").read_text() == "before the checkpoint"
         session = store.session("run", workspace=work)
@@ -279,7 +280,7 @@ def stopped_in_a_restore(tmp_path: Path, work: Path, name: str, at: Failpoint) -
             os.write(writing, b"!")
             signal.pause()
 
-        with mulligan.open(tmp_path / "store", failpoint=once_at(at, stand_still)) as store:
+        with open_store(tmp_path / "store", failpoint=once_at(at, stand_still)) as store:
             store.session(name, workspace=work).restore("then")
         os._exit(1)
     try:
@@ -330,8 +331,8 @@ def test_a_lease_is_given_up_when_another_process_restores(tmp_path: Path, work:
         mulligan.open(tmp_path / "store") as store,
     ):
         with pytest.raises(RestoreBusy):
-            store.session("one", agent="coder", workspace=work)
-        assert not store.session("one").is_held("coder")
+            store.agent("coder", session="one", workspace=work)
+        assert not store.session("one").internal.is_held("coder")
 
 
 def test_two_sessions_never_share_the_name_of_a_draft(tmp_path: Path, work: Path) -> None:
@@ -362,7 +363,7 @@ def interrupted(tmp_path: Path, work: Path) -> None:
 
     def body(_: Tell) -> None:
         hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
-        with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+        with open_store(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("then")
 
     assert run_child(body).by_sigkill
@@ -374,14 +375,14 @@ def test_a_restore_elsewhere_does_not_make_an_unfinished_one_be_forgotten(
     interrupted(tmp_path, work)
     with mulligan.open(tmp_path / "store") as store:
         other = store.session("run", workspace=elsewhere)
-        assert other.recovered is None
+        assert other.internal.recovered is None
         there = picture(elsewhere)
         with pytest.raises(RestorePending, match=str(work)) as refused:
             other.restore("then")
         assert "abandon" in refused.value.hint
         assert picture(elsewhere) == there
         session = store.session("run", workspace=work)
-        assert session.recovered is not None
+        assert session.internal.recovered is not None
         assert (work / "file").read_text() == "before the checkpoint"
         assert other.restore("then").problems == ()
         assert_usable(session, work)
@@ -397,7 +398,7 @@ def test_a_restore_that_another_process_began_just_now_is_not_forgotten(
             session = store.session("run", workspace=work)
             with pytest.raises(RestoreBusy, match="just now"):
                 session.restore("then")
-        assert store.session("run", workspace=work).recovered is not None
+        assert store.session("run", workspace=work).internal.recovered is not None
         assert (work / "file").read_text() == "before the checkpoint"
 
 
@@ -420,7 +421,7 @@ def test_an_unfinished_restore_elsewhere_can_be_abandoned(
         other = store.session("run", workspace=elsewhere)
         assert other.restore("then").problems == ()
         session = store.session("run", workspace=work)
-        assert session.recovered is None
+        assert session.internal.recovered is None
         assert (work / "file").read_text() == "after the checkpoint"
 
 

@@ -83,10 +83,10 @@ def session(store: Store, place: Path, side: Path) -> Session:
     command = [sys.executable, "agent.py", str(side)]
     workflow = {"workspace": str(place), "agents": {n: {"command": command} for n in NAMES}}
     found = store.session("main", workspace=place)
-    found.state.set("orchestrator", {"workflow": workflow})
+    found.internal.state.set("orchestrator", {"workflow": workflow})
     found.tasks.plan(TASKS)
     for name in NAMES:
-        found.state.set(("agents", name), {"state": "working"})
+        found.internal.state.set(("agents", name), {"state": "working"})
     (place / "notes.txt").write_text("good")
     found.state.set("notes", "good")
     found.checkpoint("routine")
@@ -137,7 +137,7 @@ def finish(place: Path, side: Path) -> None:
 def check(store: Store, session: Session) -> None:
     assert Counter(session.state.get("results")) == Counter(TASKS)
     assert {task.status for task in session.tasks} == {"completed"}
-    assert session.control("status") == "done"
+    assert session.internal.control("status") == "done"
     assert store.verify().ok
 
 

@@ -19,6 +19,7 @@ from mulligan.errors import DiskFull, MulliganError, StoreUnwritable
 from mulligan.failpoints import Failpoint
 from mulligan.session.write.writer import Writer
 from mulligan.testing.failpoints import fail_at
+from mulligan.testing.stores import open_store
 from mulligan.workspace import syscalls
 from mulligan.workspace.capture.index import TIMESTAMP_GRAIN_NS
 from mulligan.workspace.restore.swap import DRAFT
@@ -83,8 +84,8 @@ def test_a_full_disk_during_a_restore_leaves_every_file_whole(
         enlarge(small_disk)
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
-        assert session.recovered is not None
-        assert session.recovered.problems == ()
+        assert session.internal.recovered is not None
+        assert session.internal.recovered.problems == ()
         assert (picture(work), session.state.get("a")) == (then, 1)
         session.undo()
         assert (picture(work), session.state.get("a")) == (now, 2)
@@ -230,7 +231,7 @@ def test_a_failed_checkpoint_of_files_does_not_spoil_the_next(
         if armed:
             hook(reached)
 
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.checkpoint()
         (work / "file").write_bytes(b"two " * 1000)
@@ -257,7 +258,7 @@ def test_an_error_of_the_store_is_not_taken_for_one_of_a_file(
     for number in range(12_000_000 // size):
         (work / str(number)).write_bytes(random.Random(number).randbytes(size))
     hook = fail_at(Failpoint.PACK_FRAME_HALF_WRITTEN, OSError(code, os.strerror(code)))
-    with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+    with open_store(tmp_path / "store", failpoint=hook) as store:
         session = store.session("run", workspace=work)
         with pytest.raises(StoreUnwritable, match=os.strerror(code)):
             session.checkpoint()
@@ -303,7 +304,7 @@ def test_a_restore_whose_writes_fail_is_done_or_can_be_completed(
         if armed:
             hook(reached)
 
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.state.set("a", 1)
         then, made = picture(work), session.checkpoint()

@@ -225,7 +225,7 @@ def test_a_paused_team_goes_on(place: Path, store: Store) -> None:
     paused = run("pause", "--json")
     assert paused.returncode == 0, paused.stderr
     supervisor.wait(PATIENCE)
-    assert session.control("status") == "paused"
+    assert session.internal.control("status") == "paused"
     assert run("resume").returncode == 0
     check_done(session)
     assert "nothing to resume" in run("resume").stdout
@@ -239,7 +239,7 @@ def test_a_watch_brings_back_what_is_interrupted(place: Path, store: Store) -> N
         assert watch.stdout is not None
         notice = json.loads(watch.stdout.readline())
         assert (notice["session"], notice["what"], notice["rung"]) == ("main", "started", "retry")
-        until(lambda: session.control("status") == "done", "the work was done")
+        until(lambda: session.internal.control("status") == "done", "the work was done")
         check_done(session)
     finally:
         watch.send_signal(signal.SIGINT)
@@ -251,7 +251,7 @@ ALONE = """
 import os
 import mulligan
 
-session = mulligan.open(".").session("main", agent="solo")
+session = mulligan.open(".").agent("solo", session="main")
 session.agent.update(state="working", working_on="task one", process_id=os.getpid())
 session.tasks.plan(["one", "two"])
 session.tasks.claim()
@@ -272,7 +272,7 @@ def test_without_a_supervisor_everything_is_prepared(place: Path, store: Store) 
     said = run("resume")
     assert said.returncode == 0, said.stderr
     assert "Start solo again" in said.stdout
-    session = store.session("main", agent="solo")
+    session = store.agent("solo", session="main")
     task = session.tasks.claim()
     assert task is not None
     assert (task.id, task.attempts) == ("one", 2)

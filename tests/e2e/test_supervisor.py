@@ -123,7 +123,7 @@ WORKER = """
             if task is None:
                 break
             session.agent.update(working_on=task.id, attempt=task.attempts)
-            while session.state.get(("hold", task.id)) and not session.control("request"):
+            while session.state.get(("hold", task.id)) and not session.internal.control("request"):
                 time.sleep(0.01)
             if not session.state.get(("hold", task.id)):
                 session.tasks.complete(task.id)
@@ -143,7 +143,7 @@ def test_an_agent_that_is_killed_resumes_the_task_it_had_claimed(place: Place) -
     assert place.agent()["restarts"] == 1
     place.session.state.delete("hold")
     code, said = end(running)
-    assert (code, place.session.control("status")) == (0, "done"), said
+    assert (code, place.session.internal.control("status")) == (0, "done"), said
     assert [task.status for task in place.session.tasks] == ["completed"] * 3
     assert [task.attempts for task in place.session.tasks] == [1, 2, 1]
     agent = place.agent()
@@ -243,7 +243,7 @@ def test_too_many_failures_end_an_agent_and_the_others_go_on(place: Place) -> No
         after = ["b"]
         """)
     code, said = end(running)
-    assert (code, place.session.control("status")) == (1, "failed"), said
+    assert (code, place.session.internal.control("status")) == (1, "failed"), said
     assert place.agent("a")["state"] == "failed"
     assert place.agent("a")["restarts"] == 2
     assert place.agent("b")["state"] == place.agent("after-b")["state"] == "done"
@@ -308,7 +308,7 @@ def test_ctrl_c_pauses_and_sigterm_does_the_same(place: Place) -> None:
         wait_for(lambda: place.agent().get("state") == "working")
         running.send_signal(number)
         code, said = end(running)
-        assert (code, place.session.control("status")) == (expected, "paused"), said
+        assert (code, place.session.internal.control("status")) == (expected, "paused"), said
         assert place.agent()["state"] == "suspended"
         assert not is_alive(place.agent()["process_id"])
         assert "Traceback" not in said
@@ -327,10 +327,10 @@ def test_a_second_ctrl_c_ends_the_agents_at_once(place: Place) -> None:
     running = place.up(f"[agents.a]\ncommand = {program}")
     wait_for(lambda: place.agent().get("state") == "working")
     running.send_signal(signal.SIGINT)
-    wait_for(lambda: place.session.control("request"))
+    wait_for(lambda: place.session.internal.control("request"))
     running.send_signal(signal.SIGINT)
     code, said = end(running)
-    assert (code, place.session.control("status")) == (130, "paused"), said
+    assert (code, place.session.internal.control("status")) == (130, "paused"), said
     assert (place.agent()["state"], place.agent()["signal"]) == ("suspended", signal.SIGKILL)
 
 
@@ -349,7 +349,7 @@ def test_agents_of_a_dead_supervisor_are_shut_out_and_ended_by_the_next(place: P
     assert not is_alive(orphan)
     stale = place.store.session("main", actor="a")
     with pytest.raises(StaleLease):
-        stale.adopt(epoch, 30)
+        stale.internal.adopt(epoch, 30)
     place.session.state.delete("hold")
     code, said = end(second)
     assert code == 0, said
@@ -359,7 +359,7 @@ def test_agents_of_a_dead_supervisor_are_shut_out_and_ended_by_the_next(place: P
     notes = [c.note for c in place.session.checkpoints() if c.kind == "recovery"]
     assert len(notes) == 1
     assert notes[0].startswith("before recovery: its supervisor")
-    assert [made["outcome"] for made in place.session.control("recoveries")] == ["ok"]
+    assert [made["outcome"] for made in place.session.internal.control("recoveries")] == ["ok"]
 
 
 def test_an_agent_that_prints_outlives_its_supervisor(place: Place) -> None:
@@ -425,7 +425,7 @@ def test_a_terminal_that_nobody_reads_holds_no_team_up(place: Place) -> None:
         command = {quiet}
     """)
     # Three megabytes do not fit into a pipe, and nobody has read a byte of it.
-    wait_for(lambda: place.session.control("status") == "done", "the team")
+    wait_for(lambda: place.session.internal.control("status") == "done", "the team")
     code, errors = end(up)
     assert code == 0
     assert "not shown" not in errors  # they waited for whoever reads them now
@@ -478,7 +478,7 @@ def test_run_exits_as_its_command_did(place: Place) -> None:
 def test_a_supervisor_that_was_replaced_ends_with_its_agents(place: Place) -> None:
     running = place.up('[agents.a]\ncommand = "sleep 1000"\n[agents.b]\ncommand = "sleep 1000"')
     wait_for(lambda: place.agent("b").get("process_id"))
-    place.store.session("main", actor="supervisor").take(30, steal=True)
+    place.store.session("main", actor="supervisor").internal.take(30, steal=True)
     kill(place.agent("a")["process_id"], signal.SIGKILL)
     code, said = end(running)
     assert code == 51, said
@@ -492,11 +492,11 @@ def test_a_health_command_marks_checkpoints_and_restarts_the_sick(place: Place) 
         health = "test ! -e sick"
         health_interval = "50ms"
         """)
-    wait_for(lambda: place.session.control("marks"))
+    wait_for(lambda: place.session.internal.control("marks"))
     first = place.agent()["process_id"]
     (place.root / "sick").touch()
     wait_for(lambda: place.agent().get("process_id") != first)
-    verdicts = [mark["verdict"] for mark in place.session.control("marks").values()]
+    verdicts = [mark["verdict"] for mark in place.session.internal.control("marks").values()]
     assert verdicts.count("good") >= 1
     assert verdicts.count("bad") >= 3
     running.send_signal(signal.SIGTERM)

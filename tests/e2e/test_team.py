@@ -21,7 +21,7 @@ WORKER = """
 
     place, name = sys.argv[1:]
     with mulligan.open(place) as store:
-        session = store.session("team", agent=name)
+        session = store.agent(name, session="team")
         while (task := session.tasks.claim()) is not None:
             session.state.append("done", [task.id, name])
             print(task.id, flush=True)
@@ -81,7 +81,7 @@ def test_a_killed_worker_goes_on_where_it_was(tmp_path: Path):
 def test_a_process_learns_from_its_variables_which_agent_it_is(tmp_path: Path):
     beat = tmp_path / "beat"
     with mulligan.open(tmp_path) as store:
-        session = store.session("team", agent="coder")
+        session = store.agent("coder", session="team")
         assert session.lease is not None
         variables = agent_variables(
             str(tmp_path),
@@ -96,10 +96,10 @@ def test_a_process_learns_from_its_variables_which_agent_it_is(tmp_path: Path):
         assert child.stdout.readline() == "written\n", child.communicate()
         assert beat.exists()
         assert session.state.get("seen") == {"coder": 1}
-        lease = session.lease_of("coder")
+        lease = session.internal.lease_of("coder")
         assert lease is not None
         assert lease.holder.process == child.pid
-        store.session("team", agent="coder", steal=True)
+        store.agent("coder", session="team", steal=True)
         _, error = child.communicate("\n", timeout=60)
         assert "StaleLease" in error
         assert session.state.get("seen") == {"coder": 1}
@@ -127,7 +127,7 @@ HELPED = """
 
 def test_a_helper_that_attaches_takes_nothing_from_its_agent(tmp_path: Path):
     with mulligan.open(tmp_path) as store:
-        session = store.session("team", agent="coder")
+        session = store.agent("coder", session="team")
         assert session.lease is not None
         variables = agent_variables(
             str(tmp_path),

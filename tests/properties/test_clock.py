@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 import hypothesis.strategies as st
 from hypothesis import given
 
-import mulligan
 from mulligan.journal.kv_transaction import MAX_AHEAD
 from mulligan.testing.clock import START, FakeClock
+from mulligan.testing.stores import open_store
 
 MINUTE = timedelta(minutes=1)
 
@@ -27,7 +27,7 @@ def test_time_comes_back_and_points_are_found_by_it(
     jumps: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     clock = FakeClock(tick=0.0)
-    with mulligan.open("memory:", clock=clock) as store:
+    with open_store("memory:", clock=clock) as store:
         session = store.session("run")
         shown = [clock.now()]
         is_right = [True]
@@ -70,7 +70,7 @@ def last_right(shown: list[datetime], is_right: list[bool], moment: datetime) ->
 @given(st.lists(st.integers(-59, 59), min_size=1, max_size=20))
 def test_small_corrections_never_turn_time_back(seconds: list[int]) -> None:
     clock = FakeClock()
-    with mulligan.open("memory:", clock=clock) as store:
+    with open_store("memory:", clock=clock) as store:
         session = store.session("run")
         for second in seconds:
             clock.set(START + timedelta(seconds=second))
@@ -88,7 +88,7 @@ def test_small_corrections_never_turn_time_back(seconds: list[int]) -> None:
 
 def test_a_fork_made_after_the_clock_came_back_has_right_times() -> None:
     clock = FakeClock()
-    with mulligan.open("memory:", clock=clock) as store:
+    with open_store("memory:", clock=clock) as store:
         session = store.session("run")
         session.state.set("a", 1)
         clock.set(START + timedelta(days=4000))

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-import mulligan
 from mulligan import Session, Store
 from mulligan.errors import NothingToUndo, PathNotFound, UnknownPoint
 from mulligan.failpoints import Failpoint
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 
 FILES = st.sampled_from(["a", "b", "d/a", "d/e/b"])
 PARTS = st.sampled_from(
@@ -205,7 +205,7 @@ def copied(session: Session, point: Any, scratch: Path) -> Content | None:
     try:
         assert session.copy_files(point, target) == []
     except UnknownPoint:
-        assert session.files_at(point) is None
+        assert session.internal.files_at(point) is None
         return None
     try:
         return content(target)
@@ -242,7 +242,7 @@ def fork(store: Store, tracks: list[Track], parent: Track, where: int, place: Pa
 def test_files_and_state_of_any_point_are_those_of_that_moment(script: list[Any]) -> None:
     hook = Hook()
     clock = FakeClock(tick=1.0)
-    with scratch() as place, mulligan.open("memory:", clock=clock, failpoint=hook) as store:
+    with scratch() as place, open_store("memory:", clock=clock, failpoint=hook) as store:
         work = place / "work 0"
         work.mkdir()
         first = Track(store, hook, store.session("run", workspace=work), work)

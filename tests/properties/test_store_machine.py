@@ -392,7 +392,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert strict(later) == strict(branch.points[other])
         equal = strict(before) == strict(later)
         assert bool(session.diff(one, other)) != equal
-        assert (session.state_digest(one) == session.state_digest(other)) == equal
+        assert (session.internal.state_digest(one) == session.internal.state_digest(other)) == equal
         if branch.labels:
             label, seq = data.draw(st.sampled_from(sorted(branch.labels.items())), label="label")
             assert strict(session.state_at(label)) == strict(branch.points[seq])

@@ -56,7 +56,7 @@ def opened(work: Path, watched: bool) -> Iterator[Session]:
     with mulligan.open("memory:") as store:
         session = store.session("run", workspace=work)
         if watched:
-            session.watch()
+            session.internal.watch()
         try:
             yield session
         finally:

@@ -12,6 +12,7 @@ from mulligan import Session
 from mulligan.errors import StoreGone
 from mulligan.recovery.watch import RecoveryWatch, Running
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 from tests.children import run_child
 
 
@@ -34,7 +35,7 @@ WAYS = [(remove, "removed"), (move, "removed or moved"), (replace, "replaced")]
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    made = mulligan.open(tmp_path).session("main", agent="a")
+    made = mulligan.open(tmp_path).agent("a", session="main")
     made.state.set("large", "x" * 10_000)
     return made
 
@@ -111,7 +112,7 @@ def test_a_watcher_says_so_at_its_next_look(tmp_path: Path, way, said: str) -> N
     def start(name: str, rung: str) -> Running:
         raise AssertionError
 
-    with mulligan.open(tmp_path, clock=FakeClock()) as store:
+    with open_store(tmp_path, clock=FakeClock()) as store:
         store.session("main")
         watcher = RecoveryWatch(store, start)
         assert watcher.look() == []
@@ -122,7 +123,7 @@ def test_a_watcher_says_so_at_its_next_look(tmp_path: Path, way, said: str) -> N
 
 @pytest.mark.parametrize(("way", "said"), WAYS)
 def test_whoever_follows_the_events_is_told(tmp_path: Path, way, said: str) -> None:
-    with mulligan.open(tmp_path, clock=FakeClock()) as store:
+    with open_store(tmp_path, clock=FakeClock()) as store:
         events = store.session("main").events(follow=True)
         assert next(events).kind == "session.created"
         way(tmp_path / ".mulligan")

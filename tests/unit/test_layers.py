@@ -57,12 +57,13 @@ INNER = {
         {"workspace"},
     ],
     "session": [
-        {"names", "arguments", "tools"},
+        {"names", "arguments", "tools", "components"},
         {"environment"},
         {"write"},
         {"runtime"},
         {"parts"},
         {"history"},
+        {"internals"},
         {"session"},
         {"__init__"},
     ],
@@ -172,7 +173,7 @@ def test_a_driver_is_imported_where_it_belongs(driver: str) -> None:
 
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(SOURCE)))
 def test_only_the_door_and_the_command_line_read_the_environment(file: Path) -> None:
-    if part_of_file(file) in ("__init__", "cli"):
+    if part_of_file(file) in ("__init__", "cli") or file == SOURCE / "testing" / "stores.py":
         return
     for node in ast.walk(ast.parse(file.read_text())):
         named = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

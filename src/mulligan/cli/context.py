@@ -135,7 +135,9 @@ class CliContext:
 
         store = self.open_store(waiting=_refuse_to_wait)
         name = self.session or self._pointed_to()
-        running = [s.name for s in store.sessions() if s.is_held(SUPERVISOR)] if not name else []
+        running = (
+            [s.name for s in store.sessions() if s.internal.is_held(SUPERVISOR)] if not name else []
+        )
         if len(running) > 1:
             raise UnknownSession(
                 f"There are several sessions that are run:{_listing(running)}",
@@ -158,7 +160,7 @@ class CliContext:
         name = agent or known["AGENT"] or ACTOR
         session = self.open_session(actor=name)
         if known["EPOCH"] and (session.name, name) == (known["SESSION"], known["AGENT"]):
-            session.join(int(known["EPOCH"]))
+            session.internal.join(int(known["EPOCH"]))
         return session
 
     def open_for_agents(self, name: str | None = None) -> tuple[Store, Session, Path | None]:
@@ -207,11 +209,11 @@ class CliContext:
 
         with self.working(), suppress(*RECOVERY_ERRORS):
             session.recover()
-        if session.recovered or session.recovery_error:
+        if session.internal.recovered or session.recovery_error:
             from mulligan.cli.render.pending import tell_of_recovery, tell_of_recovery_error
 
-            if session.recovered:
-                tell_of_recovery(session.recovered)
+            if session.internal.recovered:
+                tell_of_recovery(session.internal.recovered)
             if session.recovery_error:
                 tell_of_recovery_error(session)
 
@@ -365,7 +367,11 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> An
 def warn_of_agents(session: Session) -> None:
     """Say which agents are at work: what they do next is done on what is brought back."""
     known = session.state.get("agents")
-    names = [name for name in known if session.is_held(name)] if isinstance(known, dict) else []
+    names = (
+        [name for name in known if session.internal.is_held(name)]
+        if isinstance(known, dict)
+        else []
+    )
     if names:
         from mulligan.cli.render.text import Cell, clean
 

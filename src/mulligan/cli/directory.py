@@ -114,7 +114,7 @@ def _captured_elsewhere(session: Session, beside: Path | None) -> Path | None:
     the project was moved, or copied together with its store. Raises ``UnsafeWorkspace`` unless
     the command is called from there.
     """
-    held = session.files_at(session.head)
+    held = session.internal.files_at(session.head)
     root = Path(held.coverage.root) if held and held.coverage else None
     if root is None or root == beside or not root.is_dir() or os.path.lexists(root / NAME):
         return None

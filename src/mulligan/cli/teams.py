@@ -111,7 +111,7 @@ def tell_of_late(call: CliContext, done: Answer) -> None:
 def print_end(call: CliContext, session: Session, workflow: Workflow, status: str) -> None:
     """Print how a session was left: JSON, or what a person can do now."""
     if call.json:
-        print_json(run_view(session, workflow.agents, status, session.control("reason")))
+        print_json(run_view(session, workflow.agents, status, session.internal.control("reason")))
     elif status == "paused" and not call.quiet:
         click.echo("Go on with `mulligan resume`.", err=True)
 
@@ -121,7 +121,7 @@ def exit_code(session: Session, agent: dict[str, Any] | None, status: str) -> in
     if status == "done":
         return 0
     if status == "paused":
-        return INTERRUPTED if session.control("reason") == "SIGINT" else PAUSED
+        return INTERRUPTED if session.internal.control("reason") == "SIGINT" else PAUSED
     if agent and agent.get("signal"):
         return 128 + int(agent["signal"])
     return int(agent.get("exit_status") or 1) if agent else 1

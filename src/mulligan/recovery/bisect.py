@@ -7,12 +7,12 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from mulligan.errors import CannotBisect
-from mulligan.model import Checkpoint
+from mulligan.model import Checkpoint, Verdict
 from mulligan.session import Session
 from mulligan.timeline.bisect import SKIP, first_bad
 from mulligan.timeline.marks import BAD, GOOD
@@ -35,7 +35,7 @@ class Trial(msgspec.Struct, frozen=True):
     """One run of the command: on which checkpoint, and what came of it."""
 
     checkpoint: Checkpoint
-    verdict: str
+    verdict: Verdict | Literal["skip"]
     exit_status: int
     seconds: float
 
@@ -76,7 +76,7 @@ class Bench:
 
     def try_on(self, checkpoint: Checkpoint) -> Trial:
         """Run the command on the files of a checkpoint."""
-        clock = self._session.clock
+        clock = self._session.internal.clock
         began = clock.monotonic()
         # Files that a command left unwritable are no reason to fail.
         with tempfile.TemporaryDirectory("", "mulligan-", ignore_cleanup_errors=True) as scratch:
@@ -218,7 +218,7 @@ def _here(session: Session, point: PointLike, name: str) -> int:
     return place.seq
 
 
-def _verdict(status: int) -> str:
+def _verdict(status: int) -> Verdict | Literal["skip"]:
     if status == SKIPPED:
         return SKIP
     return BAD if status else GOOD

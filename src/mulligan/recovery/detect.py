@@ -10,8 +10,9 @@ import msgspec
 
 from mulligan.model import Checkpoint, Lease, Point, Task
 from mulligan.session import Session
+from mulligan.session.components import AGENTS
 from mulligan.session.names import SUPERVISOR
-from mulligan.session.parts.agents import AGENTS, AT_REST
+from mulligan.session.parts.agents import AT_REST
 from mulligan.session.parts.tasks import IN_PROGRESS
 from mulligan.session.write import leases
 from mulligan.store import Store
@@ -103,7 +104,7 @@ def reason(session: Session) -> str | None:
 
     Cheap: it reads what supervision remembers, and leases.
     """
-    status = session.control("status")
+    status = session.internal.control("status")
     if status == RUNNING:
         return _supervisor_gone(session)
     if status is None:
@@ -113,7 +114,7 @@ def reason(session: Session) -> str | None:
 
 def is_paused(session: Session) -> bool:
     """Whether a session was stopped at a safe point, and waits to be resumed."""
-    return session.control("status") == PAUSED and not session.is_held(SUPERVISOR)
+    return session.internal.control("status") == PAUSED and not session.internal.is_held(SUPERVISOR)
 
 
 def describe(session: Session, why: str) -> Interruption:
@@ -122,10 +123,10 @@ def describe(session: Session, why: str) -> Interruption:
     return Interruption(
         session=session.name,
         why=why,
-        is_supervised=session.control("status") is not None,
+        is_supervised=session.internal.control("status") is not None,
         agents=tuple(_agents(session)),
         last_event=last,
-        seconds=max(0.0, (session.clock.now() - last).total_seconds()),
+        seconds=max(0.0, (session.internal.clock.now() - last).total_seconds()),
         checkpoint=_latest(session),
         in_doubt=tuple(in_doubt(session)),
         operations=tuple(_operations(session)),
@@ -164,9 +165,9 @@ def gone(lease: Lease | None, now: datetime) -> bool:
 def _supervisor_gone(session: Session) -> str | None:
     if session.lease is not None and session.actor == SUPERVISOR:
         return "its supervisor is gone"  # or we could not have its lease, to see to that
-    if session.is_held(SUPERVISOR):
+    if session.internal.is_held(SUPERVISOR):
         return None
-    lease = session.lease_of(SUPERVISOR)
+    lease = session.internal.lease_of(SUPERVISOR)
     if lease is None:
         return "nobody supervises it any more"
     what = "is dead" if leases.is_dead(lease.holder) else "gave no sign of life for too long"
@@ -174,10 +175,10 @@ def _supervisor_gone(session: Session) -> str | None:
 
 
 def _agents_gone(session: Session) -> str | None:
-    now = session.clock.now()
+    now = session.internal.clock.now()
     known = _mapping(session.state.get(AGENTS))
     busy = [name for name, record in known.items() if _mapping(record).get("state") not in AT_REST]
-    lost = [name for name in busy if gone(session.lease_of(name), now)]
+    lost = [name for name in busy if gone(session.internal.lease_of(name), now)]
     if not lost:
         return None
     names = ", ".join(lost)
@@ -214,10 +215,14 @@ def is_alive(session: Session, name: str, record: dict[str, Any]) -> bool:
     """
     if is_same_process(record.get("process_id"), record.get("identity")):
         return True
-    lease = session.lease_of(name)
-    if lease is None or lease.released or gone(lease, session.clock.now()):
+    lease = session.internal.lease_of(name)
+    if lease is None or lease.released or gone(lease, session.internal.clock.now()):
         return False
-    above = None if session.control("status") is None else session.lease_of(SUPERVISOR)
+    above = (
+        None
+        if session.internal.control("status") is None
+        else session.internal.lease_of(SUPERVISOR)
+    )
     return above is None or lease.holder != above.holder
 
 
@@ -232,7 +237,7 @@ def is_same_process(pid: Any, identity: Any) -> bool:
 
 
 def _operations(session: Session) -> Iterable[OpenOperation]:
-    for checkpoint, record in _mapping(session.control("operations")).items():
+    for checkpoint, record in _mapping(session.internal.control("operations")).items():
         known = _mapping(record)
         yield OpenOperation(checkpoint, str(known.get("name")), _text(known.get("agent")))
 

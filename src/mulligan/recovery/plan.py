@@ -17,9 +17,9 @@ from mulligan.recovery.detect import RECOVERY, Interruption, interruption
 from mulligan.recovery.ladder import Attempt, LadderLimits, judged, next_rung
 from mulligan.recovery.resume_agent import Consumed, check_agent, consumed, own_parts
 from mulligan.session import Session
+from mulligan.session.components import AGENTS, COMPONENTS, TASKS
 from mulligan.session.names import SUPERVISOR
-from mulligan.session.parts.agents import AGENTS
-from mulligan.session.parts.tasks import IN_PROGRESS, TASKS, Board
+from mulligan.session.parts.tasks import IN_PROGRESS, Board
 from mulligan.timeline.marks import BAD
 from mulligan.timeline.points import PointLike
 
@@ -36,20 +36,6 @@ NOT_COMING_BACK = ("done", "failed")
 
 
 _OF_RECOVERY = ("recovery.", "checkpoint.", "restore.")
-
-
-COMPONENTS = (
-    "agents",
-    "config",
-    "context",
-    "conversation",
-    "mailbox",
-    "memory",
-    "orchestrator",
-    "tasks",
-    "tools",
-)
-"""What the state of a session may hold; an application adds its own."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -136,7 +122,7 @@ def choose(session: Session, limits: LadderLimits = ladder.DEFAULT_LIMITS) -> Ch
 
     An attempt that was interrupted itself is finished first; once, for it may be what kills.
     """
-    step = next_rung(tried(session, limits), session.clock.now(), limits)
+    step = next_rung(tried(session, limits), session.internal.clock.now(), limits)
     if step.rung != ladder.STOP and (plan := _resumable(session)) is not None:
         return Choice(plan.rung, step.wait)
     rungs = ladder.RUNGS[ladder.RUNGS.index(step.rung) :]
@@ -163,12 +149,12 @@ def plan_next(
 
 def attempts(session: Session) -> list[Attempt]:
     """Return the attempts to bring a session back, oldest first."""
-    return msgspec.convert(session.control(RECOVERIES, []), list[Attempt])
+    return msgspec.convert(session.internal.control(RECOVERIES, []), list[Attempt])
 
 
 def gave_up(session: Session) -> GaveUp | None:
     """Return that, and why, the ladder came to its end; None once somebody went on."""
-    found = session.control(GAVE_UP)
+    found = session.internal.control(GAVE_UP)
     return None if found is None else msgspec.convert(found, GaveUp)
 
 

@@ -42,19 +42,16 @@ from mulligan.recovery.plan import (
 )
 from mulligan.recovery.resume_agent import own_mailbox, with_new_mail
 from mulligan.session import Session
+from mulligan.session.components import AGENTS, MAILBOX, TASKS, component
 from mulligan.session.names import SUPERVISOR
-from mulligan.session.parts.agents import AGENTS, AT_REST
-from mulligan.session.parts.mailbox import MAILBOX
+from mulligan.session.parts.agents import AT_REST
 from mulligan.session.parts.operations import OPERATIONS
-from mulligan.session.parts.tasks import IN_PROGRESS, PENDING, TASKS
+from mulligan.session.parts.tasks import IN_PROGRESS, PENDING
 from mulligan.store import LEASE_TTL, Store
 from mulligan.timeline.record import RESTORE_ORDER
 
 TTL = 600.0
 """Seconds that a recovery may take; a dead process holds no lease, however long it is."""
-
-KEPT = (TASKS, "orchestrator", "config")
-"""The components that a clean start keeps."""
 
 IDENTITY = ("command", "directory", "environment", "restarts")
 """What a clean start keeps of an agent."""
@@ -84,8 +81,8 @@ def open_session(
 ) -> Session:
     """Open a session to bring it back, as the only one who does; raises ``StillRunning``."""
     try:
-        return store.session(
-            name, create=False, agent=SUPERVISOR, ttl=TTL, workspace=workspace, force=force
+        return store.agent(
+            SUPERVISOR, session=name, create=False, ttl=TTL, workspace=workspace, force=force
         )
     except LeaseHeld as error:
         raise StillRunning(f"Session {name!r} is being run: {error}") from error
@@ -168,7 +165,7 @@ def settle(session: Session, at: datetime, outcome: str, error: str | None = Non
             )
         ]
 
-    session.commit_events(decide)
+    session.internal.commit_events(decide)
 
 
 def fence(store: Store, session: str, agent: str, under: Lease | None = None) -> None:
@@ -177,8 +174,8 @@ def fence(store: Store, session: str, agent: str, under: Lease | None = None) ->
     ``under`` is the supervisor's own lease; raises ``StaleLease`` if that is over.
     """
     handle = store.session(session, create=False, actor=agent)
-    handle.take(LEASE_TTL, steal=True, under=under)
-    handle.release()
+    handle.internal.take(LEASE_TTL, steal=True, under=under)
+    handle.internal.release()
 
 
 def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
@@ -186,7 +183,7 @@ def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
     if plan.interruption is None:
         return
     for agent in plan.interruption.agents:
-        lease = session.lease_of(agent.name)
+        lease = session.internal.lease_of(agent.name)
         if lease is None or lease.released:
             continue
         if plan.interruption.is_supervised or not agent.is_alive:
@@ -196,7 +193,7 @@ def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
 def _begin(session: Session, plan: ResumePlan) -> datetime:
     """Write the attempt down, before anything else is touched; return when that was."""
     attempt = Attempt(
-        at=session.clock.now(),
+        at=session.internal.clock.now(),
         rung=plan.rung,
         outcome=ladder.BEGUN,
         seq=plan.point.seq if plan.point else None,
@@ -217,13 +214,13 @@ def _begin(session: Session, plan: ResumePlan) -> datetime:
             why=_why(plan),
         )
 
-    session.commit_events(decide)
+    session.internal.commit_events(decide)
     return attempt.at
 
 
 def _give_up(session: Session, plan: ResumePlan) -> list[str]:
     """Write down that nobody goes on, and return the rungs that were tried."""
-    known, now = tried(session), session.clock.now()
+    known, now = tried(session), session.internal.clock.now()
     failed = ladder.climbed(known)
     errors = [attempt.error for attempt in failed if attempt.error]
     why = plan.interruption.why if plan.interruption else (errors or ["it failed to come back"])[-1]
@@ -238,7 +235,7 @@ def _give_up(session: Session, plan: ResumePlan) -> list[str]:
         facts = {"why": why, "tried": gave_up.tried}
         yield event_change("recovery.stopped", _agents(document, plan), control, **facts)
 
-    session.commit_events(decide)
+    session.internal.commit_events(decide)
     return gave_up.tried
 
 
@@ -285,7 +282,7 @@ def _finish(
             next_task=plan.next_task,
         )
 
-    session.commit_events(decide)
+    session.internal.commit_events(decide)
 
 
 def _facts(name: str, plan: ResumePlan, restored: Restored | None) -> dict[str, Any]:
@@ -300,7 +297,7 @@ def _shared_state(document: Document, plan: ResumePlan, mailbox: dict[str, Any] 
     changes: Changes = []
     if plan.is_clean:
         components = document.entries(document.resolved(document.find(STATE)))
-        changes += [[[name]] for name in components if name not in (*KEPT, AGENTS)]
+        changes += [[[name]] for name in components if component(name).clean_start == "removed"]
     if mailbox is not None and plan.only is not None:
         found = document.find((*STATE, MAILBOX, plan.only))
         now = {} if found is MISSING else document.plain(found)

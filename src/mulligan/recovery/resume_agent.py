@@ -15,9 +15,8 @@ from mulligan.document.fold import RESTORED
 from mulligan.errors import PathNotFound, UnknownPoint
 from mulligan.model import Event, Path, Point, Task
 from mulligan.session import Session
-from mulligan.session.parts.agents import AGENTS
-from mulligan.session.parts.mailbox import MAILBOX
-from mulligan.session.parts.tasks import DONE, TASKS
+from mulligan.session.components import AGENTS, MAILBOX, TASKS
+from mulligan.session.parts.tasks import DONE
 
 Record = dict[str, Any]
 

@@ -107,7 +107,7 @@ class RecoveryWatch:
     def _bring_back(self, session: Session, why: str, rung: str) -> Notice | None:
         before = _last(session)
         process = self._start(session.name, rung)
-        self._helpers[session.name] = _Helper(process, session.clock.now(), before)
+        self._helpers[session.name] = _Helper(process, session.internal.clock.now(), before)
         self._told.pop(session.name, None)
         if rung == ladder.STOP:
             return None  # it is said once it is so
@@ -117,7 +117,7 @@ class RecoveryWatch:
         """Return how long to wait after a helper that ended before it could even try."""
         if helper is None or _last(session) != helper.before:
             return 0.0
-        passed = (session.clock.now() - helper.at).total_seconds()
+        passed = (session.internal.clock.now() - helper.at).total_seconds()
         return max(0.0, self._limits.cooldown - max(0.0, passed))
 
     def _is_news(self, notice: Notice) -> bool:
@@ -135,10 +135,14 @@ def failed_to_come_back(session: Session) -> str | None:
     Whoever brought it back may have died before it could say how that went.
     """
     last = _last(session)
-    if session.control("status") != ladder.FAILED or last is None or last.rung == ladder.STOP:
+    if (
+        session.internal.control("status") != ladder.FAILED
+        or last is None
+        or last.rung == ladder.STOP
+    ):
         return None
     if last.outcome not in (ladder.OK, ladder.FAILED):
-        if session.is_held(SUPERVISOR):
+        if session.internal.is_held(SUPERVISOR):
             return None  # somebody is at it
         last = tried(session)[-1]
     return "it failed to come back" if last.outcome == ladder.FAILED else None

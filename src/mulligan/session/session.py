@@ -3,52 +3,53 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path as OsPath
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 
-from mulligan import codec
-from mulligan.clock import Clock
-from mulligan.document.document import MISSING, Document, settle_root
-from mulligan.document.fold import CONTROL, STATE, Change
+from mulligan.document.document import MISSING
+from mulligan.document.fold import STATE
 from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.engine import Engine
 from mulligan.errors import (
     InvalidMark,
-    StoreGone,
     UnknownPoint,
     UnstorableValue,
 )
 from mulligan.model import (
     Checkpoint,
+    CheckpointKind,
     Event,
-    HeldFiles,
     Lease,
     PendingRestore,
     Plan,
     Point,
     Problem,
     Restored,
+    Rollback,
     SessionRecord,
+    UndoMode,
+    Verdict,
 )
 from mulligan.session import arguments
 from mulligan.session.environment import EnvironmentReader
 from mulligan.session.history import History
+from mulligan.session.internals import Internals
 from mulligan.session.names import check_name
 from mulligan.session.parts.agents import Agent
 from mulligan.session.parts.mailbox import Mailbox
 from mulligan.session.parts.operations import Operation
 from mulligan.session.parts.state import State
 from mulligan.session.parts.tasks import Tasks
-from mulligan.session.runtime.loop import CHECKPOINT_INTERVAL_SECONDS, REFRESH_SECONDS, Cycle, Loop
+from mulligan.session.runtime.loop import REFRESH_SECONDS, Cycle, Loop
 from mulligan.session.write import leases
 from mulligan.session.write.capture_guard import CaptureGuard, note_without_files
 from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
-from mulligan.session.write.decisions import adding
 from mulligan.session.write.files import Files
 from mulligan.session.write.fork import make_fork
 from mulligan.session.write.fork_with_files import Forker
@@ -66,11 +67,15 @@ from mulligan.workspace.workspace import Workspace
 
 
 class Session:
-    """One run of one agent or a team: its state, its checkpoints, its past.
+    """One run of one agent or a team: its state, its checkpoints, its history.
 
-    Get one from ``store.session(name)``. Every process that opens a session sees what the
-    others write, and may write itself; ``agent=`` makes this handle the only writer of that
-    agent.
+    ``store.session(name)`` opens one, and ``store.agent(name, session=...)`` opens one as the only
+    writer of an agent. Every process that opens a session sees what the others write, and may
+    write itself. Use it as a context manager, or call :meth:`close`.
+
+    ``state`` is the shared document, ``tasks`` the plan of work, ``mailbox`` the messages between
+    agents, ``agent`` the record of the agent that this handle writes for. ``internal`` is for
+    Mulligan itself and may change at any time.
     """
 
     def __init__(
@@ -92,17 +97,59 @@ class Session:
         self._targets = Targets(self._writer, self._files, workspace, self._history.document_at)
         self._restorer = Restorer(engine, record, self._writer, self._checkpointer, workspace)
         self._captures = CaptureGuard(engine, record, self._restorer, workspace)
-        self.state = State(self._writer)
-        self.tasks = Tasks(self._writer)
-        self.mailbox = Mailbox(self._writer, leases.this_process())
-        self.agent = Agent(self._writer, actor)
-        self.is_supervised = False
-        """Whether a supervisor started this process for its agent; see ``mulligan.attach``."""
-        self.checkpoint_interval = CHECKPOINT_INTERVAL_SECONDS
-        """Seconds between the routine checkpoints of ``loop``, unless it is told otherwise."""
+        self._state = State(self._writer)
+        self._tasks = Tasks(self._writer)
+        self._mailbox = Mailbox(self._writer, leases.this_process())
+        self._agent = Agent(self._writer, actor)
+        self._internal = Internals(
+            engine,
+            record,
+            environment,
+            workspace,
+            self._writer,
+            self._history,
+            self._files,
+            self._captures,
+        )
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def state(self) -> State:
+        """The shared document: get, set, append, extend, put and delete values by path."""
+        return self._state
+
+    @property
+    def tasks(self) -> Tasks:
+        """The plan: tasks with dependencies, each claimed by one agent at a time."""
+        return self._tasks
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """The messages to this handle's agent, and the way to send messages to others."""
+        return self._mailbox
+
+    @property
+    def agent(self) -> Agent:
+        """The record of the agent that this handle writes for."""
+        return self._agent
+
+    @property
+    def internal(self) -> Internals:
+        """Leases, control records and raw events, for Mulligan itself; no public API."""
+        return self._internal
 
     @property
     def name(self) -> str:
@@ -118,11 +165,6 @@ class Session:
     def actor(self) -> str:
         """Under which name this handle writes."""
         return self._writer.actor
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The variables of this process that may be kept; none that looks like a secret."""
-        return dict(self._environment_reader.capture().variables)
 
     @property
     def parent(self) -> Point | None:
@@ -154,64 +196,10 @@ class Session:
         """The lease this handle holds as the one writer of its agent."""
         return self._writer.lease
 
-    def take(self, ttl: float, *, steal: bool = False, under: Lease | None = None) -> Lease:
-        """Become the one writer of this agent; raises ``LeaseHeld`` while another one lives.
-
-        ``under`` is the lease of a supervisor that takes it for its agent; raises ``StaleLease``
-        if that is over.
-        """
-        length = arguments.seconds(ttl, "A lease")
-        return self._writer.take_lease(length, steal=steal, under=under)
-
-    def renew(self, *, wait: bool = True) -> None:
-        """Extend the lease; raises ``StaleLease`` when another writer has taken it.
-
-        Without ``wait`` it is left for later while another thread of this handle writes.
-        """
-        self._writer.renew_lease(wait=wait)
-
-    def release(self) -> None:
-        """Give the lease up, so that another writer need not wait for it to expire."""
-        with suppress(StoreGone):  # it went with its store
-            self._writer.release_lease()
-
-    def check_present(self) -> None:
-        """Raise ``StoreGone`` if the store was removed or replaced since it was opened."""
-        self._engine.check_present()
-
-    def adopt(self, epoch: int, ttl: float) -> Lease:
-        """Become the holder of a lease that was taken for this process, by its epoch."""
-        return self._writer.adopt_lease(epoch, arguments.seconds(ttl, "A lease"))
-
-    def join(self, epoch: int) -> Lease:
-        """Write under the lease that another process of this agent holds, by its epoch.
-
-        For the helpers that an agent starts: what they write counts as long as the agent does.
-        """
-        return self._writer.join_lease(epoch)
-
-    def lease_of(self, actor: str) -> Lease | None:
-        """Return the newest lease of an actor, held or not."""
-        with self._engine.read() as view:
-            return view.lease(self._record.number, actor)
-
-    def is_held(self, actor: str) -> bool:
-        """Whether a live process holds the lease of an actor."""
-        lease = self.lease_of(actor)
-        return lease is not None and leases.is_held(lease, self._engine.journal.now())
-
-    def watch(self) -> None:
-        """Learn of changes to the workspace as they happen, for checkpoints without a scan.
-
-        For processes that stay; where the system cannot watch, checkpoints go on scanning.
-        """
-        if self._workspace is not None:
-            self._workspace.watch()
-
     def close(self) -> None:
-        """Keep what is known of the files for the next process, and give the lease up.
+        """Save what is known of the files for the next process, and release the lease.
 
-        Idempotent; the store stays open. Without it the next process reads all files anew.
+        Idempotent; the store stays open. Without it, the next process reads all files again.
         """
         try:
             if self.agent.heart is not None:
@@ -220,7 +208,7 @@ class Session:
                 self._workspace.close()
         finally:
             if self.lease is not None:
-                self.release()
+                self.internal.release()
 
     def batch(self) -> AbstractContextManager[None]:
         """Make one transaction of all state changes inside: all of them happen, or none.
@@ -233,25 +221,7 @@ class Session:
         """
         return self._writer.batch()
 
-    def commit_events(self, decide: Callable[[Document], Iterable[Change]]) -> None:
-        """Write the events that are decided on, given the newest document, in one transaction.
-
-        For parts of Mulligan that stand above the session; see ``mulligan.document.fold``.
-        """
-        self._writer.write(adding(decide))
-
-    def control(self, path: PathLike = "", default: Any = None) -> Any:
-        """Return what supervision and recovery remember, whatever was restored."""
-        document = self._writer.document()
-        found = document.find((*CONTROL, *parse_path(path)))
-        return default if found is MISSING else document.plain(found)
-
-    @property
-    def clock(self) -> Clock:
-        """The clock this session goes by."""
-        return self._engine.clock
-
-    def operation(self, name: str, rollback: str | None = None) -> Operation:
+    def operation(self, name: str, rollback: Rollback | None = None) -> Operation:
         """Take a checkpoint before something risky; roll back to it when that raises.
 
         A context manager and a decorator. ``rollback`` says what goes back: ``state``,
@@ -277,7 +247,7 @@ class Session:
         body, so that an exception leaves a recovery checkpoint before it propagates.
         """
         period = (
-            self.checkpoint_interval
+            self.internal.checkpoint_interval
             if checkpoint_interval is None
             else arguments.seconds(checkpoint_interval, "checkpoint_interval=", zero=True)
         )
@@ -285,7 +255,10 @@ class Session:
         return iter(Loop(self, period, age, collect))
 
     def checkpoint(
-        self, kind: str = "manual", note: str | None = None, label: str | None = None
+        self,
+        kind: CheckpointKind | str = "manual",
+        note: str | None = None,
+        label: str | None = None,
     ) -> Checkpoint:
         """Take a checkpoint of the newest state; it is durable when this returns.
 
@@ -322,7 +295,7 @@ class Session:
         """Return the checkpoint at or before a point."""
         return self._history.find_checkpoint(point)
 
-    def mark(self, point: PointLike, verdict: str, note: str | None = None) -> Checkpoint:
+    def mark(self, point: PointLike, verdict: Verdict, note: str | None = None) -> Checkpoint:
         """Give the checkpoint at or before a point the verdict ``good`` or ``bad``; return it.
 
         ``@good`` and ``@bad`` name the latest ones; a rollback prefers the last good one.
@@ -341,7 +314,9 @@ class Session:
                 f"after the checkpoint #{checkpoint.seq}.",
                 hint="Nothing was marked. Name a checkpoint, or take one and mark that.",
             )
-        self.commit_events(lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))])
+        self.internal.commit_events(
+            lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))]
+        )
         return checkpoint
 
     def marks(self) -> dict[str, Mark]:
@@ -368,7 +343,7 @@ class Session:
                 hint="`mulligan label` lists the labels of a session.",
             )
         checkpoint = self.find_checkpoint(seq)
-        self.commit_events(lambda _: [drop_change(label, seq, checkpoint.id)])
+        self.internal.commit_events(lambda _: [drop_change(label, seq, checkpoint.id)])
         return checkpoint
 
     def point(self, point: PointLike) -> Point:
@@ -390,11 +365,6 @@ class Session:
         document = self._history.document_at(self.point(point))
         found = document.find((*STATE, *parse_path(path)))
         return default if found is MISSING else document.plain(found)
-
-    def state_digest(self, point: PointLike) -> str:
-        """Return the digest of the state at a point; equal states have equal digests."""
-        state = self._history.document_at(self.point(point)).find(STATE)
-        return settle_root(state, codec.value_digest).hex()
 
     def diff(
         self,
@@ -436,7 +406,7 @@ class Session:
         return checkpoint_record(
             checkpoint,
             self.state_at(checkpoint),
-            digest=self.state_digest(checkpoint),
+            digest=self.internal.state_digest(checkpoint),
             changed=changed_paths(self.diff(checkpoint.parent or 1, checkpoint)),
             sessions=[made.name for made in records if made.created <= checkpoint.time],
             mark=self.marks().get(checkpoint.id),
@@ -466,7 +436,7 @@ class Session:
         with self._writer.exclusive():
             return self._files.plan(target.point, target.tree, target.paths, target.held)
 
-    def preview(self, mode: str) -> RestorePreview:
+    def preview(self, mode: UndoMode) -> RestorePreview:
         """Return what :meth:`undo` or :meth:`redo`, whichever is named, would do."""
         target = self._restorer.undo_target(mode)
         with self._writer.exclusive():
@@ -489,22 +459,6 @@ class Session:
         """Return the content of a file as it was at a point."""
         return self._files.read(self._files.tree_at(self.point(point)), path)
 
-    def files_at(self, point: PointLike) -> HeldFiles | None:
-        """Return the files of a point and what holds them; None if nothing holds any.
-
-        That is the checkpoint at the point, or the newest one before it that holds files; or a
-        restore after that one, whose files are those that it brought back.
-        """
-        return self._files.held_at(self.point(point))
-
-    def plan_copy(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
-        """Return what :meth:`copy_files` would write, without writing it."""
-        parts = arguments.parts(only)
-        place = self.point(point)
-        tree = self._files.tree_at(place)
-        changes = self._files.changes(None, tree, self._files.paths_in(tree, parts))
-        return Plan(place, tuple(changes), (), ())
-
     def copy_files(
         self, point: PointLike, to: str | os.PathLike[str], only: Sequence[PathLike] | None = None
     ) -> list[Problem]:
@@ -525,13 +479,8 @@ class Session:
         return self._restorer.undo_or_redo("redo", touch=touch)
 
     def recover(self) -> Restored | None:
-        """Complete a restore of files that another process began and did not live to finish."""
+        """Complete a restore of files that another process began and did not finish."""
         return self._captures.recover()
-
-    @property
-    def recovered(self) -> Restored | None:
-        """The interrupted restore that this handle completed last, if it did."""
-        return self._captures.recovered
 
     @property
     def recovery_error(self) -> Exception | None:

@@ -5,3 +5,27 @@ I/O), ``runner`` carries it out through ``team``, ``process``, ``heartbeat``, ``
 ``checkpoint_thread`` and ``records``. ``sink`` outlives it, ``orphans`` ends what an earlier
 supervisor left running, and ``requests`` asks a running one for a pause or a checkpoint.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mulligan.supervisor.requests import request_checkpoint, request_pause
+
+__all__ = ["request_checkpoint", "request_pause"]
+
+_HOMES = {
+    "request_checkpoint": "mulligan.supervisor.requests",
+    "request_pause": "mulligan.supervisor.requests",
+}
+"""Where the public names live; imported when first used, since their modules are large."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its home."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value

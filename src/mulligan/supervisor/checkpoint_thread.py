@@ -17,7 +17,7 @@ class CheckpointThread:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._thread = ThreadPoolExecutor(1, "mulligan-checkpoints")
-        session.watch()
+        session.internal.watch()
 
     async def take(
         self, kind: str, note: str | None = None, label: str | None = None

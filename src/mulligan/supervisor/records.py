@@ -14,8 +14,8 @@ from mulligan.document.values import freeze
 from mulligan.model import Checkpoint, Lease
 from mulligan.recovery.plan import GAVE_UP
 from mulligan.session import Session
-from mulligan.session.parts.agents import AGENTS
-from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, TASKS, Board
+from mulligan.session.components import AGENTS, TASKS
+from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, Board
 from mulligan.session.runtime.loop import RESTART_STATUS
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.stimuli import Exited, Quarantine, RequestSafePoint, TakeCheckpoint, Wanted
@@ -55,7 +55,7 @@ class Records:
     @property
     def status(self) -> str | None:
         """How the session was left by the supervisor before, or ``running``."""
-        found: str | None = self._session.control("status")
+        found: str | None = self._session.internal.control("status")
         return found
 
     def agent(self, name: str) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Records:
             changes = [team, *waiting]
             return [event_change("orchestrator.started", changes, control, resumed=resumed)]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
 
     def finish(self, status: str, reason: str) -> None:
         """Write down how it ended."""
@@ -123,7 +123,7 @@ class Records:
             process = frozen["process_id"]
             return [event_change("agent.started", changes, agent=name, process_id=process)]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
 
     def remind(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Write down the processes of agents again where the state has others: it was restored."""
@@ -135,7 +135,7 @@ class Records:
                     yield event_change("agent.updated", _changes(name, facts), agent=name)
 
         if any(self.agent(name).get("process_id") != f["process_id"] for name, f in frozen.items()):
-            self._session.commit_events(decide)
+            self._session.internal.commit_events(decide)
 
     def exited(self, name: str, ending: Ending, *, counts: bool) -> Exited:
         """Write down how a process ended, and against what it worked on if that ``counts``."""
@@ -159,7 +159,7 @@ class Records:
             found = Exited(name, status, state, task, len(crashes))
             return [event_change("agent.exited", changes, agent=name, how=how_ended(status))]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
         return found
 
     def used(self, usage: Mapping[str, Mapping[str, Any]]) -> None:
@@ -184,7 +184,7 @@ class Records:
                 return []
             return [event_change("agent.updated", _changes(name, {"state": "working"}), agent=name)]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
 
     def not_started(self, name: str, status: int, reason: str) -> None:
         """Write down that the system refused to run an agent's command."""
@@ -212,19 +212,19 @@ class Records:
                 event_change("task.quarantined", changes + idle, task=bad.task, agent=bad.agent)
             ]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
 
     def request_safe_point(self, asked: RequestSafePoint, seconds: float) -> None:
         """Put a request where the agents look, unless it is there."""
         if self.request_id() == asked.id:
             return
-        deadline = self._session.clock.now() + timedelta(seconds=seconds)
+        deadline = self._session.internal.clock.now() + timedelta(seconds=seconds)
         request = freeze({"id": asked.id, "kind": asked.kind, "deadline": deadline})
         self._tell("orchestrator.asked", control=[[["request"], request]], request=asked.kind)
 
     def request(self) -> SupervisorRequest | None:
         """Return what is asked of the agents, if anything is."""
-        found = self._session.control("request")
+        found = self._session.internal.control("request")
         return msgspec.convert(found, SupervisorRequest) if found else None
 
     def request_id(self) -> str | None:
@@ -234,7 +234,7 @@ class Records:
 
     def answered(self, id: str) -> list[str]:
         """Return who has answered a request."""
-        answers = self._session.control("answers", {})
+        answers = self._session.internal.control("answers", {})
         return [name for name, answer in answers.items() if answer == id]
 
     def barrier(self, taken: TakeCheckpoint, checkpoint: Checkpoint | None) -> None:
@@ -254,12 +254,12 @@ class Records:
                 control.append([["request"]])
             return [event_change("orchestrator.barrier", control=control, **facts)]
 
-        self._session.commit_events(decide)
+        self._session.internal.commit_events(decide)
 
     def mark(self, checkpoint: Checkpoint, is_good: bool, by: str) -> None:
         """Give a checkpoint the verdict of a health command."""
         mark = Mark(GOOD if is_good else BAD, by)
-        self._session.commit_events(lambda _: [mark_change(checkpoint.id, mark)])
+        self._session.internal.commit_events(lambda _: [mark_change(checkpoint.id, mark)])
 
     def _tell(
         self,
@@ -268,7 +268,7 @@ class Records:
         control: list[list[Any]] | None = None,
         **facts: Any,
     ) -> None:
-        self._session.commit_events(
+        self._session.internal.commit_events(
             lambda _: [event_change(kind, changes or [], control or [], **facts)]
         )
 

@@ -74,9 +74,9 @@ def request_checkpoint(
 
 
 def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = None) -> str:
-    deadline = session.clock.now() + timedelta(seconds=seconds)
+    deadline = session.internal.clock.now() + timedelta(seconds=seconds)
     _wait_until_it_runs(session, seconds)
-    id = f"{kind}-{session.clock.wall_ns():x}-{os.getpid():x}"
+    id = f"{kind}-{session.internal.clock.wall_ns():x}-{os.getpid():x}"
     fields = {"id": id, "kind": kind, "deadline": deadline}
     request = freeze(fields | ({"wanted": msgspec.structs.asdict(wanted)} if wanted else {}))
 
@@ -89,7 +89,7 @@ def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = No
             )
         return [event_change("orchestrator.asked", control=[[["request"], request]], request=kind)]
 
-    session.commit_events(decide)
+    session.internal.commit_events(decide)
     pid = _supervisor(session)
     if _listens(pid):  # one that does not would be ended by it; it looks by itself before long
         with suppress(ProcessLookupError):
@@ -99,11 +99,11 @@ def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = No
 
 def _wait_until_it_runs(session: Session, seconds: float) -> None:
     """Wait for a supervisor that is still bringing the session back; raises ``NotRunning``."""
-    clock = session.clock
+    clock = session.internal.clock
     pid: int | None = _supervisor(session)
     seen = now = clock.monotonic()
     until = now + max(seconds, _HANDOVER_SECONDS)
-    while pid is None or _is_preparing(pid) or session.control("status") != RUNNING:
+    while pid is None or _is_preparing(pid) or session.internal.control("status") != RUNNING:
         clock.sleep(_POLL_SECONDS)
         now = clock.monotonic()
         if now >= until:
@@ -138,10 +138,10 @@ def _is_in_mask(pid: int, name: str, *, unknown: bool) -> bool:
 
 
 def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Answer:
-    clock = session.clock
+    clock = session.internal.clock
     until = clock.monotonic() + seconds
     while clock.monotonic() < until:
-        control: dict[str, Any] = session.control("", {})
+        control: dict[str, Any] = session.internal.control("", {})
         barrier, status = control.get("barrier") or {}, control.get("status")
         if barrier.get("id") == id and not (until_over and status == RUNNING):
             return msgspec.convert({**barrier, "status": status}, Answer)
@@ -161,8 +161,8 @@ def stopped_supervisor(session: Session) -> int | None:
 
 def _holder(session: Session) -> Holder | None:
     """Return the process that runs a session."""
-    lease = session.lease_of(SUPERVISOR)
-    if lease is None or not session.is_held(SUPERVISOR):
+    lease = session.internal.lease_of(SUPERVISOR)
+    if lease is None or not session.internal.is_held(SUPERVISOR):
         return None
     return lease.holder
 

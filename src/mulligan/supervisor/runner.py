@@ -155,8 +155,8 @@ class Runner:
         # If any, it was an earlier supervisor's; what comes once the lease is ours is for us.
         self._heard = Records(self._store.session(self._name, actor=SUPERVISOR)).request_id()
         try:
-            files = self._store.session(
-                self._name, agent=SUPERVISOR, workspace=self._workflow.workspace, force=force
+            files = self._store.agent(
+                SUPERVISOR, session=self._name, workspace=self._workflow.workspace, force=force
             )
         except LeaseHeld as error:
             raise LeaseHeld(
@@ -168,7 +168,7 @@ class Runner:
         self._checkpoint_thread = CheckpointThread(files)
         self._session = self._store.session(self._name, create=False, actor=SUPERVISOR)
         if files.lease is not None:
-            self._session.adopt(files.lease.epoch, LEASE_TTL)
+            self._session.internal.adopt(files.lease.epoch, LEASE_TTL)
         self._records = Records(self._session)
         self._health_checker = HealthChecker(
             self._workflow, self._checkpoint_thread, self._records, self._woken.set, self._say
@@ -288,7 +288,7 @@ class Runner:
         if request is None or request.id == self._heard:
             return None
         self._heard = request.id
-        seconds = max(0.0, (request.deadline - self._session.clock.now()).total_seconds())
+        seconds = max(0.0, (request.deadline - self._session.internal.clock.now()).total_seconds())
         if request.kind == PAUSE:
             self._reason = self._reason or PAUSE
             self._say("pausing")
@@ -364,7 +364,7 @@ class Runner:
         now = self._now()
         if now - self._renewed >= LEASE_TTL / 3:
             self._renewed = now
-            self._session.renew()
+            self._session.internal.renew()
         if now >= self._routine and self._status is None:
             self._routine = self._next_routine()
             if now >= self._routine:
@@ -378,7 +378,7 @@ class Runner:
         newest = self._checkpoint_thread.newest()
         if newest is None:
             return self._now()
-        age = (self._session.clock.now() - newest).total_seconds()
+        age = (self._session.internal.clock.now() - newest).total_seconds()
         # One from the future is of a clock that was ahead, and says nothing of how old it is.
         return self._now() if age < 0 else self._now() + self._workflow.shortest - age
 
@@ -467,7 +467,7 @@ class Runner:
         self._say(f"{self._name} {verb} {action.status}")
 
     def _now(self) -> float:
-        return self._session.clock.monotonic()
+        return self._session.internal.clock.monotonic()
 
     def _new_id(self) -> str:
-        return f"{PAUSE}-{self._session.clock.wall_ns():x}"
+        return f"{PAUSE}-{self._session.internal.clock.wall_ns():x}"

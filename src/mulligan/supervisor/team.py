@@ -116,7 +116,7 @@ class Team:
         if self._show is not None and self._sink is None:
             self._sink = Sink()
         lease = self._store.session(self._workflow.session, create=False, actor=name)
-        epoch = lease.take(LEASE_TTL, steal=True, under=self._records.lease).epoch
+        epoch = lease.internal.take(LEASE_TTL, steal=True, under=self._records.lease).epoch
         self._leases[name] = lease
         beats = heartbeat_reader(str(self._store.path), self._workflow.session, name, epoch)
         process = start(
@@ -130,7 +130,7 @@ class Team:
         facts = {
             "process_id": process.pid,
             "identity": process.identity,
-            "started": lease.clock.now(),
+            "started": lease.internal.clock.now(),
             "epoch": epoch,
         }
         self._members[name] = Member(process, facts, beats, now)
@@ -166,7 +166,7 @@ class Team:
 
     def _is_attached(self, name: str) -> bool:
         """Whether an agent took over the lease that was taken for it."""
-        lease = self._leases[name].lease_of(name) if name in self._leases else None
+        lease = self._leases[name].internal.lease_of(name) if name in self._leases else None
         return lease is not None and lease.holder != this_holder()
 
     def ended(self, name: str) -> Member:
@@ -178,7 +178,7 @@ class Team:
     def release(self, name: str) -> None:
         """Give up the lease of an agent that is at rest; none of its processes can write."""
         if lease := self._leases.pop(name, None):
-            lease.release()
+            lease.internal.release()
 
     async def end(self) -> None:
         """End all processes that are left, and wait for them."""

@@ -126,7 +126,7 @@ class Chaos:
         is_gone = self._supervisor is None or self._supervisor.poll() is not None
         if not is_gone or self._is_done():
             return
-        if self._session.control("status") is None:  # it died before it had begun
+        if self._session.internal.control("status") is None:  # it died before it had begun
             self._start("up", self._workflow)
             return
         program = ["mulligan"]
@@ -174,7 +174,7 @@ class Chaos:
         alive = [
             agent["process_id"]
             for name, agent in sorted(agents.items())
-            if agent.get("process_id") and self._session.is_held(name)
+            if agent.get("process_id") and self._session.internal.is_held(name)
         ]
         return self._random.choice(alive) if alive else None
 

@@ -28,6 +28,7 @@ from mulligan.failpoints import Failpoint, ignore
 from mulligan.session import Session
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from mulligan.testing.workload import Done, Intent, Line, Workload, fingerprint, tell_pipe
 
 FRESH_EVERY = 12
@@ -294,7 +295,7 @@ def _summary(counts: Counter[str]) -> str:
 def run_child(options: argparse.Namespace) -> int:
     """Run the workload in this process; whoever started it will kill it."""
     failpoint = kill_at(Failpoint(options.point), options.nth) if options.point else ignore
-    with mulligan.open(options.child, failpoint=failpoint) as store:
+    with open_store(options.child, failpoint=failpoint) as store:
         rng = random.Random(options.seed)
         Workload(store, rng, tell_pipe(sys.stdout.fileno()), options.prefix).run(options.calls)
     return 0

@@ -14,13 +14,14 @@ from functools import partial
 import mulligan
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run a command that dies when it reaches the point the nth time."""
     point, nth, *command = arguments
     failpoint = kill_at(Failpoint(point), int(nth))
-    mulligan.open = partial(mulligan.open, failpoint=failpoint)
+    mulligan.open = partial(open_store, failpoint=failpoint)
     sys.argv = ["mulligan", *command]
     runpy.run_module("mulligan", run_name="__main__", alter_sys=True)
 

@@ -1,4 +1,4 @@
-"""Hooks for ``mulligan.open(..., failpoint=hook)`` that make something happen at a failpoint."""
+"""Hooks for ``open_store(..., failpoint=hook)`` that make something happen at a failpoint."""
 
 from __future__ import annotations
 

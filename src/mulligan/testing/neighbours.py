@@ -222,7 +222,7 @@ def run(checkpoints: int, seed: int, names: Sequence[str]) -> list[str]:
             for watching in (False, True):
                 session = store.session("main", workspace=project)
                 if watching:
-                    session.watch()
+                    session.internal.watch()
                 for number in range(checkpoints):
                     how = f"checkpoint {number} by {'the watcher' if watching else 'a scan'}"
                     found += [f"{how}: {wrong}" for wrong in _checkpoint(session, Path(top))]

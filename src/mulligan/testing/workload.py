@@ -21,7 +21,7 @@ import msgspec
 from mulligan.session import Session
 from mulligan.store import Store
 
-COMPONENTS = ("conversation", "memory", "tasks", "agents", "files")
+COMPONENTS = ("conversation", "memory", "queue", "team", "files")
 MAX_SESSIONS = 6
 MAX_POINTS = 12
 
@@ -201,8 +201,8 @@ class Workload:
 
     def _extend(self, track: _Track) -> None:
         values = [self._value() for _ in range(self._rng.choice((0, 1, 5, 90)))]
-        after = _with(track.state, "tasks", [*track.state.get("tasks", []), *values])
-        act = lambda: track.session.state.extend("tasks", values)  # noqa: E731
+        after = _with(track.state, "queue", [*track.state.get("queue", []), *values])
+        act = lambda: track.session.state.extend("queue", values)  # noqa: E731
         self._change("extend", track, after, act)
 
     def _delete(self, track: _Track) -> None:
@@ -213,13 +213,13 @@ class Workload:
         self._change("delete", track, after, lambda: track.session.state.delete(name))
 
     def _put(self, track: _Track) -> None:
-        agents = copy.deepcopy(track.state.get("agents", {}))
+        agents = copy.deepcopy(track.state.get("team", {}))
         for _ in range(self._rng.randrange(1, 6)):
             agents[f"agent-{self._rng.randrange(100)}"] = {"state": self._value()}
         if len(agents) > 3 and self._rng.random() < 0.5:
             del agents[self._rng.choice(sorted(agents))]
-        after = _with(track.state, "agents", agents)
-        self._change("put", track, after, lambda: track.session.state.put("agents", agents))
+        after = _with(track.state, "team", agents)
+        self._change("put", track, after, lambda: track.session.state.put("team", agents))
 
     def _batch(self, track: _Track) -> None:
         after = copy.deepcopy(track.state)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from mulligan.timeline.marks import BAD, GOOD
 
-SKIP = "skip"
+SKIP: Final = "skip"
 
 Judge = Callable[[int], str]
 """Returns whether the item at an index is good, bad, or cannot be judged (skip)."""

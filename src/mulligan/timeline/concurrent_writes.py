@@ -8,7 +8,7 @@ that keeps the newest value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
@@ -17,14 +17,19 @@ from mulligan.journal.protocol import View
 from mulligan.model import Event, Path
 from mulligan.timeline.undo import outermost
 
+MergeUnit = Callable[[Path], Path]
+"""Returns what is kept as a whole when a path was written: the path, or the record around it."""
 
-def changed_after(view: View, number: int, seq: int, until: int, document: Document) -> list[Path]:
+
+def changed_after(
+    view: View, number: int, seq: int, until: int, document: Document, merge_unit: MergeUnit
+) -> list[Path]:
     """Return the paths of the state that the events after ``seq`` changed, outermost only.
 
     ``document`` is any of the session: parts of large events are loaded through it.
     """
     events = view.events(number, seq + 1, until)
-    return outermost([path for event in events for path in _changed(event, document)])
+    return outermost([merge_unit(path) for event in events for path in _changed(event, document)])
 
 
 def keep_concurrent_writes(target: Document, now: Document, paths: list[Path]) -> Document:
@@ -36,16 +41,11 @@ def keep_concurrent_writes(target: Document, now: Document, paths: list[Path]) -
 
 def _changed(event: Event, document: Document) -> Iterator[Path]:
     if event.kind in (SET, APPEND, DELETE):
-        yield whole(tuple(event.payload["path"]))
+        yield tuple(event.payload["path"])
     elif "changes" in event.payload:
         for change in document.items(document.resolved(event.payload["changes"])):
             path, *_ = document.resolved(change)
-            yield whole(tuple(document.resolved(path)))
-
-
-def whole(path: Path) -> Path:
-    """Return the path, or that of the record it is part of: half a task or mailbox is none."""
-    return path[:2] if path[:1] in (("tasks",), ("mailbox",)) else path
+            yield tuple(document.resolved(path))
 
 
 def _keepable(target: Document, now: Document, path: Path) -> Path:

@@ -11,7 +11,7 @@ from mulligan.document.compare import differences
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE
 from mulligan.document.values import format_path
-from mulligan.model import FileChange, Path, Point
+from mulligan.model import FileChange, Path, Point, ValueChange
 from mulligan.timeline.undo import nothing_at, outermost
 
 CONVERSATION = "conversation"
@@ -21,7 +21,7 @@ class Difference(msgspec.Struct, frozen=True):
     """One path whose value differs: ``change`` is added, removed or changed."""
 
     path: Path
-    change: str
+    change: ValueChange
     before: Any = None
     after: Any = None
 

@@ -7,7 +7,7 @@ inherits the marks that the checkpoints of its past have when it is created.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,9 +16,10 @@ from mulligan.document.fold import MARKS, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidMark
 from mulligan.journal.protocol import View
+from mulligan.model import Verdict
 
-GOOD = "good"
-BAD = "bad"
+GOOD: Final = "good"
+BAD: Final = "bad"
 VERDICTS = (GOOD, BAD)
 MARKED = "checkpoint.marked"
 
@@ -26,7 +27,7 @@ MARKED = "checkpoint.marked"
 class Mark(msgspec.Struct, frozen=True):
     """A verdict, good or bad, with its author and reason."""
 
-    verdict: str
+    verdict: Verdict
     by: str
     note: str | None = None
 

@@ -18,7 +18,7 @@ from mulligan.views.files import (
 from mulligan.views.points import point_view
 
 if TYPE_CHECKING:
-    from mulligan.model import PendingRestore, Plan, Point, Problem, Restored
+    from mulligan.model import PendingRestore, Plan, Point, Problem, Restored, UndoMode
     from mulligan.session import Session
     from mulligan.timeline.diff import Diff
     from mulligan.timeline.points import PointLike
@@ -65,13 +65,13 @@ def preview_restore(
     Raises as ``Session.plan_copy`` does when files are asked for and the point has none.
     """
     found = session.point(point)
-    if any(is_workspace(part) for part in only or ()) and session.files_at(found) is None:
-        session.plan_copy(found)  # its error says that there are no files, and what to do
+    if any(is_workspace(part) for part in only or ()) and session.internal.files_at(found) is None:
+        session.internal.plan_copy(found)  # its error says that there are no files, and what to do
     state = session.diff(session.head, found, only)
     return Preview(state, session.plan(found, only), directory, only, pending_view(session))
 
 
-def preview_undo(session: Session, mode: str, directory: Path | None) -> Preview:
+def preview_undo(session: Session, mode: UndoMode, directory: Path | None) -> Preview:
     """Work out what an undo or a redo would do."""
     found = session.preview(mode)
     parts = parts_view(found.only, found.workspace)

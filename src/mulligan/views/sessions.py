@@ -70,7 +70,7 @@ def session_view(session: Session) -> dict[str, Any]:
 
 def session_status(session: Session) -> str | None:
     """Return running, paused, done, failed or interrupted; None if it was never run."""
-    known: str | None = session.control("status")
+    known: str | None = session.internal.control("status")
     return INTERRUPTED if reason(session) is not None else known
 
 

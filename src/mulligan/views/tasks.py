@@ -39,5 +39,5 @@ def task_counts(session: Session) -> dict[str, int]:
     """Return how many tasks are in each status; those with parts of their own are not counted."""
     tasks = list(session.tasks)
     inner = {task.parent for task in tasks}
-    leaves = [task.status for task in tasks if task.id not in inner]
+    leaves: list[str] = [task.status for task in tasks if task.id not in inner]
     return {status: leaves.count(status) for status in STATUSES} if leaves else {}

@@ -16,6 +16,7 @@ from mulligan import Problem, Report
 from mulligan.check.sessions import references
 from mulligan.errors import DamagedJournal
 from mulligan.testing.clock import START, FakeClock
+from mulligan.testing.stores import open_store
 
 LARGE = "large " * 3_000
 
@@ -449,7 +450,7 @@ def test_names_that_are_not_utf_8_are_damage(store: Path) -> None:
 
 def test_a_step_back_in_time_that_was_not_written_down_is_named(tmp_path: Path) -> None:
     clock = FakeClock()
-    with mulligan.open(tmp_path, clock=clock) as opened:
+    with open_store(tmp_path, clock=clock) as opened:
         session = opened.session("run")
         clock.advance(3_600)
         session.state.set("a", 1)

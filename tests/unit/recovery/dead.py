@@ -16,9 +16,9 @@ ELSEWHERE = Holder("another-host", 1, 1)
 
 def dead(session: Session, actor: str, holder: Holder = GONE, *, seconds: float = 30) -> None:
     """Let the lease of an actor be held by a process that died."""
-    before = session.lease_of(actor)
+    before = session.internal.lease_of(actor)
     epoch = before.epoch + 1 if before else 1
-    expires = session.clock.now() + timedelta(seconds=seconds)
+    expires = session.internal.clock.now() + timedelta(seconds=seconds)
     with session._engine.write() as txn:
         txn.put_lease(session._record.number, Lease(actor, epoch, holder, expires))
 
@@ -29,14 +29,16 @@ def control(session: Session, path: str, value: object) -> None:
     from mulligan.document.values import freeze, parse_path
 
     change = [list(parse_path(path)), freeze(value)]
-    session.commit_events(lambda _: [event_change("orchestrator.changed", control=[change])])
+    session.internal.commit_events(
+        lambda _: [event_change("orchestrator.changed", control=[change])]
+    )
 
 
 def team(store: Store, *agents: str, plan: tuple[str, ...] = ()) -> Session:
     """A supervised session at work, whose supervisor and agents died."""
     session = store.session("run")
     workflow = {"session": "run", "agents": {name: {"command": ["work"]} for name in agents}}
-    session.state.set("orchestrator", {"workflow": workflow})
+    session.internal.state.set("orchestrator", {"workflow": workflow})
     session.tasks.plan(plan)
     for name in agents:
         own = store.session("run", actor=name)

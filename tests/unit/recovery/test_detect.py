@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-import mulligan
 from mulligan import Store
 from mulligan.document.fold import event_change
 from mulligan.recovery.detect import (
@@ -18,6 +17,7 @@ from mulligan.recovery.detect import (
 )
 from mulligan.session.write.leases import this_process
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 from tests.unit.recovery.dead import ELSEWHERE, control, dead, team
 
 
@@ -28,7 +28,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(clock: FakeClock) -> Store:
-    return mulligan.open("memory:", clock=clock)
+    return open_store("memory:", clock=clock)
 
 
 def test_a_session_that_nobody_ever_ran_is_not_interrupted(store: Store) -> None:
@@ -52,12 +52,12 @@ def test_a_running_session_whose_supervisor_died(store: Store, clock: FakeClock)
 
 
 def test_a_live_supervisor_is_no_interruption(store: Store) -> None:
-    supervisor = store.session("run", agent="supervisor")
+    supervisor = store.agent("supervisor", session="run")
     control(supervisor, "status", "running")
     session = store.session("run")
     assert interruption(session) is None
     assert interruption(supervisor) is not None  # whoever has the lease is to bring it back
-    supervisor.release()
+    supervisor.internal.release()
     assert interruption(session) is not None
 
 
@@ -91,34 +91,34 @@ def test_without_a_supervisor_a_dead_agent_at_work_counts(store: Store) -> None:
     assert found is not None
     assert not found.is_supervised
     assert "coder is dead" in found.why
-    store.session("run").state.set("agents/coder/state", "suspended")
+    store.session("run").internal.state.set("agents/coder/state", "suspended")
     assert interruption(session) is None
 
 
 def test_without_a_supervisor_a_live_agent_counts_as_alive_however_old_its_lease(
     store: Store, clock: FakeClock
 ) -> None:
-    session = store.session("run", agent="coder")
+    session = store.agent("coder", session="run")
     session.agent.update(state="working")
     clock.advance(1000)
     assert interruption(session) is None
-    session.release()
+    session.internal.release()
     assert interruption(session) is None
 
 
 def test_a_process_that_was_gone_before_its_start_was_noted_is_not_alive(store: Store) -> None:
     session = team(store, "coder")
     gone = 2**22 + 1
-    session.state.set("agents/coder/identity", f"{os.uname().nodename}/{gone}/0")
+    session.internal.state.set("agents/coder/identity", f"{os.uname().nodename}/{gone}/0")
     [found] = interrupted(store)
     assert not found.agents[0].is_alive
 
 
 def test_a_lease_that_the_supervisor_took_says_nothing_of_a_process(store: Store) -> None:
-    session = store.session("run", agent="supervisor")
+    session = store.agent("supervisor", session="run")
     control(session, "status", "running")
-    session.state.set("agents/coder", {"state": "waiting", "process_id": 2**22 + 1})
-    store.session("run", actor="coder").take(30)
+    session.internal.state.set("agents/coder", {"state": "waiting", "process_id": 2**22 + 1})
+    store.session("run", actor="coder").internal.take(30)
     record = session.state.get("agents/coder")
     assert not is_alive(session, "coder", record)
     own = {"process_id": os.getpid(), "identity": this_process()}
@@ -129,7 +129,7 @@ def test_calls_that_never_returned_are_in_doubt(store: Store) -> None:
     session = team(store, "coder")
     for kind, call in [("called", "a"), ("called", "b"), ("returned", "a")]:
         event = event_change(f"tool.{kind}", call=call, tool="deploy")
-        session.commit_events(lambda _, event=event: [event])  # type: ignore[misc]
+        session.internal.commit_events(lambda _, event=event: [event])  # type: ignore[misc]
     session.state.set("tools", {"calls": {"c": {"status": "called", "name": "pay"}, "d": "odd"}})
     found = {doubt.call: doubt for doubt in in_doubt(session)}
     assert found.keys() == {"b", "c"}
@@ -151,7 +151,7 @@ def test_open_operations_are_named(store: Store) -> None:
 
 def test_odd_values_under_our_names_are_taken_as_they_are(store: Store) -> None:
     session = store.session("run")
-    session.state.set("agents", ["not", "ours"])
+    session.internal.state.set("agents", ["not", "ours"])
     session.state.set("tools", 7)
     assert interruption(session) is None
     control(session, "status", "running")

@@ -27,6 +27,7 @@ from mulligan.recovery.plan import (
 )
 from mulligan.recovery.resume import Resumed, open_session, resume, settle, try_out
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 from tests.unit.recovery.dead import control, dead, team
 
 
@@ -37,7 +38,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(clock: FakeClock) -> Store:
-    return mulligan.open("memory:", clock=clock)
+    return open_store("memory:", clock=clock)
 
 
 def bring_back(store: Store, workspace: Path | None = None, **how: Any) -> Resumed:
@@ -155,7 +156,7 @@ def test_without_any_checkpoint_there_is_nothing_to_roll_back_to(store: Store) -
 def test_tasks_of_agents_that_do_not_come_back_are_released(store: Store) -> None:
     session = team(store, "coder", "tester", plan=("one", "two", "three"))
     store.session("run", actor="stranger").tasks.claim()
-    session.state.set("agents/tester/state", "done")
+    session.internal.state.set("agents/tester/state", "done")
     done = bring_back(store)
     assert set(done.plan.release) == {"two", "three"}
     assert [(t.id, t.status, t.owner) for t in session.tasks] == [
@@ -184,14 +185,14 @@ def test_what_was_asked_of_the_agents_is_forgotten(store: Store) -> None:
     control(session, "request", {"id": "1", "kind": "pause", "deadline": 1.0})
     control(session, "answers/coder", "1")
     bring_back(store)
-    assert session.control("request") is None
-    assert session.control("answers") is None
-    assert session.control("operations") == {}
-    assert session.control("status") == "running"
+    assert session.internal.control("request") is None
+    assert session.internal.control("answers") is None
+    assert session.internal.control("operations") == {}
+    assert session.internal.control("status") == "running"
 
 
 def test_processes_of_before_cannot_write_any_more(store: Store) -> None:
-    old = store.session("run", agent="coder")
+    old = store.agent("coder", session="run")
     old.agent.update(state="working")
     session = store.session("run")
     control(session, "status", "running")
@@ -205,7 +206,7 @@ def test_processes_of_before_cannot_write_any_more(store: Store) -> None:
 
 
 def test_without_a_supervisor_the_living_are_left_alone(store: Store) -> None:
-    alive = store.session("run", agent="alive")
+    alive = store.agent("alive", session="run")
     alive.agent.update(state="working")
     session = store.session("run", actor="lost")
     session.agent.update(state="working", process_id=7)
@@ -244,7 +245,7 @@ def test_an_attempt_that_died_itself_is_finished(store: Store, monkeypatch: Any)
         patched.setattr("mulligan.recovery.resume.settle", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             resume(store, handle, plan_resume(handle, to="start", reset=("tasks",)))
-    handle.release()
+    handle.internal.release()
     assert session.state.get("memory/x") == 1
     done = bring_back(store)
     assert done.plan.continues
@@ -270,7 +271,7 @@ def test_an_attempt_that_was_killed_is_finished_unattended_but_only_once(
             patched.setattr("mulligan.recovery.resume.settle", lambda *_: None)
             with pytest.raises(KeyboardInterrupt):
                 resume(store, handle, plan)
-        handle.release()
+        handle.internal.release()
     assert rungs == [("asked", "coder", False), ("asked", "coder", True), ("good", None, False)]
     assert session.state.get("memory/x") == 1
 
@@ -286,7 +287,7 @@ def test_an_attempt_after_which_the_work_went_on_is_not_finished_later(
         patched.setattr("mulligan.recovery.resume.settle", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             resume(store, handle, plan_resume(handle, to="start"))
-    handle.release()
+    handle.internal.release()
     session.state.set("memory/x", "hours of work")
     done = bring_back(store)
     assert not done.plan.continues
@@ -339,7 +340,7 @@ def test_the_ladder_from_the_bottom_to_the_top(store: Store, clock: FakeClock) -
     with pytest.raises(RecoveryStopped, match="failed 4 times"):
         resume(store, handle, plan_next(handle))
     handle.close()
-    assert session.control("status") == "failed"
+    assert session.internal.control("status") == "failed"
     assert session.state.get("agents/coder/state") == "suspended"
     assert attempts(session)[-1].rung == "stop"
     end = gave_up(session)
@@ -422,9 +423,9 @@ def test_one_that_was_replaced_says_nothing_of_the_next_attempt(store: Store) ->
 
 def test_no_restore_takes_back_how_often_an_agent_was_restarted(store: Store) -> None:
     session = team(store, "coder")
-    session.state.set("agents/coder", {"state": "waiting"})
+    session.internal.state.set("agents/coder", {"state": "waiting"})
     session.checkpoint(label="before it ran")
-    session.state.set("agents/coder", {"state": "working", "process_id": 7, "restarts": 3})
+    session.internal.state.set("agents/coder", {"state": "working", "process_id": 7, "restarts": 3})
     bring_back(store, to="before it ran")
     record = session.state.get("agents/coder")
     assert (record["restarts"], record["process_id"]) == (3, None)

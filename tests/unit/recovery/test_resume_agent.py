@@ -32,7 +32,9 @@ def store() -> Store:
 def session(store: Store) -> Session:
     """Two agents; the checkpoint ``start`` lies in the middle of their work."""
     session = store.session("run")
-    session.state.set("orchestrator", {"workflow": {"agents": {"coder": {}, "tester": {}}}})
+    session.internal.state.set(
+        "orchestrator", {"workflow": {"agents": {"coder": {}, "tester": {}}}}
+    )
     session.tasks.plan(PLAN)
     coder, tester = store.session("run", actor="coder"), store.session("run", actor="tester")
     for agent in (coder, tester):
@@ -69,7 +71,7 @@ def bring_back(store: Store, session: Session) -> None:
 def test_mail_that_a_restore_took_back_stays_away(
     store: Store, session: Session, only: list[str] | None
 ) -> None:
-    tester = store.session("run", agent="tester", steal=True)
+    tester = store.agent("tester", session="run", steal=True)
     tester.mailbox.send("coder", "taken back", id="taken back")
     session.restore("start", only)
     tester.mailbox.send("coder", "newer", id="newer")
@@ -141,7 +143,7 @@ def test_its_mailbox_goes_back_and_loses_nothing(store: Store, session: Session)
     bring_back(store, session)
     assert [m.id for m in session.mailbox.waiting("coder")] == ["old", "new"]
     assert session.mailbox.processed("coder") == 0
-    coder = store.session("run", actor="coder", agent="coder")
+    coder = store.agent("coder", session="run")
     assert [coder.mailbox.receive().id for _ in range(2)] == ["old", "new"]  # type: ignore[union-attr]
     assert coder.mailbox.receive() is None
 
@@ -156,8 +158,8 @@ def test_the_mail_of_the_others_stays_as_it_is(store: Store, session: Session) -
 def test_a_task_that_was_added_since_stays_in_the_list(store: Store, session: Session) -> None:
     late = store.session("run", actor="late")
     late.tasks.add("fuzz")
-    session.state.set("tasks/fuzz/status", "in_progress")
-    session.state.set("tasks/fuzz/owner", "coder")
+    session.internal.state.set("tasks/fuzz/status", "in_progress")
+    session.internal.state.set("tasks/fuzz/owner", "coder")
     bring_back(store, session)
     assert session.tasks.get("fuzz").owner == "coder"  # it goes on with it
 
@@ -194,12 +196,12 @@ def test_what_happens_between_plan_and_restore_is_not_lost(
 
 
 def test_a_task_that_somebody_else_took_meanwhile_is_theirs(store: Store, session: Session) -> None:
-    session.state.set("tasks/docs/status", "in_progress")
-    session.state.set("tasks/docs/owner", "gone")
+    session.internal.state.set("tasks/docs/status", "in_progress")
+    session.internal.state.set("tasks/docs/owner", "gone")
     handle = open_session(store, "run")
     plan = plan_resume(handle)
     assert plan.owners == {"docs": "gone"}
-    session.state.set("tasks/docs/owner", "late")
+    session.internal.state.set("tasks/docs/owner", "late")
     resume(store, handle, plan)
     handle.close()
     assert session.tasks.get("docs").owner == "late"

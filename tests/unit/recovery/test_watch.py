@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pytest
 
-import mulligan
 from mulligan import Store
 from mulligan.document.fold import event_change
 from mulligan.errors import RecoveryStopped
@@ -16,6 +15,7 @@ from mulligan.recovery.resume import _begin as begin
 from mulligan.recovery.resume import open_session, resume, settle
 from mulligan.recovery.watch import Notice, RecoveryWatch
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 from tests.unit.recovery.dead import control, dead, team
 
 
@@ -37,7 +37,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(clock: FakeClock) -> Store:
-    return mulligan.open("memory:", clock=clock)
+    return open_store("memory:", clock=clock)
 
 
 def test_an_interrupted_session_is_brought_back_once(store: Store) -> None:
@@ -157,7 +157,9 @@ def test_that_it_gave_up_is_said_again_by_the_next_watcher(store: Store) -> None
     assert [notice.what for notice in watcher.look()] == ["stopped"]
     assert watcher.look() == []
     # Somebody starts it afresh, and it fails by itself: nobody asked for it to be brought back.
-    session.commit_events(lambda _: [event_change("orchestrator.started", control=[[["gave_up"]]])])
+    session.internal.commit_events(
+        lambda _: [event_change("orchestrator.started", control=[[["gave_up"]]])]
+    )
     assert watcher.look() == []
 
 

@@ -71,7 +71,7 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
             lambda s, only=only: s.plan("here", only),
             lambda s, only=only: s.diff("here", only=only),
             lambda s, only=only: s.copy_files("here", "/tmp/never made", only),
-            lambda s, only=only: s.plan_copy("here", only),
+            lambda s, only=only: s.internal.plan_copy("here", only),
         )
     ),
     # What names no point.
@@ -95,7 +95,7 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
         for call in (
             lambda s, wrong=wrong: s.agent.expect(wrong),
             lambda s, wrong=wrong: s.agent.step("call", wrong).__enter__(),
-            lambda s, wrong=wrong: s.take(wrong),
+            lambda s, wrong=wrong: s.internal.take(wrong),
         )
     ),
     (InvalidTask, lambda s: s.agent.step("call", None).__enter__()),

@@ -30,7 +30,7 @@ def test_a_long_lived_session_keeps_a_bounded_number_of_things(tmp_path: Path) -
     work.mkdir()
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
-        session.watch()
+        session.internal.watch()
         counts = []
         for number in range(STEPS):
             step(session, work, number)

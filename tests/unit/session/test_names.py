@@ -99,7 +99,7 @@ def test_a_bad_name_is_refused_wherever_one_is_given() -> None:
         for attempt in (
             lambda: store.session("a:b"),
             lambda: store.session("s", actor="a:b"),
-            lambda: store.session("s", agent="a:b"),
+            lambda: store.agent("a:b", session="s"),
             lambda: session.checkpoint(kind="a:b"),
             lambda: session.checkpoint(label="a:b"),
             lambda: session.fork(1, "a:b"),

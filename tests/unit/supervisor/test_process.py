@@ -238,7 +238,7 @@ def store(tmp_path: Path) -> mulligan.Store:
 def orphan(store: mulligan.Store, **changes: str) -> subprocess.Popen[bytes]:
     """Start a process as a supervisor would."""
     session = store.session("main", actor="a")
-    epoch = session.take(30, steal=True).epoch
+    epoch = session.internal.take(30, steal=True).epoch
     variables = opener.agent_variables(
         str(store.path), "main", "a", epoch, heartbeat=Path("/dev/null"), checkpoint_interval=1
     )
@@ -252,7 +252,7 @@ def orphan(store: mulligan.Store, **changes: str) -> subprocess.Popen[bytes]:
 
 
 def test_strays_are_shut_out_and_ended(store: mulligan.Store) -> None:
-    writer = store.session("main", agent="a")
+    writer = store.agent("a", session="main")
     process = orphan(store)
     try:
         [found] = find_orphans(store, "main")
@@ -262,7 +262,7 @@ def test_strays_are_shut_out_and_ended(store: mulligan.Store) -> None:
         with pytest.raises(StaleLease):
             writer.state.set("x", 1)
         with pytest.raises(StaleLease):
-            store.session("main", actor="a").adopt(2, 30)
+            store.session("main", actor="a").internal.adopt(2, 30)
         assert end_orphans(store, "main") == []
     finally:
         process.kill()
@@ -282,20 +282,20 @@ def test_a_stray_that_does_not_end_is_named(
         with pytest.raises(StillRunning, match=f"cannot be ended: {process.pid} of a"):
             end_orphans(store, "main")
         with pytest.raises(StaleLease):
-            store.session("main", actor="a").adopt(1, 30)
+            store.session("main", actor="a").internal.adopt(1, 30)
     finally:
         process.kill()
         process.wait()
 
 
 def test_one_that_was_replaced_shuts_nobody_out(store: mulligan.Store) -> None:
-    replaced = store.session("main", agent="supervisor").lease
-    store.session("main", actor="supervisor").take(30, steal=True)
+    replaced = store.agent("supervisor", session="main").lease
+    store.session("main", actor="supervisor").internal.take(30, steal=True)
     process = orphan(store)
     try:
         with pytest.raises(StaleLease):
             end_orphans(store, "main", replaced)
-        store.session("main", actor="a").adopt(1, 30)
+        store.session("main", actor="a").internal.adopt(1, 30)
     finally:
         process.kill()
         process.wait()

@@ -101,13 +101,13 @@ def test_what_was_asked_of_an_earlier_supervisor_is_void(
     assert records.prompts() == {"a": "do it"}
     records.barrier(TakeCheckpoint("manual", "", "x", ("a",), ()), None)
     records.finish("paused", "SIGTERM")
-    assert session.control() == {
+    assert session.internal.control() == {
         "status": "paused",
         "reason": "SIGTERM",
         "barrier": {"id": "x", "answered": ["a"], "late": [], "checkpoint": None},
     }
     records.begin(workflow, True)
-    assert session.control() == {"status": "running"}
+    assert session.internal.control() == {"status": "running"}
 
 
 def test_what_an_agent_says_at_once_is_not_overwritten(session: Session, records: Records) -> None:

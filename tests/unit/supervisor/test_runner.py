@@ -49,9 +49,9 @@ def test_a_team_that_is_done(store: Store, session: Session) -> None:
     said: list[str] = []
     workflow = team(a="exit 0", b="exit 0")
     assert supervise(store, "main", workflow, variables=VARIABLES, say=said.append) == "done"
-    assert session.control("status") == "done"
-    assert not session.is_held("supervisor")
-    assert not session.is_held("a")
+    assert session.internal.control("status") == "done"
+    assert not session.internal.is_held("supervisor")
+    assert not session.internal.is_held("a")
     assert said[-1] == "main is done"
     assert session.find_checkpoint("@latest").note == "done"
     assert list((Path(str(store.path)) / "tmp/beats").iterdir()) == []
@@ -71,18 +71,18 @@ def test_a_resumed_team_starts_those_that_were_not_done(store: Store, session: S
 def test_a_team_that_is_run_anew_starts_everybody(store: Store, session: Session) -> None:
     for _ in range(2):
         assert supervise(store, "main", team(a="exit 0"), variables=VARIABLES) == "done"
-    assert session.lease_of("a").epoch == 2
+    assert session.internal.lease_of("a").epoch == 2
     assert session.state.get("agents/a/restarts") == 0
 
 
 def test_an_interrupted_session_is_taken_over(store: Store, session: Session) -> None:
-    first = store.session("main", agent="supervisor")
-    first.commit_events(
+    first = store.agent("supervisor", session="main")
+    first.internal.commit_events(
         lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})]
     )
     with pytest.raises(LeaseHeld, match="Another supervisor runs"):
         supervise(store, "main", team(a="exit 0"), variables=VARIABLES)
-    first.release()
+    first.internal.release()
     assert supervise(store, "main", team(a="exit 0"), variables=VARIABLES) == "done"
     kinds = [(taken.kind, taken.note) for taken in session.checkpoints()]
     assert kinds[0] == ("recovery", "the supervisor was gone")
@@ -91,17 +91,21 @@ def test_an_interrupted_session_is_taken_over(store: Store, session: Session) ->
 def test_a_pause_is_heard_as_soon_as_the_session_is_taken_over(
     store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = store.session("main", agent="supervisor")
-    first.commit_events(
+    first = store.agent("supervisor", session="main")
+    first.internal.commit_events(
         lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})]
     )
-    first.release()
+    first.internal.release()
 
     class Late(runner.CheckpointThread):
         def __init__(self, files: Session) -> None:
             super().__init__(files)
-            control = [[["request"], {"id": "p", "kind": "pause", "deadline": files.clock.now()}]]
-            session.commit_events(lambda _: [("orchestrator.asked", {"control": freeze(control)})])
+            control = [
+                [["request"], {"id": "p", "kind": "pause", "deadline": files.internal.clock.now()}]
+            ]
+            session.internal.commit_events(
+                lambda _: [("orchestrator.asked", {"control": freeze(control)})]
+            )
 
     monkeypatch.setattr(runner, "CheckpointThread", Late)
     assert supervise(store, "main", team(a="sleep 20"), variables=VARIABLES) == "paused"
@@ -156,12 +160,12 @@ def test_nobody_answers_where_nobody_runs(session: Session) -> None:
     for ask in (request_pause, request_checkpoint):
         with pytest.raises(NotRunning, match="Nobody runs"):
             ask(session, 1)
-    assert session.control() is None
+    assert session.internal.control() is None
 
 
 @pytest.mark.parametrize("prompt", ["a\0b", 7, ["x"]], ids=["NUL", "number", "list"])
 def test_a_prompt_that_cannot_be_a_variable(store: Store, session: Session, prompt: object) -> None:
-    session.state.set("agents/a/current_prompt", prompt)
+    session.internal.state.set("agents/a/current_prompt", prompt)
     workflow = team(a="exit 0")
     assert supervise(store, "main", workflow, variables=VARIABLES, resumed=True) == "done"
     assert session.state.get("agents/a/current_prompt") == prompt
@@ -173,33 +177,33 @@ def test_a_command_that_no_system_can_run(store: Store) -> None:
 
 
 def test_a_supervisor_that_was_replaced_starts_nobody(store: Store, session: Session) -> None:
-    replaced = store.session("main", agent="supervisor")
+    replaced = store.agent("supervisor", session="main")
     workflow = team(a="exit 0")
     members = Team(store, workflow, Records(replaced), VARIABLES, lambda *_: None)
-    store.session("main", actor="supervisor").take(30, steal=True)
-    store.session("main", actor="a").take(30)
+    store.session("main", actor="supervisor").internal.take(30, steal=True)
+    store.session("main", actor="a").internal.take(30)
     with pytest.raises(StaleLease):
         members.start("a", 0.0, again=False)
-    assert session.lease_of("a").epoch == 1
+    assert session.internal.lease_of("a").epoch == 1
     assert list(members) == []
 
 
 def test_a_supervisor_that_is_replaced_at_the_last_moment_takes_no_agents_lease(
     store: Store, session: Session
 ) -> None:
-    replaced = store.session("main", agent="supervisor")
+    replaced = store.agent("supervisor", session="main")
 
     class Overtaken(Records):
         """Is replaced right after it has written, and with that made sure that it was not."""
 
         def starting(self, name: str, fields: Mapping[str, Any]) -> None:
             super().starting(name, fields)
-            store.session("main", actor="supervisor").take(30, steal=True)
+            store.session("main", actor="supervisor").internal.take(30, steal=True)
 
     members = Team(store, team(a="exit 0"), Overtaken(replaced), VARIABLES, lambda *_: None)
     with pytest.raises(StaleLease):
         members.start("a", 0.0, again=False)
-    assert session.lease_of("a") is None
+    assert session.internal.lease_of("a") is None
     assert list(members) == []
 
 
@@ -222,8 +226,8 @@ def test_a_request_without_its_signal_is_seen_all_the_same(store: Store, session
 def test_a_session_that_is_being_brought_back_is_not_disturbed(
     store: Store, session: Session
 ) -> None:
-    handle = store.session("main", agent="supervisor")
-    handle.commit_events(
+    handle = store.agent("supervisor", session="main")
+    handle.internal.commit_events(
         lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})]
     )
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -232,7 +236,7 @@ def test_a_session_that_is_being_brought_back_is_not_disturbed(
             request_pause(session, 0.1)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert session.control("request") is None
+    assert session.internal.control("request") is None
 
 
 SILENT = """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import mulligan
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import FailpointCounter, fail_at, kill_at
+from mulligan.testing.stores import open_store
 
 
 def test_an_error_is_raised_at_the_nth_time_only() -> None:
@@ -28,7 +28,7 @@ def test_a_point_is_reached_once_at_least(nth: int) -> None:
 
 def test_what_was_reached_is_counted() -> None:
     reached = FailpointCounter()
-    with mulligan.open("memory:", failpoint=reached) as store:
+    with open_store("memory:", failpoint=reached) as store:
         store.session("run").state.set("a", 1)
     assert reached.counts[Failpoint.JOURNAL_COMMITTED] == 2
     assert reached.counts[Failpoint.PACK_SYNCED] == 0

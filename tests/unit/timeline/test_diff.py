@@ -89,7 +89,7 @@ def test_nothing_differs_when_a_change_was_taken_back(session: Session) -> None:
     session.restore(before)
     found = session.diff(before)
     assert not found
-    assert session.state_digest(before) == session.state_digest(session.head)
+    assert session.internal.state_digest(before) == session.internal.state_digest(session.head)
 
 
 def test_points_of_different_sessions(session: Session) -> None:

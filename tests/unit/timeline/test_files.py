@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session, Store
 from mulligan.errors import InvalidMark, MulliganError
 from mulligan.failpoints import Failpoint
 from mulligan.model import Digest
+from mulligan.testing.stores import open_store
 
 
 class Hook:
@@ -32,7 +32,7 @@ def hook() -> Hook:
 
 @pytest.fixture
 def store(tmp_path: Path, hook: Hook) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store", failpoint=hook) as store:
+    with open_store(tmp_path / "store", failpoint=hook) as store:
         yield store
 
 
@@ -70,7 +70,7 @@ def test_a_point_after_a_restore_has_what_it_brought_back(
     branch = session.fork(after, workspace=tmp_path / "branch")
     assert (tmp_path / "branch/f").read_text() == "good"
     assert text_at(branch, branch.head) == "good"
-    held = session.files_at(after)
+    held = session.internal.files_at(after)
     assert held is not None
     assert (held.seq, held.checkpoint) == (5, None)
     (work / "f").write_text("later")
@@ -153,7 +153,7 @@ def test_one_interrupted_on_its_way_to_a_restored_point_is_finished(
     with pytest.raises(RuntimeError):
         session.restore(after)
     again = store.session("run", workspace=work)
-    assert again.recovered is not None
+    assert again.internal.recovered is not None
     assert again.pending is None
     assert (work / "left/alone").read_text() == "mine"
     assert (work / ".mulliganignore").read_text() == "left/\n"
@@ -202,7 +202,7 @@ def test_verify_finds_that_the_tree_of_a_restore_is_lost(
     (work / "f").write_text("bad")
     (work / "g").write_text("together with the good f only after the restore")
     session.restore("A", only=["f"])
-    held = session.files_at(session.head)
+    held = session.internal.files_at(session.head)
     assert held is not None
     load = session._engine.objects.get
 

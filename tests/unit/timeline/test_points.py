@@ -10,6 +10,7 @@ import mulligan
 from mulligan import Checkpoint, Point, Session
 from mulligan.errors import AmbiguousPoint, InvalidName, UnknownPoint, UnknownSession
 from mulligan.testing.clock import START, FakeClock
+from mulligan.testing.stores import open_store
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def session(clock: FakeClock) -> Session:
     """A session of ten events, a minute apart; checkpoints are #3, #6 and #9."""
-    made = mulligan.open("memory:", clock=clock).session("run")
+    made = open_store("memory:", clock=clock).session("run")
     for number in range(2, 11):
         clock.advance(60)
         if number % 3 == 0:
@@ -209,7 +210,7 @@ def test_an_ambiguous_prefix_lists_its_candidates(session: Session) -> None:
 
 
 def test_checkpoints_of_the_same_millisecond_never_collide(clock: FakeClock) -> None:
-    with mulligan.open("memory:", clock=clock) as store:
+    with open_store("memory:", clock=clock) as store:
         sessions = [store.session(name) for name in ("one", "two")]
         sessions += [sessions[0].fork(1, "three"), sessions[0].fork(1, "four")]
         made = [session.checkpoint() for _ in range(50) for session in sessions]
@@ -224,7 +225,7 @@ def test_checkpoints_of_the_same_millisecond_never_collide(clock: FakeClock) -> 
 def test_two_stores_of_one_moment_have_different_ids(clock: FakeClock) -> None:
     made = set()
     for name in ("run", "run-1"):
-        with mulligan.open("memory:", clock=clock) as store:
+        with open_store("memory:", clock=clock) as store:
             made.add(store.session(name).checkpoint().id)
     assert len(made) == 2
 

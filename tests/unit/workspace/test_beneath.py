@@ -105,7 +105,7 @@ def test_captures_while_directory_and_symlink_change_places(
 ) -> None:
     (work / "other").symlink_to(outside)
     if watch:
-        session.watch()
+        session.internal.watch()
     code = """
         import os, sys
         from mulligan.workspace.syscalls import EXCHANGE, rename

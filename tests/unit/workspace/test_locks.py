@@ -18,6 +18,7 @@ from mulligan.failpoints import Failpoint
 from mulligan.journal.lock_owner import LockOwner
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
+from mulligan.testing.stores import open_store
 from mulligan.workspace import locks
 from mulligan.workspace.locks import GATE, lock_directory, lock_name, share_directory
 from tests.children import Tell, run_child
@@ -135,11 +136,11 @@ def test_what_was_interrupted_is_finished_by_another_path_to_the_directory(
 
     def body(_: Tell) -> None:
         hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
-        with mulligan.open(tmp_path / "store", failpoint=hook) as opened:
+        with open_store(tmp_path / "store", failpoint=hook) as opened:
             opened.session("run", workspace=work).restore("then")
 
     assert run_child(body).by_sigkill
-    assert store.session("run", workspace=bound).recovered is not None
+    assert store.session("run", workspace=bound).internal.recovered is not None
     assert (work / "file").read_text() == "file"
 
 

@@ -205,5 +205,5 @@ def _explain_missing_files(
     if call.directory is None:
         return
     for point in (found.before, *([] if after is None else [found.after])):
-        if session.files_at(point) is None:
+        if session.internal.files_at(point) is None:
             click.echo(f"{clean(place(point))} holds no files; they were not compared.", err=True)

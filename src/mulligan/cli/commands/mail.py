@@ -12,7 +12,7 @@ from mulligan.cli.render.text import Cell, ago, clean, echo_columns, print_json,
 from mulligan.views.mail import acknowledged_view, mail_view, message_view, sent_view, unprocessed
 
 if TYPE_CHECKING:
-    from mulligan import Message
+    from mulligan import Message, Priority
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 
@@ -57,7 +57,7 @@ def send(
     to: str,
     subject: str,
     body: str | None,
-    priority: str,
+    priority: Priority,
     ack: bool,
     name: str | None,
     agent: str | None,

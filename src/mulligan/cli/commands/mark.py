@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.text import SHORT_ID, Cell, print_json, verdict_cell
 from mulligan.views.checkpoints import checkpoint_view
+
+if TYPE_CHECKING:
+    from mulligan import Verdict
 
 EXAMPLE = example(
     "mulligan mark @latest good -m 'all tests pass'",
@@ -20,7 +25,7 @@ EXAMPLE = example(
 @click.argument("verdict", type=click.Choice(["good", "bad"]))
 @click.option("-m", "--note", help="Why, in a sentence.")
 @click.pass_obj
-def command(call: CliContext, point: str, verdict: str, note: str | None) -> None:
+def command(call: CliContext, point: str, verdict: Verdict, note: str | None) -> None:
     """Give the checkpoint at POINT, or the one before it, the verdict good or bad.
 
     The points @good and @bad name the latest ones, @good~1 the good one before; `mulligan resume

@@ -176,7 +176,7 @@ def _explain_source(session: Session, preview: Preview) -> None:
     if preview.directory is None or not (outline(preview.files.files) or preview.parts is None):
         return
     point = preview.state.after
-    held = session.files_at(point)
+    held = session.internal.files_at(point)
     if held is None:
         said = f"{place(point)} holds no files; they stay as they are."
         click.echo(clean(said), err=True)
@@ -196,7 +196,7 @@ def _copy(call: CliContext, point: str, named: tuple[str, ...], to: Path, *, dry
     """Write the files of a point elsewhere."""
     session = call.open_to_look()
     only = parts_from_here(named, call.project)
-    plan = session.plan_copy(point, only)
+    plan = session.internal.plan_copy(point, only)
     problems = [] if dry_run else _copied(session, plan.point, to, only)
     if call.json:
         print_json(copy_view(plan, only, to.absolute(), None if dry_run else problems))

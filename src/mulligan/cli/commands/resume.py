@@ -126,7 +126,8 @@ def _running(store: Store, name: str | None) -> str | None:
     from mulligan.session.names import SUPERVISOR
 
     session = None if name is None else store.session(name, create=False, actor=ACTOR)
-    lease = session.lease_of(SUPERVISOR) if session and session.is_held(SUPERVISOR) else None
+    held = session is not None and session.internal.is_held(SUPERVISOR)
+    lease = session.internal.lease_of(SUPERVISOR) if session and held else None
     return None if lease is None else f"{name} is running: process {lease.holder.process}"
 
 
@@ -134,7 +135,9 @@ def _can_go_on(session: Session) -> bool:
     from mulligan.recovery.detect import is_paused, reason
     from mulligan.session.names import SUPERVISOR
 
-    failed = session.control("status") == "failed" and not session.is_held(SUPERVISOR)
+    failed = session.internal.control("status") == "failed" and not session.internal.is_held(
+        SUPERVISOR
+    )
     return failed or is_paused(session) or reason(session) is not None
 
 
@@ -282,7 +285,7 @@ def _run_team(call: CliContext, store: Store, session: Session, resumed: Resumed
         lambda: supervise_team(call, store, session, workflow, resumed=True),
     )
     if call.json:
-        run = run_view(session, workflow.agents, status, session.control("reason"))
+        run = run_view(session, workflow.agents, status, session.internal.control("reason"))
         print_json(resume_view(resumed.plan, resumed, run))
     else:
         print_end(call, session, workflow, status)

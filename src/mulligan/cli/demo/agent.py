@@ -54,10 +54,10 @@ def main(
     workspace = Path(directory)
     with mulligan.open(store_path, create=False) as store:
         session = _take_over(store, session_name, workspace)
-        if session.state.get("tasks") is None:
+        if session.state.get("plan") is None:
             _prepare(session)
         acknowledge({"started": os.getpid(), "epoch": session.lease and session.lease.epoch})
-        while (number := first_incomplete(session.state.get("tasks"))) is not None:
+        while (number := first_incomplete(session.state.get("plan"))) is not None:
             _work_on(session, number, style, workspace, hard_step)
         session.close()
 
@@ -82,7 +82,7 @@ def _take_over(store: mulligan.Store, name: str, workspace: Path) -> mulligan.Se
     deadline = time.monotonic() + TTL * 2
     while True:
         try:
-            return store.session(name, agent=AGENT, ttl=TTL, workspace=workspace)
+            return store.agent(AGENT, session=name, ttl=TTL, workspace=workspace)
         except LeaseHeld:
             if time.monotonic() > deadline:
                 raise
@@ -95,14 +95,14 @@ def _prepare(session: mulligan.Session) -> None:
         session.state.set("memory/session", {})
         session.state.set("conversation", [{"role": "user", "content": GOAL}])
         tasks = [{"title": title, "status": "todo", "steps": 0} for title in TASKS]
-        session.state.set("tasks", tasks)
+        session.state.set("plan", tasks)
 
 
 def _work_on(
     session: mulligan.Session, number: int, style: str, workspace: Path, hard_step: str
 ) -> None:
     """Take the steps of a task that have not been taken yet."""
-    for step in range(session.state.get(("tasks", number, "steps")), len(STEPS)):
+    for step in range(session.state.get(("plan", number, "steps")), len(STEPS)):
         time.sleep(HARD_THINKING if f"{number}.{step}" == hard_step else THINKING)
         message = _message(number, step, style)
         _write_down(workspace, number, step, message["content"])
@@ -136,18 +136,18 @@ def _record(session: mulligan.Session, number: int, step: int, message: dict[str
     is_last = step == len(STEPS) - 1
     with session.batch():
         session.state.append("conversation", message)
-        session.state.set(("tasks", number, "steps"), step + 1)
-        session.state.set(("agents", AGENT), _about_me(number, step, is_last))
+        session.state.set(("plan", number, "steps"), step + 1)
+        session.agent.update(**_about_me(number, step, is_last))
         if is_last:
-            session.state.set(("tasks", number, "status"), "done")
+            session.state.set(("plan", number, "status"), "done")
             session.state.set(("memory", "session", TASKS[number]), message["content"])
 
 
 def _about_me(number: int, step: int, is_last: bool) -> dict[str, Any]:
     return {
         "process_id": os.getpid(),
-        "current_prompt": GOAL,
-        "state": "idle" if is_last else "working",
+        "prompt": GOAL,
+        "state": "waiting" if is_last else "working",
         "last_action": STEPS[step],
         "working_on": TASKS[number],
     }

@@ -183,7 +183,7 @@ class Story:
 
     def resume(self) -> None:
         """Let a new process go on, and prove that nothing is lost and nothing done twice."""
-        tasks = self.session.state.get("tasks", [])
+        tasks = self.session.state.get("plan", [])
         number = first_incomplete(tasks) or 0
         (killed,) = self._agents
         agent = self._start(SESSION, "patch", self.project)
@@ -407,12 +407,12 @@ def _is_completion(event: Event) -> bool:
     if event.kind != "state.set" or event.payload["value"] != "done":
         return False
     path = event.payload["path"]
-    return len(path) == 3 and path[0] == "tasks" and path[2] == "status"
+    return len(path) == 3 and path[0] == "plan" and path[2] == "status"
 
 
 def _all_done(story: Story, fork: Session) -> bool:
     sessions = (story.session, fork)
-    return all(first_incomplete(session.state.get("tasks")) is None for session in sessions)
+    return all(first_incomplete(session.state.get("plan")) is None for session in sessions)
 
 
 def _are_own(notes: list[str]) -> bool:

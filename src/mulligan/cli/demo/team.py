@@ -124,8 +124,8 @@ class Team:
             process.kill()
             process.wait()
         for name in AGENTS:
-            lease = self.session.lease_of(name)
-            if lease is not None and self.session.is_held(name):
+            lease = self.session.internal.lease_of(name)
+            if lease is not None and self.session.internal.is_held(name):
                 os.kill(lease.holder.process, signal.SIGKILL)
 
     def _in_progress(self, name: str) -> str | None:

@@ -110,7 +110,7 @@ def _telling(changes: Sequence[FileChange]) -> list[FileChange]:
 
 def counted(changes: Sequence[FileChange], words: dict[str, str]) -> str:
     """Return how many changes there are of each sort."""
-    counts = Counter(change.change for change in changes)
+    counts: Counter[str] = Counter(change.change for change in changes)
     return ", ".join(f"{counts[name]:,} {word}" for name, word in words.items() if counts[name])
 
 

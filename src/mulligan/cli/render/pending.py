@@ -19,7 +19,7 @@ from mulligan.views.restores import NOT_PREVIEWED, abandoned_view, pending_view
 
 if TYPE_CHECKING:
     from mulligan import Restored, Session
-    from mulligan.model import PendingRestore
+    from mulligan.model import PendingRestore, UndoMode
 
 MAIN = "main"
 
@@ -70,7 +70,9 @@ def tell_of_recovery_error(session: Session) -> None:
         click.echo(f"Fix that first, then: {ways(session, begun)}", err=True)
 
 
-def undo_or_redo(call: CliContext, session: Session, mode: str, *, yes: bool, touch: bool) -> None:
+def undo_or_redo(
+    call: CliContext, session: Session, mode: UndoMode, *, yes: bool, touch: bool
+) -> None:
     """Undo or redo, and print what was done; one that was interrupted is finished instead."""
     open_files = check_open_files(call, session, mode, yes=yes)
     pending = session.pending

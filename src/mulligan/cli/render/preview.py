@@ -24,6 +24,7 @@ from mulligan.views.restores import preview_undo, unapplied_view
 
 if TYPE_CHECKING:
     from mulligan import Session
+    from mulligan.model import UndoMode
     from mulligan.views.restores import Preview
 
 BUILDS = "builds may look up to date. --touch gives restored files the present time."
@@ -51,7 +52,7 @@ def print_unapplied(call: CliContext, preview: Preview, mode: str, said: str) ->
         click.echo(said)
 
 
-def print_undo(call: CliContext, session: Session, mode: str, *, touch: bool) -> None:
+def print_undo(call: CliContext, session: Session, mode: UndoMode, *, touch: bool) -> None:
     """Print what an undo or a redo would do."""
     with call.working():
         preview = preview_undo(session, mode, call.directory)
@@ -63,7 +64,7 @@ def print_undo(call: CliContext, session: Session, mode: str, *, touch: bool) ->
 
 
 def check_open_files(
-    call: CliContext, session: Session, mode: str, *, yes: bool
+    call: CliContext, session: Session, mode: UndoMode, *, yes: bool
 ) -> list[dict[str, Any]] | None:
     """Name the programs that use what an undo or a redo replaces, and ask; return them as JSON.
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 from mulligan.document.compare import same
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
+from mulligan.model import AgentState
 from mulligan.session.arguments import optional_text, seconds
+from mulligan.session.components import AGENTS
 from mulligan.session.runtime.heartbeat import HeartbeatWriter
 from mulligan.session.write.decisions import Changes
 from mulligan.session.write.writer import Writer
 
-STATES = ("starting", "planning", "working", "waiting", "suspended", "done", "failed")
+STATES: tuple[AgentState, ...] = get_args(AgentState)
 """What an agent can be doing."""
 
-AT_REST = ("suspended", "done", "failed")
+AT_REST: tuple[AgentState, ...] = ("suspended", "done", "failed")
 """The states in which nobody expects the agent's process to run."""
-
-AGENTS = "agents"
 
 
 class Agent:
@@ -44,7 +44,7 @@ class Agent:
     def update(
         self,
         *,
-        state: str | None = None,
+        state: AgentState | None = None,
         prompt: str | None = None,
         working_on: str | None = None,
         last_action: str | None = None,

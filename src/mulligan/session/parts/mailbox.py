@@ -7,22 +7,21 @@ agent receives again what it had not processed at that point, and nothing that i
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidTask
-from mulligan.model import Message
+from mulligan.model import Message, Priority
 from mulligan.session.arguments import seconds, text
+from mulligan.session.components import MAILBOX
 from mulligan.session.names import check_name
 from mulligan.session.write.decisions import Changes
 from mulligan.session.write.writer import Writer
 
-PRIORITIES = ("low", "normal", "high", "urgent")
-
-MAILBOX = "mailbox"
+PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
 MIN_REMEMBERED_IDS = 1000
 """How many processed messages an agent knows the ids of, at least; at most it is twice as many."""
@@ -42,7 +41,7 @@ class Mailbox:
         to: str,
         subject: str,
         body: Any = None,
-        priority: str = "normal",
+        priority: Priority = "normal",
         requires_ack: bool = False,
         *,
         id: str | None = None,

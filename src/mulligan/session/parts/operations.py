@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, get_args
 
 from mulligan.document.fold import event_change
 from mulligan.document.values import PathLike
 from mulligan.errors import InvalidTask
-from mulligan.model import Checkpoint, Path, Restored
-from mulligan.session.parts.agents import AGENTS
-from mulligan.session.parts.mailbox import MAILBOX
+from mulligan.model import Checkpoint, Path, Restored, Rollback
+from mulligan.session.components import AGENTS, component, merge_unit
 from mulligan.session.write.files import WORKSPACE
-from mulligan.timeline.concurrent_writes import whole
 from mulligan.timeline.undo import outermost
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPERATIONS = "operations"
 
-ROLLBACKS = ("both", "state", "workspace", "none")
+ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 
 
 class Operation(ContextDecorator):
@@ -36,7 +34,7 @@ class Operation(ContextDecorator):
     operation stays on the timeline while it is under way, so that its checkpoint is kept.
     """
 
-    def __init__(self, session: Session, name: str, rollback: str | None) -> None:
+    def __init__(self, session: Session, name: str, rollback: Rollback | None) -> None:
         if rollback is not None and rollback not in ROLLBACKS:
             raise InvalidTask(f"A rollback is one of {', '.join(ROLLBACKS)}, not {rollback!r}.")
         self._session = session
@@ -100,16 +98,20 @@ class Operation(ContextDecorator):
 
     def _say(self, kind: str, change: list[Any], **facts: Any) -> None:
         facts = {"name": self.name, "checkpoint": self._place[1], **facts}
-        self._session.commit_events(lambda _: [event_change(kind, control=[change], **facts)])
+        self._session.internal.commit_events(
+            lambda _: [event_change(kind, control=[change], **facts)]
+        )
 
-    def _safe_rollback(self) -> str:
+    def _safe_rollback(self) -> Rollback:
         """Return what goes back if nobody said: no files that others work on, too."""
         session = self._session
         agents = session.state.get(AGENTS, {})
-        others = [name for name in agents if name != session.actor and session.is_held(name)]
+        others = [
+            name for name in agents if name != session.actor and session.internal.is_held(name)
+        ]
         return "state" if others else "both"
 
-    def _roll_back(self, rollback: str) -> None:
+    def _roll_back(self, rollback: Rollback) -> None:
         assert self.checkpoint is not None  # noqa: S101 -- set on entering
         if rollback == "none":
             return
@@ -135,7 +137,7 @@ class Operation(ContextDecorator):
         paths = [path for path in mine if not any(_overlap(path, other) for other in theirs)]
         if not theirs:
             paths = [(name,) for name in sorted(now.keys() | then.keys())]
-        known = [path for path in outermost(paths) if path[0] not in (AGENTS, MAILBOX)]
+        known = [path for path in outermost(paths) if component(path[0]).rolls_back]
         return [path for path in known if _is_in(now, path) or _is_in(then, path)]
 
 
@@ -144,7 +146,7 @@ def _changed(payload: dict[str, Any]) -> Iterator[Path]:
     paths = [change[0] for change in payload.get("changes", ())]
     if "path" in payload:
         paths.append(payload["path"])
-    yield from (whole(tuple(path)) for path in paths if path)
+    yield from (merge_unit(tuple(path)) for path in paths if path)
 
 
 def _overlap(one: Path, other: Path) -> bool:

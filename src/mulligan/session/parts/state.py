@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE
 from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.errors import InvalidPath, UnstorableValue
+from mulligan.model import Path
 from mulligan.session.arguments import items
+from mulligan.session.components import check_root, check_writable
 from mulligan.session.write import decisions
-from mulligan.session.write.decisions import UNSET, Decision, T
+from mulligan.session.write.decisions import UNSET, Changes, Decision, T
 
 _ONE = "Nothing was written. `append` adds one value, whatever it is."
 
@@ -34,10 +37,14 @@ class State:
     Paths are tuples or ``/``-separated strings. Every change is durable when its call returns,
     or, inside ``session.batch()``, when the batch ends. ``expected`` makes a change conditional:
     it raises ``Conflict`` unless the present value is that one (``MISSING``: none at all).
+    ``tasks``, ``mailbox``, ``agents`` and ``orchestrator`` can be read here; they are written
+    through their own API only, and a write raises ``InvalidPath``.
     """
 
-    def __init__(self, session: StateWriter) -> None:
+    def __init__(self, session: StateWriter, *, is_guarded: bool = True) -> None:
+        """Join it with its session; unless guarded, it writes every component."""
         self._session = session
+        self._is_guarded = is_guarded
 
     def get(self, path: PathLike = "", default: Any = None) -> Any:
         """Return a copy of the value at a path, or the default where there is none."""
@@ -47,8 +54,9 @@ class State:
 
     def set(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
         """Set the value at a path; missing dictionaries on the way are made."""
-        place = parse_path(path)
-        self._session.write(decisions.set_change(place, freeze(value, place), _expected(expected)))
+        place = self._writable(path)
+        frozen = freeze(value, place)
+        self._write(place, frozen, decisions.set_change(place, frozen, _expected(expected)))
 
     def append(self, path: PathLike, value: Any) -> None:
         """Append one value to the list at a path, which is made if missing."""
@@ -56,7 +64,7 @@ class State:
 
     def extend(self, path: PathLike, values: Iterable[Any]) -> None:
         """Append values to the list at a path, which is made if missing."""
-        place = parse_path(path)
+        place = self._writable(path)
         if not place:
             raise InvalidPath("The root of the state is a dictionary and cannot be appended to.")
         given = items(values, "What a list is extended by is a list", UnstorableValue, _ONE)
@@ -69,13 +77,30 @@ class State:
         Lists that only grew become appends, so handing over a whole conversation at every
         step costs no more storage than appending to it.
         """
-        place = parse_path(path)
-        self._session.write(decisions.put_change(place, freeze(value, place), _expected(expected)))
+        place = self._writable(path)
+        frozen = freeze(value, place)
+        self._write(place, frozen, decisions.put_change(place, frozen, _expected(expected)))
 
     def delete(self, path: PathLike, *, expected: Any = UNSET) -> None:
         """Delete what is at a path; raises ``PathNotFound`` when nothing is."""
-        place = parse_path(path)
+        place = self._writable(path)
         self._session.write(decisions.delete_change(place, _expected(expected)))
+
+    def _writable(self, path: PathLike) -> Path:
+        place = parse_path(path)
+        if self._is_guarded:
+            check_writable(place)
+        return place
+
+    def _write(self, place: Path, value: Any, decide: Decision[None]) -> None:
+        """Write a value; one for the root must leave components with their own API as they are."""
+
+        def checked(work: Changes) -> None:
+            if nodes.is_map(value):  # anything else is refused below
+                check_root(work.document, value)
+            decide(work)
+
+        self._session.write(checked if self._is_guarded and not place else decide)
 
 
 def _expected(value: Any) -> Any:

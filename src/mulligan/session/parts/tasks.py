@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -21,19 +21,17 @@ from mulligan.document.values import freeze
 from mulligan.errors import Conflict, InvalidTask, UnknownTask
 from mulligan.model import Task
 from mulligan.session import arguments
+from mulligan.session.components import AGENTS, TASKS
 from mulligan.session.names import check_name
-from mulligan.session.parts.agents import AGENTS
 from mulligan.session.write.decisions import Changes
 from mulligan.session.write.writer import Writer
 
-PENDING = "pending"
-IN_PROGRESS = "in_progress"
-COMPLETED = "completed"
-FAILED = "failed"
-SKIPPED = "skipped"
+PENDING: Final = "pending"
+IN_PROGRESS: Final = "in_progress"
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+SKIPPED: Final = "skipped"
 DONE = (COMPLETED, SKIPPED)
-
-TASKS = "tasks"
 
 _ONE = "Nothing was written. Put one into a list: [...]."
 
@@ -433,7 +431,7 @@ def _has_record(document: Document, agent: str) -> bool:
     return found is not MISSING and nodes.is_map(document.resolved(found))
 
 
-def health(tasks: Iterable[Task]) -> str:
+def health(tasks: Iterable[Task]) -> Literal["healthy", "degraded", "unhealthy"]:
     """Return ``healthy``, ``degraded`` above 20 % failed tasks, ``unhealthy`` above 50 %.
 
     Of those that came to an end: what is still to be done says nothing yet.

@@ -46,7 +46,7 @@ class Cycle:
 
     def __init__(self, session: Session, number: int) -> None:
         self._session = session
-        self._clock = session.clock
+        self._clock = session.internal.clock
         self._began = self._clock.monotonic()
         self.number = number
         self.has_ended = False
@@ -98,7 +98,7 @@ class Loop:
         collect: Callable[[], Any] | None,
     ) -> None:
         self._session = session
-        self._clock = session.clock
+        self._clock = session.internal.clock
         self._checkpoint_interval = checkpoint_interval
         self._refresh_after = refresh_after
         self._collect = collect
@@ -108,7 +108,7 @@ class Loop:
     def __iter__(self) -> Iterator[Cycle]:
         known = self._session.agent.get().get("last_cycle") or {}
         number = int(known.get("number", 0))
-        if self._session.is_supervised:
+        if self._session.internal.is_supervised:
             self._session.agent.update(state="working")
         else:
             self._introduce()
@@ -128,7 +128,7 @@ class Loop:
 
         Raises ``StoreGone`` once the store was removed or replaced: nothing can be kept any more.
         """
-        self._session.check_present()
+        self._session.internal.check_present()
         self._session.agent.expect(None)
         now = self._clock.monotonic()
         if not self._answer() or not self._is_supervised(now):
@@ -151,7 +151,7 @@ class Loop:
             "started": self._clock.now(),
             "command": without_secrets(sys.orig_argv),
             "directory": _here(),
-            "environment": self._session.variables,
+            "environment": self._session.internal.variables,
             "restarts": (before if isinstance(before, int) else 0) + 1 if has_died else 0,
         }
         self._session.agent.record("agent.started", {**process, "state": "working"})
@@ -164,9 +164,9 @@ class Loop:
 
     def _answer(self) -> bool:
         """Answer what the supervisor asks; False when that is to pause."""
-        request = self._session.control("request")
+        request = self._session.internal.control("request")
         name = self._session.actor
-        if not request or self._session.control(("answers", name)) == request["id"]:
+        if not request or self._session.internal.control(("answers", name)) == request["id"]:
             return True
         fields: dict[str, Any] = {} if self._collect is None else {"private": self._collect()}
         pauses = request["kind"] == PAUSE
@@ -174,7 +174,7 @@ class Loop:
             fields["state"] = "suspended"
         changes = [[["agents", name, key], freeze(value)] for key, value in fields.items()]
         answer = [["answers", name], request["id"]]
-        self._session.commit_events(
+        self._session.internal.commit_events(
             lambda _: [
                 event_change("agent.answered", changes, [answer], agent=name, to=request["id"])
             ]
@@ -183,7 +183,7 @@ class Loop:
 
     def _is_supervised(self, now: float) -> bool:
         """Whether there is still somebody who looks after this agent, if there ever was."""
-        if not self._session.is_supervised or self._session.is_held(SUPERVISOR):
+        if not self._session.internal.is_supervised or self._session.internal.is_held(SUPERVISOR):
             self._alone_since = None
             return True
         if self._alone_since is None:
@@ -199,7 +199,7 @@ class Loop:
         hours = self._refresh_after / 3600
         self._checkpoint("recovery", f"refresh after {hours:g} hours")
         self._session.agent.update(state="starting", last_action="refresh")
-        if self._session.is_supervised:
+        if self._session.internal.is_supervised:
             raise SystemExit(RESTART_STATUS)
         self._session.close()
         sys.stdout.flush()

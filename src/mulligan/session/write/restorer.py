@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path as OsPath
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -40,9 +40,11 @@ from mulligan.model import (
     Point,
     Problem,
     Restored,
+    RestoreMode,
     RestoreOrigin,
     SessionRecord,
 )
+from mulligan.session.components import merge_unit
 from mulligan.session.names import a
 from mulligan.session.write.checkpointer import Checkpointer, CheckpointParts, CheckpointRequest
 from mulligan.session.write.pending_restore import (
@@ -433,12 +435,14 @@ class Restorer:
             return target  # the common case: no event came in between
         with self._engine.read() as view:
             number, until = self._record.number, work.base.seq
-            paths = changed_after(view, number, seq, until, work.document)
+            paths = changed_after(view, number, seq, until, work.document, merge_unit)
         return keep_concurrent_writes(target, work.document, paths)
 
     def _restored(self, target: Target, mode: str, safety: Checkpoint, seq: int) -> Restored:
         only = None if target.only is None else tuple(target.only)
-        return Restored(mode, target.point, only, safety, seq, workspace=target.workspace)
+        return Restored(
+            cast(RestoreMode, mode), target.point, only, safety, seq, workspace=target.workspace
+        )
 
 
 def _check_stack(document: Document, target: Target, mode: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mulligan.model import FileChange
+from mulligan.model import FileChange, PathChange
 from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.restore.plan import Entry, TreeChange
 
@@ -25,7 +25,7 @@ def file_changes(steps: list[TreeChange]) -> list[FileChange]:
     return sorted(changes, key=lambda change: change.path)
 
 
-_ACTIONS = {
+_ACTIONS: dict[str, PathChange] = {
     "create": "added",
     "delete": "removed",
     "update": "changed",
@@ -62,7 +62,7 @@ def _only_times(step: TreeChange) -> bool:
     )
 
 
-def _change(step: TreeChange, change: str, origin: TreeChange | None) -> FileChange:
+def _change(step: TreeChange, change: PathChange, origin: TreeChange | None) -> FileChange:
     before = origin.before if origin else step.before
     entry = step.after or before
     return FileChange(

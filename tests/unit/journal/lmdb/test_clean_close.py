@@ -235,7 +235,8 @@ KILLED = """
     import mulligan
     from mulligan.failpoints import Failpoint
     from mulligan.testing.failpoints import kill_at
-    store = mulligan.open(sys.argv[1], failpoint=kill_at(Failpoint.JOURNAL_BEFORE_COMMIT, 3))
+    from mulligan.testing.stores import open_store
+    store = open_store(sys.argv[1], failpoint=kill_at(Failpoint.JOURNAL_BEFORE_COMMIT, 3))
     session = store.session("run", workspace=sys.argv[1])
     for number in range(9):
         session.state.set("large", str(number) * 9_000)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-import mulligan
 from mulligan import Session, Store
 from mulligan.errors import InvalidName, InvalidTask, StateError
 from mulligan.session.parts.mailbox import MIN_REMEMBERED_IDS, Mailbox
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 
 
 @pytest.fixture
 def store() -> Store:
-    return mulligan.open("memory:", clock=FakeClock())
+    return open_store("memory:", clock=FakeClock())
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_what_was_processed_is_part_of_a_checkpoint(planner: Session, coder: Ses
 
 
 def test_receive_waits_as_long_as_it_is_told(planner: Session, coder: Session):
-    clock = coder.clock
+    clock = coder.internal.clock
     before = clock.monotonic()
     assert coder.mailbox.receive(timeout=2) is None
     assert clock.monotonic() - before >= 2
@@ -169,7 +169,7 @@ def test_what_an_earlier_version_remembered_is_read_and_shortened(planner: Sessi
     count = 5 * MIN_REMEMBERED_IDS
     known = {f"m-{number}": number for number in range(count)}
     box = {"inbox": {}, "done": known, "position": count, "count": count}
-    planner.state.set("mailbox/coder", box)
+    planner.internal.state.set("mailbox/coder", box)
     planner.mailbox.send("coder", "again", id="m-7")
     assert subjects(coder) == []
     planner.mailbox.send("coder", "next", id="next")
@@ -182,7 +182,7 @@ def test_what_an_earlier_version_remembered_is_read_and_shortened(planner: Sessi
 
 
 def test_a_message_can_be_sent_with_everything_in_order(store: Store):
-    sender, receiver = store.session("run", agent="sender"), store.session("run", agent="receiver")
+    sender, receiver = store.agent("sender", session="run"), store.agent("receiver", session="run")
     sender.mailbox.send("receiver", "subject", "body", "high", True)
     message = receiver.mailbox.receive()
     assert message is not None

@@ -33,12 +33,12 @@ def wreck(session: Session, work: Path) -> None:
 def test_success_keeps_everything_and_leaves_no_operation(session: Session, tmp_path: Path):
     with session.operation("migrate") as operation:
         session.state.set("memory/x", "after")
-        assert session.control(("operations", operation.checkpoint.id)) == {
+        assert session.internal.control(("operations", operation.checkpoint.id)) == {
             "agent": "main",
             "name": "migrate",
         }
     assert session.state.get("memory/x") == "after"
-    assert session.control("operations") == {}
+    assert session.internal.control("operations") == {}
     assert [(c.kind, c.note) for c in session.checkpoints()] == [("pre_operation", "migrate")]
 
 
@@ -62,7 +62,7 @@ def test_failure_rolls_back_what_was_chosen(
     assert (work / "a.txt").read_text() == file
     assert (work / "b.txt").exists() == (file == "after")
     assert (operation.restored is None) == (rollback == "none")
-    assert session.control("operations") == {}
+    assert session.internal.control("operations") == {}
     kept = [c for c in session.checkpoints() if c.kind == "recovery"]
     assert [c.note for c in kept] == ["migrate failed: RuntimeError: half way"]
     assert session.state_at(kept[0], "memory/x") == "after"
@@ -99,14 +99,14 @@ def test_a_restore_takes_no_operation_back(session: Session):
     before = session.checkpoint()
     with session.operation("x") as operation:
         session.restore(before)
-        assert session.control("operations") == {
+        assert session.internal.control("operations") == {
             operation.checkpoint.id: {"agent": "main", "name": "x"}
         }
 
 
 def test_a_fork_inherits_no_operation(session: Session):
     with session.operation("x"):
-        assert session.fork("@latest").control("operations") is None
+        assert session.fork("@latest").internal.control("operations") is None
 
 
 def test_an_unknown_rollback_is_refused(session: Session):
@@ -159,7 +159,7 @@ def test_files_stay_while_other_agents_are_at_work(
     session: Session, tmp_path: Path, at_work: bool, file: str
 ):
     store = mulligan.open(tmp_path / "store")
-    other = store.session("s", agent="other")
+    other = store.agent("other", session="s")
     other.agent.update(state="working")
     if not at_work:
         other.close()
@@ -181,4 +181,4 @@ def test_leaving_on_purpose_takes_nothing_back(session: Session):
     with pytest.raises(SystemExit):
         body()
     assert session.state.get("memory/x") == "after"
-    assert session.control("operations") == {}
+    assert session.internal.control("operations") == {}

@@ -18,6 +18,7 @@ from mulligan.session.runtime import loop as loops
 from mulligan.session.runtime.heartbeat import AgentStep, HeartbeatWriter, read_step
 from mulligan.session.write.leases import this_process
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def session(clock: FakeClock) -> Session:
-    return mulligan.open("memory:", clock=clock).session("work", agent="coder")
+    return open_store("memory:", clock=clock).agent("coder", session="work")
 
 
 def kinds(session: Session) -> list[tuple[str, str | None]]:
@@ -92,7 +93,7 @@ def test_cycles_go_on_counting_in_a_new_process(session: Session):
 
 def ask(session: Session, kind: str, id: str = "r1") -> None:
     request = {"id": id, "kind": kind, "deadline": 1.0}
-    session.commit_events(
+    session.internal.commit_events(
         lambda _: [event_change("orchestrator.asked", control=[[["request"], request]])]
     )
 
@@ -105,7 +106,7 @@ def test_a_pause_is_answered_at_the_next_safe_point(session: Session):
             if done == 3:
                 ask(session, "pause")
     assert done == 3
-    assert session.control("answers/coder") == "r1"
+    assert session.internal.control("answers/coder") == "r1"
     assert session.agent.get()["state"] == "suspended"
 
 
@@ -123,11 +124,11 @@ def test_a_team_checkpoint_is_answered_once_with_the_private_state(session: Sess
 def test_after_two_hours_a_supervised_process_asks_to_be_started_again(
     session: Session, clock: FakeClock
 ):
-    session.is_supervised = True
+    session.internal.is_supervised = True
     supervisor = Session(
         session._engine, session._record, "supervisor", session._environment_reader
     )
-    supervisor.take(100_000)
+    supervisor.internal.take(100_000)
     cycles = 0
 
     def body() -> None:
@@ -144,7 +145,7 @@ def test_after_two_hours_a_supervised_process_asks_to_be_started_again(
 
 
 def test_an_agent_whose_supervisor_is_gone_ends_after_a_while(session: Session, clock: FakeClock):
-    session.is_supervised = True
+    session.internal.is_supervised = True
     cycles = 0
     for cycle in session.loop():
         with cycle:
@@ -192,7 +193,7 @@ def test_without_a_supervisor_the_process_is_written_down(
         assert known["identity"] == this_process()
         assert known["command"] == ["python", "agent.py", "--api-key", HIDDEN]
         assert known["directory"] == os.getcwd()
-        assert known["environment"] == session.variables
+        assert known["environment"] == session.internal.variables
         assert known["restarts"] == died % 2  # as often as it was not done when it began again
         assert known["resources"]["max_rss_bytes"] > 1_000_000
         session.agent.update(state=state)
@@ -243,28 +244,30 @@ def test_a_step_has_its_own_deadline(session: Session, tmp_path: Path):
 
 def test_an_epoch_is_adopted_and_joined_only_while_it_is_valid(tmp_path: Path):
     store = mulligan.open(tmp_path)
-    epoch = store.session("work", agent="coder").lease.epoch  # type: ignore[union-attr]
+    epoch = store.agent("coder", session="work").lease.epoch  # type: ignore[union-attr]
     child = store.session("work", actor="coder")
-    child.adopt(epoch, 30)
+    child.internal.adopt(epoch, 30)
     guest = store.session("work", actor="coder")
-    guest.join(epoch)
+    guest.internal.join(epoch)
     guest.state.set("x", 1)
     guest.close()
     child.state.set("x", 2)  # a guest's leaving ends nothing
-    successor = store.session("work", agent="coder", steal=True)
+    successor = store.agent("coder", session="work", steal=True)
     for old in (child, guest):
         with pytest.raises(StaleLease):
-            old.adopt(epoch, 30)
+            old.internal.adopt(epoch, 30)
     with pytest.raises(StaleLease):
         child.state.set("x", 3)
     with pytest.raises(StaleLease):
-        store.session("work", actor="coder").join(epoch)
+        store.session("work", actor="coder").internal.join(epoch)
     assert successor.state.get("x") == 2
 
 
 def test_a_heart_beats_while_the_handle_is_busy(tmp_path: Path):
-    session = mulligan.open(tmp_path).session("work", agent="coder")
-    heart = HeartbeatWriter(tmp_path / "beat", lambda: session.renew(wait=False), interval=0.01)
+    session = mulligan.open(tmp_path).agent("coder", session="work")
+    heart = HeartbeatWriter(
+        tmp_path / "beat", lambda: session.internal.renew(wait=False), interval=0.01
+    )
     heart.start()
     until = time.monotonic() + 60
     beats: set[int] = set()
@@ -277,9 +280,9 @@ def test_a_heart_beats_while_the_handle_is_busy(tmp_path: Path):
 
 def test_a_handle_that_gave_its_lease_up_writes_no_more(tmp_path: Path):
     store = mulligan.open(tmp_path)
-    session = store.session("work", agent="coder")
+    session = store.agent("coder", session="work")
     session.close()
     with pytest.raises(StaleLease, match="gave the lease"):
         session.state.set("x", 1)
-    session.take(30)
+    session.internal.take(30)
     session.state.set("x", 1)

@@ -302,14 +302,14 @@ def test_counting_in_batches_of_many_threads_loses_no_count(session: Session):
 
 def test_a_lease_is_renewed_while_a_batch_is_open(tmp_path: Path):
     """A batch that awaits for long must not cost the agent its lease."""
-    session = mulligan.open(tmp_path / "store").session("run", agent="coder")
-    before = session.lease_of("coder")
+    session = mulligan.open(tmp_path / "store").agent("coder", session="run")
+    before = session.internal.lease_of("coder")
     with session.batch():
         session.state.set("a", 1)
-        thread = threading.Thread(target=lambda: session.renew(wait=False))
+        thread = threading.Thread(target=lambda: session.internal.renew(wait=False))
         thread.start()
         thread.join(60)
-        assert session.lease_of("coder") != before
+        assert session.internal.lease_of("coder") != before
     assert session.state.get("a") == 1
 
 
@@ -331,7 +331,7 @@ def test_a_decorated_coroutine_function_is_an_operation_until_it_is_done(session
     async def migrate(fails: bool) -> str:
         session.state.set("half", 1)
         await asyncio.sleep(0)
-        assert session.control("operations")
+        assert session.internal.control("operations")
         if fails:
             raise Failed
         return "done"
@@ -341,7 +341,7 @@ def test_a_decorated_coroutine_function_is_an_operation_until_it_is_done(session
     assert session.state.get("") == {"before": 1}
     assert asyncio.run(migrate(False)) == "done"
     assert session.state.get("half") == 1
-    assert session.control("operations") == {}
+    assert session.internal.control("operations") == {}
 
 
 def test_a_generator_is_no_operation(session: Session):

@@ -23,6 +23,7 @@ from mulligan.model import Holder as LeaseHolder
 from mulligan.session.names import PERSON, PLAIN
 from mulligan.session.write.leases import is_dead, this_holder
 from mulligan.testing.clock import START, FakeClock
+from mulligan.testing.stores import open_store
 
 
 @pytest.fixture
@@ -32,11 +33,11 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(clock: FakeClock) -> Store:
-    return mulligan.open("memory:", clock=clock)
+    return open_store("memory:", clock=clock)
 
 
 def test_a_lease_says_who_holds_it_until_when(store: Store) -> None:
-    session = store.session("run", agent="coder", ttl=10)
+    session = store.agent("coder", session="run", ttl=10)
     lease = session.lease
     assert lease is not None
     assert (lease.actor, lease.epoch, lease.holder) == ("coder", 1, this_holder())
@@ -47,13 +48,13 @@ def test_a_lease_says_who_holds_it_until_when(store: Store) -> None:
 
 
 def test_a_second_writer_of_the_same_agent_waits(store: Store, clock: FakeClock) -> None:
-    first = store.session("run", agent="coder", ttl=10)
+    first = store.agent("coder", session="run", ttl=10)
     with pytest.raises(LeaseHeld, match="'coder' in session 'run' is held by"):
-        store.session("run", agent="coder")
-    store.session("run", agent="tester").state.set("a", 1)
-    store.session("other", agent="coder").state.set("a", 1)
+        store.agent("coder", session="run")
+    store.agent("tester", session="run").state.set("a", 1)
+    store.agent("coder", session="other").state.set("a", 1)
     clock.advance(10)
-    second = store.session("run", agent="coder")
+    second = store.agent("coder", session="run")
     assert second.lease is not None
     assert second.lease.epoch == 2
     with pytest.raises(StaleLease):
@@ -61,10 +62,10 @@ def test_a_second_writer_of_the_same_agent_waits(store: Store, clock: FakeClock)
 
 
 def test_every_kind_of_write_of_a_replaced_writer_is_refused(store: Store) -> None:
-    first = store.session("run", agent="coder")
+    first = store.agent("coder", session="run")
     first.state.set("a", 1)
     first.restore(1)
-    second = store.session("run", agent="coder", steal=True)
+    second = store.agent("coder", session="run", steal=True)
     head = second.head.seq
     for attempt in (
         lambda: first.state.set("a", 2),
@@ -73,7 +74,7 @@ def test_every_kind_of_write_of_a_replaced_writer_is_refused(store: Store) -> No
         first.checkpoint,
         lambda: first.restore(1),
         first.undo,
-        first.renew,
+        first.internal.renew,
     ):
         with pytest.raises(StaleLease):
             attempt()
@@ -91,16 +92,16 @@ def write_in_batch(session: mulligan.Session) -> None:
 
 
 def test_who_has_no_lease_cannot_write_under_a_leased_name(store: Store) -> None:
-    store.session("run", agent="coder")
+    store.agent("coder", session="run")
     with pytest.raises(StaleLease):
         store.session("run", actor="coder").state.set("a", 1)
 
 
 def test_a_released_lease_is_free_at_once(store: Store) -> None:
-    first = store.session("run", agent="coder")
-    first.release()
+    first = store.agent("coder", session="run")
+    first.internal.release()
     assert first.lease is None
-    second = store.session("run", agent="coder")
+    second = store.agent("coder", session="run")
     assert second.lease is not None
     assert second.lease.epoch == 2
     with pytest.raises(StaleLease):
@@ -108,48 +109,48 @@ def test_a_released_lease_is_free_at_once(store: Store) -> None:
 
 
 def test_releasing_late_does_not_take_the_lease_from_its_new_holder(store: Store) -> None:
-    first = store.session("run", agent="coder")
-    second = store.session("run", agent="coder", steal=True)
-    first.release()
+    first = store.agent("coder", session="run")
+    second = store.agent("coder", session="run", steal=True)
+    first.internal.release()
     second.state.set("a", 1)
     with pytest.raises(LeaseHeld):
-        store.session("run", agent="coder")
+        store.agent("coder", session="run")
 
 
 def test_writing_renews_in_passing(store: Store, clock: FakeClock) -> None:
-    session = store.session("run", agent="coder", ttl=10)
+    session = store.agent("coder", session="run", ttl=10)
     for number in range(10):
         clock.advance(6)
         session.state.set("n", number)
         with pytest.raises(LeaseHeld):
-            store.session("run", agent="coder")
+            store.agent("coder", session="run")
     clock.advance(6)
-    session.renew()
+    session.internal.renew()
     clock.advance(9)
     with pytest.raises(LeaseHeld):
-        store.session("run", agent="coder")
+        store.agent("coder", session="run")
 
 
 def test_an_expired_lease_still_writes_until_somebody_takes_it(
     store: Store, clock: FakeClock
 ) -> None:
-    session = store.session("run", agent="coder", ttl=10)
+    session = store.agent("coder", session="run", ttl=10)
     clock.advance(1_000)
     session.state.set("a", 1)
     with pytest.raises(LeaseHeld):
-        store.session("run", agent="coder")
+        store.agent("coder", session="run")
 
 
 def test_a_dead_holder_is_replaced_without_waiting(tmp_path: Path) -> None:
     code = (
         "import mulligan, os, signal, sys\n"
-        f"mulligan.open({str(tmp_path)!r}).session('run', agent='coder', ttl=3600)\n"
+        f"mulligan.open({str(tmp_path)!r}).agent('coder', session='run', ttl=3600)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == -signal.SIGKILL
     with mulligan.open(tmp_path) as store:
-        session = store.session("run", agent="coder")
+        session = store.agent("coder", session="run")
         assert session.lease is not None
         assert session.lease.epoch == 2
         session.state.set("a", 1)
@@ -191,19 +192,19 @@ def test_no_agent_is_named_as_people_and_plain_handles_are(store: Store, name: s
     for session in ("run", "new"):
         store.session("run")
         with pytest.raises(InvalidName, match=f"No agent can be named {name!r}"):
-            store.session(session, agent=name)
+            store.agent(name, session=session)
     assert [session.name for session in store.sessions()] == ["run"]
     with pytest.raises(InvalidName):
-        store.session("run", actor=name).take(30)
+        store.session("run", actor=name).internal.take(30)
 
 
 @pytest.mark.parametrize("name", ["", " ", None, 5])
 def test_an_agent_has_a_name(store: Store, name: object) -> None:
     if name is None:
-        assert store.session("run", agent=None).lease is None
+        assert store.session("run").lease is None
         return
     with pytest.raises(InvalidName):
-        store.session("run", agent=name)  # type: ignore[arg-type]
+        store.agent(name, session="run")  # type: ignore[arg-type]
     assert store.sessions() == []
 
 
@@ -222,9 +223,9 @@ HOLD = """
     store = mulligan.open(sys.argv[1])
     session = store.session("run", actor=sys.argv[2])
     with session._engine.write() as txn:
-        expires = session.clock.now().replace(year=2099)
+        expires = session.internal.clock.now().replace(year=2099)
         txn.put_lease(session._record.number, Lease(sys.argv[2], 1, this_holder(), expires))
-    session.adopt(1, 1_000_000)
+    session.internal.adopt(1, 1_000_000)
     for line in sys.stdin:
         try:
             session.state.set(line.strip(), 1)
@@ -282,8 +283,8 @@ def test_an_agent_of_an_older_store_shuts_nobody_out(
         plain.checkpoint()
         assert holder.write("mine") == "written"
         with pytest.raises(LeaseHeld):
-            store.session("run", agent=name)
-        again = store.session("run", agent=name, steal=True)  # it was given out before
+            store.agent(name, session="run")
+        again = store.agent(name, session="run", steal=True)  # it was given out before
         assert holder.write("late") == "stale"
         again.state.set("again", 1)
         plain.state.set("still", 1)
@@ -313,6 +314,6 @@ def test_a_dead_agents_name_can_be_written_under_at_once(
             helper.state.set("x", 1)
         holder.kill()
         helper.state.set("x", 1)
-        assert store.session("run", agent="coder").lease is not None
+        assert store.agent("coder", session="run").lease is not None
         with pytest.raises(StaleLease):
             helper.state.set("x", 2)

@@ -60,14 +60,14 @@ def test_history_is_never_rewritten(session: Session) -> None:
 
 
 def test_a_selective_restore_leaves_the_rest_alone(session: Session) -> None:
-    session.state.set("", {"memory": {"x": 1}, "tasks": [1], "agents": {"a": 1, "b": 1}})
+    session.state.set("", {"memory": {"x": 1}, "todo": [1], "team": {"a": 1, "b": 1}})
     then = session.head
-    session.state.set("", {"memory": {"x": 2}, "tasks": [1, 2], "agents": {"a": 2, "b": 2}})
-    session.restore(then, only=["memory", "agents/a"])
+    session.state.set("", {"memory": {"x": 2}, "todo": [1, 2], "team": {"a": 2, "b": 2}})
+    session.restore(then, only=["memory", "team/a"])
     assert session.state.get("") == {
         "memory": {"x": 1},
-        "tasks": [1, 2],
-        "agents": {"a": 1, "b": 2},
+        "todo": [1, 2],
+        "team": {"a": 1, "b": 2},
     }
 
 

@@ -31,6 +31,7 @@ from mulligan.session.write import checkpointer
 from mulligan.store import Store
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.failpoints import fail_at
+from mulligan.testing.stores import open_store
 from mulligan.workspace.capture import file_reader
 from mulligan.workspace.capture.index import (
     COARSE_TIMESTAMP_GRAIN_NS,
@@ -807,7 +808,7 @@ def test_what_changed_within_the_clocks_grain_of_a_capture_is_read_again(
     (work / "file").write_bytes(b"1")
     changed = datetime.fromtimestamp(os.lstat(work / "file").st_ctime_ns / 1e9, UTC)
     clock = FakeClock(changed + timedelta(milliseconds=5))
-    with mulligan.open(tmp_path / "store", clock=clock) as store:
+    with open_store(tmp_path / "store", clock=clock) as store:
         session = store.session("run", workspace=work)
         counted = Counted(monkeypatch)
         for milliseconds in (5, 15, 1000):
@@ -872,7 +873,7 @@ def test_a_long_list_of_what_is_left_out_is_worked_out_once_while_it_does_not_ch
 ) -> None:
     """A step costs the same however long the list is: it is neither encoded nor read again."""
     many_ignored(work)
-    session.watch()
+    session.internal.watch()
     first = session.checkpoint()
     valued, read = [], []
     value, convert = checkpointer.left_out_value, session._engine.left_out.__wrapped__
@@ -914,7 +915,7 @@ def test_a_list_of_what_is_left_out_that_was_not_committed_is_put_again(
 ) -> None:
     many_ignored(work)
     failing = fail_at(Failpoint.JOURNAL_APPENDED, OSError(errno.EIO, "no"), nth=2)
-    with mulligan.open(tmp_path / "store", failpoint=failing) as store:
+    with open_store(tmp_path / "store", failpoint=failing) as store:
         session = store.session("run", workspace=work)
         with pytest.raises(OSError, match="no"):
             session.checkpoint()

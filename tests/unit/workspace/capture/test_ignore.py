@@ -173,7 +173,7 @@ def test_a_pointer_is_neither_captured_nor_restored_nor_deleted(
     session: Session, work: Path, watched: bool
 ) -> None:
     if watched:
-        session.watch()
+        session.internal.watch()
     fill(work, "kept.txt", ".mulligan", "fork/.mulligan", "fork/file", ".mulligan.new-1/x")
     first = session.checkpoint()
     assert left_out(first) == {

@@ -91,7 +91,7 @@ def test_a_database_under_write_is_sound_in_every_checkpoint(
     make_database(work / "app.db", mode).close()
     with configured(tmp_path, work, SQLITE) as session, neighbour(WRITER, work / "app.db"):
         if watch:
-            session.watch()
+            session.internal.watch()
         seen = set()
         for _ in range(8):
             made = session.checkpoint()

@@ -17,6 +17,7 @@ from mulligan.errors import DamagedObject, DiskFull, RestoreIncomplete, UnsafeWo
 from mulligan.failpoints import Failpoint
 from mulligan.model import Digest
 from mulligan.store import Store
+from mulligan.testing.stores import open_store
 from mulligan.workspace import syscalls
 from mulligan.workspace.checkout import file_writer
 from mulligan.workspace.fsync import MAX_FILES_SYNCED_ONE_BY_ONE
@@ -141,7 +142,7 @@ def test_what_appears_in_the_directory_meanwhile_is_kept(work: Path, tmp_path: P
 
     (work / "a").write_bytes(b"a")
     (work / "z").write_bytes(b"z")
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         problems = session.copy_files(session.checkpoint(), copy)
     assert [problem.where for problem in problems] == ["z"]
@@ -166,7 +167,7 @@ def test_a_forks_files_are_durable_before_the_fork_is_known(
     for number in range(MAX_FILES_SYNCED_ONE_BY_ONE):
         (work / str(number)).write_bytes(b"content %d" % number)
     monkeypatch.setattr(syscalls, "sync_filesystem", sync)
-    with mulligan.open(tmp_path / "store", failpoint=happened.append) as store:
+    with open_store(tmp_path / "store", failpoint=happened.append) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         happened.clear()

@@ -26,6 +26,7 @@ from mulligan.errors import (
 from mulligan.failpoints import Failpoint
 from mulligan.model import Checkpoint, Digest, ObjectKind, Restored
 from mulligan.store import Store
+from mulligan.testing.stores import open_store
 from mulligan.workspace.locks import lock_name
 from mulligan.workspace.restore.swap import DRAFT
 from tests.nobody import as_nobody, place_of_nobody
@@ -417,7 +418,7 @@ def test_a_part_that_is_nowhere_is_refused_before_anything_is_touched(
             attempt(made, only=only)
     assert (picture(work), session.head) == (now, head)
     # Nothing is pending that the next handle would stumble over.
-    assert store.session("run", workspace=work).recovered is None
+    assert store.session("run", workspace=work).internal.recovered is None
 
 
 # --- nothing is lost -------------------------------------------------------------------------
@@ -492,7 +493,7 @@ def test_what_changes_between_safety_checkpoint_and_restore_is_left_as_it_is(
             for change in later.values():
                 change()
 
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         (work / "aaa").write_text("written first")
         os.utime(work / "aaa", ns=(1, 1))
@@ -775,7 +776,7 @@ def test_a_tree_with_names_that_lead_out_is_refused_and_nothing_is_written(
     assert session.head == head
     # The session can be opened and used as before.
     again = store.session("run", workspace=work)
-    assert again.recovered is None
+    assert again.internal.recovered is None
     again.checkpoint()
 
 
@@ -832,7 +833,7 @@ def test_a_directory_swapped_for_a_symlink_while_a_restore_is_under_way(
             (work / "src").rename(tmp_path / "moved")
             (work / "src").symlink_to(places[target])
 
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         for number in range(6):
             (work / "src" / f"file-{number}").write_text(str(number))
@@ -859,7 +860,7 @@ def test_a_workspace_of_another_directory_does_not_finish_what_was_begun_elsewhe
     wreck(work)
     hook = interrupt(Failpoint.RESTORE_RENAMED)
     with (
-        mulligan.open(tmp_path / "store", failpoint=hook) as other,
+        open_store(tmp_path / "store", failpoint=hook) as other,
         pytest.raises(KeyboardInterrupt),
     ):
         other.session("run", workspace=work).restore(made)
@@ -867,9 +868,9 @@ def test_a_workspace_of_another_directory_does_not_finish_what_was_begun_elsewhe
     elsewhere.mkdir()
     (elsewhere / "own").write_text("own")
     before = picture(elsewhere)
-    assert store.session("run", workspace=elsewhere).recovered is None
+    assert store.session("run", workspace=elsewhere).internal.recovered is None
     assert picture(elsewhere) == before
-    finished = store.session("run", workspace=work).recovered
+    finished = store.session("run", workspace=work).internal.recovered
     assert finished is not None
     assert finished.problems == ()
 
@@ -900,7 +901,7 @@ def test_an_interrupted_restore_is_finished_by_the_next_call_and_undone_by_undo(
             armed = False
             raise KeyboardInterrupt
 
-    with mulligan.open(tmp_path / "store", failpoint=failpoint) as store:
+    with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         session.state.set("a", 1)
         then, made = picture(work), session.checkpoint()
@@ -929,7 +930,7 @@ def test_undo_right_after_an_interrupted_restore_takes_it_back(tmp_path: Path, w
         made = session.checkpoint()
         wreck(work)
         now = picture(work)
-    with mulligan.open(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_WRITTEN)) as store:
+    with open_store(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_WRITTEN)) as store:
         with pytest.raises(KeyboardInterrupt):
             store.session("run", workspace=work).restore(made)
         assert picture(work) != now
@@ -940,7 +941,7 @@ def test_undo_right_after_an_interrupted_restore_takes_it_back(tmp_path: Path, w
 
 
 def test_a_fork_does_not_inherit_a_restore_under_way(tmp_path: Path, work: Path) -> None:
-    with mulligan.open(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_RENAMED)) as store:
+    with open_store(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_RENAMED)) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
         wreck(work)
@@ -950,14 +951,14 @@ def test_a_fork_does_not_inherit_a_restore_under_way(tmp_path: Path, work: Path)
     with mulligan.open(tmp_path / "store") as store:
         forked = store.session("run").fork(head, name="fork")
         now = picture(work)
-        assert store.session("fork", workspace=work).recovered is None
+        assert store.session("fork", workspace=work).internal.recovered is None
         assert picture(work) == now
         assert forked.head.seq > 0
         assert store.verify().ok
 
 
 def test_a_moved_directory_is_finished_where_it_is_now(tmp_path: Path, work: Path) -> None:
-    with mulligan.open(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_RENAMED)) as store:
+    with open_store(tmp_path / "store", failpoint=interrupt(Failpoint.RESTORE_RENAMED)) as store:
         session = store.session("run", workspace=work)
         then, made = picture(work), session.checkpoint()
         wreck(work)
@@ -965,7 +966,7 @@ def test_a_moved_directory_is_finished_where_it_is_now(tmp_path: Path, work: Pat
             session.restore(made)
     work.rename(tmp_path / "moved")
     with mulligan.open(tmp_path / "store") as store:
-        finished = store.session("run", workspace=tmp_path / "moved").recovered
+        finished = store.session("run", workspace=tmp_path / "moved").internal.recovered
         assert finished is not None
     assert picture(tmp_path / "moved") == then
 

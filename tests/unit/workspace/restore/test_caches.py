@@ -232,7 +232,7 @@ def test_what_the_user_takes_in_is_a_file_like_any_other(session: Session, work:
 
 def test_a_watcher_learns_that_caches_are_gone(store: Store, work: Path) -> None:
     session = store.session("run", workspace=work)
-    session.watch()
+    session.internal.watch()
     source(work, "a.py", "x = 1\n")
     source(work, "b/a.py", "x = 1\n")
     made = session.checkpoint()

@@ -129,7 +129,7 @@ def test_the_supervisor_of_the_session_does_not_count(
         "import mulligan, sys\n"
         "store = mulligan.open(sys.argv[1])\n"
         "session = store.session('run', actor=sys.argv[2])\n"
-        "session.take(600, steal=True)\n"
+        "session.internal.take(600, steal=True)\n"
         "held = open(sys.argv[3], 'a')\n"
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session
 from mulligan.model import Checkpoint, FileChange, Plan
 from mulligan.store import Store
 from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 from tests.pictures import Picture, picture
 from tests.trees import plain_tree
 
@@ -28,7 +28,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store", clock=clock) as opened:
+    with open_store(tmp_path / "store", clock=clock) as opened:
         yield opened
 
 

@@ -17,6 +17,7 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.failpoints import Failpoint
+from mulligan.testing.stores import open_store
 from mulligan.workspace.watch.mapped import Mapped
 
 SHM = Path("/dev/shm")
@@ -108,7 +109,7 @@ def held(session: Session, path: str = "data/file") -> bytes:
 def test_a_watched_session_sees_each_write_through_a_mapping(place: Path, work: Path) -> None:
     with mulligan.open(place / "store") as store:
         session = store.session("run", workspace=work)
-        session.watch()
+        session.internal.watch()
         session.checkpoint()
         session.checkpoint()
         assert session._workspace.unwatched is None
@@ -177,7 +178,7 @@ def test_a_restore_keeps_a_file_that_was_written_through_a_mapping_meanwhile(
         if reached is point and writes:
             writes.pop().write("unheld")
 
-    with mulligan.open(place / "store", failpoint=meanwhile) as store:
+    with open_store(place / "store", failpoint=meanwhile) as store:
         session = store.session("run", workspace=work)
         first = session.checkpoint()
         file.write_bytes(b"second" + random.Random(4).randbytes(size))
@@ -209,7 +210,7 @@ def test_a_restore_that_deletes_keeps_what_was_written_through_a_mapping_meanwhi
         if reached is Failpoint.RESTORE_SWAPPED and writes:
             writes.pop().write("unheld")
 
-    with mulligan.open(place / "store", failpoint=meanwhile) as store:
+    with open_store(place / "store", failpoint=meanwhile) as store:
         session = store.session("run", workspace=work)
         first = session.checkpoint()
         file.write_bytes(b"second")
