@@ -130,7 +130,7 @@ def test_previews_and_what_came_of_them(session: Session, project: Path) -> None
 
 
 def test_a_copy(session: Session, tmp_path: Path) -> None:
-    plan, to = session.plan_copy("one"), tmp_path / "copy"
+    plan, to = session.internal.plan_copy("one"), tmp_path / "copy"
     dry = copy_view(plan, None, to, None)
     assert set(dry) == documented("restore")
     assert (dry["applied"], dry["mode"], dry["restored_files"]) == (False, "copy", 0)
