@@ -19,6 +19,7 @@ from mulligan.store import Store
 
 RUNNING = "running"
 PAUSED = "paused"
+FAILED = "failed"
 
 RECOVERY = "recovery"
 """The kind of checkpoints that keep what a crash left."""
@@ -113,8 +114,21 @@ def reason(session: Session) -> str | None:
 
 
 def is_paused(session: Session) -> bool:
-    """Whether a session was stopped at a safe point, and waits to be resumed."""
+    """Whether a session was stopped at a safe point and can be resumed."""
     return session.control("status") == PAUSED and not session.is_held(SUPERVISOR)
+
+
+def can_be_resumed(session: Session) -> bool:
+    """Whether a session is interrupted, paused or failed, and no process runs it."""
+    failed = session.control("status") == FAILED and not session.is_held(SUPERVISOR)
+    return failed or is_paused(session) or reason(session) is not None
+
+
+def resumable(store: Store) -> list[Session]:
+    """Return the interrupted sessions of a store; without any, the paused ones."""
+    sessions = store.sessions()
+    interrupted = [session for session in sessions if reason(session) is not None]
+    return interrupted or [session for session in sessions if is_paused(session)]
 
 
 def describe(session: Session, why: str) -> Interruption:

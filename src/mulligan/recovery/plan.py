@@ -377,6 +377,12 @@ def _returning(session: Session, point: Point | None, *, is_clean: bool) -> tupl
     return tuple(name for name, state in states.items() if state not in NOT_COMING_BACK)
 
 
+def team_of(session: Session) -> dict[str, Any] | None:
+    """Return the workflow that a supervisor last ran in a session; None if none did."""
+    found = session.state.get(WORKFLOW)
+    return found if isinstance(found, dict) else None
+
+
 def _workflow(session: Session, point: Point | None) -> dict[str, Any] | None:
     """Return the team as it was at the point; one that was not there yet is that of now."""
     found = _at(session, point, WORKFLOW) or session.state.get(WORKFLOW)

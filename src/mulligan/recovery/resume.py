@@ -132,7 +132,10 @@ def try_out(
     try:
         status = run()
     except Exception as error:
-        settle(session, at, ladder.FAILED, f"{type(error).__name__}: {error}")
+        # The first error is the one to report. A lost lease also refuses this write; the next
+        # attempt then judges this one by what it left.
+        with suppress(MulliganError):
+            settle(session, at, ladder.FAILED, f"{type(error).__name__}: {error}")
         raise
     finally:
         lived.cancel()

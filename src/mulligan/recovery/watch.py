@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
@@ -86,6 +87,14 @@ class RecoveryWatch:
             self._sessions.setdefault(session.name, session)
         found = [self._look_at(session) for session in self._sessions.values()]
         return [notice for notice in found if notice is not None and self._is_news(notice)]
+
+    def run(self, on_notice: Callable[[Notice], None], stop: threading.Event | None = None) -> None:
+        """Look until ``stop`` is set, and report what is new; raises ``StoreGone``."""
+        ended = stop or threading.Event()
+        while not ended.is_set():
+            for notice in self.look():
+                on_notice(notice)
+            ended.wait(POLL_SECONDS)
 
     def _look_at(self, session: Session) -> Notice | None:
         name = session.name

@@ -23,7 +23,9 @@ from mulligan.supervisor.records import RUNNING
 from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE, Wanted
 
 _POLL_SECONDS = 0.05
-_HANDOVER_SECONDS = 2.0
+_START_SECONDS = 2.0
+"""Shortest time to wait for a supervisor that is still starting."""
+
 _CHECKPOINT_SECONDS = 60.0
 """Seconds that a checkpoint may take once everybody has answered."""
 
@@ -97,24 +99,14 @@ def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = No
 def _wait_until_it_runs(session: Session, seconds: float) -> None:
     """Wait for a supervisor that is still bringing the session back; raises ``NotRunning``."""
     clock = session.clock
-    pid: int | None = _supervisor(session)
-    seen = now = clock.monotonic()
-    until = now + max(seconds, _HANDOVER_SECONDS)
-    while pid is None or _is_preparing(pid) or session.control("status") != RUNNING:
+    until = clock.monotonic() + max(seconds, _START_SECONDS)
+    while _is_preparing(_supervisor(session)) or session.control("status") != RUNNING:
         clock.sleep(_POLL_SECONDS)
-        now = clock.monotonic()
-        if now >= until:
+        if clock.monotonic() >= until:
             raise NotRunning(
                 f"The session {session.name!r} is still being brought back.",
-                hint="Ask again when its agents run.",
+                hint="Try again when its agents run.",
             )
-        try:
-            pid, seen = _supervisor(session), now
-        except NotRunning:
-            # Whoever brings a session back gives it up before its supervisor takes it.
-            if now - seen >= _HANDOVER_SECONDS:
-                raise
-            pid = None
 
 
 def _listens(pid: int) -> bool:

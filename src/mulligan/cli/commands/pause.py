@@ -6,7 +6,7 @@ import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.text import SHORT_ID, clean, print_json
-from mulligan.cli.teams import Duration, tell_of_late
+from mulligan.cli.requests import Duration, tell_of_late
 
 
 @click.command("pause", cls=Command, epilog=example("mulligan pause", "mulligan pause -s nightly"))
