@@ -14,7 +14,7 @@ from mulligan.cli.context import UNSAFE_HINT, CliContext
 from mulligan.cli.render.output_queue import OutputQueue
 from mulligan.cli.render.recovery import found_lines, plan_lines
 from mulligan.cli.render.terminal import style, untouched
-from mulligan.cli.render.text import SHORT_ID, Cell, clean, print_json
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, plural, print_json
 from mulligan.errors import UnsafeWorkspace
 from mulligan.supervisor.run import RunOptions, RunReporter
 
@@ -93,12 +93,24 @@ def print_end(call: CliContext, session: Session, outcome: RunOutcome) -> None:
         print_json(end_fields(session, outcome))
     elif outcome.status == "paused" and not call.quiet:
         click.echo("Continue with `mulligan resume`.", err=True)
+    if outcome.quarantined and not call.quiet and not call.json:
+        print_quarantined(outcome)
+
+
+def print_quarantined(outcome: RunOutcome) -> None:
+    """Name the tasks in quarantine, and how to retry one."""
+    tasks = outcome.quarantined
+    verb = "is" if len(tasks) == 1 else "are"
+    words = f"{plural(len(tasks), 'task')} {verb} quarantined: {', '.join(tasks)}."
+    click.echo(Cell(clean(words), "red").styled(), err=True)
+    again = f"mulligan tasks retry -s {outcome.session} {tasks[0]}"
+    click.echo(clean(f"`mulligan status` shows the health; `{again}` retries a task."), err=True)
 
 
 def exit_code(outcome: RunOutcome, agent: dict[str, Any] | None = None) -> int:
     """Return the exit code of a run: that of ``agent``, where there was only one."""
     if outcome.status == "done":
-        return 0
+        return 1 if outcome.quarantined else 0
     if outcome.status == "paused":
         return INTERRUPTED if outcome.reason == "SIGINT" else PAUSED
     if agent and agent.get("signal"):
@@ -112,6 +124,7 @@ def end_fields(session: Session, outcome: RunOutcome) -> dict[str, Any]:
         "session": outcome.session,
         "status": outcome.status,
         "reason": outcome.reason,
+        "quarantined": list(outcome.quarantined),
         "agents": [_agent_fields(session, name) for name in outcome.workflow.agents],
     }
 

@@ -15,7 +15,7 @@ from mulligan.model import Checkpoint, Lease
 from mulligan.recovery.plan import GAVE_UP
 from mulligan.session import Session
 from mulligan.session.parts.agents import AGENTS
-from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, TASKS, Board
+from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, QUARANTINED, TASKS, Board
 from mulligan.session.runtime.loop import RESTART_STATUS
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.process import Ending
@@ -197,7 +197,8 @@ class Records:
 
     def quarantine(self, bad: Quarantine) -> None:
         """Fail a task that ends the processes which work on it."""
-        error = f"quarantined: {bad.crashes} processes of {bad.agent} ended while they worked on it"
+        ended = f"{bad.crashes} processes of {bad.agent} ended while they worked on it"
+        error = f"{QUARANTINED}{ended}"
         changes = [[[TASKS, bad.task, "status"], FAILED], [[TASKS, bad.task, "error"], error]]
 
         def decide(document: Document) -> Iterable[Change]:

@@ -21,6 +21,7 @@ from mulligan.recovery.ladder import STOP
 from mulligan.recovery.plan import ResumePlan, plan_resume, plan_rung, team_of
 from mulligan.recovery.resume import Resumed, resume, try_out
 from mulligan.session import Session
+from mulligan.session.parts.tasks import quarantined
 from mulligan.store import Store
 from mulligan.supervisor.lease import SupervisorLease
 from mulligan.supervisor.orphans import end_orphans
@@ -92,13 +93,16 @@ class ResumeChoice(msgspec.Struct, frozen=True, kw_only=True):
 class RunOutcome(msgspec.Struct, frozen=True):
     """How a run ended: ``status`` is done, failed or paused.
 
-    ``reason`` says what paused it, ``resumed`` is the recovery that came first, if any.
+    ``reason`` says what paused it. ``quarantined`` are the tasks that were given up because they
+    ended the processes that worked on them: the team is done, but its work is not. ``resumed`` is
+    the recovery that came first, if any.
     """
 
     session: str
     workflow: Workflow
     status: str
     reason: str | None
+    quarantined: tuple[str, ...] = ()
     resumed: Resumed | None = None
 
 
@@ -286,7 +290,8 @@ def _run(
     # lease free can rely on it.
     status = run() if resumed is None else try_out(session, resumed.at, run)
     reason: str | None = session.control("reason")
-    return RunOutcome(session.name, workflow, status, reason, resumed)
+    left = tuple(quarantined(session.tasks))
+    return RunOutcome(session.name, workflow, status, reason, left, resumed)
 
 
 def _take_to_run(store: Store, name: str) -> SupervisorLease:

@@ -27,7 +27,7 @@ from mulligan.supervisor.run import (
     resume_session,
     run_team,
 )
-from mulligan.supervisor.workflow import AgentSpec, Workflow
+from mulligan.supervisor.workflow import AgentSpec, Backoff, Workflow
 
 VARIABLES = {name: value for name, value in os.environ.items() if "MULLIGAN" not in name}
 
@@ -37,6 +37,17 @@ import mulligan
 session = mulligan.attach()
 session.tasks.plan(["one", "two", "three"])
 while task := session.tasks.claim():
+    session.tasks.complete(task.id)
+"""
+
+POISONED = """
+import mulligan
+
+session = mulligan.attach()
+session.tasks.plan(["one", "two", "three"])
+while task := session.tasks.claim():
+    if task.id == "two":
+        raise SystemExit(1)
     session.tasks.complete(task.id)
 """
 
@@ -172,6 +183,15 @@ def test_run_brings_an_interrupted_session_back_first(
     assert outcome.resumed is not None
     assert outcome.resumed.checkpoint.kind == "recovery"
     assert completed(interrupted) == ["one", "two", "three"]
+
+
+def test_a_task_in_quarantine_is_part_of_the_outcome(store: Store, options: RunOptions) -> None:
+    spec = AgentSpec(
+        command=(sys.executable, "-c", POISONED), quarantine_after=1, backoff=Backoff(initial=0.01)
+    )
+    outcome = run_team(store, "main", Workflow(agents={"ada": spec}), options)
+    assert outcome.status == "done"
+    assert outcome.quarantined == ("two",)
 
 
 @pytest.mark.parametrize("call", ["run", "resume"])

@@ -51,8 +51,8 @@ def command(
 
     MULLIGAN_* variables give the command its store, session and name; a Python program gets its
     session from mulligan.attach(). Ctrl-C pauses the command at a safe point, a second Ctrl-C ends
-    it. An interrupted session is recovered first. The exit status is that of the command, 75 when
-    it was paused, 130 when Ctrl-C paused it.
+    it. An interrupted session is recovered first. The exit status is that of the command, 1 when
+    a task is quarantined, 75 when it was paused, 130 when Ctrl-C paused it.
     """
     from mulligan.cli.teams import exit_code, print_end, run_options
     from mulligan.session.names import SUPERVISOR, check_agent

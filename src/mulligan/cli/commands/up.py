@@ -19,7 +19,8 @@ def command(call: CliContext, file: str) -> None:
 
     docs/guide-agents.md lists its keys. Ctrl-C and SIGTERM pause the team: its agents stop at a
     safe point. An interrupted session is recovered first: orphan processes are ended, and agents
-    that were done are not started again.
+    that were done are not started again. The exit status is 0 when all agents are done, 1 when one
+    failed or a task is quarantined, 75 when the team was paused (130 by Ctrl-C).
     """
     import msgspec
 

@@ -133,6 +133,7 @@ _NOTHING: dict[str, Any] = {
     "start": [],
     "status": None,
     "reason": None,
+    "quarantined": [],
     "agents": [],
 }
 
