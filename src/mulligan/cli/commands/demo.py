@@ -95,7 +95,7 @@ def _tell(call: CliContext, directory: Path) -> Facts:
 
 
 def _print_timelines(console: Console, store: Store) -> None:
-    from mulligan.cli.commands.log import history, print_entries
+    from mulligan.cli.render.log import history, print_entries
 
     for session in store.sessions():
         title = f"The timeline of {session.name!r}, newest first"

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mulligan.cli.context import CliContext, Command, example
-from mulligan.cli.render.files import coverage_text
-from mulligan.cli.render.pending import pending_fields, warn_of_pending
-from mulligan.cli.render.restored import parts_fields
-from mulligan.cli.render.text import (
-    SHORT_ID,
-    Cell,
-    ago,
-    checkpoint_fields,
-    clean,
-    echo_columns,
-    local,
-    print_json,
-    verdict_cell,
+from mulligan.cli.render.log import (
+    FORKED,
+    Known,
+    history,
+    is_event,
+    known_of,
+    print_entries,
+    restored_parts,
 )
+from mulligan.cli.render.pending import pending_fields, warn_of_pending
+from mulligan.cli.render.text import checkpoint_fields, print_json
 
 if TYPE_CHECKING:
-    from mulligan import Checkpoint, Event, Session
+    from mulligan import Session
+    from mulligan.cli.render.log import Entry
 
-    Entry = Checkpoint | Event
-
-RESTORED = "restore.applied"
-FORKED = "session.forked"
 DEFAULT_COUNT = 20
 
 
@@ -52,42 +46,13 @@ def command(call: CliContext, count: int) -> None:
         return
     entries, earlier = history(session, count)
     if call.json:
-        known = _known(session)
+        known = known_of(session)
         listed = [_fields(entry, known) for entry in entries]
         pending = pending_fields(session)
         fields = {"session": session.name, "entries": listed, "more": earlier}
         print_json({**fields, "pending": pending})
     else:
         _print(session, entries, earlier)
-
-
-class Known(NamedTuple):
-    """What is known of checkpoints beside their own records, by their ids and labels."""
-
-    verdicts: dict[str, str]
-    labels: dict[str, str | None]
-
-
-def _known(session: Session) -> Known:
-    verdicts = {name: mark.verdict for name, mark in session.marks().items()}
-    return Known(verdicts, {name: point.checkpoint for name, point in session.labels().items()})
-
-
-def history(session: Session, count: int) -> tuple[list[Entry], bool]:
-    """Return the newest entries of a session's log, and whether there are earlier ones."""
-    checkpoints = session.checkpoints()
-    oldest = checkpoints[-count].seq - 1 if 0 < count < len(checkpoints) else 0
-    since = None if oldest == 0 else oldest
-    events = [e for e in session.events(since=since) if e.kind in (RESTORED, FORKED)]
-    entries: list[Entry] = [*checkpoints, *events]
-    entries.sort(key=lambda entry: entry.seq, reverse=True)
-    return (entries[:count], len(entries) > count) if count else (entries, False)
-
-
-def print_entries(session: Session, entries: Sequence[Entry]) -> None:
-    """Print the entries of a log for people."""
-    known = _known(session)
-    echo_columns([_row(entry, known) for entry in entries])
 
 
 def _print_ids(session: Session, count: int) -> None:
@@ -105,51 +70,13 @@ def _print(session: Session, entries: Sequence[Entry], earlier: bool) -> None:
         click.echo("… there are earlier ones; -n 0 shows all.", err=True)
 
 
-def _is_event(entry: Entry) -> bool:
-    return hasattr(entry, "payload")
-
-
-def _row(entry: Any, known: Known) -> list[Cell]:
-    when = [Cell(ago(entry.time), dim=True), Cell(local(entry.time), dim=True)]
-    seq = Cell(f"#{entry.seq}", dim=True)
-    if not _is_event(entry):
-        has_label = entry.label and known.labels.get(entry.label) == entry.id
-        label = entry.label if has_label or not entry.label else f"(was {entry.label})"
-        words = [clean(word) for word in (label, entry.note) if word]
-        shown = Cell("  ".join(words), bold=bool(has_label))
-        files = Cell(coverage_text(entry.coverage), dim=True)
-        kind, verdict = Cell(entry.kind, "green"), verdict_cell(known.verdicts.get(entry.id))
-        return [Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, kind, verdict, files, shown]
-    if entry.kind == FORKED:
-        mark, said = "fork", f"from {entry.payload['session']} #{entry.payload['seq']}"
-    else:
-        mark, said = entry.payload["mode"], _restored(entry.payload)
-    return [Cell(f"─ {mark} ─", "cyan"), seq, *when, *[Cell("")] * 3, Cell(said, "cyan")]
-
-
-def _restored(payload: dict[str, Any]) -> str:
-    parts = _parts(payload)
-    only = "" if parts is None else f", only {', '.join(parts)}"
-    return clean(f"to {payload['session']} #{payload['seq']}{only}")
-
-
-def _parts(payload: dict[str, Any]) -> list[str] | None:
-    """Return the parts of state and workspace that were brought back; None for everything."""
-    from mulligan.workspace.entries import shown
-
-    files = payload.get("files")
-    paths = () if files is None else files["only"]
-    texts = None if paths is None else [shown(tuple(path)) for path in paths]
-    return parts_fields(payload["only"], texts)
-
-
 def _fields(entry: Any, known: Known) -> dict[str, Any]:
-    if not _is_event(entry):
+    if not is_event(entry):
         own = checkpoint_fields(entry, known.verdicts.get(entry.id))
         return {"type": "checkpoint", **own, "label_at": known.labels.get(entry.label)}
     base = {"seq": entry.seq, "timestamp": entry.time, "actor": entry.actor}
     source = {"session": entry.payload["session"], "seq": entry.payload["seq"]}
     if entry.kind == FORKED:
         return {"type": "fork", **base, "from": source}
-    parts = _parts(entry.payload)
+    parts = restored_parts(entry.payload)
     return {"type": "restore", **base, "mode": entry.payload["mode"], "to": source, "only": parts}

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.commands.tasks import agent_option
-from mulligan.cli.context import CliContext, Group, example
+from mulligan.cli.context import CliContext, Group, agent_option, example
 from mulligan.cli.render.text import Cell, ago, clean, echo_columns, print_json, short
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.report import COUNTED, summary
 from mulligan.cli.render.terminal import behind
 from mulligan.cli.render.text import Cell, clean, plural, print_json, size
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from mulligan import Problem, Report, Store
 
 BROKEN = 60
-COUNTED = ("session", "event", "checkpoint", "keyframe", "object", "pack")
 
 
 @click.command("verify", cls=Command, epilog=example("mulligan verify", "mulligan verify --quick"))
@@ -50,11 +50,6 @@ def report_fields(report: Report) -> dict[str, Any]:
 
 def _fields(found: Problem) -> dict[str, str]:
     return {"what": found.what, "where": found.where, "detail": found.detail}
-
-
-def summary(report: Report) -> str:
-    """Return what was looked at, in one line."""
-    return ", ".join(plural(getattr(report, f"{noun}s"), noun) for noun in COUNTED)
 
 
 def _verify(store: Store, *, full: bool) -> Report:
