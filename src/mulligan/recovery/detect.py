@@ -45,7 +45,7 @@ class LostAgent(msgspec.Struct, frozen=True):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nobody expects its process to run."""
+        """Whether its process is not expected to run."""
         return self.state in AT_REST
 
 
@@ -94,7 +94,7 @@ def interrupted(store: Store) -> list[Interruption]:
 def interruption(session: Session) -> Interruption | None:
     """Return how a session was interrupted; None if it was not.
 
-    For one who holds the supervisor's lease in order to bring the session back, it still is.
+    To the holder of the supervisor's lease, a session that was running still is interrupted.
     """
     why = reason(session)
     return None if why is None else describe(session, why)
@@ -178,12 +178,12 @@ def gone(lease: Lease | None, now: datetime) -> bool:
 
 def _supervisor_gone(session: Session) -> str | None:
     if session.lease is not None and session.actor == SUPERVISOR:
-        return "its supervisor is gone"  # or we could not have its lease, to see to that
+        return "its supervisor is gone"  # this handle could not hold its lease otherwise
     if session.is_held(SUPERVISOR):
         return None
     lease = session.lease_of(SUPERVISOR)
     if lease is None:
-        return "nobody supervises it any more"
+        return "it has no supervisor any more"
     what = "is dead" if leases.is_dead(lease.holder) else "gave no sign of life for too long"
     return f"its supervisor, process {_pid(lease.holder)}, {what}"
 

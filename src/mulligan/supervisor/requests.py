@@ -1,4 +1,4 @@
-"""Asking something of a supervisor that runs: a pause, or a checkpoint of the whole team."""
+"""Requests to a running supervisor: a pause, or a checkpoint of the whole team."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _START_SECONDS = 2.0
 """Shortest time to wait for a supervisor that is still starting."""
 
 _CHECKPOINT_SECONDS = 60.0
-"""Seconds that a checkpoint may take once everybody has answered."""
+"""Seconds that a checkpoint may take once all agents have answered."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a request: who answered, who was late, and the checkpoint of that moment."""
+    """The result of a request: agents that answered or were late, and the checkpoint."""
 
     id: str
     answered: tuple[str, ...]
@@ -41,11 +41,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def request_pause(session: Session, timeout: float = 30.0) -> Answer:
-    """Have every agent reach a safe point and end, with a checkpoint; return when that is done.
+    """Pause a team: every agent ends at a safe point, then a checkpoint is taken.
 
-    An agent that does not get there in so many seconds is told to end, and ended two seconds after
-    that; then the checkpoint is taken. Raises ``NotRunning`` when no supervisor runs the session,
-    or it is stopped, and ``Conflict`` while another request is under way.
+    Returns when that is done. An agent that is not there after ``timeout`` seconds gets SIGTERM,
+    and SIGKILL two seconds later. Raises ``NotRunning`` when no supervisor runs the session or it
+    is stopped, and ``Conflict`` while another request is pending.
     """
     id = _ask(session, PAUSE, timeout)
     return _wait(
@@ -61,9 +61,9 @@ def request_checkpoint(
     note: str | None = None,
     label: str | None = None,
 ) -> Answer:
-    """Take a checkpoint with every agent at a safe point, or late after so many seconds.
+    """Take a checkpoint with every agent at a safe point; after ``limit`` seconds without the rest.
 
-    Who answered and who was late is added to its note. Raises as ``request_pause`` does.
+    Its note names the agents that answered and those that were late. Raises as ``request_pause``.
     """
     check_name(kind, "checkpoint kind")
     if label is not None:
@@ -90,32 +90,33 @@ def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = No
 
     session.commit_events(decide)
     pid = _supervisor(session)
-    if _listens(pid):  # one that does not would be ended by it; it looks by itself before long
+    # SIGUSR1 would end a process without a handler. Such a supervisor polls for requests.
+    if _listens(pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGUSR1)
     return id
 
 
 def _wait_until_it_runs(session: Session, seconds: float) -> None:
-    """Wait for a supervisor that is still bringing the session back; raises ``NotRunning``."""
+    """Wait while the holder of the lease recovers the session; raises ``NotRunning``."""
     clock = session.clock
     until = clock.monotonic() + max(seconds, _START_SECONDS)
     while _is_preparing(_supervisor(session)) or session.control("status") != RUNNING:
         clock.sleep(_POLL_SECONDS)
         if clock.monotonic() >= until:
             raise NotRunning(
-                f"The session {session.name!r} is still being brought back.",
+                f"The session {session.name!r} is still being recovered.",
                 hint="Try again when its agents run.",
             )
 
 
 def _listens(pid: int) -> bool:
-    """Whether a process catches the signal; supposed where the system does not say."""
+    """Whether a process handles SIGUSR1; assumed where there is no /proc."""
     return _is_in_mask(pid, "SigCgt:", unknown=True)
 
 
 def _is_preparing(pid: int) -> bool:
-    """Whether a process ignores the signal, as one does that brings a session back."""
+    """Whether a process ignores SIGUSR1, as it does while it recovers a session."""
     return _is_in_mask(pid, "SigIgn:", unknown=False)
 
 
@@ -144,7 +145,7 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
 
 
 def stopped_supervisor(session: Session) -> int | None:
-    """Return the process of the supervisor if it is stopped, so that nobody looks after agents."""
+    """Return the pid of the supervisor if it is stopped (SIGSTOP), else None."""
     found = _holder(session)
     if found is None or found[0] != os.uname().nodename or not is_stopped(found[1]):
         return None
@@ -152,7 +153,7 @@ def stopped_supervisor(session: Session) -> int | None:
 
 
 def _holder(session: Session) -> tuple[str, int] | None:
-    """Return the host and the process of whoever runs a session."""
+    """Return host and pid of the supervisor that holds a session."""
     lease = session.lease_of(SUPERVISOR)
     if lease is None or not session.is_held(SUPERVISOR):
         return None
@@ -161,10 +162,10 @@ def _holder(session: Session) -> tuple[str, int] | None:
 
 
 def _supervisor(session: Session, then: str = "Ask again then.") -> int:
-    """Return the process of the supervisor; raises ``NotRunning``, also if it is stopped."""
+    """Return the pid of the supervisor; raises ``NotRunning``, also if it is stopped."""
     found = _holder(session)
     if found is None:
-        raise NotRunning(f"Nobody runs the session {session.name!r}.")
+        raise NotRunning(f"No supervisor runs the session {session.name!r}.")
     host, pid = found
     if host != os.uname().nodename:
         raise NotRunning(f"The session {session.name!r} is run on {host}.", hint="Ask there.")

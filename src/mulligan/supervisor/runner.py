@@ -55,22 +55,22 @@ from mulligan.supervisor.watchdog import Watchdog
 from mulligan.supervisor.workflow import Workflow
 
 HEARTBEAT_POLL_SECONDS = 1.0
-"""Seconds between two looks at the heartbeats."""
+"""Seconds between two reads of the heartbeats."""
 
 ANSWER_POLL_SECONDS = 0.05
-"""Seconds between two looks for answers, while some are waited for."""
+"""Seconds between two reads of the answers to a request."""
 
 CHECKPOINT_WAIT_SECONDS = 0.1
-"""Seconds that a restart waits for the checkpoint before it; a slower one is taken beside it."""
+"""Seconds that a restart waits for the checkpoint before it; a slower one goes on meanwhile."""
 
 PAUSE_SECONDS = 30.0
-"""Seconds that agents have to reach a safe point when the supervisor is told to end."""
+"""Seconds that agents have to reach a safe point after a signal to the supervisor."""
 
 TERMINATE_SECONDS = 2.0
 """Seconds between SIGTERM and SIGKILL for agents whose store is gone."""
 
 Say = Callable[[str], None]
-"""Is told in a sentence what happens, for people."""
+"""Receives one sentence per thing that happens, for people."""
 
 
 def supervise(
@@ -202,10 +202,10 @@ class Runner:
         self._checkpoint_thread.close()
 
     async def _leave(self, gone: StoreGone) -> None:
-        """Let the agents come to their next safe point, where they find the store gone, too.
+        """Let agents that attached reach a safe point, where they see that the store is gone.
 
-        They cannot be asked through the journal, but what was written can still be read. Those
-        that never attached know of no safe points, and are told to end at once.
+        The journal cannot be written, so no pause can be requested. Agents that never attached
+        have no safe points: they get SIGTERM at once.
         """
         self._say(f"{gone} Stopping the agents at their next safe point")
         self._team.terminate(attached=False)
@@ -219,7 +219,7 @@ class Runner:
             await asyncio.sleep(ANSWER_POLL_SECONDS)
 
     def _listen(self) -> None:
-        """Turn signals into stimuli; only the main thread of a process gets any."""
+        """Turn signals into stimuli; Python delivers signals only to the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         loop = asyncio.get_running_loop()
@@ -235,10 +235,10 @@ class Runner:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(number)
         loop.remove_signal_handler(signal.SIGUSR1)
-        # A request may be on its way still, and would end this process by default.
+        # A late request may still send SIGUSR1, whose default action ends the process.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-    # What happens
+    # Stimuli
 
     def _told(self, number: int) -> None:
         name = signal.Signals(number).name
@@ -256,7 +256,7 @@ class Runner:
         self._later(lambda: self._exited(name, ending))
 
     def _later(self, make: Callable[[], Stimulus | None]) -> None:
-        """Have a stimulus handled by the loop, outside of callbacks."""
+        """Queue a stimulus for the loop: signal and process callbacks must not write."""
         self._pending.append(make)
         self._woken.set()
 
@@ -268,7 +268,7 @@ class Runner:
         return self._records.exited(name, ending, counts=not self._machine.is_stopping)
 
     def _asked(self) -> Stimulus | None:
-        """Look at what somebody asks of the agents, and has not asked before."""
+        """Read the request to the agents, unless it was read before."""
         request = self._records.request()
         if request is None or request.id == self._heard:
             return None
@@ -291,7 +291,7 @@ class Runner:
                 await self._look_for_answers()
                 stimulus = self._pending.popleft()()
                 if isinstance(stimulus, PauseAsked | CheckpointAsked):
-                    await self._look_for_signs()  # who gave one can be asked
+                    await self._look_for_signs()  # an agent with a heartbeat can answer
                 if stimulus is not None:
                     await self._handle(stimulus)
             await self._look_for_answers()
@@ -301,7 +301,7 @@ class Runner:
             await self._keep_up()
 
     async def _wait(self) -> None:
-        """Sleep until something happens or is due."""
+        """Sleep until a stimulus arrives or a deadline passes."""
         now, due = self._now(), self._machine.due()
         until = min(
             self._looked + HEARTBEAT_POLL_SECONDS,
@@ -317,7 +317,7 @@ class Runner:
             return
 
     async def _look(self) -> None:
-        """Look at the heartbeats when it is time to, and at what is overdue."""
+        """Read heartbeats and requests when due, and let the machine check its deadlines."""
         now, due = self._now(), self._machine.due()
         if now - self._looked >= HEARTBEAT_POLL_SECONDS or (due is not None and now >= due):
             self._looked = now
@@ -330,7 +330,7 @@ class Runner:
             await self._handle(sign)
 
     async def _look_for_requests(self) -> None:
-        """Look for a request whose signal never came, or a restore, if anything was written."""
+        """Look for a request without its signal, or a restore, if anything was written."""
         if (head := self._session.head.seq) == self._head:
             return
         self._head = head
@@ -357,17 +357,17 @@ class Runner:
                 self._beside(self._take(TakeCheckpoint("routine", "")))
         for task in [task for task in self._tasks if task.done()]:
             self._tasks.discard(task)
-            task.result()  # a stale lease ends this supervisor
+            task.result()  # raises StaleLease, which ends this supervisor
 
     def _next_routine(self) -> float:
         newest = self._checkpoint_thread.newest()
         if newest is None:
             return self._now()
         age = (self._session.clock.now() - newest).total_seconds()
-        # One from the future is of a clock that was ahead, and says nothing of how old it is.
+        # A checkpoint from the future was taken by a clock that ran ahead: its age is unknown.
         return self._now() if age < 0 else self._now() + self._workflow.shortest - age
 
-    # What is done about it
+    # Actions
 
     async def _handle(self, stimulus: Stimulus) -> None:
         pending: deque[Stimulus] = deque([stimulus])
@@ -428,7 +428,9 @@ class Runner:
 
     async def _take(self, action: TakeCheckpoint) -> None:
         taken: Checkpoint | None = None
-        note = action.note if action.id is not None else action.note[:500]  # what people say stays
+        note = (
+            action.note if action.id is not None else action.note[:500]
+        )  # a note of a request is kept in full
         try:
             self._records.used(self._team.usage())
             taken = await self._checkpoint_thread.take(action.kind, note or None, action.label)

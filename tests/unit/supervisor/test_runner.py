@@ -196,7 +196,7 @@ def test_what_cannot_be_supervised(store: Store) -> None:
 
 def test_nobody_answers_where_nobody_runs(session: Session) -> None:
     for ask in (request_pause, request_checkpoint):
-        with pytest.raises(NotRunning, match="Nobody runs"):
+        with pytest.raises(NotRunning, match="No supervisor runs"):
             ask(session, 1)
     assert session.control() is None
 
@@ -270,7 +270,7 @@ def test_a_session_that_is_being_brought_back_is_not_disturbed(
     )
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
-        with pytest.raises(NotRunning, match="still being brought back"):
+        with pytest.raises(NotRunning, match="still being recovered"):
             request_pause(session, 0.1)
     finally:
         signal.signal(signal.SIGUSR1, before)

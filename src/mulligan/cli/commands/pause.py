@@ -19,11 +19,10 @@ from mulligan.cli.requests import Duration, tell_of_late
 )
 @click.pass_obj
 def command(call: CliContext, timeout: float) -> None:
-    """Have every agent of a session reach a safe point, take a checkpoint and stop them.
+    """Stop every agent of a session at a safe point, and take a checkpoint.
 
-    Returns when they have stopped. An agent that is not there in time is told to end, ended two
-    seconds later if it does not, and named. `mulligan resume` goes on. Without -s it is the
-    session that runs.
+    Returns when they have stopped. An agent that is late gets SIGTERM, two seconds later SIGKILL,
+    and is named. `mulligan resume` continues. Without -s, the running session is paused.
     """
     from mulligan.supervisor.requests import request_pause
 

@@ -126,7 +126,7 @@ def _running(store: Store, name: str | None) -> str | None:
 
 
 def _is_due(session: Session) -> bool:
-    """Whether a session still has to be resumed: somebody may have done it meanwhile."""
+    """Whether a session still has to be resumed: that may have happened meanwhile."""
     from mulligan.recovery.detect import reason
     from mulligan.recovery.watch import failed_to_come_back
 
