@@ -246,7 +246,7 @@ def test_ctrl_c_is_130(running):
 def test_an_agent_cannot_have_the_name_of_the_supervisor(store):
     refused = store("run", "--agent", "supervisor", "--", "true")
     assert refused.code == 2
-    assert "who looks after the agents" in refused.err
+    assert "the supervisor itself" in refused.err
     assert store("state", "get", "agents/supervisor").code == 42
 
 

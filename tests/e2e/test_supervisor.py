@@ -18,6 +18,7 @@ import pytest
 
 import mulligan
 from mulligan.errors import StaleLease
+from mulligan.session.parts.tasks import health
 from mulligan.supervisor.requests import request_checkpoint
 from mulligan.supervisor.workflow import from_plain
 
@@ -173,7 +174,7 @@ def test_a_task_that_ends_its_agent_three_times_is_put_in_quarantine(place: Plac
             f'[agents.a]\ncommand = {program}\nmax_restarts = 2\nbackoff = {{initial = "10ms"}}'
         )
     )
-    assert code == 0, said
+    assert code == 1, said
     found = {task.id: task for task in place.session.tasks}
     assert [found[name].status for name in ("one", "poison", "two")] == [
         "completed",
@@ -182,7 +183,8 @@ def test_a_task_that_ends_its_agent_three_times_is_put_in_quarantine(place: Plac
     ]
     assert found["poison"].attempts == 3
     assert "3 processes of a ended" in (found["poison"].error or "")
-    assert "quarantine" in said
+    assert "1 task is quarantined: poison." in said
+    assert health(place.session.tasks) == "degraded"
 
 
 def test_a_hang_is_noticed_by_the_heartbeat_and_by_the_deadline(place: Place) -> None:

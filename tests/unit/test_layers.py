@@ -162,6 +162,18 @@ def test_imports_within_a_part_point_down(name: str) -> None:
                 assert order[names[2]] < order[own], f"{file}:{line} imports {imported}"
 
 
+COMMANDS = "mulligan.cli.commands"
+
+
+@pytest.mark.parametrize(
+    "file", sorted((SOURCE / "cli").rglob("*.py")), ids=lambda file: str(file.relative_to(SOURCE))
+)
+def test_no_module_of_the_command_line_imports_a_command(file: Path) -> None:
+    """What commands share lies in cli/ or cli/render/; only the name of a command loads it."""
+    found = [name for _, name in imports(file) if f"{name}.".startswith(f"{COMMANDS}.")]
+    assert found == []
+
+
 @pytest.mark.parametrize("driver", sorted(DRIVERS))
 def test_a_driver_is_imported_where_it_belongs(driver: str) -> None:
     allowed = DRIVERS[driver]

@@ -327,6 +327,13 @@ def touch_option(function: Callable[..., T]) -> Callable[..., T]:
     return click.option("--touch", is_flag=True, help=text)(function)
 
 
+def agent_option(function: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--agent`` to a command that writes as an agent."""
+    return click.option(
+        "--agent", metavar="NAME", help="Write as this agent; inside `mulligan run`, its own."
+    )(function)
+
+
 def files_options(function: Callable[..., T]) -> Callable[..., T]:
     """Add ``--no-files`` and ``--force`` to a command that works on files as well."""
     return _flag("--no-files", "Leave the files out; only the state counts.")(

@@ -1,10 +1,9 @@
-"""Staying beside a store, and bringing back whatever is interrupted in it."""
+"""`mulligan resume --watch`: notices of a recovery watch, and the processes it starts."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -22,27 +21,24 @@ MULLIGAN = (sys.executable, "-c", "from mulligan.cli.main import main; main()")
 
 
 def watch_store(call: CliContext, store: Store) -> None:
-    """Look after a store until Ctrl-C; the sessions that were brought back go on without us."""
-    from mulligan.recovery.watch import POLL_SECONDS, RecoveryWatch
+    """Watch a store until Ctrl-C; resumed sessions continue in processes of their own."""
+    from mulligan.recovery.watch import RecoveryWatch
 
     watcher = RecoveryWatch(store, lambda name, rung: start_resume(call, name, rung))
     if not call.json and not call.quiet:
         click.echo(f"Watching {clean(call.store_path)}; Ctrl-C ends it.", err=True)
     try:
-        while True:
-            for notice in watcher.look():
-                _tell(call, notice)
-            time.sleep(POLL_SECONDS)
+        watcher.run(lambda notice: _tell(call, notice))
     except KeyboardInterrupt:
         if not call.json and not call.quiet:
-            said = "The sessions that were brought back go on; `mulligan pause` stops them."
+            said = "Resumed sessions continue; `mulligan pause` stops them."
             click.echo(said, err=True)
 
 
 def start_resume(call: CliContext, name: str, rung: str) -> subprocess.Popen[bytes]:
-    """Start a process that brings a session back and then supervises it, whatever becomes of us.
+    """Start a process that resumes a session and supervises it, and that outlives this one.
 
-    It takes the rung that it is told, and no other: that is the one we speak of.
+    It takes exactly the given rung: the one that is announced.
     """
     choices = ["--no-files"] if call.no_files else []
     choices += ["--force"] if call.force else []
@@ -59,7 +55,7 @@ def start_resume(call: CliContext, name: str, rung: str) -> subprocess.Popen[byt
             name,
         ],
         stdin=subprocess.DEVNULL,
-        # Standard output is for our own lines then, and for nothing else.
+        # With --json, standard output is reserved for notices.
         stdout=sys.stderr.fileno() if call.json else None,
         start_new_session=True,
     )

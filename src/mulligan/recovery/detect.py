@@ -19,6 +19,7 @@ from mulligan.store import Store
 
 RUNNING = "running"
 PAUSED = "paused"
+FAILED = "failed"
 
 RECOVERY = "recovery"
 """The kind of checkpoints that keep what a crash left."""
@@ -44,7 +45,7 @@ class LostAgent(msgspec.Struct, frozen=True):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nobody expects its process to run."""
+        """Whether its process is not expected to run."""
         return self.state in AT_REST
 
 
@@ -93,7 +94,7 @@ def interrupted(store: Store) -> list[Interruption]:
 def interruption(session: Session) -> Interruption | None:
     """Return how a session was interrupted; None if it was not.
 
-    For one who holds the supervisor's lease in order to bring the session back, it still is.
+    To the holder of the supervisor's lease, a session that was running still is interrupted.
     """
     why = reason(session)
     return None if why is None else describe(session, why)
@@ -113,8 +114,22 @@ def reason(session: Session) -> str | None:
 
 
 def is_paused(session: Session) -> bool:
-    """Whether a session was stopped at a safe point, and waits to be resumed."""
+    """Whether a session was stopped at a safe point and can be resumed."""
     return session.internal.control("status") == PAUSED and not session.internal.is_held(SUPERVISOR)
+
+
+def can_be_resumed(session: Session) -> bool:
+    """Whether a session is interrupted, paused or failed, and no process runs it."""
+    internal = session.internal
+    failed = internal.control("status") == FAILED and not internal.is_held(SUPERVISOR)
+    return failed or is_paused(session) or reason(session) is not None
+
+
+def resumable(store: Store) -> list[Session]:
+    """Return the interrupted sessions of a store; without any, the paused ones."""
+    sessions = store.sessions()
+    interrupted = [session for session in sessions if reason(session) is not None]
+    return interrupted or [session for session in sessions if is_paused(session)]
 
 
 def describe(session: Session, why: str) -> Interruption:
@@ -164,12 +179,12 @@ def gone(lease: Lease | None, now: datetime) -> bool:
 
 def _supervisor_gone(session: Session) -> str | None:
     if session.lease is not None and session.actor == SUPERVISOR:
-        return "its supervisor is gone"  # or we could not have its lease, to see to that
+        return "its supervisor is gone"  # this handle could not hold its lease otherwise
     if session.internal.is_held(SUPERVISOR):
         return None
     lease = session.internal.lease_of(SUPERVISOR)
     if lease is None:
-        return "nobody supervises it any more"
+        return "it has no supervisor any more"
     what = "is dead" if leases.is_dead(lease.holder) else "gave no sign of life for too long"
     return f"its supervisor, process {lease.holder.process}, {what}"
 

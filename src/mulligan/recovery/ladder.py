@@ -2,9 +2,8 @@
 
 Each failed attempt leads one rung up: try again with nothing lost, go back to the last good
 checkpoint, to an older one, start clean with the task list kept, and at last stop and say so. An
-attempt that worked leads back to the ground, and so does whatever a person starts after the stop.
-Attempts are kept apart by a cooldown, and there are only so many within a window, so that a session
-that cannot live does not burn money either.
+attempt that worked leads back to the ground, and so does a resume by a person after the stop. A
+cooldown between attempts and a limit per window keep a session that cannot run from wasting money.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LadderLimits(msgspec.Struct, frozen=True):
-    """How often to try: so many attempts within a window, and a cooldown between two."""
+    """How often to try: a number of attempts within a window, and a cooldown between two."""
 
     attempts: int = 3
     window: float = 15 * 60.0
@@ -95,7 +94,7 @@ def judged(
 ) -> list[Attempt]:
     """Return the attempts with a verdict on the last one, when the session was interrupted again.
 
-    It worked if the session ``lived`` for so many seconds after it, or if something got done.
+    It worked if the session ``lived`` for ``limits.settled`` seconds, or if it made progress.
     """
     if not attempts or attempts[-1].outcome in (OK, FAILED):
         return list(attempts)
@@ -126,6 +125,6 @@ def _wait(failed: Sequence[Attempt], now: datetime, limits: LadderLimits) -> flo
 
 
 def _left(attempt: Attempt, now: datetime, seconds: float) -> float:
-    # A clock that was put back must not make anybody wait for longer than that.
+    # If the clock was put back, wait no longer than the full span.
     passed = max(0.0, (now - attempt.at).total_seconds())
     return max(0.0, seconds - passed)

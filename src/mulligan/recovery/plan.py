@@ -29,7 +29,7 @@ ENDED = "recovery.ended"
 WORKFLOW = "orchestrator/workflow"
 
 ASKED = "asked"
-"""The rung of an attempt that somebody asked for by naming a point."""
+"""The rung of an attempt to a point that the caller named."""
 
 NOT_COMING_BACK = ("done", "failed")
 """The states of agents that are not expected to go on with what they claimed."""
@@ -49,7 +49,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class GaveUp(msgspec.Struct, frozen=True):
-    """That nobody brings a session back any more: since when, why, and which rungs were tried."""
+    """That recovery gave up: when, why, and which rungs were tried."""
 
     at: datetime
     why: str
@@ -72,7 +72,7 @@ class ResumePlan(msgspec.Struct, frozen=True):
     parts: tuple[Path, ...] | None = None
     reset: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    """The components that were to be emptied, and that nobody has put anything into."""
+    """The components to reset that hold nothing."""
     release: tuple[str, ...] = ()
     owners: dict[str, str | None] = {}
     returning: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ def attempts(session: Session) -> list[Attempt]:
 
 
 def gave_up(session: Session) -> GaveUp | None:
-    """Return that, and why, the ladder came to its end; None once somebody went on."""
+    """Return why recovery gave up; None if it did not, or the session was resumed since."""
     found = session.internal.control(GAVE_UP)
     return None if found is None else msgspec.convert(found, GaveUp)
 
@@ -161,7 +161,7 @@ def gave_up(session: Session) -> GaveUp | None:
 def tried(session: Session, limits: LadderLimits = ladder.DEFAULT_LIMITS) -> list[Attempt]:
     """Return the attempts with a verdict on the last one, now that the session has stopped.
 
-    What others write meanwhile, a person for one, is no sign that the session lived.
+    Only events of the supervisor and the agents count as signs that the session ran.
     """
     known = attempts(session)
     if known and known[-1].outcome == ladder.PREPARED:
@@ -175,8 +175,8 @@ def tried(session: Session, limits: LadderLimits = ladder.DEFAULT_LIMITS) -> lis
 def good_checkpoints(session: Session) -> list[Checkpoint]:
     """Return the checkpoints that a rollback may go to, the best first.
 
-    Those marked good, newest first; without any, the newest that nobody called bad, that somebody
-    asked for, and that do not keep what a crash left.
+    Those marked good, newest first. Without any: all that are not marked bad, and are neither
+    safety nor recovery checkpoints.
     """
     marks = {name: mark.verdict for name, mark in session.marks().items()}
     taken = session.checkpoints()[::-1]
@@ -206,7 +206,7 @@ def _unfinished(session: Session) -> Attempt | None:
     if last.seq is None and last.rung != ladder.CLEAN and not last.reset:
         return None
     since = session.events(since=session.point(last.at))
-    # Whoever went on from there since then must not be taken back.
+    # Work that was done since the attempt must not be reverted.
     return last if all(event.kind.startswith(_OF_RECOVERY) for event in since) else None
 
 
@@ -363,6 +363,12 @@ def _returning(session: Session, point: Point | None, *, is_clean: bool) -> tupl
     return tuple(name for name, state in states.items() if state not in NOT_COMING_BACK)
 
 
+def team_of(session: Session) -> dict[str, Any] | None:
+    """Return the workflow that a supervisor last ran in a session; None if none did."""
+    found = session.state.get(WORKFLOW)
+    return found if isinstance(found, dict) else None
+
+
 def _workflow(session: Session, point: Point | None) -> dict[str, Any] | None:
     """Return the team as it was at the point; one that was not there yet is that of now."""
     found = _at(session, point, WORKFLOW) or session.state.get(WORKFLOW)
@@ -384,7 +390,7 @@ def _released(tasks: Mapping[str, Any], returning: Iterable[str]) -> dict[str, s
 
 
 def next_task(tasks: Mapping[str, Any]) -> str | None:
-    """Return the first task that is not done and that somebody can work on."""
+    """Return the first task that is not done and that an agent can work on."""
     board = Board(Document({"state": {TASKS: freeze(dict(tasks))}}, _no_objects))
     begun = [name for name, record in board.records.items() if record["status"] == IN_PROGRESS]
     ready = board.next_for("")

@@ -2,8 +2,8 @@
 
 Four transactions: the attempt is written down; a recovery checkpoint keeps state and files as
 they are; the restore, if there is one, brings shared state, files, orchestrator and agents back at
-once; and the last one makes tasks, mailboxes and the records of processes fit. Whatever dies in
-between, the next attempt begins anew or finishes this one. Starting processes is the supervisor's.
+once; and the last one makes tasks, mailboxes and the records of processes fit. After a crash in
+between, the next attempt starts over or finishes this one. The supervisor starts the processes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def open_session(
     *,
     force: bool = False,
 ) -> Session:
-    """Open a session to bring it back, as the only one who does; raises ``StillRunning``."""
+    """Open a session under the supervisor's lease to recover it; raises ``StillRunning``."""
     try:
         return store.agent(
             SUPERVISOR, session=name, create=False, ttl=TTL, workspace=workspace, force=force
@@ -91,9 +91,9 @@ def open_session(
 def resume(store: Store, session: Session, plan: ResumePlan) -> Resumed:
     """Do what a plan says; afterwards the agents can be started.
 
-    ``session`` is one of ``open_session``. The agents' processes of before are shut out first: what
-    they write from now on is refused. At the end of the ladder that is all: it is written down that
-    nobody goes on, and ``RecoveryStopped`` is raised.
+    ``session`` holds the supervisor's lease. Earlier processes of the agents are fenced first: from
+    then on their writes are refused. On the last rung of the ladder nothing else is done: that
+    recovery gave up is recorded, and ``RecoveryStopped`` is raised.
     """
     _shut_out(store, session, plan)
     if plan.rung == ladder.STOP:
@@ -129,7 +129,10 @@ def try_out(
     try:
         status = run()
     except Exception as error:
-        settle(session, at, ladder.FAILED, f"{type(error).__name__}: {error}")
+        # The first error is the one to report. A lost lease also refuses this write; the next
+        # attempt then judges this one by what it left.
+        with suppress(MulliganError):
+            settle(session, at, ladder.FAILED, f"{type(error).__name__}: {error}")
         raise
     finally:
         lived.cancel()
@@ -147,7 +150,7 @@ def _has_lived(session: Session, at: datetime) -> None:
 def settle(session: Session, at: datetime, outcome: str, error: str | None = None) -> None:
     """Write down what became of the attempt that was begun at that time: ok or failed.
 
-    Once somebody else has begun another one, there is nothing more to say of it.
+    Does nothing once another attempt has begun.
     """
 
     def decide(document: Document) -> Iterable[Change]:
@@ -169,7 +172,7 @@ def settle(session: Session, at: datetime, outcome: str, error: str | None = Non
 
 
 def fence(store: Store, session: str, agent: str, under: Lease | None = None) -> None:
-    """Take the lease of an agent and give it up: no process of before can write any more.
+    """Take and release the lease of an agent: its earlier processes can no longer write.
 
     ``under`` is the supervisor's own lease; raises ``StaleLease`` if that is over.
     """
@@ -179,7 +182,7 @@ def fence(store: Store, session: str, agent: str, under: Lease | None = None) ->
 
 
 def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
-    """Fence the agents that nobody supervises any more; without a supervisor, only dead ones."""
+    """Fence the agents of a dead supervisor; where there was none, only dead agents."""
     if plan.interruption is None:
         return
     for agent in plan.interruption.agents:
@@ -219,7 +222,7 @@ def _begin(session: Session, plan: ResumePlan) -> datetime:
 
 
 def _give_up(session: Session, plan: ResumePlan) -> list[str]:
-    """Write down that nobody goes on, and return the rungs that were tried."""
+    """Record that recovery gave up, and return the rungs that were tried."""
     known, now = tried(session), session.internal.clock.now()
     failed = ladder.climbed(known)
     errors = [attempt.error for attempt in failed if attempt.error]
@@ -385,7 +388,7 @@ def _without_process(
         return []
     is_started = plan.workflow is not None and plan.rung != ladder.STOP
     state = "waiting" if is_started else "suspended"
-    # What a supervisor starts again is interrupted no more, and nobody else would say so.
+    # The supervisor starts it again, so it is no longer interrupted; nothing else records that.
     fields: dict[str, Any] = {"state": state, "last_action": None if is_started else "interrupted"}
     if restarts is not None:
         fields["restarts"] = restarts

@@ -53,7 +53,7 @@ def check_agent(session: Session, agent: str, point: Point) -> None:
 def own_parts(session: Session, agent: str, point: Point) -> list[Path]:
     """Return the parts of the state that are this agent's: its record, and its tasks.
 
-    A task that somebody else has by now stays with them; one that was not there at the point
+    A task that another agent has by now stays with it; one that was not there at the point
     is not taken out of the list.
     """
     now, then = _tasks(session.state.get(TASKS)), _tasks(session.state_at(point, TASKS))

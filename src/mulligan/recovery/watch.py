@@ -1,7 +1,8 @@
-"""Watching a store: whatever gets interrupted is brought back, as fast as the ladder allows."""
+"""Watching a store: interrupted sessions are resumed, as fast as the ladder allows."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
@@ -17,7 +18,7 @@ from mulligan.session.names import SUPERVISOR
 from mulligan.store import Store
 
 POLL_SECONDS = 1.0
-"""Seconds between two looks."""
+"""Seconds between two checks of the store."""
 
 STARTED = "started"
 WAITING = "waiting"
@@ -35,8 +36,8 @@ class Running(Protocol):
 
 
 Start = Callable[[str, str], Running]
-"""Starts a process that brings a session back by a rung; on the last one it ends what still runs,
-and writes down that nobody goes on."""
+"""Starts a process that resumes a session by a rung; on the last rung it ends what still runs and
+records that recovery gave up."""
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ class Notice(msgspec.Struct, frozen=True):
     wait: float = 0.0
     pid: int | None = None
     tried: list[str] = []
-    """The rungs that failed, where nobody goes on."""
+    """The rungs that failed, where recovery stopped."""
 
 
 class _Helper(msgspec.Struct):
@@ -61,9 +62,9 @@ class _Helper(msgspec.Struct):
 
 
 class RecoveryWatch:
-    """Looks after the sessions of a store; call ``look`` about once a second.
+    """Resumes the interrupted sessions of a store; ``run`` it, or call ``look`` once a second.
 
-    A look at a session that nobody wrote to costs next to nothing.
+    Looking at a session without new events is cheap.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class RecoveryWatch:
         self._told: dict[str, tuple[str, str]] = {}
 
     def look(self) -> list[Notice]:
-        """Bring back what was interrupted, and return what is new.
+        """Resume interrupted sessions, and return what is new.
 
         Raises ``StoreGone`` once the store was removed or replaced.
         """
@@ -86,6 +87,14 @@ class RecoveryWatch:
             self._sessions.setdefault(session.name, session)
         found = [self._look_at(session) for session in self._sessions.values()]
         return [notice for notice in found if notice is not None and self._is_news(notice)]
+
+    def run(self, on_notice: Callable[[Notice], None], stop: threading.Event | None = None) -> None:
+        """Look until ``stop`` is set, and report what is new; raises ``StoreGone``."""
+        ended = stop or threading.Event()
+        while not ended.is_set():
+            for notice in self.look():
+                on_notice(notice)
+            ended.wait(POLL_SECONDS)
 
     def _look_at(self, session: Session) -> Notice | None:
         name = session.name
@@ -110,7 +119,7 @@ class RecoveryWatch:
         self._helpers[session.name] = _Helper(process, session.internal.clock.now(), before)
         self._told.pop(session.name, None)
         if rung == ladder.STOP:
-            return None  # it is said once it is so
+            return None  # reported once it has stopped
         return Notice(session.name, STARTED, why, rung, pid=process.pid)
 
     def _held_up(self, session: Session, helper: _Helper | None) -> float:
@@ -132,7 +141,7 @@ class RecoveryWatch:
 def failed_to_come_back(session: Session) -> str | None:
     """Return why a session that was brought back, and failed at once, is to be tried again.
 
-    Whoever brought it back may have died before it could say how that went.
+    The process that resumed it may have died before it recorded the outcome.
     """
     last = _last(session)
     if (
@@ -143,7 +152,7 @@ def failed_to_come_back(session: Session) -> str | None:
         return None
     if last.outcome not in (ladder.OK, ladder.FAILED):
         if session.internal.is_held(SUPERVISOR):
-            return None  # somebody is at it
+            return None  # it is being resumed
         last = tried(session)[-1]
     return "it failed to come back" if last.outcome == ladder.FAILED else None
 

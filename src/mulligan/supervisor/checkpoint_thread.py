@@ -1,4 +1,4 @@
-"""The supervisor's checkpoints: taken in a thread of their own, so that nobody waits for files."""
+"""The supervisor's checkpoints: a thread of their own, so that the event loop never waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mulligan.session import Session
 
 
 class CheckpointThread:
-    """Takes checkpoints one after the other through a handle of its own on the session."""
+    """Takes checkpoints one at a time through its own handle on the session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -29,13 +29,12 @@ class CheckpointThread:
         )
 
     def newest(self) -> datetime | None:
-        """Return when the newest checkpoint was taken, by whomever."""
+        """Return when the newest checkpoint of the session was taken, by any process."""
         try:
             return self._session.find_checkpoint("@latest").time
         except UnknownPoint:
             return None
 
     def close(self) -> None:
-        """Wait for what is being taken, keep what is known of the files, give the lease up."""
+        """Wait for the checkpoint that is being taken. The opener closes the session."""
         self._thread.shutdown()
-        self._session.close()

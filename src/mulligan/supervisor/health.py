@@ -52,7 +52,7 @@ class HealthChecker:
             task.cancel()
 
     def stop(self) -> None:
-        """Look at nobody any more."""
+        """Stop all checks."""
         for name in list(self._running):
             self.forget(name)
 

@@ -59,7 +59,7 @@ STABLE_AFTER_SECONDS = 1.0
 """Seconds after which a process counts as having worked; refreshes are not closer together."""
 
 SUPERVISOR_STALL_SECONDS = 5.0
-"""Seconds between two looks above which the supervisor itself was held up, and nobody is late."""
+"""Seconds between two ticks above which the supervisor itself was blocked, and no agent is late."""
 
 
 class Phase(Enum):
@@ -107,7 +107,7 @@ class _Agent:
         return None if limit is None else self.seen + limit
 
     def shift(self, seconds: float) -> None:
-        """Move its deadlines, for time in which nobody could keep one."""
+        """Move its deadlines by a time in which the supervisor was blocked."""
         self.seen += seconds
         if self.progress_by is not None:
             self.progress_by += seconds
@@ -401,7 +401,7 @@ class Machine:
         agent.starts += 1
 
     def _settle_barrier(self, barrier: _Barrier, now: float) -> None:
-        """Close a request that everybody has answered, or whose time is up."""
+        """Close a request that all agents have answered, or whose time is up."""
         if barrier.expected and now < barrier.deadline:
             return
         barrier.late |= barrier.expected
@@ -451,10 +451,10 @@ def how_ended(status: int) -> str:
 
 
 def _wait(backoff: Backoff, streak: int) -> float:
-    """Return how long to wait after so many restarts in a row; none for the first one."""
+    """Return how long to wait after ``streak`` restarts in a row; the first one is immediate."""
     if streak == 0:
         return 0.0
-    # Nobody waits for a number that large, but it has to stay one.
+    # The exponent is capped so that the power stays a finite number.
     return min(backoff.initial * backoff.factor ** min(streak - 1, 100), backoff.max)
 
 

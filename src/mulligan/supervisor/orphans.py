@@ -1,7 +1,7 @@
-"""Orphans: processes that an earlier supervisor started for agents and did not live to end.
+"""Orphan processes: agents whose supervisor died before it could end them.
 
-A process is known by the variables it was started with, which name store, session, agent and epoch;
-whatever else has its number by now is not touched.
+An orphan is identified by the variables it was started with: store, session, agent and epoch. A
+process that merely reuses its pid is not touched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_ROUNDS = 5
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """A process that belongs to an agent, and under which epoch."""
+    """A process of an agent, and the epoch it was started under."""
 
     pid: int
     agent: str
@@ -33,7 +33,7 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 def find_orphans(store: Store, session: str) -> list[Orphan]:
-    """Return the processes of a session's agents, whoever started them; none without /proc."""
+    """Return the processes of a session's agents; empty where there is no /proc."""
     if store.path is None:
         return []
     above = ancestors()  # a shell that an agent opened may be among them
@@ -45,16 +45,16 @@ def find_orphans(store: Store, session: str) -> list[Orphan]:
 
 
 def end_orphans(store: Store, session: str, under: Lease | None = None) -> list[Orphan]:
-    """End the processes of earlier supervisors, and shut them out of the session.
+    """End the processes of earlier supervisors, and fence them out of the session.
 
-    For one who holds the supervisor's lease (``under``): whatever runs for the session then is a
+    The caller holds the supervisor's lease (``under``), so every process of the session is an
     orphan. Raises ``StaleLease`` when that lease is over, ``StillRunning`` when one does not end.
     """
     ended: dict[int, Orphan] = {}
-    for _ in range(_MAX_ROUNDS):  # one that is being ended may have started another one
+    for _ in range(_MAX_ROUNDS):  # an orphan may have started another process meanwhile
         found = find_orphans(store, session)
         for orphan in found:
-            # Before anything is written: one that is stopped may have the lock of the writers.
+            # Before the first write: a stopped orphan may hold the write lock.
             _end(orphan, str(store.path), session)
         for agent in {orphan.agent for orphan in found} - {s.agent for s in ended.values()}:
             fence(store, session, agent, under)
@@ -64,17 +64,17 @@ def end_orphans(store: Store, session: str, under: Lease | None = None) -> list[
     left = ", ".join(f"{orphan.pid} of {orphan.agent}" for orphan in found)
     raise StillRunning(
         f"Processes of an earlier supervisor of {session!r} cannot be ended: {left}.",
-        hint="They can write to the session no more, but may change files. End them, then go on.",
+        hint="They can no longer write to the session, but may change files. End them, then retry.",
     )
 
 
 def _orphan(pid: int, store: str, session: str) -> Orphan | None:
-    """Return what a process is for, if it is one of the session's."""
+    """Return the agent and epoch of a process, if it belongs to the session."""
     if pid == os.getpid():
         return None
     try:
         if os.getpgid(pid) == os.getpgrp():
-            return None  # it is one of those that started us, or that we belong to
+            return None  # this process or one that it belongs to
     except OSError:
         return None  # gone meanwhile
     said = variables(pid) or {}  # nothing is known of another user's
@@ -89,13 +89,13 @@ def _is_same(one: str | None, other: str) -> bool:
 
 
 def _end(orphan: Orphan, store: str, session: str) -> None:
-    """End a process, and wait until it is gone; looked at once more through its pidfd."""
+    """End a process and wait until it is gone; checked again once its pidfd is open."""
     try:
         handle = os.pidfd_open(orphan.pid)
     except (OSError, AttributeError):
         return
     try:
-        # The handle is of one process for good, so what is true of it now stays true.
+        # A pidfd never refers to another process, so this check cannot go stale.
         if _orphan(orphan.pid, store, session) == orphan:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)

@@ -25,7 +25,7 @@ Show = Callable[[bytes], None]
 _CHUNK_BYTES = 65536
 
 _MAX_PIPE_CHUNKS = 16
-"""How many chunks a pipe can hold at most, unless somebody with privileges made it larger."""
+"""How many chunks a pipe can hold at most, unless a privileged process made it larger."""
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ class Process:
     def _wait(self) -> None:
         """Wait in a thread, where the system has no pidfd."""
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with contextlib.suppress(RuntimeError):  # the loop is closed; nobody wants to know
+        with contextlib.suppress(RuntimeError):  # the loop is closed, there is nothing to report to
             self._loop.call_soon_threadsafe(self._ended, None)
 
     def _ended(self, handle: int | None) -> None:
@@ -121,7 +121,7 @@ def start(
     try:
         return Process(popen, gone, show)
     except BaseException:
-        # Nobody would learn of its end.
+        # Its exit would go unnoticed.
         _signal_group(popen.pid, signal.SIGKILL)
         popen.wait()
         raise

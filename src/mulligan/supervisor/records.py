@@ -1,4 +1,4 @@
-"""What the supervisor writes down: who runs, how processes ended, what was asked and answered."""
+"""What the supervisor records: processes and how they ended, requests and their answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mulligan.model import Checkpoint, Lease
 from mulligan.recovery.plan import GAVE_UP
 from mulligan.session import Session
 from mulligan.session.components import AGENTS, TASKS
-from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, Board
+from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, QUARANTINED, Board
 from mulligan.session.runtime.loop import RESTART_STATUS
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.stimuli import Exited, Quarantine, RequestSafePoint, TakeCheckpoint, Wanted
@@ -29,11 +29,11 @@ RUNNING = "running"
 PAUSED = "paused"
 
 PASSING = ("request", "answers", "barrier", "reason", GAVE_UP)
-"""What the control of a session holds only until the next supervisor begins."""
+"""The parts of a session's control that the next supervisor clears."""
 
 
 class SupervisorRequest(msgspec.Struct, frozen=True):
-    """What somebody asks of the agents."""
+    """A request to the agents."""
 
     id: str
     kind: str
@@ -79,7 +79,7 @@ class Records:
         """Write down the team, and that it is being run.
 
         What was asked of an earlier supervisor is void: the request ``void``, and its answers.
-        ``afresh`` says that nobody goes on: whatever agents did in an earlier run, they wait.
+        ``afresh`` starts over: agents wait, whatever they did in an earlier run.
         """
         plain = freeze(workflow.to_plain())
         names = workflow.agents if afresh else ()
@@ -199,14 +199,15 @@ class Records:
 
     def quarantine(self, bad: Quarantine) -> None:
         """Fail a task that ends the processes which work on it."""
-        error = f"quarantined: {bad.crashes} processes of {bad.agent} ended while they worked on it"
+        ended = f"{bad.crashes} processes of {bad.agent} ended while they worked on it"
+        error = f"{QUARANTINED}{ended}"
         changes = [[[TASKS, bad.task, "status"], FAILED], [[TASKS, bad.task, "error"], error]]
 
         def decide(document: Document) -> Iterable[Change]:
             place = (*STATE, TASKS, bad.task)
             now = (document.find((*place, "status")), document.find((*place, "owner")))
             if now != (IN_PROGRESS, bad.agent):
-                return []  # somebody has given it another chance, or to another agent
+                return []  # it was retried meanwhile, or given to another agent
             idle = _changes(bad.agent, {"working_on": None})
             return [
                 event_change("task.quarantined", changes + idle, task=bad.task, agent=bad.agent)

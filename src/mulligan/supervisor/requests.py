@@ -1,4 +1,4 @@
-"""Asking something of a supervisor that runs: a pause, or a checkpoint of the whole team."""
+"""Requests to a running supervisor: a pause, or a checkpoint of the whole team."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ from mulligan.supervisor.records import RUNNING
 from mulligan.supervisor.stimuli import CHECKPOINT, PAUSE, Wanted
 
 _POLL_SECONDS = 0.05
-_HANDOVER_SECONDS = 2.0
+_START_SECONDS = 2.0
+"""Shortest time to wait for a supervisor that is still starting."""
+
 _CHECKPOINT_SECONDS = 60.0
-"""Seconds that a checkpoint may take once everybody has answered."""
+"""Seconds that a checkpoint may take once all agents have answered."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a request: who answered, who was late, and the checkpoint of that moment."""
+    """The result of a request: agents that answered or were late, and the checkpoint."""
 
     id: str
     answered: tuple[str, ...]
@@ -42,11 +44,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def request_pause(session: Session, timeout: float = 30.0) -> Answer:
-    """Have every agent reach a safe point and end, with a checkpoint; return when that is done.
+    """Pause a team: every agent ends at a safe point, then a checkpoint is taken.
 
-    An agent that does not get there in so many seconds is told to end, and ended two seconds after
-    that; then the checkpoint is taken. Raises ``NotRunning`` when no supervisor runs the session,
-    or it is stopped, and ``Conflict`` while another request is under way.
+    Returns when that is done. An agent that is not there after ``timeout`` seconds gets SIGTERM,
+    and SIGKILL two seconds later. Raises ``NotRunning`` when no supervisor runs the session or it
+    is stopped, and ``Conflict`` while another request is pending.
     """
     id = _ask(session, PAUSE, timeout)
     return _wait(
@@ -62,9 +64,9 @@ def request_checkpoint(
     note: str | None = None,
     label: str | None = None,
 ) -> Answer:
-    """Take a checkpoint with every agent at a safe point, or late after so many seconds.
+    """Take a checkpoint with every agent at a safe point; after ``limit`` seconds without the rest.
 
-    Who answered and who was late is added to its note. Raises as ``request_pause`` does.
+    Its note names the agents that answered and those that were late. Raises as ``request_pause``.
     """
     check_name(kind, "checkpoint kind")
     if label is not None:
@@ -91,43 +93,34 @@ def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = No
 
     session.internal.commit_events(decide)
     pid = _supervisor(session)
-    if _listens(pid):  # one that does not would be ended by it; it looks by itself before long
+    # SIGUSR1 would end a process without a handler. Such a supervisor polls for requests.
+    if _listens(pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGUSR1)
     return id
 
 
 def _wait_until_it_runs(session: Session, seconds: float) -> None:
-    """Wait for a supervisor that is still bringing the session back; raises ``NotRunning``."""
+    """Wait while the holder of the lease recovers the session; raises ``NotRunning``."""
     clock = session.internal.clock
-    pid: int | None = _supervisor(session)
-    seen = now = clock.monotonic()
-    until = now + max(seconds, _HANDOVER_SECONDS)
-    while pid is None or _is_preparing(pid) or session.internal.control("status") != RUNNING:
+    until = clock.monotonic() + max(seconds, _START_SECONDS)
+    while _is_preparing(_supervisor(session)) or session.internal.control("status") != RUNNING:
         clock.sleep(_POLL_SECONDS)
-        now = clock.monotonic()
-        if now >= until:
+        if clock.monotonic() >= until:
             raise NotRunning(
-                f"The session {session.name!r} is still being brought back.",
-                hint="Ask again when its agents run.",
+                f"The session {session.name!r} is still being recovered.",
+                hint="Try again when its agents run.",
             )
-        try:
-            pid, seen = _supervisor(session), now
-        except NotRunning:
-            # Whoever brings a session back gives it up before its supervisor takes it.
-            if now - seen >= _HANDOVER_SECONDS:
-                raise
-            pid = None
 
 
 def _listens(pid: int) -> bool:
-    """Whether a process catches the signal; supposed where the system does not say."""
-    return _is_in_mask(pid, "SigCgt", unknown=True)
+    """Whether a process handles SIGUSR1; assumed where there is no /proc."""
+    return _is_in_mask(pid, "SigCgt:", unknown=True)
 
 
 def _is_preparing(pid: int) -> bool:
-    """Whether a process ignores the signal, as one does that brings a session back."""
-    return _is_in_mask(pid, "SigIgn", unknown=False)
+    """Whether a process ignores SIGUSR1, as it does while it recovers a session."""
+    return _is_in_mask(pid, "SigIgn:", unknown=False)
 
 
 def _is_in_mask(pid: int, name: str, *, unknown: bool) -> bool:
@@ -153,14 +146,14 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
 
 
 def stopped_supervisor(session: Session) -> int | None:
-    """Return the process of the supervisor if it is stopped, so that nobody looks after agents."""
+    """Return the pid of the supervisor if it is stopped (SIGSTOP), else None."""
     found = _holder(session)
     pid = None if found is None else process_of(found)
     return pid if pid is not None and is_stopped(pid) else None
 
 
 def _holder(session: Session) -> Holder | None:
-    """Return the process that runs a session."""
+    """Return the supervisor process that runs a session."""
     lease = session.internal.lease_of(SUPERVISOR)
     if lease is None or not session.internal.is_held(SUPERVISOR):
         return None
@@ -168,10 +161,10 @@ def _holder(session: Session) -> Holder | None:
 
 
 def _supervisor(session: Session, then: str = "Ask again then.") -> int:
-    """Return the process of the supervisor; raises ``NotRunning``, also if it is stopped."""
+    """Return the pid of the supervisor; raises ``NotRunning``, also if it is stopped."""
     found = _holder(session)
     if found is None:
-        raise NotRunning(f"Nobody runs the session {session.name!r}.")
+        raise NotRunning(f"No supervisor runs the session {session.name!r}.")
     pid = process_of(found)
     if pid is None:
         where = f"The session {session.name!r} is run on {found.machine}."

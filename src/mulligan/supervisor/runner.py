@@ -1,9 +1,9 @@
-"""The supervisor at work: a thin shell of asyncio around the machine.
+"""The supervisor's event loop: asyncio around the machine.
 
-Deaths, signals and time become stimuli; the machine answers with actions; the shell carries them
-out. It writes through a handle of its own and leaves the files of checkpoints to a thread, so that
-a death is noticed within milliseconds whatever else goes on. It never follows the journal: state is
-read when an agent ended, when somebody asks, and while answers are waited for.
+Exits, signals and time become stimuli; the machine answers with actions; the runner carries them
+out. Checkpoints run in a thread with a handle of their own, so an exit is noticed within
+milliseconds even during a long capture. The runner does not follow the journal: it reads state when
+an agent exits, when a request arrives, and while it waits for answers.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from typing import Any
 
 import msgspec
 
-from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StaleLease, StoreGone
+from mulligan.errors import MulliganError, StaleLease, StoreGone
 from mulligan.model import Checkpoint
-from mulligan.session.names import SUPERVISOR
+from mulligan.session import Session
 from mulligan.store import LEASE_TTL, Store
 from mulligan.supervisor.checkpoint_thread import CheckpointThread
 from mulligan.supervisor.health import HealthChecker
+from mulligan.supervisor.lease import SupervisorLease
 from mulligan.supervisor.machine import Machine, how_ended
 from mulligan.supervisor.orphans import end_orphans
 from mulligan.supervisor.process import Ending
-from mulligan.supervisor.records import PAUSED, RUNNING, Records
+from mulligan.supervisor.records import PAUSED, Records
 from mulligan.supervisor.stimuli import (
     PAUSE,
     Action,
@@ -49,32 +50,32 @@ from mulligan.supervisor.stimuli import (
     TakeCheckpoint,
     Tick,
 )
-from mulligan.supervisor.team import Show, Team, check_variables
+from mulligan.supervisor.team import Show, Team
 from mulligan.supervisor.watchdog import Watchdog
 from mulligan.supervisor.workflow import Workflow
 
 HEARTBEAT_POLL_SECONDS = 1.0
-"""Seconds between two looks at the heartbeats."""
+"""Seconds between two reads of the heartbeats."""
 
 ANSWER_POLL_SECONDS = 0.05
-"""Seconds between two looks for answers, while some are waited for."""
+"""Seconds between two reads of the answers to a request."""
 
 CHECKPOINT_WAIT_SECONDS = 0.1
-"""Seconds that a restart waits for the checkpoint before it; a slower one is taken beside it."""
+"""Seconds that a restart waits for the checkpoint before it; a slower one goes on meanwhile."""
 
 PAUSE_SECONDS = 30.0
-"""Seconds that agents have to reach a safe point when the supervisor is told to end."""
+"""Seconds that agents have to reach a safe point after a signal to the supervisor."""
 
 TERMINATE_SECONDS = 2.0
 """Seconds between SIGTERM and SIGKILL for agents whose store is gone."""
 
 Say = Callable[[str], None]
-"""Is told in a sentence what happens, for people."""
+"""Receives one sentence per thing that happens, for people."""
 
 
 def supervise(
     store: Store,
-    session_name: str,
+    lease: SupervisorLease,
     workflow: Workflow,
     *,
     variables: Mapping[str, str],
@@ -84,36 +85,36 @@ def supervise(
     output: int | None = None,
     force: bool = False,
 ) -> str:
-    """Run the agents of a workflow until they are done, and return how the session was left.
+    """Run the agents of a workflow until they end, and return the status of the session.
 
-    That is ``done``, ``failed`` or ``paused``. A session whose supervisor died is taken over, with
-    a recovery checkpoint first unless the caller has ``resumed`` it; agents that were done stay so.
-    The agents get ``variables`` and what the workflow adds. What they print goes where this process
-    prints (standard output to the handle ``output``, if there is one), or all of it to ``show``.
-    SIGTERM, SIGHUP and Ctrl-C pause the team, a second Ctrl-C ends it at once, SIGUSR1 makes the
-    supervisor look for a request. Raises ``LeaseHeld`` while another supervisor runs the session.
+    That is ``done``, ``failed`` or ``paused``. ``resumed`` continues the previous run: agents that
+    were done are not started. The agents get ``variables`` and what the workflow adds. What they
+    print goes where this process prints (standard output to the descriptor ``output``, if given),
+    or all of it to ``show``. SIGTERM, SIGHUP and Ctrl-C pause the team, a second Ctrl-C ends it at
+    once, SIGUSR1 makes the supervisor look for a request. The lease stays held on return.
     """
-    if store.path is None:
-        raise NotAStore("Agents cannot share a store in memory.")
-    check_variables(workflow, variables)
-    runner = Runner(store, session_name, workflow, variables, say)
+    runner = Runner(store, lease, workflow, variables, say)
     return asyncio.run(runner.run(resumed=resumed, show=show, output=output, force=force))
 
 
 class Runner:
-    """One supervisor, from its lease to its last word."""
+    """One supervisor, from its first checkpoint to its last."""
 
     def __init__(
         self,
         store: Store,
-        session: str,
+        lease: SupervisorLease,
         workflow: Workflow,
         variables: Mapping[str, str],
         say: Say,
     ) -> None:
         self._store = store
-        self._name = session
-        self._workflow = msgspec.structs.replace(workflow, session=session)
+        self._lease = lease
+        self._session = lease.session
+        self._name = self._session.name
+        self._records = Records(self._session)
+        self._heard = lease.stale_request
+        self._workflow = msgspec.structs.replace(workflow, session=self._name)
         self._variables = variables
         self._say = say
         self._status: str | None = None
@@ -122,54 +123,41 @@ class Runner:
         self._woken = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._looked = self._renewed = self._routine = 0.0
-        self._heard: str | None = None
         self._head = 0
         self._is_ending = False
 
     async def run(
         self, *, resumed: bool, show: Show | None, output: int | None, force: bool
     ) -> str:
-        """Supervise until there is nothing left to do; see ``supervise``."""
+        """Supervise until nothing is left to do; see ``supervise``."""
         self._listen()
         try:
-            self._open(force)
-            self._team = self._assemble(show, output)
-            self._guard = Watchdog(self._team.groups)
-            self._guard.start()
-            try:
-                await self._begin(resumed)
-                await self._go_on()
-            except StoreGone as gone:
-                await self._leave(gone)
-                raise
-            finally:
-                await self._close()
+            with self._lease.files(self._workflow.workspace, force=force) as files:
+                await self._run(files, resumed, self._assemble(show, output))
         finally:
             self._stop_listening()
         return self._status or PAUSED
 
+    async def _run(self, files: Session, resumed: bool, team: Team) -> None:
+        self._open(files)
+        self._team = team
+        self._guard = Watchdog(team.groups)
+        self._guard.start()
+        try:
+            await self._begin(resumed)
+            await self._go_on()
+        except StoreGone as gone:
+            await self._leave(gone)
+            raise
+        finally:
+            await self._close()
+
     # Opening and closing
 
-    def _open(self, force: bool) -> None:
-        """Become the supervisor of the session."""
-        # If any, it was an earlier supervisor's; what comes once the lease is ours is for us.
-        self._heard = Records(self._store.session(self._name, actor=SUPERVISOR)).request_id()
-        try:
-            files = self._store.agent(
-                SUPERVISOR, session=self._name, workspace=self._workflow.workspace, force=force
-            )
-        except LeaseHeld as error:
-            raise LeaseHeld(
-                f"Another supervisor runs the session {self._name!r}.",
-                hint="`mulligan status` shows it, `mulligan pause` ends it.",
-            ) from error
+    def _open(self, files: Session) -> None:
         if files.recovery_error is not None:
             self._say(f"a restore of the files is not finished: {files.recovery_error}")
         self._checkpoint_thread = CheckpointThread(files)
-        self._session = self._store.session(self._name, create=False, actor=SUPERVISOR)
-        if files.lease is not None:
-            self._session.internal.adopt(files.lease.epoch, LEASE_TTL)
-        self._records = Records(self._session)
         self._health_checker = HealthChecker(
             self._workflow, self._checkpoint_thread, self._records, self._woken.set, self._say
         )
@@ -186,14 +174,10 @@ class Runner:
         )
 
     async def _begin(self, resumed: bool) -> None:
-        """Clear away what an earlier supervisor left, then start."""
-        before = self._records.status
+        """End orphan processes, write down the team, then start the agents."""
         for orphan in end_orphans(self._store, self._name, self._records.lease):
             self._say(f"{orphan.agent}: ended process {orphan.pid} of an earlier supervisor")
-        if before == RUNNING and not resumed:
-            self._say(f"{self._name} was interrupted; going on")
-            await self._checkpoint_thread.take("recovery", "the supervisor was gone")
-        self._goes_on = resumed or before in (RUNNING, PAUSED)
+        self._goes_on = resumed or self._records.status == PAUSED
         names = self._workflow.agents if self._goes_on else ()
         done = [name for name in names if self._records.agent(name).get("state") == "done"]
         self._machine = Machine(self._workflow, done)
@@ -202,25 +186,26 @@ class Runner:
         self._records.begin(self._workflow, resumed, self._heard, afresh=fresh)
         if fresh:
             await self._take(TakeCheckpoint("routine", "before the agents start"))
+        # Not earlier: nothing renews the lease while the first checkpoint reads the files.
+        self._lease.shorten()
         self._renewed = self._now()
         self._routine = self._next_routine()
         await self._handle(Begin())
 
     async def _close(self) -> None:
-        """Leave no process behind, whatever happened, and give the lease up."""
+        """Leave no process behind, whatever happened."""
         self._health_checker.stop()
         await self._team.end()
         self._guard.stop()
         for task in self._tasks:
             task.cancel()
         self._checkpoint_thread.close()
-        self._session.close()
 
     async def _leave(self, gone: StoreGone) -> None:
-        """Let the agents come to their next safe point, where they find the store gone, too.
+        """Let agents that attached reach a safe point, where they see that the store is gone.
 
-        They cannot be asked through the journal, but what was written can still be read. Those
-        that never attached know of no safe points, and are told to end at once.
+        The journal cannot be written, so no pause can be requested. Agents that never attached
+        have no safe points: they get SIGTERM at once.
         """
         self._say(f"{gone} Stopping the agents at their next safe point")
         self._team.terminate(attached=False)
@@ -234,7 +219,7 @@ class Runner:
             await asyncio.sleep(ANSWER_POLL_SECONDS)
 
     def _listen(self) -> None:
-        """Turn signals into stimuli; only the main thread of a process gets any."""
+        """Turn signals into stimuli; Python delivers signals only to the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         loop = asyncio.get_running_loop()
@@ -250,10 +235,10 @@ class Runner:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(number)
         loop.remove_signal_handler(signal.SIGUSR1)
-        # A request may be on its way still, and would end this process by default.
+        # A late request may still send SIGUSR1, whose default action ends the process.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-    # What happens
+    # Stimuli
 
     def _told(self, number: int) -> None:
         name = signal.Signals(number).name
@@ -271,7 +256,7 @@ class Runner:
         self._later(lambda: self._exited(name, ending))
 
     def _later(self, make: Callable[[], Stimulus | None]) -> None:
-        """Have a stimulus handled by the loop, outside of callbacks."""
+        """Queue a stimulus for the loop: signal and process callbacks must not write."""
         self._pending.append(make)
         self._woken.set()
 
@@ -283,7 +268,7 @@ class Runner:
         return self._records.exited(name, ending, counts=not self._machine.is_stopping)
 
     def _asked(self) -> Stimulus | None:
-        """Look at what somebody asks of the agents, and has not asked before."""
+        """Read the request to the agents, unless it was read before."""
         request = self._records.request()
         if request is None or request.id == self._heard:
             return None
@@ -306,7 +291,7 @@ class Runner:
                 await self._look_for_answers()
                 stimulus = self._pending.popleft()()
                 if isinstance(stimulus, PauseAsked | CheckpointAsked):
-                    await self._look_for_signs()  # who gave one can be asked
+                    await self._look_for_signs()  # an agent with a heartbeat can answer
                 if stimulus is not None:
                     await self._handle(stimulus)
             await self._look_for_answers()
@@ -316,7 +301,7 @@ class Runner:
             await self._keep_up()
 
     async def _wait(self) -> None:
-        """Sleep until something happens or is due."""
+        """Sleep until a stimulus arrives or a deadline passes."""
         now, due = self._now(), self._machine.due()
         until = min(
             self._looked + HEARTBEAT_POLL_SECONDS,
@@ -332,7 +317,7 @@ class Runner:
             return
 
     async def _look(self) -> None:
-        """Look at the heartbeats when it is time to, and at what is overdue."""
+        """Read heartbeats and requests when due, and let the machine check its deadlines."""
         now, due = self._now(), self._machine.due()
         if now - self._looked >= HEARTBEAT_POLL_SECONDS or (due is not None and now >= due):
             self._looked = now
@@ -345,7 +330,7 @@ class Runner:
             await self._handle(sign)
 
     async def _look_for_requests(self) -> None:
-        """Look for a request whose signal never came, or a restore, if anything was written."""
+        """Look for a request without its signal, or a restore, if anything was written."""
         if (head := self._session.head.seq) == self._head:
             return
         self._head = head
@@ -372,17 +357,17 @@ class Runner:
                 self._beside(self._take(TakeCheckpoint("routine", "")))
         for task in [task for task in self._tasks if task.done()]:
             self._tasks.discard(task)
-            task.result()  # a stale lease ends this supervisor
+            task.result()  # raises StaleLease, which ends this supervisor
 
     def _next_routine(self) -> float:
         newest = self._checkpoint_thread.newest()
         if newest is None:
             return self._now()
         age = (self._session.internal.clock.now() - newest).total_seconds()
-        # One from the future is of a clock that was ahead, and says nothing of how old it is.
+        # A checkpoint from the future was taken by a clock that ran ahead: its age is unknown.
         return self._now() if age < 0 else self._now() + self._workflow.shortest - age
 
-    # What is done about it
+    # Actions
 
     async def _handle(self, stimulus: Stimulus) -> None:
         pending: deque[Stimulus] = deque([stimulus])
@@ -443,7 +428,9 @@ class Runner:
 
     async def _take(self, action: TakeCheckpoint) -> None:
         taken: Checkpoint | None = None
-        note = action.note if action.id is not None else action.note[:500]  # what people say stays
+        note = (
+            action.note if action.id is not None else action.note[:500]
+        )  # a note of a request is kept in full
         try:
             self._records.used(self._team.usage())
             taken = await self._checkpoint_thread.take(action.kind, note or None, action.label)

@@ -37,12 +37,12 @@ class Sink:
             )
 
     def hold(self, handle: int) -> None:
-        """Have it keep a reading end open, as long as there is somebody who prints."""
+        """Keep a read end open for as long as a process can write to it."""
         with suppress(OSError):  # it is gone or stands still; it is up to the supervisor then
             socket.send_fds(self._channel, [b"+"], [handle])
 
     def close(self) -> None:
-        """Let it go; it ends when nobody prints any more, such as a daemon of an agent's."""
+        """Let the sink go; it ends when the last writer does, such as a daemon of an agent."""
         self._channel.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_START_SECONDS)

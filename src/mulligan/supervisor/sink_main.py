@@ -1,4 +1,4 @@
-"""The program of a sink: holds the reading ends of agents' output, and reads when nobody else does.
+"""The program of a sink: holds the read ends of agents' output, and drains them without a reader.
 
 It is run by its file name in an interpreter that finds no packages. Standard input is a socket on
 which its supervisor hands it the ends; when that is closed, the supervisor is gone.
@@ -15,7 +15,7 @@ _MAX_READS = 16
 
 
 def main(channel: socket.socket) -> None:
-    """Hold what is handed over until the supervisor is gone, then read until nobody prints."""
+    """Hold what is handed over until the supervisor is gone, then read until the writers end."""
     held = _hold(channel)
     channel.close()
     poller = select.poll()
@@ -47,7 +47,7 @@ def _hold(channel: socket.socket) -> set[int]:
             if not data:
                 return held
             for one in handles:
-                poller.register(one, 0)  # tells only that nobody has the other end any more
+                poller.register(one, 0)  # reports only that the last writer closed its end
                 held.add(one)
 
 

@@ -58,7 +58,7 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class PauseAsked(msgspec.Struct, frozen=True):
-    """All agents are to stop at their next safe point, within so many seconds."""
+    """All agents are to stop at their next safe point, within ``timeout`` seconds."""
 
     id: str
     timeout: float
@@ -73,7 +73,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class CheckpointAsked(msgspec.Struct, frozen=True):
-    """A checkpoint of the team is wanted, within so many seconds."""
+    """A checkpoint of the team is requested, within ``limit`` seconds."""
 
     id: str
     limit: float

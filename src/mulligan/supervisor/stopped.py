@@ -1,8 +1,8 @@
-"""Frozen orphans: agents that were stopped by a signal, and whose supervisor is dead.
+"""Stopped orphans: agents that were stopped by a signal, and whose supervisor is dead.
 
-One that was stopped in the middle of a write still has the lock of the journal's writers, and keeps
-everybody waiting who opens the store. So they are found without opening it, and ended: nobody is
-left who would let them go on, and what they had not finished to write never happened.
+An agent that was stopped during a write still holds the journal's write lock, and blocks every
+process that opens the store. So stopped orphans are found without opening it, and ended: no
+supervisor is left to continue them, and their unfinished transaction never happened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _END_SECONDS = 5.0
 
 
 class StoppedAgent(msgspec.Struct, frozen=True):
-    """A stopped process, and for which agent of which session it was started."""
+    """A stopped process, with its session and agent."""
 
     pid: int
     session: str
@@ -31,12 +31,12 @@ class StoppedAgent(msgspec.Struct, frozen=True):
 
 
 def find_stopped(store: str) -> list[StoppedAgent]:
-    """Return the stopped processes of a store's agents that no live supervisor looks after."""
+    """Return the stopped processes of a store's agents whose supervisor is dead."""
     return [found for pid in pids() if (found := _stopped(pid, store)) is not None]
 
 
 def end_stopped(store: str) -> list[StoppedAgent]:
-    """End them, and wait until they are gone; return who they were."""
+    """End them, wait until they are gone, and return them."""
     found = find_stopped(store)
     for one in found:
         _end(one, store)
@@ -62,7 +62,7 @@ def _end(one: StoppedAgent, store: str) -> None:
     except (OSError, AttributeError):
         return
     try:
-        # The handle is of one process for good, so what is true of it now stays true.
+        # A pidfd never refers to another process, so this check cannot go stale.
         if _stopped(one.pid, store) == one:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)

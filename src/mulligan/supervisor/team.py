@@ -1,4 +1,4 @@
-"""The team in flesh: the processes of the agents of a workflow, with their leases and variables."""
+"""The processes of a workflow's agents, with their leases and variables."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ RESERVED_VARIABLES = (
     opener.PROMPT,
     opener.SUPERVISOR,
 )
-"""The variables that a child has from its supervisor, and from nobody above it."""
+"""The variables that only the supervisor sets; inherited values are dropped."""
 
 MAX_PROMPT = 100_000
-"""Bytes of a prompt that fit into a variable; a longer one is in the agent's record alone."""
+"""Bytes of a prompt that fit into a variable; a longer one is only in the agent's record."""
 
 ASSUME_WORKING_SECONDS = 2.0
-"""Seconds after which an agent that has not said what it is doing is taken to be working."""
+"""Seconds after which an agent that has not reported a state counts as working."""
 
 Gone = Callable[[str, Ending], None]
 Show = Callable[[str, bytes], None]
 
 
 class Member:
-    """One running agent: its process, what is written down of that, and its heartbeat."""
+    """One running agent: its process, the recorded facts of it, and its heartbeat."""
 
     def __init__(
         self, process: Process, facts: dict[str, Any], beats: HeartbeatReader, started: float
@@ -90,7 +90,7 @@ class Team:
         return iter(list(self._members))
 
     def remember_prompts(self) -> None:
-        """Note whose prompt in the workflow is another one than last time; it counts again."""
+        """Note which prompts changed in the workflow since the last run; those apply again."""
         before = self._records.prompts()
         for name, spec in self._workflow.agents.items():
             if spec.prompt is not None and spec.prompt != before.get(name):
@@ -103,7 +103,7 @@ class Team:
         if prompt is None or name in self._renewed_prompts:
             prompt = spec.prompt
             self._renewed_prompts.discard(name)
-        # Before there is a process, whose own word on its state and prompt counts from then on.
+        # Written before the process starts: from then on the agent writes state and prompt.
         fields: dict[str, Any] = {
             "command": without_secrets(spec.command),
             "directory": str(self._directory(spec) or ""),
@@ -140,7 +140,7 @@ class Team:
         return process.pid
 
     def remind(self) -> None:
-        """Have it written down again which processes run, if a restore took that back."""
+        """Record the running processes again, in case a restore reverted that."""
         self._records.remind({name: member.facts for name, member in self._members.items()})
 
     def groups(self) -> list[int]:
@@ -159,13 +159,13 @@ class Team:
             self._members[name].process.kill(number)
 
     def terminate(self, *, attached: bool) -> None:
-        """Tell agents to end: those that have attached to their session, or those that have not."""
+        """Send SIGTERM to the agents that attached to their session, or to those that did not."""
         for name, member in self._members.items():
             if self._is_attached(name) == attached and not member.process.is_gone:
                 member.process.kill(signal.SIGTERM)
 
     def _is_attached(self, name: str) -> bool:
-        """Whether an agent took over the lease that was taken for it."""
+        """Whether an agent adopted the lease that was taken for it."""
         lease = self._leases[name].internal.lease_of(name) if name in self._leases else None
         return lease is not None and lease.holder != this_holder()
 
@@ -176,7 +176,7 @@ class Team:
         return member
 
     def release(self, name: str) -> None:
-        """Give up the lease of an agent that is at rest; none of its processes can write."""
+        """Release the lease of an agent at rest; its processes can no longer write."""
         if lease := self._leases.pop(name, None):
             lease.internal.release()
 
@@ -192,7 +192,7 @@ class Team:
             self._sink.close()
 
     def look(self, now: float) -> Iterator[Beat | Progressed]:
-        """Yield the signs of life since the last look."""
+        """Yield the heartbeats and steps since the last call."""
         for name, member in list(self._members.items()):
             yield from member.beats.look(name)
             if not member.is_settled and now - member.started >= ASSUME_WORKING_SECONDS:
@@ -200,7 +200,7 @@ class Team:
                 self._records.settled(name)
 
     def variables(self, name: str, epoch: int, heartbeat: Path, prompt: Any) -> dict[str, str]:
-        """Return the variables of an agent: ours, those of the workflow, and who it is."""
+        """Return an agent's variables: inherited, the workflow's, and its identity."""
         workflow, spec = self._workflow, self._workflow.agents[name]
         own = opener.agent_variables(
             str(self._store.path),

@@ -1,8 +1,8 @@
-"""The guard: ends stopped agents when the supervisor itself is held up.
+"""The watchdog: ends stopped agents when the supervisor itself is blocked.
 
-An agent that is stopped (SIGSTOP) in the middle of a write keeps the lock of the journal's writers.
-The supervisor waits for it at its own next write, and would never come to see that it hangs. So a
-thread that writes nothing watches whether the supervisor gets on.
+An agent that is stopped (SIGSTOP) during a write keeps the journal's write lock. The supervisor
+then blocks at its own next write and cannot notice the hang. So a thread that never writes watches
+the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable
 from mulligan.procfs import pids, stat
 
 STALL_SECONDS = 5.0
-"""Seconds that the supervisor may be held up before stopped agents are ended."""
+"""Seconds that the supervisor may be blocked before stopped agents are ended."""
 
 POLL_SECONDS = 1.0
 
 
 class Watchdog:
-    """Watches over a supervisor's loop; ``groups`` are the process groups of its agents."""
+    """Watches a supervisor's loop; ``groups`` are the process groups of its agents."""
 
     def __init__(
         self, groups: Callable[[], Iterable[int]], patience: float = STALL_SECONDS
@@ -32,29 +32,29 @@ class Watchdog:
         self._patience = patience
         self._turned = time.monotonic()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mulligan-guard", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="mulligan-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._stop.set()
 
     def turn(self) -> None:
-        """Take note that the supervisor gets on."""
+        """Record that the supervisor's loop made a turn."""
         self._turned = time.monotonic()
 
     def _run(self) -> None:
         while not self._stop.wait(min(POLL_SECONDS, self._patience)):
             if time.monotonic() - self._turned >= self._patience:
-                # Their leaders are not waited for while the loop stands still, so the numbers hold.
+                # A blocked loop reaps no process, so these pids cannot have been reused.
                 end_stopped({*self._groups()})
 
 
 def end_stopped(groups: set[int]) -> list[int]:
-    """End those process groups of which a process is stopped; return which."""
+    """End the process groups that have a stopped process, and return them."""
     ended = {group for pid in pids() if (group := _stopped_group(pid)) in groups}
     for group in ended:
         with contextlib.suppress(OSError):

@@ -30,6 +30,7 @@ NOTHING_TO_RESUME: Mapping[str, Any] = {
     "start": [],
     "status": None,
     "reason": None,
+    "quarantined": [],
     "agents": [],
 }
 """The fields of a resume where nothing is interrupted or paused."""

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mulligan.session import Session
     from mulligan.supervisor.requests import Answer
+    from mulligan.supervisor.run import RunOutcome
 
 AGENT_FIELDS = ("state", "restarts", "exit_status", "signal", "resources", "last_action")
 
 
-def run_view(
-    session: Session, agents: Iterable[str], status: str, reason: str | None
-) -> dict[str, Any]:
+def run_view(session: Session, outcome: RunOutcome) -> dict[str, Any]:
     """Return how and why a session was left, with the agents of its team."""
     return {
-        "session": session.name,
-        "status": status,
-        "reason": reason,
-        "agents": [_agent_view(session, name) for name in agents],
+        "session": outcome.session,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "quarantined": list(outcome.quarantined),
+        "agents": [_agent_view(session, name) for name in outcome.workflow.agents],
     }
 
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,14 @@ from mulligan.errors import InvalidWorkflow, LeaseHeld, NotAStore, NotRunning, S
 from mulligan.supervisor import runner
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.requests import request_checkpoint, request_pause
-from mulligan.supervisor.runner import supervise
-from mulligan.supervisor.team import Team
+from mulligan.supervisor.run import (
+    ResumeChoice,
+    RunOptions,
+    RunReporter,
+    resume_session,
+    run_team,
+)
+from mulligan.supervisor.team import Show, Team
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
 VARIABLES = dict(os.environ)
@@ -45,6 +51,38 @@ def team(**commands: str) -> Workflow:
     return Workflow(agents=agents)
 
 
+class Recorder(RunReporter):
+    def __init__(self, say: Callable[[str], None] | None, show: Show | None) -> None:
+        self._say = say
+        self._show = show
+
+    def say(self, line: str) -> None:
+        if self._say is not None:
+            self._say(line)
+
+    def output(self, agents: Sequence[str]) -> Show | None:
+        return self._show
+
+
+def supervise(
+    store: Store,
+    name: str,
+    workflow: Workflow,
+    *,
+    variables: Mapping[str, str],
+    say: Callable[[str], None] | None = None,
+    show: Show | None = None,
+) -> str:
+    options = RunOptions(variables=variables, reporter=Recorder(say, show))
+    return run_team(store, name, workflow, options).status
+
+
+def pause(session: Session) -> None:
+    """Leave a session as a supervisor does that was paused."""
+    control = [[["status"], "paused"]]
+    session.commit_events(lambda _: [("orchestrator.finished", {"control": control})])
+
+
 def test_a_team_that_is_done(store: Store, session: Session) -> None:
     said: list[str] = []
     workflow = team(a="exit 0", b="exit 0")
@@ -60,10 +98,13 @@ def test_a_team_that_is_done(store: Store, session: Session) -> None:
 def test_a_resumed_team_starts_those_that_were_not_done(store: Store, session: Session) -> None:
     workflow = team(a="exit 0", b="exit 3")
     assert supervise(store, "main", workflow, variables=VARIABLES) == "failed"
-    said: list[str] = []
     mended = team(a="exit 1", b="exit 0")
-    status = supervise(store, "main", mended, variables=VARIABLES, resumed=True, say=said.append)
-    assert status == "done"
+    session.state.set("orchestrator/workflow", mended.to_plain())
+    said: list[str] = []
+    options = RunOptions(variables=VARIABLES, reporter=Recorder(said.append, None))
+    outcome = resume_session(store, "main", ResumeChoice(), options)
+    assert outcome.run is not None
+    assert outcome.run.status == "done"
     assert not any(line.startswith("a started") for line in said)
     assert session.state.get("agents/b/restarts") == 1
 
@@ -85,7 +126,8 @@ def test_an_interrupted_session_is_taken_over(store: Store, session: Session) ->
     first.internal.release()
     assert supervise(store, "main", team(a="exit 0"), variables=VARIABLES) == "done"
     kinds = [(taken.kind, taken.note) for taken in session.checkpoints()]
-    assert kinds[0] == ("recovery", "the supervisor was gone")
+    assert kinds[0][0] == "recovery"
+    assert kinds[0][1].startswith(f"before recovery: its supervisor, process {os.getpid()}, ")
 
 
 def test_a_pause_is_heard_as_soon_as_the_session_is_taken_over(
@@ -158,16 +200,16 @@ def test_what_cannot_be_supervised(store: Store) -> None:
 
 def test_nobody_answers_where_nobody_runs(session: Session) -> None:
     for ask in (request_pause, request_checkpoint):
-        with pytest.raises(NotRunning, match="Nobody runs"):
+        with pytest.raises(NotRunning, match="No supervisor runs"):
             ask(session, 1)
     assert session.internal.control() is None
 
 
 @pytest.mark.parametrize("prompt", ["a\0b", 7, ["x"]], ids=["NUL", "number", "list"])
 def test_a_prompt_that_cannot_be_a_variable(store: Store, session: Session, prompt: object) -> None:
-    session.internal.state.set("agents/a/current_prompt", prompt)
-    workflow = team(a="exit 0")
-    assert supervise(store, "main", workflow, variables=VARIABLES, resumed=True) == "done"
+    session.state.set("agents/a/current_prompt", prompt)
+    pause(session)
+    assert supervise(store, "main", team(a="exit 0"), variables=VARIABLES) == "done"
     assert session.state.get("agents/a/current_prompt") == prompt
 
 
@@ -232,7 +274,7 @@ def test_a_session_that_is_being_brought_back_is_not_disturbed(
     )
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
-        with pytest.raises(NotRunning, match="still being brought back"):
+        with pytest.raises(NotRunning, match="still being recovered"):
             request_pause(session, 0.1)
     finally:
         signal.signal(signal.SIGUSR1, before)

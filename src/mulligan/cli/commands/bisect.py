@@ -78,7 +78,7 @@ def _say(trial: Trial) -> None:
 
 
 def _print(call: CliContext, session: Session, found: Bisected) -> None:
-    from mulligan.cli.commands.diff import print_stat
+    from mulligan.cli.render.diffs import print_stat
 
     runs = plural(len(found.trials), "run")
     if found.culprit is None:

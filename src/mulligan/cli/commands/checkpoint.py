@@ -9,7 +9,7 @@ import click
 from mulligan.cli.context import CliContext, Command, create_option, example, files_options
 from mulligan.cli.render.files import coverage_text, without_store
 from mulligan.cli.render.text import SHORT_ID, Cell, clean, columns, print_json
-from mulligan.cli.teams import Duration, tell_of_late
+from mulligan.cli.requests import Duration, tell_of_late
 from mulligan.views.checkpoints import checkpoint_view, team_checkpoint_view
 
 if TYPE_CHECKING:

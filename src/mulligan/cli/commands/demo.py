@@ -96,7 +96,7 @@ def _tell(call: CliContext, directory: Path) -> Facts:
 
 
 def _print_timelines(console: Console, store: Store) -> None:
-    from mulligan.cli.commands.log import print_entries
+    from mulligan.cli.render.log import print_entries
     from mulligan.views.log import log_page
 
     for session in store.sessions():

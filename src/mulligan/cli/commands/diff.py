@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mulligan.cli.context import CliContext, Command, example, files_options
-from mulligan.cli.render.differences import print_differences
-from mulligan.cli.render.files import (
-    DIFFERS,
-    Outline,
-    change_lines,
-    counted,
-    details,
-    outline,
-    parts_from_here,
-)
+from mulligan.cli.render.diffs import Style, contents_of, print_diff
+from mulligan.cli.render.files import outline, parts_from_here
 from mulligan.cli.render.pending import warn_of_pending
-from mulligan.cli.render.terminal import style
-from mulligan.cli.render.text import (
-    Cell,
-    clean,
-    echo_columns,
-    place,
-    plural,
-    print_json,
-    size,
-)
+from mulligan.cli.render.text import clean, place, print_json
 from mulligan.views.diffs import all_differences, diff_view
 from mulligan.views.restores import pending_view
 
 if TYPE_CHECKING:
     from mulligan import Diff, Session
-    from mulligan.model import FileChange
     from mulligan.views.diffs import Patch
-    from mulligan.views.file_diffs import FileContents, FileDiff
-
-MAX_LINES_PER_FILE = 60
-MAX_LINES = 600
-"""How many lines of unified diffs are shown unless all are asked for."""
+    from mulligan.views.file_diffs import FileContents
 
 EXAMPLE = example(
     "mulligan diff @latest",
     "mulligan diff @latest --stat",
     "mulligan diff tests-green main-fork-1:@latest --only src",
 )
-_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-
-
-@dataclass(frozen=True)
-class Style:
-    """How much is to be shown."""
-
-    stat: bool
-    name_only: bool
-    full: bool
-    patch: bool
 
 
 @click.command("diff", cls=Command, epilog=EXAMPLE)
@@ -86,22 +51,15 @@ def command(
     warn_of_pending(session)
     with call.working():
         found = session.diff(before, after, parts_from_here(only, call.directory))
-    contents = _contents(call, session, found, after)
+    contents = contents_of(call, session, found, after)
     if call.json:
         patch = _patch(contents, shown) if shown.patch else None
         print_json(diff_view(found, pending_view(session), patch))
     elif call.quiet or shown.name_only:
         _print_names(found, files_only=shown.name_only, full=shown.full)
     else:
-        _print(found, contents, shown, to_present=after is None)
+        print_diff(found, contents, shown, to_present=after is None)
         _explain_missing_files(call, session, found, after)
-
-
-def print_stat(call: CliContext, session: Session, found: Diff) -> None:
-    """Print what differs between two points, the files with how many lines of each."""
-    contents = _contents(call, session, found, str(found.after.seq))
-    style = Style(stat=True, name_only=False, full=False, patch=False)
-    _print(found, contents, style, to_present=False)
 
 
 def _checked(style: Style, as_json: bool) -> Style:
@@ -110,13 +68,6 @@ def _checked(style: Style, as_json: bool) -> Style:
     if style.patch and not as_json:
         raise click.UsageError("--patch is for --json; without it text diffs are shown anyway.")
     return style
-
-
-def _contents(call: CliContext, session: Session, found: Diff, after: str | None) -> FileContents:
-    from mulligan.views.file_diffs import FileContents
-
-    other = None if after is None else found.after
-    return FileContents(session, found.before, other, call.directory or Path())
 
 
 def _patch(contents: FileContents, style: Style) -> Patch:
@@ -128,74 +79,6 @@ def _print_names(found: Diff, *, files_only: bool, full: bool) -> None:
         click.echo(clean(difference.place))
     for change in outline(found.files, full=full).listed:
         click.echo(clean(change.path))
-
-
-def _print(found: Diff, contents: FileContents, style: Style, *, to_present: bool) -> None:
-    end = f"the present, {place(found.after)}" if to_present else place(found.after)
-    click.echo(Cell(clean(f"{place(found.before)} → {end}"), bold=True).styled())
-    print_differences(all_differences(found))
-    changes = outline(found.files, full=style.full)
-    if style.stat:
-        _print_stat(changes, contents, full=style.full)
-    else:
-        _print_changes(changes, contents, full=style.full)
-    if not found:
-        click.echo("Nothing differs.")
-
-
-def _print_changes(changes: Outline, contents: FileContents, *, full: bool) -> None:
-    """Print each file with its diff, until there is enough to read."""
-    left = MAX_LINES
-    for change in changes.listed:
-        click.echo("".join(change_lines([change])))
-        if full or left > 0:
-            patch = contents.patch(change, full=full)
-            left -= _print_patch(patch, None if full else min(left, MAX_LINES_PER_FILE))
-    _print_total(changes)
-    if left <= 0 and not full:
-        click.echo("… not all diffs are shown; --full shows them, --stat counts them.", err=True)
-
-
-def _print_patch(patch: FileDiff, limit: int | None) -> int:
-    """Print the lines of a patch up to a limit; return how many were printed."""
-    if patch.why_not == "too_large":
-        click.echo(f"  too large to compare ({size(patch.size)}); --full may help")
-    elif patch.why_not == "unreadable":
-        click.echo(f"  not readable now ({clean(patch.problem)}); --full may help")
-    shown = patch.lines[:limit]
-    for line in shown:
-        text = line.removesuffix("\r")  # which belongs to the end of the line, behind the colour
-        click.echo(style(text, fg=_COLOURS.get(line[:1])) + line[len(text) :])
-    if len(shown) < len(patch.lines):
-        more = plural(len(patch.lines) - len(shown), "line")
-        click.echo(Cell(f"… {more} more; --full shows them", dim=True).styled())
-    return len(shown)
-
-
-def _print_stat(changes: Outline, contents: FileContents, *, full: bool) -> None:
-    patches = [contents.patch(change, full=full) for change in changes.listed]
-    echo_columns([_stat_row(*pair) for pair in zip(changes.listed, patches, strict=True)])
-    added, removed = (sum(getattr(p, name) for p in patches) for name in ("added", "removed"))
-    _print_total(changes, f"; {plural(added, 'line')} added, {removed:,} removed")
-
-
-def _print_total(changes: Outline, lines: str = "") -> None:
-    if changes.listed:
-        said = f"files: {counted(changes.listed, DIFFERS)}{lines}"
-        click.echo(Cell(said, bold=True).styled())
-    for aside in changes.asides:
-        click.echo(Cell(f"not shown: {aside}; --full shows them", dim=True).styled())
-
-
-def _stat_row(change: FileChange, patch: FileDiff) -> list[Cell]:
-    said = details(change) if patch.why_not or not patch.lines else ""
-    name = clean(change.path) + ("/" if change.kind == "directory" else "")
-    return [
-        Cell(f"  {name}"),
-        Cell(f"+{patch.added}" if patch.added else "", "green"),
-        Cell(f"-{patch.removed}" if patch.removed else "", "red"),
-        Cell(said, dim=True),
-    ]
 
 
 def _explain_missing_files(

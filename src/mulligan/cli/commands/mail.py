@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.commands.tasks import agent_option
-from mulligan.cli.context import CliContext, Group, example
+from mulligan.cli.context import CliContext, Group, agent_option, example
 from mulligan.cli.render.text import Cell, ago, clean, echo_columns, print_json, short
 from mulligan.views.mail import acknowledged_view, mail_view, message_view, sent_view, unprocessed
 

@@ -6,7 +6,7 @@ import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.text import SHORT_ID, clean, print_json
-from mulligan.cli.teams import Duration, tell_of_late
+from mulligan.cli.requests import Duration, tell_of_late
 from mulligan.views.teams import pause_view
 
 
@@ -20,11 +20,10 @@ from mulligan.views.teams import pause_view
 )
 @click.pass_obj
 def command(call: CliContext, timeout: float) -> None:
-    """Have every agent of a session reach a safe point, take a checkpoint and stop them.
+    """Stop every agent of a session at a safe point, and take a checkpoint.
 
-    Returns when they have stopped. An agent that is not there in time is told to end, ended two
-    seconds later if it does not, and named. `mulligan resume` goes on. Without -s it is the
-    session that runs.
+    Returns when they have stopped. An agent that is late gets SIGTERM, two seconds later SIGKILL,
+    and is named. `mulligan resume` continues. Without -s, the running session is paused.
     """
     from mulligan.supervisor.requests import request_pause
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mulligan.cli.context import CliContext, Command, example, files_options
-from mulligan.cli.teams import Duration, exit_code, print_end, supervise_team
+from mulligan.cli.requests import Duration
 
 EXAMPLE = example(
     "mulligan run -- python agent.py",
@@ -49,17 +49,19 @@ def command(
 ) -> None:
     """Run CMD as an agent: with checkpoints, restarted when it fails or hangs.
 
-    The command learns store, session and its name from MULLIGAN_* variables, and a Python program
-    gets its session from mulligan.attach(). Ctrl-C pauses it at a safe point, a second one ends
-    it. A session that was interrupted is taken over. The exit status is that of the command, 75
-    when it was paused, 130 when it was by Ctrl-C.
+    MULLIGAN_* variables give the command its store, session and name; a Python program gets its
+    session from mulligan.attach(). Ctrl-C pauses the command at a safe point, a second Ctrl-C ends
+    it. An interrupted session is recovered first. The exit status is that of the command, 1 when
+    a task is quarantined, 75 when it was paused, 130 when Ctrl-C paused it.
     """
+    from mulligan.cli.teams import exit_code, print_end, run_options
     from mulligan.session.names import SUPERVISOR, check_agent
+    from mulligan.supervisor.run import run_team
     from mulligan.supervisor.workflow import AgentSpec, Workflow, read_prompt
 
     check_agent(agent, "agent")
     if agent == SUPERVISOR:
-        raise click.UsageError(f"{SUPERVISOR!r} is the name of who looks after the agents.")
+        raise click.UsageError(f"{SUPERVISOR!r} is the name of the supervisor itself.")
     try:
         said = read_prompt(prompt, Path.cwd())
     except ValueError as error:
@@ -73,7 +75,8 @@ def command(
         checkpoint_interval=checkpoint_interval,
         agents={agent: spec},
     )
-    status = supervise_team(call, store, session, workflow)
-    print_end(call, session, workflow, status)
+    with run_options(call) as options:
+        outcome = run_team(store, session.name, workflow, options)
+    print_end(call, session, outcome)
     known = session.state.get(("agents", agent), {})
-    click.get_current_context().exit(exit_code(session, known, status))
+    click.get_current_context().exit(exit_code(outcome, known))

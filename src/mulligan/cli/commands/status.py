@@ -53,8 +53,8 @@ def command(call: CliContext, watch: bool) -> None:
     """Show the store, its sessions with their latest activity, and their agents.
 
     A session is interrupted when whoever ran it is gone: `mulligan resume` brings it back. Its
-    health is degraded when more than 20 % of the tasks that came to an end have failed, and
-    unhealthy above 50 %.
+    health is degraded when more than 20 % of the tasks that ended have failed or one is
+    quarantined, and unhealthy above 50 %.
     """
     store = call.open_store(read_only=True)
     sessions = [s for s in store.sessions() if call.session in (None, s.name)]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.context import CliContext, Group, example
+from mulligan.cli.context import CliContext, Group, agent_option, example
 from mulligan.cli.render.text import Cell, clean, echo_columns, print_json
 from mulligan.views.tasks import task_view, tasks_view
 
 if TYPE_CHECKING:
     from mulligan import Task
-
-T = TypeVar("T")
 
 SIGNS = {
     "pending": ("·", None),
@@ -23,13 +21,6 @@ SIGNS = {
     "failed": ("✗", "red"),
     "skipped": ("-", "yellow"),
 }
-
-
-def agent_option(function: Callable[..., T]) -> Callable[..., T]:
-    """Add ``--agent`` to a command that writes as an agent."""
-    return click.option(
-        "--agent", metavar="NAME", help="Write as this agent; inside `mulligan run`, its own."
-    )(function)
 
 
 @click.group(

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from mulligan.cli.context import CliContext, Command, example, files_options
-from mulligan.cli.teams import exit_code, print_end, supervise_team
 
 
 @click.command("up", cls=Command, epilog=example("mulligan up team.toml"))
@@ -19,21 +18,20 @@ def command(call: CliContext, file: str) -> None:
     """Run the team of agents that a workflow file describes.
 
     docs/guide-agents.md lists its keys. Ctrl-C and SIGTERM pause the team: its agents stop at a
-    safe point. A session that was interrupted is taken over where it was: processes that are left
-    are ended first, agents that were done stay so.
+    safe point. An interrupted session is recovered first: orphan processes are ended, and agents
+    that were done are not started again. The exit status is 0 when all agents are done, 1 when one
+    failed or a task is quarantined, 75 when the team was paused (130 by Ctrl-C).
     """
     import msgspec
 
-    from mulligan.supervisor.preflight import preflight
-    from mulligan.supervisor.workflow import load
+    from mulligan.cli.teams import exit_code, print_end, run_options
+    from mulligan.supervisor.run import load_team, run_team
 
-    workflow = load(Path(file))
-    preflight(workflow, Path(file), os.environ)
+    workflow = load_team(Path(file), os.environ)
     store, session, root = call.open_for_agents(workflow.session)
-    place = workflow.workspace or (None if root is None else str(root))
-    workflow = msgspec.structs.replace(
-        workflow, session=session.name, workspace=None if call.no_files else place
-    )
-    status = supervise_team(call, store, session, workflow)
-    print_end(call, session, workflow, status)
-    click.get_current_context().exit(exit_code(session, None, status))
+    if workflow.workspace is None and root is not None:
+        workflow = msgspec.structs.replace(workflow, workspace=str(root))
+    with run_options(call) as options:
+        outcome = run_team(store, session.name, workflow, options)
+    print_end(call, session, outcome)
+    click.get_current_context().exit(exit_code(outcome))

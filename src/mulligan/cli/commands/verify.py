@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.report import summary
 from mulligan.cli.render.terminal import behind
 from mulligan.cli.render.text import Cell, clean, plural, print_json, size
-from mulligan.views.verify import COUNTED, report_view
+from mulligan.views.verify import report_view
 
 if TYPE_CHECKING:
     from mulligan import Problem, Report, Store
@@ -33,11 +34,6 @@ def command(call: CliContext, quick: bool) -> None:
         _print(report, call.quiet)
     if not report.ok:
         raise click.exceptions.Exit(BROKEN)
-
-
-def summary(report: Report) -> str:
-    """Return what was looked at, in one line."""
-    return ", ".join(plural(getattr(report, f"{noun}s"), noun) for noun in COUNTED)
 
 
 def _verify(store: Store, *, full: bool) -> Report:

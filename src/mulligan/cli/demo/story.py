@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mulligan.cli.commands.verify import summary
 from mulligan.cli.demo.agent import (
     FORK_AT,
     LABEL,
@@ -27,6 +26,7 @@ from mulligan.cli.demo.agent import (
 )
 from mulligan.cli.demo.files import COMMAND, Picture, differing, make_project, picture
 from mulligan.cli.demo.team import AGENTS, PLAN, Team
+from mulligan.cli.render.report import summary
 from mulligan.errors import MulliganError
 
 if TYPE_CHECKING:

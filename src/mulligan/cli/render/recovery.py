@@ -43,16 +43,14 @@ def gave_up_words(why: str, tried: list[str]) -> str:
     return f"gave up after {times}, for {why}; no process of it is left running"
 
 
-def print_found(plan: ResumePlan) -> None:
-    """Print what was interrupted; to stderr, for agents print as well."""
-    for line in _found_lines(plan, _DONE):
-        click.echo(line, err=True)
+def found_lines(plan: ResumePlan) -> list[str]:
+    """Return what was interrupted, line by line."""
+    return _found_lines(plan, _DONE)
 
 
-def print_plan(plan: ResumePlan) -> None:
-    """Print what is done about it; to stderr, for agents print as well."""
-    for line in _plan_lines(plan, _DONE):
-        click.echo(line, err=True)
+def plan_lines(plan: ResumePlan) -> list[str]:
+    """Return what recovery does, line by line."""
+    return _plan_lines(plan, _DONE)
 
 
 def print_dry(plan: ResumePlan) -> None:

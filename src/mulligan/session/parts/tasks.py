@@ -33,6 +33,9 @@ FAILED: Final = "failed"
 SKIPPED: Final = "skipped"
 DONE = (COMPLETED, SKIPPED)
 
+QUARANTINED = "quarantined: "
+"""How the error of a task begins that a supervisor gave up because it ended its agents."""
+
 _ONE = "Nothing was written. Put one into a list: [...]."
 
 _WORDS = re.compile(r"[^\W_]+")
@@ -431,14 +434,22 @@ def _has_record(document: Document, agent: str) -> bool:
     return found is not MISSING and nodes.is_map(document.resolved(found))
 
 
+def quarantined(tasks: Iterable[Task]) -> list[str]:
+    """Return the ids of the tasks in quarantine; a retry takes a task out of it."""
+    failed = (task for task in tasks if task.status == FAILED)
+    return [task.id for task in failed if (task.error or "").startswith(QUARANTINED)]
+
+
 def health(tasks: Iterable[Task]) -> Literal["healthy", "degraded", "unhealthy"]:
     """Return ``healthy``, ``degraded`` above 20 % failed tasks, ``unhealthy`` above 50 %.
 
-    Of those that came to an end: what is still to be done says nothing yet.
+    Only tasks that ended count. With a task in quarantine it is ``degraded`` at least.
     """
     known = list(tasks)
     inner = {task.parent for task in known}
     statuses = [task.status for task in known if task.id not in inner]
     failed, ended = statuses.count(FAILED), sum(s in (COMPLETED, FAILED) for s in statuses)
     share = failed / ended if ended else 0.0
-    return "unhealthy" if share > 0.5 else "degraded" if share > 0.2 else "healthy"
+    if share > 0.5:
+        return "unhealthy"
+    return "degraded" if share > 0.2 or quarantined(known) else "healthy"

@@ -196,8 +196,7 @@ class Loop:
 
     def _refresh(self) -> None:
         """Keep everything, then let a fresh process go on from there."""
-        hours = self._refresh_after / 3600
-        self._checkpoint("recovery", f"refresh after {hours:g} hours")
+        self._checkpoint("recovery", f"refresh after {_span(self._refresh_after)}")
         self._session.agent.update(state="starting", last_action="refresh")
         if self._session.internal.is_supervised:
             raise SystemExit(RESTART_STATUS)
@@ -205,6 +204,14 @@ class Loop:
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+
+
+def _span(seconds: float) -> str:
+    """Return a time span in the largest unit that fits: 2 seconds, 1.5 hours."""
+    units = ((3600, "hour"), (60, "minute"), (1, "second"))
+    length, unit = next((u for u in units if seconds >= u[0]), units[-1])
+    count = f"{seconds / length:.3g}"
+    return f"{count} {unit}" if count == "1" else f"{count} {unit}s"
 
 
 def _here() -> str | None:

@@ -7,7 +7,7 @@ import pytest
 import mulligan
 from mulligan import Session, Store
 from mulligan.errors import Conflict, InvalidName, InvalidTask, UnknownTask
-from mulligan.session.parts.tasks import health, slug
+from mulligan.session.parts.tasks import health, quarantined, slug
 
 
 @pytest.fixture
@@ -291,3 +291,17 @@ def test_health_follows_the_share_of_failed_tasks(
         else:
             coder.tasks.fail(task.id, "no")
     assert health(coder.tasks) == expected
+
+
+def test_a_quarantined_task_is_not_healthy_until_it_is_retried(coder: Session) -> None:
+    coder.tasks.plan([f"task {n}" for n in range(10)])
+    for task in list(coder.tasks)[1:]:
+        coder.tasks.claim(task.id)
+        coder.tasks.complete(task.id)
+    coder.tasks.claim("task-0")
+    coder.tasks.fail("task-0", "quarantined: 3 processes of coder ended")
+    assert quarantined(coder.tasks) == ["task-0"]
+    assert health(coder.tasks) == "degraded"
+    coder.tasks.retry("task-0")
+    assert quarantined(coder.tasks) == []
+    assert health(coder.tasks) == "healthy"

@@ -156,8 +156,22 @@ def test_an_agent_whose_supervisor_is_gone_ends_after_a_while(session: Session, 
     assert session.agent.get()["state"] == "suspended"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (2, "2 seconds"),
+        (1, "1 second"),
+        (90, "1.5 minutes"),
+        (7200, "2 hours"),
+        (0.5, "0.5 seconds"),
+    ],
+)
 def test_without_a_supervisor_the_process_is_replaced(
-    session: Session, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    session: Session,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    said: str,
 ):
     class Replaced(BaseException):
         pass
@@ -169,12 +183,13 @@ def test_without_a_supervisor_the_process_is_replaced(
     monkeypatch.setattr(loops.os, "execv", execv)
 
     def body() -> None:
-        for cycle in session.loop(refresh_after=5):
+        for cycle in session.loop(refresh_after=seconds):
             with cycle:
-                clock.advance(6)
+                clock.advance(seconds + 1)
 
     with pytest.raises(Replaced):
         body()
+    assert session.checkpoints()[-1].note == f"refresh after {said}"
     assert session.lease is None  # so that the new process can take it
 
 

@@ -1,0 +1,45 @@
+"""The log of a session as people see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mulligan.cli.render.files import coverage_text
+from mulligan.cli.render.text import SHORT_ID, Cell, ago, clean, echo_columns, local, verdict_cell
+from mulligan.model import Checkpoint
+from mulligan.views.log import FORKED, annotations_of, restored_parts
+
+if TYPE_CHECKING:
+    from mulligan import Session
+    from mulligan.views.log import Annotations, Entry
+
+
+def print_entries(session: Session, entries: Sequence[Entry]) -> None:
+    """Print the entries of a log for people."""
+    known = annotations_of(session)
+    echo_columns([_row(entry, known) for entry in entries])
+
+
+def _row(entry: Entry, known: Annotations) -> list[Cell]:
+    when = [Cell(ago(entry.time), dim=True), Cell(local(entry.time), dim=True)]
+    seq = Cell(f"#{entry.seq}", dim=True)
+    if isinstance(entry, Checkpoint):
+        has_label = entry.label and known.labels.get(entry.label) == entry.id
+        label = entry.label if has_label or not entry.label else f"(was {entry.label})"
+        words = [clean(word) for word in (label, entry.note) if word]
+        shown = Cell("  ".join(words), bold=bool(has_label))
+        files = Cell(coverage_text(entry.coverage), dim=True)
+        kind, verdict = Cell(entry.kind, "green"), verdict_cell(known.verdicts.get(entry.id))
+        return [Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, kind, verdict, files, shown]
+    if entry.kind == FORKED:
+        mark, said = "fork", f"from {entry.payload['session']} #{entry.payload['seq']}"
+    else:
+        mark, said = entry.payload["mode"], _restored(entry.payload)
+    return [Cell(f"─ {mark} ─", "cyan"), seq, *when, *[Cell("")] * 3, Cell(said, "cyan")]
+
+
+def _restored(payload: dict[str, Any]) -> str:
+    parts = restored_parts(payload)
+    only = "" if parts is None else f", only {', '.join(parts)}"
+    return clean(f"to {payload['session']} #{payload['seq']}{only}")

@@ -1,0 +1,273 @@
+"""Running and resuming through the library alone: agents are processes, the caller is a program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan import Session, Store
+from mulligan.errors import InvalidWorkflow, LeaseHeld, StillRunning
+from mulligan.recovery.plan import ResumePlan, attempts
+from mulligan.recovery.resume import Resumed
+from mulligan.recovery.watch import Notice, RecoveryWatch
+from mulligan.supervisor.run import (
+    ResumeChoice,
+    ResumeThread,
+    RunOptions,
+    RunReporter,
+    load_team,
+    preview_resume,
+    resume_session,
+    run_team,
+)
+from mulligan.supervisor.workflow import AgentSpec, Backoff, Workflow
+
+VARIABLES = {name: value for name, value in os.environ.items() if "MULLIGAN" not in name}
+
+AGENT = """
+import mulligan
+
+session = mulligan.attach()
+session.tasks.plan(["one", "two", "three"])
+while task := session.tasks.claim():
+    session.tasks.complete(task.id)
+"""
+
+POISONED = """
+import mulligan
+
+session = mulligan.attach()
+session.tasks.plan(["one", "two", "three"])
+while task := session.tasks.claim():
+    if task.id == "two":
+        raise SystemExit(1)
+    session.tasks.complete(task.id)
+"""
+
+DEADLY = """
+import os, signal, time
+import mulligan
+
+session = mulligan.attach()
+session.tasks.plan(["one", "two", "three"])
+if session.lease.epoch == 1:
+    session.tasks.complete(session.tasks.claim().id)
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)                     # an orphan process from now on
+while task := session.tasks.claim():
+    session.tasks.complete(task.id)
+"""
+"""Ends the supervisor of its first process; its second one does the work."""
+
+SUPERVISOR = """
+import os, sys
+import mulligan
+from mulligan.supervisor.run import RunOptions, run_team
+from mulligan.supervisor.workflow import AgentSpec, Workflow
+
+spec = AgentSpec(command=(sys.executable, "-c", sys.argv[2]))
+with mulligan.open(sys.argv[1]) as store:
+    run_team(store, "main", Workflow(agents={"ada": spec}), RunOptions(variables=os.environ))
+"""
+
+
+class Watching(RunReporter):
+    """Keeps what is reported, and looks at the lease each time."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+        self.stages: list[str] = []
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self._look()
+        self.lines.append(line)
+
+    def found(self, plan: ResumePlan) -> None:
+        self._look()
+        self.stages.append("found")
+
+    def planned(self, plan: ResumePlan) -> None:
+        self._look()
+        self.stages.append("planned")
+
+    def prepared(self, resumed: Resumed) -> None:
+        self._look()
+        self.stages.append("prepared")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return mulligan.open(tmp_path)
+
+
+@pytest.fixture
+def options() -> RunOptions:
+    return RunOptions(variables=VARIABLES)
+
+
+@pytest.fixture
+def interrupted(store: Store) -> Session:
+    """A session whose supervisor, a process of the library, was killed by its agent."""
+    program = [sys.executable, "-c", SUPERVISOR, str(store.path), DEADLY]
+    ended = subprocess.run(program, env=VARIABLES, check=False)
+    assert ended.returncode == -9
+    return store.session("main", create=False)
+
+
+def workflow(agent: str) -> Workflow:
+    spec = AgentSpec(command=(sys.executable, "-c", agent), restart="never")
+    return Workflow(agents={"ada": spec})
+
+
+def completed(session: Session) -> list[str]:
+    return [e.payload["task"] for e in session.events() if e.kind == "task.completed"]
+
+
+def test_run(store: Store, options: RunOptions) -> None:
+    outcome = run_team(store, "main", workflow(AGENT), options)
+    session = store.session("main", create=False)
+    assert (outcome.session, outcome.status, outcome.resumed) == ("main", "done", None)
+    assert completed(session) == ["one", "two", "three"]
+    assert not session.is_held("supervisor")
+
+
+def test_up(store: Store, options: RunOptions, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(AGENT)
+    file = tmp_path / "team.toml"
+    file.write_text(
+        f'session = "nightly"\n[agents.ada]\ncommand = ["{sys.executable}", "agent.py"]\n'
+        f'directory = "{tmp_path}"\n'
+    )
+    team = load_team(file, VARIABLES)
+    assert run_team(store, team.session, team, options).status == "done"
+    assert completed(store.session("nightly", create=False)) == ["one", "two", "three"]
+
+
+def test_a_team_that_cannot_be_run_is_refused_before_anything_is_written(
+    store: Store, options: RunOptions, tmp_path: Path
+) -> None:
+    file = tmp_path / "team.toml"
+    file.write_text('[agents.ada]\ncommand = ["no-such-program"]\n')
+    with pytest.raises(InvalidWorkflow, match="no-such-program"):
+        load_team(file, VARIABLES)
+    needy = Workflow(agents={"ada": AgentSpec(command=("true",), pass_env=("NO_SUCH",))})
+    with pytest.raises(InvalidWorkflow, match="NO_SUCH"):
+        run_team(store, "main", needy, options)
+    assert store.sessions() == []
+
+
+def test_resume(store: Store, interrupted: Session, options: RunOptions) -> None:
+    planned = preview_resume(store, "main", ResumeChoice(), options)
+    assert planned.next_task == "two"
+    assert attempts(interrupted) == []
+    outcome = resume_session(store, "main", ResumeChoice(), options)
+    assert outcome.run is not None
+    assert outcome.run.status == "done"
+    assert completed(interrupted) == ["one", "two", "three"]
+    assert [attempt.outcome for attempt in attempts(interrupted)] == ["ok"]
+
+
+def test_run_brings_an_interrupted_session_back_first(
+    store: Store, interrupted: Session, options: RunOptions
+) -> None:
+    outcome = run_team(store, "main", workflow(AGENT), options)
+    assert outcome.status == "done"
+    assert outcome.resumed is not None
+    assert outcome.resumed.checkpoint.kind == "recovery"
+    assert completed(interrupted) == ["one", "two", "three"]
+
+
+def test_a_task_in_quarantine_is_part_of_the_outcome(store: Store, options: RunOptions) -> None:
+    spec = AgentSpec(
+        command=(sys.executable, "-c", POISONED), quarantine_after=1, backoff=Backoff(initial=0.01)
+    )
+    outcome = run_team(store, "main", Workflow(agents={"ada": spec}), options)
+    assert outcome.status == "done"
+    assert outcome.quarantined == ("two",)
+
+
+@pytest.mark.parametrize("call", ["run", "resume"])
+def test_the_lease_is_taken_once_and_never_free_until_the_end(
+    store: Store, interrupted: Session, call: str
+) -> None:
+    before = interrupted.lease_of("supervisor")
+
+    def look() -> None:
+        with pytest.raises(LeaseHeld):
+            store.session("main", agent="supervisor")
+
+    reporter = Watching(look)
+    options = RunOptions(variables=VARIABLES, reporter=reporter)
+    if call == "run":
+        run_team(store, "main", workflow(AGENT), options)
+        assert reporter.stages == ["found", "planned"]
+    else:
+        resume_session(store, "main", ResumeChoice(), options)
+        assert reporter.stages == ["found", "planned", "prepared"]
+    assert any("of an earlier supervisor" in line for line in reporter.lines)
+    after = interrupted.lease_of("supervisor")
+    assert before is not None
+    assert after is not None
+    # Every take raises the epoch: one more means that it was never released and taken again.
+    assert after.epoch == before.epoch + 1
+    assert after.released
+
+
+def test_a_session_that_is_being_run(store: Store, options: RunOptions) -> None:
+    store.session("main", agent="supervisor")
+    with pytest.raises(LeaseHeld, match="Another supervisor"):
+        run_team(store, "main", workflow(AGENT), options)
+    with pytest.raises(StillRunning):
+        resume_session(store, "main", ResumeChoice(), options)
+
+
+def test_an_error_while_preparing_releases_the_lease(store: Store, interrupted: Session) -> None:
+    class Failing(RunReporter):
+        def planned(self, plan: ResumePlan) -> None:
+            raise ZeroDivisionError
+
+    options = RunOptions(variables=VARIABLES, reporter=Failing())
+    with pytest.raises(ZeroDivisionError):
+        resume_session(store, "main", ResumeChoice(), options)
+    assert not interrupted.is_held("supervisor")
+
+
+def test_resume_and_watch(store: Store, interrupted: Session, options: RunOptions) -> None:
+    started: list[ResumeThread] = []
+    notices: list[Notice] = []
+    stop = threading.Event()
+
+    def start(name: str, rung: str) -> ResumeThread:
+        started.append(ResumeThread(store, name, rung, options))
+        return started[-1]
+
+    def notice(found: Notice) -> None:
+        notices.append(found)
+        stop.set()
+
+    RecoveryWatch(store, start).run(notice, stop)
+    [thread] = started
+    thread.join()
+    assert [(one.session, one.what, one.rung) for one in notices] == [("main", "started", "retry")]
+    assert (thread.poll(), thread.error) == (0, None)
+    assert completed(interrupted) == ["one", "two", "three"]
+    assert not interrupted.is_held("supervisor")
+
+
+def test_a_resume_thread_keeps_the_error_that_ended_it(store: Store) -> None:
+    store.session("main", agent="supervisor")
+    reporter = Watching(lambda: None)
+    options = RunOptions(variables=VARIABLES, reporter=reporter)
+    thread = ResumeThread(store, "main", "retry", options)
+    thread.join()
+    assert isinstance(thread.error, StillRunning)
+    assert thread.poll() == StillRunning.exit_code
+    assert reporter.lines[0].startswith("main was not resumed: ")
