@@ -47,7 +47,8 @@ ONLY_PRINT = {"log", "show", "events", "status", "diff", "demo"}
 
 POINTS = """\b
 A POINT is a checkpoint's id or the beginning of one, a label, @latest,
-@latest~2, @good, @bad, '#SEQ', or a time: 2026-11-15T10:00, '10m ago'.
+@latest~2, @good, @bad, '#SEQ', or a time: 2026-11-15T10:00, 11:26,
+'36 minutes ago', '10m ago'.
 SESSION:POINT is one of another session."""
 
 

@@ -13,6 +13,7 @@ from mulligan.errors import LeaseHeld, StaleLease
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Lease, SessionRecord
 from mulligan.session.names import check_agent
+from mulligan.timeline.times import shown
 
 _HOLDER = re.compile(r"(.*)/(\d+)/(\d+)", re.DOTALL)
 """How a process is named: host, pid, start time; see ``identity``."""
@@ -51,7 +52,7 @@ def take(
     if before is not None and not steal and is_held(before, now):
         raise LeaseHeld(
             f"{actor!r} in session {session.name!r} is held by {before.holder} "
-            f"until {before.expires.isoformat(timespec='seconds')}."
+            f"until {shown(before.expires)}."
         )
     epoch = before.epoch + 1 if before else 1
     lease = Lease(actor, epoch, this_process(), now + timedelta(seconds=ttl))
