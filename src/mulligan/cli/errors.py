@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import click
 
 from mulligan.cli.context import colour, debugging
+from mulligan.cli.entry import INTERRUPTED
 from mulligan.cli.render.streams import OutputFailed
 from mulligan.cli.render.terminal import style
 from mulligan.errors import MulliganError
@@ -18,7 +19,6 @@ from mulligan.errors import MulliganError
 USAGE = 2
 BUG = 70
 SYSTEM = 74
-INTERRUPTED = 130
 CLOSED_PIPE = 141
 """What a shell reports for a program that ended because nobody reads its output any more."""
 
@@ -105,7 +105,7 @@ def _system_hint(error: OSError) -> str:
 
 
 def _usage_hint(error: click.UsageError) -> str:
-    if "(ago)" in error.format_message():
+    if error.format_message().endswith(("(ago)", " ago)")):
         return "A point with a space in it needs quotes: '10m ago'."
     command = error.ctx.command_path if error.ctx else "mulligan"
     return f"`{command} --help` shows how."
