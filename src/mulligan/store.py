@@ -21,7 +21,8 @@ from mulligan.session.environment import EnvironmentReader
 from mulligan.session.names import PLAIN, check_agent, check_name
 from mulligan.session.write.capture_guard import RECOVERY_ERRORS
 from mulligan.workspace.capture.capture import CaptureLimits
-from mulligan.workspace.capture.capture import Progress as CaptureProgress
+from mulligan.workspace.capture.progress import Progress as CaptureProgress
+from mulligan.workspace.capture.progress import untold
 from mulligan.workspace.workspace import Workspace, check_root
 
 LEASE_TTL = 30.0
@@ -96,7 +97,8 @@ class Store:
         did not live to finish is finished here; ``Session.recovered`` says so. When that cannot
         be done, for want of space, ``Session.pending`` is that restore and
         ``Session.recovery_error`` the reason; ``recover=False`` leaves it as it is, for programs
-        that only look. ``progress`` is told now and then how many files a capture has read.
+        that only look. ``progress`` is told now and then how many files, and how many bytes of
+        files, a capture has read.
 
         With ``agent`` this handle becomes the one writer of that agent: it takes a lease, which
         every write renews in passing, and raises ``LeaseHeld`` while another live process has
@@ -143,7 +145,7 @@ class Store:
 
     def _workspace(self, root: Path, force: bool, progress: CaptureProgress | None) -> Workspace:
         real = check_root(root, self._engine.directory, self._home, force=force)
-        tell = progress or (lambda _: None)
+        tell = progress or untold
         if self._limits.snapshot.has_commands:
             _refuse_commands(real, self._engine.directory)
         failpoint = self._engine.failpoint

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mulligan.cli.directory import Standing
     from mulligan.cli.render.progress import ProgressLine
     from mulligan.journal.lock_owner import LockOwner, OnWait
+    from mulligan.workspace.capture.progress import Progress
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"
@@ -240,12 +241,12 @@ class CliContext:
         self.directory = root
         return opened
 
-    def _progress(self) -> ProgressLine | None:
-        from mulligan.cli.render.progress import ProgressLine
+    def _progress(self) -> Progress | None:
+        from mulligan.cli.render.progress import ProgressLine, can_show_progress
 
-        if self._line is None and sys.stderr.isatty() and not self.quiet:
+        if self._line is None and can_show_progress() and not self.quiet:
             self._line = ProgressLine()
-        return self._line
+        return None if self._line is None else self._line.read
 
     @property
     def bare(self) -> bool:
