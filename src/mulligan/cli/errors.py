@@ -76,6 +76,10 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, FileNotFoundError) and _is_nowhere():
         message = "The directory that this shell stands in does not exist any more."
         return Failure(name, message, 'If there is a new one at its path: `cd "$PWD"`.', SYSTEM)
+    if isinstance(error, UnicodeEncodeError) and not error.object.isascii():
+        message = f"Some text cannot be encoded here ({error.encoding}: {error.reason})."
+        hint = "Use a UTF-8 locale, for example LC_ALL=C.UTF-8."
+        return Failure(name, message, hint, USAGE)
     if isinstance(error, OSError):
         return Failure(name, f"The system refused: {error}.", _system_hint(error), SYSTEM)
     return Failure(

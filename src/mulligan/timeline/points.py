@@ -60,7 +60,7 @@ class Points:
         if isinstance(point, int) and not isinstance(point, bool):
             return self._at_seq(point)
         if isinstance(point, str):
-            return self._parse(point.strip())
+            return self._parse(_valid(point.strip()))
         raise UnknownPoint(
             f"A point is a checkpoint, an event, a text, a number or a time, not {point!r}.",
             hint='Name one: "@latest", a label, an id, 12 for #12, a datetime.',
@@ -237,3 +237,15 @@ class Points:
             label = f"(was {label})"
         words = [found.id[:12], f"{session.name} #{seq}", shown(found.time)]
         return "  ".join(words + [word for word in (found.kind, label, found.note) if word])
+
+
+def _valid(text: str) -> str:
+    """Return a text that the journal can be asked for."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UnknownPoint(
+            f"{text!r} is not valid Unicode, so it names no point.",
+            hint="Arguments are read in the encoding of the locale; set a UTF-8 one: C.UTF-8.",
+        ) from error
+    return text

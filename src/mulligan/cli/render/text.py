@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.render.terminal import style
+from mulligan.cli.render.terminal import encoding_of, style
 
 if TYPE_CHECKING:
     from mulligan import Checkpoint, Point
@@ -42,6 +42,8 @@ class Cell:
         """Return the text padded to a width and cut at a limit, with its colour."""
         text = self.text if limit is None else shorten(self.text, limit)
         dim = self.dim or None
+        if not self.text:
+            return " " * width
         return style(text.ljust(width), fg=self.colour, bold=self.bold or None, dim=dim)
 
 
@@ -62,7 +64,7 @@ def jsonable(value: Any) -> Any:
 
 def to_json(value: Any, indent: int | None = 2) -> str:
     """Return a value as JSON text that the terminal's encoding can show."""
-    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    ascii_only = encoding_of(sys.stdout).lower().replace("-", "") != "utf8"
     return json.dumps(jsonable(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
 
 
