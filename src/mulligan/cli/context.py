@@ -114,7 +114,7 @@ class CliContext:
         from mulligan.errors import UnknownSession
 
         store = store or self.open_store()
-        name = self.session or self._pointed_to() or _undoubted(store, bool(create))
+        name = self.session or self._pointed_to() or self._chosen(store, create=bool(create))
         try:
             session = store.session(name, create=bool(create), actor=actor)
         except UnknownSession as error:
@@ -146,7 +146,7 @@ class CliContext:
             from mulligan.cli.render.text import clean
 
             click.echo(clean(f"The session that runs is {running[0]}."), err=True)
-        chosen = name or (running[0] if running else _undoubted(store, False))
+        chosen = name or (running[0] if running else self._chosen(store))
         return self.known_session(store, chosen)
 
     def open_for_agent(self, agent: str | None) -> Session:
@@ -168,7 +168,7 @@ class CliContext:
         ``name`` is the session that a workflow asks for; it is made if there is none.
         """
         store = self.open_store(for_agents=True)
-        chosen = self.session or name or self._pointed_to() or _undoubted(store, True)
+        chosen = self.session or name or self._pointed_to() or choose_session(store, create=True)
         session = store.session(chosen, actor=ACTOR)
         return store, session, self.files_of(store, session)
 
@@ -197,6 +197,24 @@ class CliContext:
         finally:
             if self._line is not None:
                 self._line.clear()
+
+    def current_session(self, store: Store) -> str | None:
+        """Return the session that a command without --session works on; None if none is."""
+        from mulligan.errors import UnknownSession
+
+        with suppress(UnknownSession):
+            return self.session or self._pointed_to() or choose_session(store)
+        return None
+
+    def _chosen(self, store: Store, *, create: bool = False) -> str:
+        """Choose a session, and say so where another one could have been meant."""
+        name = choose_session(store, create=create)
+        if name != DEFAULT_SESSION and len(store.sessions()) > 1 and not self.quiet:
+            from mulligan.cli.render.text import clean
+
+            said = f"Using session {name}, the only one in use; -s NAME chooses another."
+            click.echo(clean(said), err=True)
+        return name
 
     def _pointed_to(self) -> str | None:
         pointer = self._standing and self._standing.pointer
@@ -419,12 +437,23 @@ def _path(store: str) -> Path:
     return Path(store).absolute()
 
 
-def _undoubted(store: Store, create: bool) -> str:
-    """Return the session that is meant when none is named."""
+def choose_session(store: Store, *, create: bool = False) -> str:
+    """Return the session that is meant when none is named and the directory belongs to none.
+
+    That is ``main`` if it is in use, or is to be created. While it is empty, as ``mulligan init``
+    leaves it, or is missing, the only session that is in use is meant: after ``mulligan up`` of a
+    workflow with a session of its own, ``mulligan log`` shows that one.
+    """
     from mulligan.errors import UnknownSession
 
-    names = [session.name for session in store.sessions()]
-    if DEFAULT_SESSION in names or (create and not names):
+    sessions = store.sessions()
+    names = [session.name for session in sessions]
+    used = [session.name for session in sessions if session.head.seq > 1]
+    if DEFAULT_SESSION in used or (create and (DEFAULT_SESSION in names or not names)):
+        return DEFAULT_SESSION
+    if len(used) == 1:
+        return used[0]
+    if DEFAULT_SESSION in names:
         return DEFAULT_SESSION
     if len(names) == 1:
         return names[0]

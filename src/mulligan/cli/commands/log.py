@@ -9,6 +9,7 @@ import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.files import coverage_text
+from mulligan.cli.render.log_lines import LogRow, fitted
 from mulligan.cli.render.pending import pending_fields, warn_of_pending
 from mulligan.cli.render.restored import parts_fields
 from mulligan.cli.render.text import (
@@ -17,20 +18,21 @@ from mulligan.cli.render.text import (
     ago,
     checkpoint_fields,
     clean,
-    echo_columns,
     local,
     print_json,
+    terminal_width,
     verdict_cell,
 )
 
 if TYPE_CHECKING:
-    from mulligan import Checkpoint, Event, Session
+    from mulligan import Checkpoint, Event, Session, Store
 
     Entry = Checkpoint | Event
 
 RESTORED = "restore.applied"
 FORKED = "session.forked"
 DEFAULT_COUNT = 20
+SHOWN_SESSIONS = 5
 
 
 @click.command("log", cls=Command, epilog=example("mulligan log", "mulligan log -n 0 --json"))
@@ -45,7 +47,8 @@ DEFAULT_COUNT = 20
 @click.pass_obj
 def command(call: CliContext, count: int) -> None:
     """List the checkpoints of a session, newest first, with its restores and forks between."""
-    session = call.open_to_look()
+    store = call.open_store(read_only=True)
+    session = call.open_session(store=store)
     warn_of_pending(session)
     if call.quiet and not call.json:
         _print_ids(session, count)
@@ -58,7 +61,7 @@ def command(call: CliContext, count: int) -> None:
         fields = {"session": session.name, "entries": listed, "more": earlier}
         print_json({**fields, "pending": pending})
     else:
-        _print(session, entries, earlier)
+        _print(store, session, entries, earlier)
 
 
 class Known(NamedTuple):
@@ -85,9 +88,10 @@ def history(session: Session, count: int) -> tuple[list[Entry], bool]:
 
 
 def print_entries(session: Session, entries: Sequence[Entry]) -> None:
-    """Print the entries of a log for people."""
+    """Print the entries of a log for people; on a terminal they fit, and labels are never cut."""
     known = _known(session)
-    echo_columns([_row(entry, known) for entry in entries])
+    for line in fitted([_row(entry, known) for entry in entries], terminal_width()):
+        click.echo(line)
 
 
 def _print_ids(session: Session, count: int) -> None:
@@ -96,10 +100,20 @@ def _print_ids(session: Session, count: int) -> None:
         click.echo(checkpoint.id)
 
 
-def _print(session: Session, entries: Sequence[Entry], earlier: bool) -> None:
+def _tell_of_others(store: Store, session: Session) -> None:
+    """Name the sessions that the user may have looked for."""
+    others = [other.name for other in store.sessions() if other.name != session.name]
+    if others:
+        more = ", …" if len(others) > SHOWN_SESSIONS else ""
+        said = ", ".join(others[:SHOWN_SESSIONS]) + more
+        click.echo(clean(f"Other sessions: {said}; `mulligan log -s NAME` shows one."), err=True)
+
+
+def _print(store: Store, session: Session, entries: Sequence[Entry], earlier: bool) -> None:
     if not entries:
         click.echo(f"Session {session.name!r} has no checkpoint yet.", err=True)
         click.echo("Take one with `mulligan checkpoint`.", err=True)
+        _tell_of_others(store, session)
     print_entries(session, entries)
     if earlier:
         click.echo("… there are earlier ones; -n 0 shows all.", err=True)
@@ -109,22 +123,23 @@ def _is_event(entry: Entry) -> bool:
     return hasattr(entry, "payload")
 
 
-def _row(entry: Any, known: Known) -> list[Cell]:
+def _row(entry: Any, known: Known) -> LogRow:
     when = [Cell(ago(entry.time), dim=True), Cell(local(entry.time), dim=True)]
     seq = Cell(f"#{entry.seq}", dim=True)
     if not _is_event(entry):
         has_label = entry.label and known.labels.get(entry.label) == entry.id
         label = entry.label if has_label or not entry.label else f"(was {entry.label})"
-        words = [clean(word) for word in (label, entry.note) if word]
-        shown = Cell("  ".join(words), bold=bool(has_label))
         files = Cell(coverage_text(entry.coverage), dim=True)
         kind, verdict = Cell(entry.kind, "green"), verdict_cell(known.verdicts.get(entry.id))
-        return [Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, kind, verdict, files, shown]
+        cells = (Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, kind, verdict, files)
+        shown = Cell(clean(label or ""), bold=bool(has_label))
+        return LogRow(cells, shown, Cell(clean(entry.note or "")))
     if entry.kind == FORKED:
         mark, said = "fork", f"from {entry.payload['session']} #{entry.payload['seq']}"
     else:
         mark, said = entry.payload["mode"], _restored(entry.payload)
-    return [Cell(f"─ {mark} ─", "cyan"), seq, *when, *[Cell("")] * 3, Cell(said, "cyan")]
+    cells = (Cell(f"─ {mark} ─", "cyan"), seq, *when, *[Cell("")] * 3)
+    return LogRow(cells, Cell(""), Cell(said, "cyan"))
 
 
 def _restored(payload: dict[str, Any]) -> str:

@@ -92,9 +92,14 @@ def columns(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
     """Yield the rows as aligned lines; on a terminal none is wider than it."""
     count = max((len(row) for row in rows), default=0)
     widths = [max((len(r[i].text) for r in rows if i < len(r)), default=0) for i in range(count)]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = terminal_width()
     for row in rows:
         yield _line(row, widths, width)
+
+
+def terminal_width() -> int | None:
+    """Return how many columns standard output has; None if it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def echo_columns(rows: Sequence[Sequence[Cell]]) -> None:
