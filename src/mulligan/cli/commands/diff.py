@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mulligan.cli.context import CliContext, Command, example, files_options
+from mulligan.cli.parts import parts_from_here
 from mulligan.cli.render.differences import all_differences, difference_fields, print_differences
 from mulligan.cli.render.files import (
     DIFFERS,
@@ -18,7 +19,6 @@ from mulligan.cli.render.files import (
     counted,
     details,
     outline,
-    parts_from_here,
 )
 from mulligan.cli.render.pending import pending_fields, warn_of_pending
 from mulligan.cli.render.terminal import style
@@ -83,7 +83,9 @@ def command(
     session = call.open_session(files=True, recover=False)
     warn_of_pending(session)
     with call.working():
-        found = session.diff(before, after, parts_from_here(only, call.directory))
+        places = (session.point(before), session.head if after is None else session.point(after))
+        parts = parts_from_here(only, call.directory, session, places)
+        found = session.diff(before, after, parts)
     contents = _contents(call, session, found, after)
     if call.json:
         print_json({**_fields(found, contents, shown), "pending": pending_fields(session)})

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from mulligan.cli.render.text import Cell, clean, columns, plural, shorten, size
 
@@ -17,7 +13,6 @@ if TYPE_CHECKING:
     from mulligan.model import Coverage, FileChange, LeftOut, Problem
 
 GIT = ".git"
-WORKSPACE = "workspace"
 DRAFT = ".mulligan-draft-"
 """How the names begin of what a restore keeps beside the files that it replaces."""
 
@@ -72,20 +67,6 @@ def left_out_fields(found: Iterable[LeftOut]) -> list[dict[str, Any]]:
 def problem_fields(found: Iterable[Problem]) -> list[dict[str, Any]]:
     """Return problems as the JSON contract has them."""
     return [{"what": p.what, "where": p.where, "detail": p.detail} for p in found]
-
-
-def parts_from_here(only: tuple[str, ...], directory: Path | None) -> tuple[str, ...] | None:
-    """Return the parts with what is named from here, ./app.py, named from the top."""
-    return tuple(_part(part, directory) for part in only) or None
-
-
-def _part(part: str, directory: Path | None) -> str:
-    if directory is None or not part.startswith(("./", "../", "/")):
-        return part
-    inner = Path(os.path.relpath(os.path.abspath(part), directory.absolute()))
-    if ".." in inner.parts:
-        raise click.UsageError(f"{part} is not in the workspace, {directory}.")
-    return WORKSPACE if inner == Path() else f"{WORKSPACE}/{inner}"
 
 
 @dataclass(frozen=True)
