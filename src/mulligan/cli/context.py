@@ -309,7 +309,7 @@ def shared_options(environment: bool = False) -> list[click.Parameter]:
     return [
         _shared("--store", metavar="PATH", envvar=store, help="Use the store in this directory."),
         _shared("-s", "--session", metavar="NAME", envvar=session, help="Use this session."),
-        _shared("--json", is_flag=True, help="Print JSON; see docs/cli-json.md."),
+        _shared("--json", is_flag=True, help="Print JSON; `mulligan help json`."),
         _shared("-q", "--quiet", is_flag=True, help="Print only ids, names and values."),
     ]
 

@@ -39,10 +39,11 @@ COMMANDS = {
     "stores": "List all stores with their projects.",
     "move-store": "Move the store out of its project, or into it.",
     "demo": "See the whole story, with real processes and a real kill -9.",
+    "help": "Show the help of a command, or a guide.",
 }
 """Every command with its short help, so that the help needs none of their modules."""
 
-ONLY_PRINT = {"log", "show", "events", "status", "diff", "demo"}
+ONLY_PRINT = {"log", "show", "events", "status", "diff", "demo", "help"}
 """Commands that end when nothing reads their output any more; others do their work first."""
 
 POINTS = """\b

@@ -18,7 +18,7 @@ from mulligan.cli.teams import exit_code, print_end, supervise_team
 def command(call: CliContext, file: str) -> None:
     """Run the team of agents that a workflow file describes.
 
-    docs/guide-agents.md lists its keys. Ctrl-C and SIGTERM pause the team: its agents stop at a
+    `mulligan help agents` lists its keys. Ctrl-C and SIGTERM pause the team: its agents stop at a
     safe point. A session that was interrupted is taken over where it was: processes that are left
     are ended first, agents that were done stay so.
     """
