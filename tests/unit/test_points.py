@@ -206,7 +206,7 @@ def test_a_session_without_checkpoints_says_so() -> None:
     session = mulligan.open("memory:").session("run")
     with pytest.raises(UnknownPoint, match="no checkpoint yet"):
         session.point("@latest")
-    with pytest.raises(UnknownPoint, match="events #1 to #1 and no checkpoints"):
+    with pytest.raises(UnknownPoint, match="which has event #1 and no checkpoint"):
         session.point("nothing")
 
 

@@ -81,7 +81,7 @@ def describe(error: BaseException) -> Failure:
         hint = "Use a UTF-8 locale, for example LC_ALL=C.UTF-8."
         return Failure(name, message, hint, USAGE)
     if isinstance(error, OSError):
-        return Failure(name, f"The system refused: {error}.", _system_hint(error), SYSTEM)
+        return Failure(name, _system_message(error), _system_hint(error), SYSTEM)
     return Failure(
         name,
         f"This is a bug in Mulligan ({name}: {error}).",
@@ -98,7 +98,20 @@ def _is_nowhere() -> bool:
     return False
 
 
+def _system_message(error: OSError) -> str:
+    """Return what the system refused, without the number of its error."""
+    reason = error.strerror or str(error) or type(error).__name__
+    paths = [
+        os.fsdecode(p) for p in (error.filename, error.filename2) if isinstance(p, str | bytes)
+    ]
+    return f"The system refused: {reason}{': ' if paths else ''}{' → '.join(paths)}."
+
+
 def _system_hint(error: OSError) -> str:
+    if error.errno == errno.EROFS:
+        return "Nothing was written there. Choose a directory on a filesystem that can be written."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Everything acknowledged before is safe. Free some space, then try again."
     if error.errno == errno.EMFILE:
         return "`ulimit -n` is how many files a process may have open; 1024 is plenty."
     if error.errno == errno.ENFILE:

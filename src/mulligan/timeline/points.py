@@ -99,7 +99,7 @@ class Points:
     def _at_seq(self, seq: int) -> Point:
         if not 1 <= seq <= self._head.seq:
             raise UnknownPoint(
-                f"Session {self._session.name!r} has no event #{seq}, only #1 to #{self._head.seq}."
+                f"Session {self._session.name!r} has no event #{seq}, only {self._range()}."
             )
         return Point(self._session.name, seq)
 
@@ -212,10 +212,14 @@ class Points:
         (found,) = self._view.checkpoints(session.number, seq, seq)
         return Point(session.name, *found)
 
+    def _range(self) -> str:
+        last = self._head.seq
+        return "event #1" if last == 1 else f"events #1 to #{last}"
+
     def _known(self) -> str:
         recent = self._view.checkpoint_before(self._session.number, self._head.seq)
         if recent is None:
-            return f", which has events #1 to #{self._head.seq} and no checkpoints."
+            return f", which has {self._range()} and no checkpoint."
         places = self._view.checkpoints(self._session.number, 1, self._head.seq)[-5:]
         return "; the latest checkpoints are:" + self._listing(
             [(self._session, seq) for seq, _ in reversed(places)]

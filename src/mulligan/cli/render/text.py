@@ -146,9 +146,9 @@ def size_on_disk(directory: Path) -> int:
     return sum(file.lstat().st_blocks * 512 for file in files)
 
 
-def plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """Return a number with its noun."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
 def place(point: Point) -> str:
