@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from mulligan import Session, Store
     from mulligan.cli.directory import Standing
     from mulligan.cli.render.progress import ProgressLine
@@ -272,11 +274,61 @@ class CliContext:
         return self.quiet or not sys.stdout.isatty()
 
 
+class PointText(click.types.StringParamType):
+    """A text that names a point, so that shells can complete it."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the points that begin with what is typed."""
+        from mulligan.cli.completion import points
+
+        return points(ctx, incomplete)
+
+
+class LabelText(click.types.StringParamType):
+    """A text that is a label, so that shells can complete it."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the labels that begin with what is typed."""
+        from mulligan.cli.completion import labels
+
+        return labels(ctx, incomplete)
+
+
+class SessionText(click.types.StringParamType):
+    """A text that names a session, so that shells can complete it."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the sessions that begin with what is typed."""
+        from mulligan.cli.completion import sessions
+
+        return sessions(ctx, incomplete)
+
+
+def _make_completable(param: click.Parameter) -> None:
+    """Let shells complete a parameter by what its name or its place in the help says it is."""
+    words = {str(param.metavar or param.name).strip("[]").upper(), param.name}
+    for kind, texts in (
+        (PointText, {"POINT", "A", "B"}),
+        (LabelText, {"LABEL"}),
+        (SessionText, {"SESSION"}),
+    ):
+        if words & texts and isinstance(param.type, click.types.StringParamType):
+            param.type = kind()
+
+
 class SharedOptions(click.Command):
     """A command that takes the shared options after its name, too, where people type them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        for param in self.params:
+            _make_completable(param)
         self.params += shared_options()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -308,7 +360,14 @@ def shared_options(environment: bool = False) -> list[click.Parameter]:
     session = "MULLIGAN_SESSION" if environment else None
     return [
         _shared("--store", metavar="PATH", envvar=store, help="Use the store in this directory."),
-        _shared("-s", "--session", metavar="NAME", envvar=session, help="Use this session."),
+        _shared(
+            "-s",
+            "--session",
+            metavar="NAME",
+            envvar=session,
+            type=SessionText(),
+            help="Use this session.",
+        ),
         _shared("--json", is_flag=True, help="Print JSON; `mulligan help json`."),
         _shared("-q", "--quiet", is_flag=True, help="Print only ids, names and values."),
     ]

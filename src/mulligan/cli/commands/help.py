@@ -13,6 +13,7 @@ GUIDES = {
     "agents": ("guide-agents.md", "Agents, tasks, mail, workflow files."),
     "files": ("guide-files.md", "What checkpoints hold of files, and how they come back."),
     "recovery": ("guide-recovery.md", "What happens after a crash."),
+    "completion": ("completion.md", "Completing commands, points and sessions in the shell."),
     "json": ("cli-json.md", "Every field of --json, and all exit codes."),
     "format": ("FORMAT.md", "Every byte on disk."),
 }
@@ -23,7 +24,7 @@ GUIDES = {
 @click.argument("topic", nargs=-1, metavar="[COMMAND|GUIDE]")
 @click.pass_context
 def command(context: click.Context, topic: tuple[str, ...]) -> None:
-    """Show the help of a COMMAND, or a GUIDE: agents, files, recovery, json or format.
+    """Show the help of a COMMAND, or a GUIDE: agents, files, recovery, completion, json, format.
 
     Without either it lists the commands and the guides.
     """
