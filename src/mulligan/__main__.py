@@ -1,6 +1,6 @@
 """``python -m mulligan``: the command line, where no script is on the path."""
 
-from mulligan.cli.main import main
+from mulligan.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -334,7 +334,7 @@ class InvalidWorkflow(TaskError):
     """A workflow is not valid."""
 
     exit_code = 93
-    default_hint = "Nothing was started. Fix the workflow file, then try again."
+    default_hint = "Nothing was started. `mulligan help agents` lists every key of a workflow."
 
 
 class NotRunning(TaskError):
@@ -398,7 +398,7 @@ class RestoreIncomplete(WorkspaceError):
     exit_code = 83
     default_hint = (
         "What was there before is kept in the safety checkpoint. "
-        "Make the named paths writable, then restore again or undo."
+        "Fix what is said of each path, then restore again; `mulligan undo` goes back."
     )
 
 

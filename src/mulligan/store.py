@@ -18,7 +18,8 @@ from mulligan.session.arguments import directory, seconds
 from mulligan.session.environment import EnvironmentReader
 from mulligan.session.names import PLAIN, check_agent, check_name
 from mulligan.workspace.capture.capture import CaptureLimits
-from mulligan.workspace.capture.capture import Progress as CaptureProgress
+from mulligan.workspace.capture.progress import Progress as CaptureProgress
+from mulligan.workspace.capture.progress import untold
 from mulligan.workspace.workspace import Workspace, check_root
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Store:
         did not finish is completed here. When that fails, for want of space for example,
         ``Session.pending`` is that restore and ``Session.recovery_error`` the reason.
         ``recover=False`` leaves it as it is, for programs that only read. ``progress`` is called
-        now and then with the number of files that a capture has read.
+        now and then with the number of files, and of their bytes, that a capture has read.
 
         Events are written under the name ``actor``, and no lease keeps other handles from
         writing. :meth:`agent` opens a session as the only writer of an agent.
@@ -173,7 +174,7 @@ class Store:
 
     def _workspace(self, root: Path, force: bool, progress: CaptureProgress | None) -> Workspace:
         real = check_root(root, self._engine.directory, self._home, force=force)
-        tell = progress or (lambda _: None)
+        tell = progress or untold
         if self._limits.snapshot.has_commands:
             _refuse_commands(real, self._engine.directory)
         failpoint = self._engine.failpoint

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 import mulligan
 from mulligan.cli import errors as cli_errors
+from mulligan.cli.context import CliContext
+from mulligan.cli.render.restored import print_problems
 from mulligan.objects.frames import PACK_HEADER_SIZE
 from tests.stores import store_of
 
@@ -193,3 +197,53 @@ def test_a_label_that_moves_says_where_from(store):
     again = store("checkpoint", "--label", "green")
     assert again.code == 0
     assert f"The label green moved here from #{before.json['seq']} of main." in again.err
+
+
+def test_a_refusal_names_reason_and_path_without_a_number():
+    failure = cli_errors.describe(OSError(30, "Read-only file system", "/mnt/project"))
+    assert failure.message == "The system refused: Read-only file system: /mnt/project."
+    assert "filesystem that can be written" in failure.hint
+    assert "Errno" not in failure.message + failure.hint
+    two = cli_errors.describe(OSError(18, "Invalid cross-device link", "/a", None, "/b"))
+    assert two.message == "The system refused: Invalid cross-device link: /a → /b."
+    assert cli_errors.describe(OSError("odd")).message == "The system refused: odd."
+
+
+@pytest.mark.parametrize(
+    ("details", "advice"),
+    [
+        ([errno.EROFS], "remount"),
+        ([errno.ENOSPC], "Free some space"),
+        ([errno.EACCES, errno.EACCES], "writable"),
+        ([errno.EPERM], "lsattr"),
+        ([errno.EBUSY], "Unmount"),
+        ([errno.EROFS, errno.EACCES], "Fix what is said of each"),
+        ([errno.EIO], "Fix what is said of each"),
+    ],
+)
+def test_the_advice_of_an_incomplete_restore_fits_the_reason(details, advice: str, capsys):
+    found = [mulligan.Problem("file", "a.txt", os.strerror(code)) for code in details]
+    print_problems(CliContext(), found)
+    assert f"{advice}" in capsys.readouterr().err
+
+
+def test_a_mistyped_path_makes_no_directories(cli, place: Path):
+    refused = cli("init", "typo/dir/deep")
+    assert refused.code == 2
+    assert f"There is no directory {place}/typo," in refused.err
+    assert f"mkdir -p {place}/typo/dir/deep" in refused.err
+    assert list(place.iterdir()) == []
+    assert cli("init", "new").code == 0
+    assert (place / "new").is_dir()
+
+
+def test_one_is_singular(store, place: Path):
+    (place / "a.txt").write_text("a")
+    store("checkpoint")
+    shown = store("show").out
+    assert "1 file of 1 byte in 1 directory\n" in shown
+    (place / "b").mkdir()
+    store("checkpoint")
+    assert "in 2 directories\n" in store("show").out
+    store("init", "-s", "third")
+    assert "only event #1." in store("-s", "third", "show", "#5").err

@@ -31,8 +31,8 @@ def test_init_again_changes_nothing_and_says_so(store):
 
 
 def test_init_makes_the_directory_it_is_given(cli, place: Path):
-    assert cli("init", "deep/er").code == 0
-    assert (store_of(place / "deep/er") / "FORMAT").is_file()
+    assert cli("init", "deeper").code == 0
+    assert (store_of(place / "deeper") / "FORMAT").is_file()
 
 
 def test_init_with_a_session_makes_that_one(cli):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
 import signal
 import subprocess
 import sys
@@ -149,12 +151,20 @@ def test_a_long_capture_shows_how_far_it_is_on_a_terminal_only(store, place: Pat
         file.write_text("changed")
     code, shown = on_terminal("checkpoint")
     assert code == 0
-    assert "reading files: 256" in shown
-    assert "\r\x1b[K" in shown
+    assert "\rreading files: 256 files, 1.8 KB" in shown
+    assert re.search(r"\r +\r", shown), "the line is taken away"
     assert "600 files" in shown.splitlines()[-1]
     for file in place.glob("*.txt"):
         file.write_text("once more")
     assert "reading files" not in on_terminal("checkpoint", "--quiet")[1]
+
+
+def test_a_capture_of_one_large_file_shows_how_far_it_is(store, place: Path, on_terminal):
+    (place / "large").write_bytes(random.Random(1).randbytes(20 << 20))
+    code, shown = on_terminal("checkpoint")
+    assert code == 0
+    assert re.findall(r"\rreading files: 1 file, (?:8|9|1\d|2\d)(?:\.\d)? MB", shown)
+    assert "reading files" not in on_terminal("checkpoint", TERM="dumb")[1]
 
 
 @pytest.mark.parametrize("command", [["checkpoint"], ["verify"], ["status"]])

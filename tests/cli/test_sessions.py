@@ -17,7 +17,8 @@ def test_the_only_session_is_meant_when_there_is_no_main(cli):
 
 def test_several_without_main_are_listed(cli):
     cli("init", "-s", "one")
-    cli("checkpoint", "-s", "two", "--create")
+    for name in ("one", "two"):
+        cli("checkpoint", "-s", name, "--create")
     failed = cli("log")
     assert failed.code == 20
     assert "\n  one\n  two\n" in failed.err
@@ -51,3 +52,49 @@ def test_status_knows_only_sessions_that_are(store):
     assert store("status", "-s", "nobody").code == 20
     only = store("status", "--json", "-s", "main").json["sessions"]
     assert [session["name"] for session in only] == ["main"]
+
+
+def test_while_main_is_empty_the_only_session_in_use_is_meant(store):
+    store("state", "set", "a", "1", "-s", "nightly", "--create")
+    store("checkpoint", "-s", "nightly", "--label", "green")
+    shown = store("log")
+    assert "green" in shown.out
+    assert shown.err == "Using session nightly, the only one in use; -s NAME chooses another.\n"
+    assert store("log", "--json").json["session"] == "nightly"
+    assert store("log", "-q").err == ""
+    assert store("state", "get", "a").json == 1
+    store("state", "set", "a", "2", "-s", "main")
+    assert store("state", "get", "a").json == 2
+    assert store("log").err.startswith("Session 'main' has no checkpoint yet.")
+    assert "Other sessions: nightly;" in store("log").err
+
+
+def test_an_empty_main_is_meant_when_several_others_are_in_use(store):
+    for name in ("one", "two"):
+        store("checkpoint", "-s", name, "--create")
+    empty = store("log")
+    assert empty.code == 0
+    assert "Other sessions: one, two; `mulligan log -s NAME` shows one." in empty.err
+
+
+def test_to_create_is_to_create_main(store):
+    store("checkpoint", "-s", "nightly", "--create")
+    assert store("checkpoint", "--create", "--json").json["session"] == "main"
+
+
+def test_status_shows_the_current_session_and_its_directory(
+    store, place, tmp_path_factory, monkeypatch
+):
+    store("checkpoint", "-s", "nightly", "--create")
+    shown = store("status").out
+    assert f"current session: nightly, files in {place}\n" in shown
+    assert "\n* nightly " in shown
+    assert "\n  main " in shown
+    fork = tmp_path_factory.mktemp("forks") / "fork"
+    assert store("fork", "nightly:@latest", "--to", str(fork)).code == 0
+    assert str(fork) in store("status").out
+    monkeypatch.chdir(fork)
+    inside = store("status").out
+    assert f"files in {fork}\n" in inside
+    assert store("log", "--json").json["session"] in inside.split("current session: ")[1]
+    assert "current session" not in store("status", "--json").out

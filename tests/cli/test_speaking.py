@@ -66,4 +66,4 @@ def test_what_does_not_fit_while_a_terminal_is_stopped_is_counted(
             output_queue.say(f"line{number}", err=False)
         out.goes_on.set()
     assert out.lines() == ["first", "line0", "line1", "line2", "line3"]
-    assert err.lines() == ["… 6 lines were not shown: nobody read them."]
+    assert err.lines() == ["… 6 lines were not shown: nothing read the output."]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mulligan.cli.context import CliContext
-from mulligan.cli.errors import INTERRUPTED
+from mulligan.cli.entry import INTERRUPTED
 from mulligan.cli.render.files import some_paths
 from mulligan.cli.render.text import Cell, clean, shorten
 

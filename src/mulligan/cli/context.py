@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from mulligan import Session, Store
     from mulligan.cli.directory import Standing
     from mulligan.cli.render.progress import ProgressLine
     from mulligan.journal.lock_owner import LockOwner, OnWait
+    from mulligan.workspace.capture.progress import Progress
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"
@@ -113,7 +116,7 @@ class CliContext:
         from mulligan.errors import UnknownSession
 
         store = store or self.open_store()
-        name = self.session or self._pointed_to() or _undoubted(store, bool(create))
+        name = self.session or self._pointed_to() or self._chosen(store, create=bool(create))
         try:
             session = store.session(name, create=bool(create), actor=actor)
         except UnknownSession as error:
@@ -147,7 +150,7 @@ class CliContext:
             from mulligan.cli.render.text import clean
 
             click.echo(clean(f"The session that runs is {running[0]}."), err=True)
-        chosen = name or (running[0] if running else _undoubted(store, False))
+        chosen = name or (running[0] if running else self._chosen(store))
         return self.known_session(store, chosen)
 
     def open_for_agent(self, agent: str | None) -> Session:
@@ -169,7 +172,7 @@ class CliContext:
         ``name`` is the session that a workflow asks for; it is made if there is none.
         """
         store = self.open_store(for_agents=True)
-        chosen = self.session or name or self._pointed_to() or _undoubted(store, True)
+        chosen = self.session or name or self._pointed_to() or choose_session(store, create=True)
         session = store.session(chosen, actor=ACTOR)
         return store, session, self.files_of(store, session)
 
@@ -198,6 +201,24 @@ class CliContext:
         finally:
             if self._line is not None:
                 self._line.clear()
+
+    def current_session(self, store: Store) -> str | None:
+        """Return the session that a command without --session works on; None if none is."""
+        from mulligan.errors import UnknownSession
+
+        with suppress(UnknownSession):
+            return self.session or self._pointed_to() or choose_session(store)
+        return None
+
+    def _chosen(self, store: Store, *, create: bool = False) -> str:
+        """Choose a session, and say so where another one could have been meant."""
+        name = choose_session(store, create=create)
+        if name != DEFAULT_SESSION and len(store.sessions()) > 1 and not self.quiet:
+            from mulligan.cli.render.text import clean
+
+            said = f"Using session {name}, the only one in use; -s NAME chooses another."
+            click.echo(clean(said), err=True)
+        return name
 
     def _pointed_to(self) -> str | None:
         pointer = self._standing and self._standing.pointer
@@ -242,12 +263,12 @@ class CliContext:
         self.directory = root
         return opened
 
-    def _progress(self) -> ProgressLine | None:
-        from mulligan.cli.render.progress import ProgressLine
+    def _progress(self) -> Progress | None:
+        from mulligan.cli.render.progress import ProgressLine, can_show_progress
 
-        if self._line is None and sys.stderr.isatty() and not self.quiet:
+        if self._line is None and can_show_progress() and not self.quiet:
             self._line = ProgressLine()
-        return self._line
+        return None if self._line is None else self._line.read
 
     @property
     def bare(self) -> bool:
@@ -255,11 +276,61 @@ class CliContext:
         return self.quiet or not sys.stdout.isatty()
 
 
+class PointText(click.types.StringParamType):
+    """A text that names a point, so that shells can complete it."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the points that begin with what is typed."""
+        from mulligan.cli.completion import points
+
+        return points(ctx, incomplete)
+
+
+class LabelText(click.types.StringParamType):
+    """A text that is a label, so that shells can complete it."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the labels that begin with what is typed."""
+        from mulligan.cli.completion import labels
+
+        return labels(ctx, incomplete)
+
+
+class SessionText(click.types.StringParamType):
+    """A text that names a session, so that shells can complete it."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the sessions that begin with what is typed."""
+        from mulligan.cli.completion import sessions
+
+        return sessions(ctx, incomplete)
+
+
+def _make_completable(param: click.Parameter) -> None:
+    """Let shells complete a parameter by what its name or its place in the help says it is."""
+    words = {str(param.metavar or param.name).strip("[]").upper(), param.name}
+    for kind, texts in (
+        (PointText, {"POINT", "A", "B"}),
+        (LabelText, {"LABEL"}),
+        (SessionText, {"SESSION"}),
+    ):
+        if words & texts and isinstance(param.type, click.types.StringParamType):
+            param.type = kind()
+
+
 class SharedOptions(click.Command):
     """A command that takes the shared options after its name, too, where people type them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        for param in self.params:
+            _make_completable(param)
         self.params += shared_options()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -291,8 +362,15 @@ def shared_options(environment: bool = False) -> list[click.Parameter]:
     session = "MULLIGAN_SESSION" if environment else None
     return [
         _shared("--store", metavar="PATH", envvar=store, help="Use the store in this directory."),
-        _shared("-s", "--session", metavar="NAME", envvar=session, help="Use this session."),
-        _shared("--json", is_flag=True, help="Print JSON; see docs/cli-json.md."),
+        _shared(
+            "-s",
+            "--session",
+            metavar="NAME",
+            envvar=session,
+            type=SessionText(),
+            help="Use this session.",
+        ),
+        _shared("--json", is_flag=True, help="Print JSON; `mulligan help json`."),
         _shared("-q", "--quiet", is_flag=True, help="Print only ids, names and values."),
     ]
 
@@ -431,12 +509,23 @@ def _path(store: str) -> Path:
     return Path(store).absolute()
 
 
-def _undoubted(store: Store, create: bool) -> str:
-    """Return the session that is meant when none is named."""
+def choose_session(store: Store, *, create: bool = False) -> str:
+    """Return the session that is meant when none is named and the directory belongs to none.
+
+    That is ``main`` if it is in use, or is to be created. While it is empty, as ``mulligan init``
+    leaves it, or is missing, the only session that is in use is meant: after ``mulligan up`` of a
+    workflow with a session of its own, ``mulligan log`` shows that one.
+    """
     from mulligan.errors import UnknownSession
 
-    names = [session.name for session in store.sessions()]
-    if DEFAULT_SESSION in names or (create and not names):
+    sessions = store.sessions()
+    names = [session.name for session in sessions]
+    used = [session.name for session in sessions if session.head.seq > 1]
+    if DEFAULT_SESSION in used or (create and (DEFAULT_SESSION in names or not names)):
+        return DEFAULT_SESSION
+    if len(used) == 1:
+        return used[0]
+    if DEFAULT_SESSION in names:
         return DEFAULT_SESSION
     if len(names) == 1:
         return names[0]

@@ -9,6 +9,7 @@ import os
 import click
 
 from mulligan.cli.context import colour, debugging
+from mulligan.cli.entry import INTERRUPTED
 from mulligan.cli.render.streams import OutputFailed
 from mulligan.cli.render.terminal import style
 from mulligan.errors import MulliganError
@@ -17,7 +18,6 @@ from mulligan.views.failures import Failure, failure_of, failure_view
 USAGE = 2
 BUG = 70
 SYSTEM = 74
-INTERRUPTED = 130
 CLOSED_PIPE = 141
 """What a shell reports for a program that ended because nobody reads its output any more."""
 
@@ -66,8 +66,12 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, FileNotFoundError) and _is_nowhere():
         message = "The directory that this shell stands in does not exist any more."
         return Failure(name, message, 'If there is a new one at its path: `cd "$PWD"`.', SYSTEM)
+    if isinstance(error, UnicodeEncodeError) and not error.object.isascii():
+        message = f"Some text cannot be encoded here ({error.encoding}: {error.reason})."
+        hint = "Use a UTF-8 locale, for example LC_ALL=C.UTF-8."
+        return Failure(name, message, hint, USAGE)
     if isinstance(error, OSError):
-        return Failure(name, f"The system refused: {error}.", _system_hint(error), SYSTEM)
+        return Failure(name, _system_message(error), _system_hint(error), SYSTEM)
     return Failure(
         name,
         f"This is a bug in Mulligan ({name}: {error}).",
@@ -84,7 +88,20 @@ def _is_nowhere() -> bool:
     return False
 
 
+def _system_message(error: OSError) -> str:
+    """Return what the system refused, without the number of its error."""
+    reason = error.strerror or str(error) or type(error).__name__
+    paths = [
+        os.fsdecode(p) for p in (error.filename, error.filename2) if isinstance(p, str | bytes)
+    ]
+    return f"The system refused: {reason}{': ' if paths else ''}{' → '.join(paths)}."
+
+
 def _system_hint(error: OSError) -> str:
+    if error.errno == errno.EROFS:
+        return "Nothing was written there. Choose a directory on a filesystem that can be written."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Everything acknowledged before is safe. Free some space, then try again."
     if error.errno == errno.EMFILE:
         return "`ulimit -n` is how many files a process may have open; 1024 is plenty."
     if error.errno == errno.ENFILE:
@@ -95,7 +112,7 @@ def _system_hint(error: OSError) -> str:
 
 
 def _usage_hint(error: click.UsageError) -> str:
-    if "(ago)" in error.format_message():
+    if error.format_message().endswith(("(ago)", " ago)")):
         return "A point with a space in it needs quotes: '10m ago'."
     command = error.ctx.command_path if error.ctx else "mulligan"
     return f"`{command} --help` shows how."

@@ -39,15 +39,17 @@ COMMANDS = {
     "stores": "List all stores with their projects.",
     "move-store": "Move the store out of its project, or into it.",
     "demo": "See the whole story, with real processes and a real kill -9.",
+    "help": "Show the help of a command, or a guide.",
 }
 """Every command with its short help, so that the help needs none of their modules."""
 
-ONLY_PRINT = {"log", "show", "events", "status", "diff", "demo"}
+ONLY_PRINT = {"log", "show", "events", "status", "diff", "demo", "help"}
 """Commands that end when nothing reads their output any more; others do their work first."""
 
 POINTS = """\b
 A POINT is a checkpoint's id or the beginning of one, a label, @latest,
-@latest~2, @good, @bad, '#SEQ', or a time: 2026-11-15T10:00, '10m ago'.
+@latest~2, @good, @bad, '#SEQ', or a time: 2026-11-15T10:00, 11:26,
+'36 minutes ago', '10m ago'.
 SESSION:POINT is one of another session."""
 
 

@@ -1,16 +1,17 @@
 """Points: every way of naming a place on a timeline, and finding it.
 
 A point is a checkpoint id or a unique prefix of one, a label (the newest checkpoint that was given
-it), ``@latest``, any of these with ``~N`` (N checkpoints earlier), ``#SEQ``, or a time: ISO 8601 or
-``10m ago``. ``@latest`` and ``~N`` pass over safety checkpoints, so that a restore to ``@latest``
-can be repeated. ``@good`` and ``@bad`` are the latest checkpoints that were marked so, ``@good~1``
-the good one before that. With ``SESSION:`` in front it is looked up in that session.
+it), ``@latest``, any of these with ``~N`` (N checkpoints earlier), ``#SEQ``, or a time: ISO 8601,
+``10m ago``, ``36 minutes ago``, or the clock time ``11:26`` (see ``timeline.times``). ``@latest``
+and ``~N`` pass over safety checkpoints, so that a restore to ``@latest`` can be repeated. ``@good``
+and ``@bad`` are the latest checkpoints that were marked so, ``@good~1`` the good one before that.
+With ``SESSION:`` in front it is looked up in that session.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import islice
 
 from mulligan.document.history import document_at
@@ -21,6 +22,7 @@ from mulligan.model import ID_SIZE, Checkpoint, Event, Point, SessionRecord
 from mulligan.timeline.checkpoints import event_at, is_safety, read_checkpoint
 from mulligan.timeline.labels import label_seq
 from mulligan.timeline.marks import marked_before
+from mulligan.timeline.times import aware, parse_ago, parse_clock, parse_iso, shown
 
 PointLike = Point | Checkpoint | Event | str | int | datetime
 """Everything that can be given where a point is wanted."""
@@ -34,9 +36,6 @@ _SHORT = re.compile(rf"[0-9a-fA-F]{{1,{MIN_PREFIX - 1}}}")
 _SHORT_HINT = f"An id can be cut to {MIN_PREFIX} digits, not shorter; an event is named #SEQ."
 _BACK = re.compile(rf"(.+)~(\d{{1,{_DIGITS}}})")
 _MARKED = re.compile(rf"@(good|bad)((?:~\d{{1,{_DIGITS}}})*)")
-_AGO = re.compile(r"((?:\d+(?:\.\d+)?[smhdw])+)(?:\s+ago)", re.IGNORECASE)
-_UNIT = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.IGNORECASE)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 class Points:
@@ -61,7 +60,7 @@ class Points:
         if isinstance(point, int) and not isinstance(point, bool):
             return self._at_seq(point)
         if isinstance(point, str):
-            return self._parse(point.strip())
+            return self._parse(_valid(point.strip()))
         raise UnknownPoint(
             f"A point is a checkpoint, an event, a text, a number or a time, not {point!r}.",
             hint='Name one: "@latest", a label, an id, 12 for #12, a datetime.',
@@ -83,7 +82,7 @@ class Points:
             return self._latest()
         if labelled := self._labelled(text):
             return labelled
-        for attempt in (self._by_id, self._ago, self._iso, self._elsewhere):
+        for attempt in (self._by_id, self._timed, self._elsewhere, self._clock):
             if found := attempt(text):
                 return found
         raise UnknownPoint(
@@ -100,7 +99,7 @@ class Points:
     def _at_seq(self, seq: int) -> Point:
         if not 1 <= seq <= self._head.seq:
             raise UnknownPoint(
-                f"Session {self._session.name!r} has no event #{seq}, only #1 to #{self._head.seq}."
+                f"Session {self._session.name!r} has no event #{seq}, only {self._range()}."
             )
         return Point(self._session.name, seq)
 
@@ -163,29 +162,17 @@ class Points:
         name = self._session.name if on_this else self._view.session(number).name
         return Point(name, seq, identity)
 
-    def _ago(self, text: str) -> Point | None:
-        match = _AGO.fullmatch(text)
-        if match is None:
-            return None
-        seconds = sum(float(n) * _SECONDS[unit.lower()] for n, unit in _UNIT.findall(match[1]))
-        try:
-            moment = self._engine.clock.now() - timedelta(seconds=seconds)
-        except OverflowError:
-            moment = datetime.min.replace(tzinfo=UTC)
-        return self._at_time(moment, text)
+    def _timed(self, text: str) -> Point | None:
+        moment = parse_ago(text, self._engine.clock.now()) or parse_iso(text)
+        return None if moment is None else self._at_time(moment, text)
 
-    def _iso(self, text: str) -> Point | None:
-        if len(text) < len("2026-01-01"):
-            return None
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            return None
-        return self._at_time(moment, text)
+    def _clock(self, text: str) -> Point | None:
+        moment = parse_clock(text, self._engine.clock.now())
+        return None if moment is None else self._at_time(moment, text)
 
     def _at_time(self, moment: datetime, text: str) -> Point:
         """Return the last event at or before a time; without an offset it is local time."""
-        moment = _aware(moment)
+        moment = aware(moment)
         # Where the clock was put back, what came before cannot have been later than what follows:
         # the newest stretch that had begun by then is the one that counts.
         last = self._head.seq
@@ -194,8 +181,7 @@ class Points:
                 return Point(self._session.name, self._last_until(moment, first, last))
             last = first - 1
         raise UnknownPoint(
-            f"{text!r} is before session {self._session.name!r} began "
-            f"at {self._time(1).isoformat()}."
+            f"{text!r} is before session {self._session.name!r} began at {shown(self._time(1))}."
         )
 
     def _last_until(self, moment: datetime, first: int, last: int) -> int:
@@ -226,10 +212,14 @@ class Points:
         (found,) = self._view.checkpoints(session.number, seq, seq)
         return Point(session.name, *found)
 
+    def _range(self) -> str:
+        last = self._head.seq
+        return "event #1" if last == 1 else f"events #1 to #{last}"
+
     def _known(self) -> str:
         recent = self._view.checkpoint_before(self._session.number, self._head.seq)
         if recent is None:
-            return f", which has events #1 to #{self._head.seq} and no checkpoints."
+            return f", which has {self._range()} and no checkpoint."
         places = self._view.checkpoints(self._session.number, 1, self._head.seq)[-5:]
         return "; the latest checkpoints are:" + self._listing(
             [(self._session, seq) for seq, _ in reversed(places)]
@@ -249,13 +239,17 @@ class Points:
         label = found.label
         if label and label_seq(self._engine, self._view, session, label) != seq:
             label = f"(was {label})"
-        words = [found.id[:12], f"{session.name} #{seq}", found.time.isoformat(" ", "seconds")]
+        words = [found.id[:12], f"{session.name} #{seq}", shown(found.time)]
         return "  ".join(words + [word for word in (found.kind, label, found.note) if word])
 
 
-def _aware(moment: datetime) -> datetime:
-    """Return a time with an offset; the ends of the calendar have no local time."""
+def _valid(text: str) -> str:
+    """Return a text that the journal can be asked for."""
     try:
-        return moment.astimezone()
-    except (OverflowError, ValueError):
-        return moment.replace(tzinfo=UTC)
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UnknownPoint(
+            f"{text!r} is not valid Unicode, so it names no point.",
+            hint="Arguments are read in the encoding of the locale; set a UTF-8 one: C.UTF-8.",
+        ) from error
+    return text

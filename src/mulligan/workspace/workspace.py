@@ -19,11 +19,12 @@ from mulligan.layout import NAME, PATCHES
 from mulligan.locate.git import guard
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
-from mulligan.workspace.capture.capture import Capture, Captured, CaptureLimits, Progress
+from mulligan.workspace.capture.capture import Capture, Captured, CaptureLimits
 from mulligan.workspace.capture.file_copy import FileCopies
 from mulligan.workspace.capture.ignore import Rules
 from mulligan.workspace.capture.index import Index, Seen, load_index, save_index
 from mulligan.workspace.capture.patch import open_tree
+from mulligan.workspace.capture.progress import Progress, untold
 from mulligan.workspace.capture.rescan import Rescan
 from mulligan.workspace.capture.scan import Changes, Scan
 from mulligan.workspace.capture.snapshot import Snapshots, quiesced
@@ -53,7 +54,7 @@ class Workspace:
         engine: Engine,
         limits: CaptureLimits,
         failpoint: FailpointHook = ignore,
-        progress: Progress = lambda _: None,
+        progress: Progress = untold,
         stores: Collection[Path] = (),
     ) -> None:
         self.root = root

@@ -118,6 +118,23 @@ def test_by_age(session: Session, text: str, seq: int) -> None:
     assert session.point(text) == Point("run", seq)
 
 
+def test_by_the_clock(session: Session, clock: FakeClock) -> None:
+    local = START.astimezone()
+    assert session.point("4 minutes ago") == Point("run", 6)
+    assert session.point(local.strftime("%H:%M")) == Point("run", 1)
+    fifth = (local + timedelta(minutes=4)).strftime("%H:%M:%S")
+    assert session.point(fifth) == session.point(f"run:{fifth}") == Point("run", 5)
+    with pytest.raises(UnknownPoint, match="is before session 'run' began at 2026-01-01 "):
+        session.point((local + timedelta(minutes=30)).strftime("%H:%M"))  # yesterday
+
+
+def test_a_session_of_that_name_wins_over_a_clock_time(session: Session) -> None:
+    session.checkpoint()
+    other = session.fork("@latest", name="12")
+    marked = other.checkpoint(label="30")
+    assert session.point("12:30") == Point("12", marked.seq, marked.id)
+
+
 @pytest.mark.parametrize(
     "text",
     ["1h ago", "3w ago", "99999999999d ago", "2025-12-31", "0001-01-01", "9" * 400 + "d ago"],
@@ -190,7 +207,7 @@ def test_a_session_without_checkpoints_says_so() -> None:
     session = mulligan.open("memory:").session("run")
     with pytest.raises(UnknownPoint, match="no checkpoint yet"):
         session.point("@latest")
-    with pytest.raises(UnknownPoint, match="events #1 to #1 and no checkpoints"):
+    with pytest.raises(UnknownPoint, match="which has event #1 and no checkpoint"):
         session.point("nothing")
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from mulligan.cli.context import CliContext, Command, example, files_options
+from mulligan.cli.parts import parts_from_here
 from mulligan.cli.render.diffs import Style, contents_of, print_diff
-from mulligan.cli.render.files import outline, parts_from_here
+from mulligan.cli.render.files import outline
 from mulligan.cli.render.pending import warn_of_pending
 from mulligan.cli.render.text import clean, place, print_json
 from mulligan.views.diffs import all_differences, diff_view
@@ -50,7 +51,9 @@ def command(
     session = call.open_session(files=True, recover=False)
     warn_of_pending(session)
     with call.working():
-        found = session.diff(before, after, parts_from_here(only, call.directory))
+        places = (session.point(before), session.head if after is None else session.point(after))
+        parts = parts_from_here(only, call.directory, session, places)
+        found = session.diff(before, after, parts)
     contents = contents_of(call, session, found, after)
     if call.json:
         patch = _patch(contents, shown) if shown.patch else None

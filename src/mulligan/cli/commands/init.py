@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import click
@@ -54,6 +55,7 @@ def command(call: CliContext, directory: str | None, inside: bool, adopt: Path |
     root = Path(directory or call.store or ".").absolute()
     if root.name != NAME and root.exists() and not root.is_dir():
         raise click.UsageError(f"{root} is not a directory.")
+    _refuse_missing_parent(root)
     path = _existing(root) if adopt is None else None
     is_new = path is None and adopt is None
     before = _other(root, adopt.absolute()) if adopt is not None else None
@@ -156,6 +158,17 @@ def _tell_of_others(directory: Path) -> None:
     if above is not None:
         said = f"There is a store above, in {above}; from here on down this one is used."
         click.echo(clean(said), err=True)
+
+
+def _refuse_missing_parent(root: Path) -> None:
+    """Refuse to make more than one directory: a missing parent is most likely a typing mistake."""
+    if root.parent.is_dir():
+        return
+    missing = next(p for p in (*reversed(root.parents), root) if not p.is_dir())
+    raise click.UsageError(
+        f"There is no directory {missing}, and nothing was made. Check the path, or make it "
+        f"first: `mkdir -p {shlex.quote(str(root))}`."
+    )
 
 
 def _refuse_large(directory: Path) -> None:

@@ -9,14 +9,15 @@ import click
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.log import print_entries
 from mulligan.cli.render.pending import warn_of_pending
-from mulligan.cli.render.text import print_json
+from mulligan.cli.render.text import clean, print_json
 from mulligan.views.log import log_page, log_view
 
 if TYPE_CHECKING:
-    from mulligan import Session
+    from mulligan import Session, Store
     from mulligan.views.log import LogPage
 
 DEFAULT_COUNT = 20
+SHOWN_SESSIONS = 5
 
 
 @click.command("log", cls=Command, epilog=example("mulligan log", "mulligan log -n 0 --json"))
@@ -31,7 +32,8 @@ DEFAULT_COUNT = 20
 @click.pass_obj
 def command(call: CliContext, count: int) -> None:
     """List the checkpoints of a session, newest first, with its restores and forks between."""
-    session = call.open_to_look()
+    store = call.open_store(read_only=True)
+    session = call.open_session(store=store)
     warn_of_pending(session)
     if call.quiet and not call.json:
         _print_ids(session, count)
@@ -40,7 +42,7 @@ def command(call: CliContext, count: int) -> None:
     if call.json:
         print_json(log_view(session, page))
     else:
-        _print(session, page)
+        _print(store, session, page)
 
 
 def _print_ids(session: Session, count: int) -> None:
@@ -48,10 +50,20 @@ def _print_ids(session: Session, count: int) -> None:
         click.echo(checkpoint.id)
 
 
-def _print(session: Session, page: LogPage) -> None:
+def _tell_of_others(store: Store, session: Session) -> None:
+    """Name the sessions that the user may have looked for."""
+    others = [other.name for other in store.sessions() if other.name != session.name]
+    if others:
+        more = ", …" if len(others) > SHOWN_SESSIONS else ""
+        said = ", ".join(others[:SHOWN_SESSIONS]) + more
+        click.echo(clean(f"Other sessions: {said}; `mulligan log -s NAME` shows one."), err=True)
+
+
+def _print(store: Store, session: Session, page: LogPage) -> None:
     if not page.entries:
         click.echo(f"Session {session.name!r} has no checkpoint yet.", err=True)
         click.echo("Take one with `mulligan checkpoint`.", err=True)
+        _tell_of_others(store, session)
     print_entries(session, page.entries)
     if page.more:
         click.echo("… there are earlier ones; -n 0 shows all.", err=True)

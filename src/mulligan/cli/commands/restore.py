@@ -19,7 +19,8 @@ from mulligan.cli.context import (
     yes_option,
 )
 from mulligan.cli.errors import HalfDone
-from mulligan.cli.render.files import outline, parts_from_here
+from mulligan.cli.parts import parts_from_here
+from mulligan.cli.render.files import outline
 from mulligan.cli.render.pending import (
     abandon_pending,
     go_on,
@@ -80,7 +81,8 @@ def command(
 
     A PART is a component of the state (memory, agents/coder), all files (workspace), or a file
     or directory from the top of the workspace (src/app.py; workspace/memory, where the state has
-    a component of that name) or from here (./app.py).
+    a component of that name) or from here (./app.py; in a subdirectory app.py, too, unless
+    there is one at the top).
 
     The present is kept in a safety checkpoint first, and `mulligan undo` brings it back; so it
     asks only on a terminal. What no checkpoint covers is left alone, apart from caches of tools
@@ -103,7 +105,8 @@ def command(
     session = call.open_session(files=True, recover=False)
     warn_of_pending(session)
     with call.working():
-        parts = parts_from_here(only, call.directory)
+        places = (session.head, session.point(point))
+        parts = parts_from_here(only, call.directory, session, places)
         preview = preview_restore(session, point, parts, call.directory)
     if not call.json:
         _warn_of_consumed(session, preview)
@@ -195,7 +198,7 @@ def _explain_source(session: Session, preview: Preview) -> None:
 def _copy(call: CliContext, point: str, named: tuple[str, ...], to: Path, *, dry_run: bool) -> None:
     """Write the files of a point elsewhere."""
     session = call.open_to_look()
-    only = parts_from_here(named, call.project)
+    only = parts_from_here(named, call.project, session, (session.point(point),))
     plan = session.internal.plan_copy(point, only)
     problems = [] if dry_run else _copied(session, plan.point, to, only)
     if call.json:

@@ -93,7 +93,8 @@ def _files(coverage: dict[str, Any] | None) -> str:
     if coverage is None:
         return "none: this checkpoint holds the state alone"
     held = f" of {size(coverage['bytes'])}" if coverage["bytes"] else ""
-    return f"{plural(coverage['files'], 'file')}{held} in {coverage['directories']:,} directories"
+    directories = plural(coverage["directories"], "directory", "directories")
+    return f"{plural(coverage['files'], 'file')}{held} in {directories}"
 
 
 def _print_left_out(coverage: dict[str, Any] | None) -> None:

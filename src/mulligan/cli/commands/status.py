@@ -37,11 +37,23 @@ from mulligan.views.sessions import (
 from mulligan.views.tasks import task_counts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mulligan import Session, Store
     from mulligan.recovery.plan import GaveUp
 
 
-HEADERS = ("session", "seq", "active", "checkpoint", "taken", "files", "status", "forked from")
+HEADERS = (
+    "  session",
+    "seq",
+    "active",
+    "checkpoint",
+    "taken",
+    "files",
+    "status",
+    "forked from",
+    "directory",
+)
 REFRESH_SECONDS = 2.0
 COLOURS = {"interrupted": "red", "failed": "red", "running": "green", "paused": "yellow"}
 
@@ -51,6 +63,9 @@ COLOURS = {"interrupted": "red", "failed": "red", "running": "green", "paused": 
 @click.pass_obj
 def command(call: CliContext, watch: bool) -> None:
     """Show the store, its sessions with their latest activity, and their agents.
+
+    The session with a * is the one that commands without -s work on here: that of the directory,
+    or main, or while main is empty the only one in use.
 
     A session is interrupted when whoever ran it is gone: `mulligan resume` brings it back. Its
     health is degraded when more than 20 % of the tasks that ended have failed or one is
@@ -77,27 +92,37 @@ def _show(call: CliContext, store: Store, sessions: list[Session]) -> None:
         for session in sessions:
             click.echo(session.name)
     else:
-        _print(store, sessions)
+        _print(call, store, sessions)
 
 
-def _print(store: Store, sessions: list[Session]) -> None:
-    about = store_summary(store)
+def _print(call: CliContext, store: Store, sessions: list[Session]) -> None:
+    about, current = store_summary(store), call.current_session(store)
     click.echo(f"{Cell(about['store'], bold=True).styled()}")
     parts = f"format {about['format']}, {size(about['size_bytes'])}"
     click.echo(Cell(f"{parts}, {plural(len(sessions), 'session')}", dim=True).styled())
+    for session in sessions:
+        if session.name == current and (place_of_files := _directory(call, session)):
+            said = f"current session: {current}, files in {place_of_files}"
+            click.echo(clean(said))
     if sessions:
-        echo_columns([[Cell(h, dim=True) for h in HEADERS], *map(_row, sessions)])
+        rows = [_row(call, session, current) for session in sessions]
+        echo_columns([[Cell(header, dim=True) for header in HEADERS], *rows])
     for session in sessions:
         _print_team(session)
         for line in pending_lines(session):
             click.echo(Cell(line, "red").styled())
 
 
-def _row(session: Session) -> list[Cell]:
+def _directory(call: CliContext, session: Session) -> Path | None:
+    """Return where the files of a session are: its own directory, or that of the project."""
+    return session.directory or call.project
+
+
+def _row(call: CliContext, session: Session, current: str | None) -> list[Cell]:
     taken, parent = latest_checkpoint(session), session.parent
     status = session_status(session)
     return [
-        Cell(clean(session.name), bold=True),
+        Cell(f"{'*' if session.name == current else ' '} {clean(session.name)}", bold=True),
         Cell(f"#{session.head.seq}"),
         Cell(ago(session.updated)),
         Cell(taken.id[:SHORT_ID] if taken else "none", "yellow" if taken else None),
@@ -105,6 +130,7 @@ def _row(session: Session) -> list[Cell]:
         Cell(f"{taken.coverage.files:,}" if taken and taken.coverage else ""),
         Cell(status or "", COLOURS.get(status or "")),
         Cell(clean(place(parent)) if parent else "", "cyan"),
+        Cell(clean(str(session.directory or "")), dim=True),
     ]
 
 

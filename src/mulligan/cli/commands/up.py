@@ -17,7 +17,7 @@ from mulligan.cli.context import CliContext, Command, example, files_options
 def command(call: CliContext, file: str) -> None:
     """Run the team of agents that a workflow file describes.
 
-    docs/guide-agents.md lists its keys. Ctrl-C and SIGTERM pause the team: its agents stop at a
+    `mulligan help agents` lists its keys. Ctrl-C and SIGTERM pause the team: its agents stop at a
     safe point. An interrupted session is recovered first: orphan processes are ended, and agents
     that were done are not started again. The exit status is 0 when all agents are done, 1 when one
     failed or a task is quarantined, 75 when the team was paused (130 by Ctrl-C).

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.progress import ProgressLine, can_show_progress
 from mulligan.cli.render.report import summary
-from mulligan.cli.render.terminal import behind
 from mulligan.cli.render.text import Cell, clean, plural, print_json, size
 from mulligan.views.verify import report_view
 
@@ -37,13 +36,13 @@ def command(call: CliContext, quick: bool) -> None:
 
 
 def _verify(store: Store, *, full: bool) -> Report:
-    if not sys.stderr.isatty():
+    if not can_show_progress():
         return store.verify(full)
-    from rich.console import Console
-    from rich.markup import escape
-
-    with Console(file=behind(sys.stderr)).status("verifying") as status:
-        return store.verify(full, lambda what: status.update(f"verifying {escape(clean(what))}"))
+    line = ProgressLine()
+    try:
+        return store.verify(full, lambda what: line.show(clean(f"verifying {what}")))
+    finally:
+        line.clear()
 
 
 def _print(report: Report, quiet: bool) -> None:

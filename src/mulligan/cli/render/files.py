@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import click
 
 from mulligan.cli.render.text import Cell, clean, columns, plural, shorten, size
 from mulligan.views.files import octal
-from mulligan.views.restores import WORKSPACE
 
 if TYPE_CHECKING:
     from mulligan.model import Coverage, FileChange, LeftOut
@@ -49,20 +44,6 @@ TO_DO = {
     "attributes": "to give other attributes",
 }
 """The same changes as facts, and as what a restore is about to do."""
-
-
-def parts_from_here(only: tuple[str, ...], directory: Path | None) -> tuple[str, ...] | None:
-    """Return the parts with what is named from here, ./app.py, named from the top."""
-    return tuple(_part(part, directory) for part in only) or None
-
-
-def _part(part: str, directory: Path | None) -> str:
-    if directory is None or not part.startswith(("./", "../", "/")):
-        return part
-    inner = Path(os.path.relpath(os.path.abspath(part), directory.absolute()))
-    if ".." in inner.parts:
-        raise click.UsageError(f"{part} is not in the workspace, {directory}.")
-    return WORKSPACE if inner == Path() else f"{WORKSPACE}/{inner}"
 
 
 @dataclass(frozen=True)

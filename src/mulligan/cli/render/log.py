@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from mulligan.cli.render.files import coverage_text
-from mulligan.cli.render.text import SHORT_ID, Cell, ago, clean, echo_columns, local, verdict_cell
+from mulligan.cli.render.log_lines import LogRow, fitted
+from mulligan.cli.render.text import (
+    SHORT_ID,
+    Cell,
+    ago,
+    clean,
+    local,
+    terminal_width,
+    verdict_cell,
+)
 from mulligan.model import Checkpoint
 from mulligan.views.log import FORKED, annotations_of, restored_parts
 
@@ -16,27 +27,29 @@ if TYPE_CHECKING:
 
 
 def print_entries(session: Session, entries: Sequence[Entry]) -> None:
-    """Print the entries of a log for people."""
+    """Print the entries of a log for people; on a terminal they fit, and labels are never cut."""
     known = annotations_of(session)
-    echo_columns([_row(entry, known) for entry in entries])
+    for line in fitted([_row(entry, known) for entry in entries], terminal_width()):
+        click.echo(line)
 
 
-def _row(entry: Entry, known: Annotations) -> list[Cell]:
+def _row(entry: Entry, known: Annotations) -> LogRow:
     when = [Cell(ago(entry.time), dim=True), Cell(local(entry.time), dim=True)]
     seq = Cell(f"#{entry.seq}", dim=True)
     if isinstance(entry, Checkpoint):
         has_label = entry.label and known.labels.get(entry.label) == entry.id
         label = entry.label if has_label or not entry.label else f"(was {entry.label})"
-        words = [clean(word) for word in (label, entry.note) if word]
-        shown = Cell("  ".join(words), bold=bool(has_label))
         files = Cell(coverage_text(entry.coverage), dim=True)
         kind, verdict = Cell(entry.kind, "green"), verdict_cell(known.verdicts.get(entry.id))
-        return [Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, kind, verdict, files, shown]
+        cells = (Cell(entry.id[:SHORT_ID], "yellow"), seq, *when, kind, verdict, files)
+        shown = Cell(clean(label or ""), bold=bool(has_label))
+        return LogRow(cells, shown, Cell(clean(entry.note or "")))
     if entry.kind == FORKED:
         mark, said = "fork", f"from {entry.payload['session']} #{entry.payload['seq']}"
     else:
         mark, said = entry.payload["mode"], _restored(entry.payload)
-    return [Cell(f"─ {mark} ─", "cyan"), seq, *when, *[Cell("")] * 3, Cell(said, "cyan")]
+    cells = (Cell(f"─ {mark} ─", "cyan"), seq, *when, *[Cell("")] * 3)
+    return LogRow(cells, Cell(""), Cell(said, "cyan"))
 
 
 def _restored(payload: dict[str, Any]) -> str:

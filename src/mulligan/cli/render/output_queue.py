@@ -59,7 +59,8 @@ class OutputQueue:
             self._changed.wait_for(lambda: self._lines or self._is_left)
             lines, self._lines, self._size = self._lines, [], 0
             if self._lost:
-                lines.append((f"… {self._lost} lines were not shown: nobody read them.", True))
+                count = "1 line was" if self._lost == 1 else f"{self._lost:,} lines were"
+                lines.append((f"… {count} not shown: nothing read the output.", True))
                 self._lost = 0
             return lines
 

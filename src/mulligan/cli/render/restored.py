@@ -20,6 +20,20 @@ INCOMPLETE = 83
 SHOWN_PROBLEMS = 20
 
 _VANISHED = os.strerror(errno.ENOENT)
+_ADVICE = {
+    errno.EROFS: "Let the filesystem be written to (`mount -o remount,rw`)",
+    errno.ENOSPC: "Free some space",
+    errno.EDQUOT: "Free some space within the quota",
+    errno.EACCES: "Make these and their directories writable",
+    errno.EPERM: "Make these writable (`lsattr` shows what is immutable, `ls -l` whose it is)",
+    errno.EBUSY: "Unmount what is mounted there",
+    errno.EISDIR: "Move these out of the way",
+    errno.ENOTEMPTY: "Move these out of the way",
+    errno.ENOTDIR: "Move these out of the way",
+}
+"""What to do about a path that the system refused, by its error."""
+
+SEE_EACH = "Fix what is said of each"
 _OPPOSITE = {"restore": "undo", "undo": "redo", "redo": "undo"}
 _DONE = {"restore": "Restored", "undo": "Undone", "redo": "Redone"}
 
@@ -72,7 +86,14 @@ def _advice(problems: Sequence[Problem]) -> str:
         return "Move these out of the way"
     if all(problem.detail.startswith((CHANGED, DIFFERS, _VANISHED)) for problem in problems):
         return "Let the programs finish that change these"
-    return "Make these writable"
+    advised = {_advice_on(problem.detail) for problem in problems}
+    return advised.pop() if len(advised) == 1 else SEE_EACH
+
+
+def _advice_on(detail: str) -> str:
+    """Return what helps where the system refused to write."""
+    found = (advice for code, advice in _ADVICE.items() if os.strerror(code) in detail)
+    return next(found, SEE_EACH)
 
 
 def exit_if_incomplete(problems: Sequence[Problem]) -> None:

@@ -84,8 +84,8 @@ def open_streams() -> None:
     for number in range(3):
         _fill(number)
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 -- open as long as we run
-    sys.stdout = _text(STDOUT, sys.stdout, "strict")
-    sys.stderr = _text(STDERR, sys.stderr, "backslashreplace")
+    sys.stdout = _text(STDOUT, sys.stdout)
+    sys.stderr = _text(STDERR, sys.stderr)
 
 
 def stop_when_closed() -> None:
@@ -122,11 +122,14 @@ def _fill(number: int) -> None:
         os.set_inheritable(number, True)  # for the agents, as the others are
 
 
-def _text(number: int, old: TextIO | None, errors: str) -> TextIO:
-    """Return a stream for text over a standard stream, like the one that was there."""
+def _text(number: int, old: TextIO | None) -> TextIO:
+    """Return a stream for text over a standard stream, in the encoding of the one that was there.
+
+    What that encoding does not have is written out: no work may fail because of how it is told.
+    """
     return io.TextIOWrapper(
         Stream(number),
         encoding=getattr(old, "encoding", None) or "utf-8",
-        errors=getattr(old, "errors", None) or errors,
+        errors="backslashreplace",
         line_buffering=getattr(old, "line_buffering", False),
     )

@@ -34,14 +34,14 @@ _UNSAFE = re.compile(
 _OURS = re.compile(f"{_MARK}([a-z]*)([^{_END}]*){_END}")
 _RAW = re.compile(f"({_MARK}raw{_END}.*?{_MARK}end{_END})", re.DOTALL)
 
-CLEAR_LINE = f"{_MARK}seq\r[K{_END}"
-"""Takes away the line on which the cursor is."""
-
 LINE_START = f"{_MARK}seq\r{_END}"
 """Goes back to the start of the line."""
 
-CLEAR_SCREEN = f"{_MARK}seq[2J[1;1H{_END}"
-"""Takes everything away."""
+CLEAR_SCREEN = f"{_MARK}scr[2J[1;1H{_END}"
+"""Takes everything away; nothing where escape sequences are unwanted."""
+
+PLAIN = {"…": "...", "→": "->", "─": "-", "│": "|", "├": "+", "└": "+", "✓": "ok", "✗": "x"}
+"""What stands for our own signs where they cannot be encoded."""
 
 
 def style(
@@ -62,8 +62,29 @@ def visible(text: str) -> str:
     return _UNSAFE.sub(_written_out, text)
 
 
+def encodable(text: str, encoding: str | None) -> str:
+    """Return text with all characters written out that an encoding does not have."""
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return "".join(_encodable(character, encoding or "utf-8") for character in text)
+    return text
+
+
+def _encodable(character: str, encoding: str) -> str:
+    try:
+        character.encode(encoding)
+    except UnicodeEncodeError:
+        return PLAIN.get(character) or _code_units(character)
+    return character
+
+
 def _written_out(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be", "surrogatepass")
+    return _code_units(found[0])
+
+
+def _code_units(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
@@ -76,8 +97,11 @@ class Visible(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream behind."""
-        return self.behind.encoding
+        """Always UTF-8: any text is taken, and what cannot be encoded is written out.
+
+        Click replaces a stream that calls itself ASCII by one of its own, past this one.
+        """
+        return "utf-8"
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
@@ -91,10 +115,8 @@ class Visible(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write text; what was marked by :func:`untouched` passes."""
-        if _MARK in text:
-            self.behind.write("".join(map(self._shown, _RAW.split(text))))
-        else:
-            self.behind.write(visible(text))
+        shown = "".join(map(self._shown, _RAW.split(text))) if _MARK in text else visible(text)
+        self.behind.write(encodable(shown, self.behind.encoding))
         return len(text)
 
     def _shown(self, part: str) -> str:
@@ -107,7 +129,7 @@ class Visible(io.TextIOBase):
         return "".join(shown)
 
     def _sequence(self, kind: str, codes: str) -> str:
-        if kind == "sgr" and not self._colours:
+        if kind != "seq" and not self._colours:
             return ""
         return codes.replace("[", "\x1b[")
 
@@ -139,6 +161,11 @@ def print_exactly(value: str | bytes) -> None:
     if isinstance(value, str) and not sys.stdout.isatty():
         value = value.encode("utf-8", "surrogateescape")
     click.echo(value)
+
+
+def encoding_of(stream: TextIO) -> str:
+    """Return the encoding in which text leaves through a stream."""
+    return behind(stream).encoding or "utf-8"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.render.terminal import style
+from mulligan.cli.render.terminal import encoding_of, style
 from mulligan.views import encoding
 from mulligan.views.text import clean as clean
 
@@ -39,12 +39,14 @@ class Cell:
         """Return the text padded to a width and cut at a limit, with its colour."""
         text = self.text if limit is None else shorten(self.text, limit)
         dim = self.dim or None
+        if not self.text:
+            return " " * width
         return style(text.ljust(width), fg=self.colour, bold=self.bold or None, dim=dim)
 
 
 def to_json(value: Any, indent: int | None = 2) -> str:
     """Return a value as JSON text that the terminal's encoding can show."""
-    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    ascii_only = encoding_of(sys.stdout).lower().replace("-", "") != "utf8"
     return encoding.to_json(value, indent, ascii_only=ascii_only)
 
 
@@ -67,14 +69,14 @@ def columns(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
     """Yield the rows as aligned lines; on a terminal none is wider than it."""
     count = max((len(row) for row in rows), default=0)
     widths = [max((len(r[i].text) for r in rows if i < len(r)), default=0) for i in range(count)]
-    width = _terminal_width() if sys.stdout.isatty() else None
+    width = terminal_width()
     for row in rows:
         yield _line(row, widths, width)
 
 
-def _terminal_width() -> int:
-
-    return shutil.get_terminal_size().columns
+def terminal_width() -> int | None:
+    """Return how many columns standard output has; None if it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def echo_columns(rows: Sequence[Sequence[Cell]]) -> None:
@@ -115,9 +117,9 @@ def size(count: int) -> str:
     return f"{value:.0f} {unit}" if value >= 10 or unit == "bytes" else f"{value:.1f} {unit}"
 
 
-def plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """Return a number with its noun."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
 def place(point: Point) -> str:

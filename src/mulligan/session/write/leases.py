@@ -12,6 +12,7 @@ from mulligan.errors import LeaseHeld, StaleLease
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Holder, Lease, SessionRecord
 from mulligan.session.names import check_agent
+from mulligan.timeline.times import shown
 
 
 def this_process() -> str:
@@ -58,7 +59,7 @@ def take(
     if before is not None and not steal and is_held(before, now):
         raise LeaseHeld(
             f"{actor!r} in session {session.name!r} is held by {before.holder} "
-            f"until {before.expires.isoformat(timespec='seconds')}."
+            f"until {shown(before.expires)}."
         )
     # The epoch is the fencing token: every append checks it, so that a writer which only seemed to
     # be gone cannot write any more.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -38,19 +38,14 @@ from mulligan.workspace.capture.index import (
     packed_stat,
     root_text,
 )
+from mulligan.workspace.capture.progress import CountingSink, Progress, untold
 from mulligan.workspace.capture.scan import Changes, check_length
 from mulligan.workspace.capture.snapshot import IN_SNAPSHOT, Snapshot, SnapshotFailed, Snapshots
 from mulligan.workspace.capture.tree import Changed, stored_entry, stored_tree
 from mulligan.workspace.entries import Directory, File
 
-PROGRESS_EVERY_FILES = 256
-"""A capture reports its progress each time it has read this many files."""
-
 _NAMES_MOVED = "files in it came, went or were renamed while it was captured"
 _NEVER_STILL = "it kept changing while it was read"
-
-Progress = Callable[[int], None]
-"""Called with the number of files that a capture has read so far."""
 
 
 class CaptureLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,7 +73,7 @@ class Capture:
         bundle: Bundle,
         index: Index | None,
         limits: CaptureLimits,
-        progress: Progress = lambda _: None,
+        progress: Progress = untold,
         *,
         aside: FileCopies | None = None,
         patches: bool = True,
@@ -88,7 +83,7 @@ class Capture:
         self._beneath = Beneath(os.fsencode(root))
         self._bundle = bundle
         self._limits = limits
-        self._progress = progress
+        self._files_read = CountingSink(bundle, progress)
         self._aside = aside or FileCopies(None, SystemClock())
         self._snapshots = Snapshots(root, limits.snapshot)
         self._backed_up: set[bytes] = set()
@@ -261,9 +256,8 @@ class Capture:
 
     def _read_leaves(self, leaves: list[bytes]) -> None:
         """Read the leaves in sorted order, so that the budget always ends at the same file."""
-        for count, path in enumerate(sorted(leaves), 1):
-            if count % PROGRESS_EVERY_FILES == 0:
-                self._progress(count)
+        for path in sorted(leaves):
+            self._files_read.begin_file()
             parent, _, name = path.rpartition(b"/")
             directory = self._directories.get(parent)
             if directory is not None:  # it may have vanished during the scan
@@ -299,8 +293,8 @@ class Capture:
     def _read_as_set(self, directory: int, path: bytes, name: bytes, room: int) -> Read:
         """Read a leaf, from a snapshot if the configuration asks for one."""
         if not self._snapshots.is_used or not self._snapshots.has(path):
-            return read_leaf(directory, name, self._bundle, room, self._aside)
-        plain = partial(read_leaf, directory, name, self._bundle, room, self._aside)
+            return read_leaf(directory, name, self._files_read, room, self._aside)
+        plain = partial(read_leaf, directory, name, self._files_read, room, self._aside)
         before = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISREG(before.st_mode):
             return plain()
@@ -308,7 +302,7 @@ class Capture:
             with self._snapshots.take(path, directory) as snapshot:
                 if snapshot is None:
                     return plain()
-                read = read_snapshot(directory, name, snapshot, before, self._bundle, room)
+                read = read_snapshot(directory, name, snapshot, before, self._files_read, room)
         except SnapshotFailed as error:
             self._not_backed_up.add(path)
             read = plain()

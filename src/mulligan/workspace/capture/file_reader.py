@@ -15,8 +15,8 @@ import msgspec
 
 from mulligan.errors import StoreUnwritable
 from mulligan.model import Digest, ObjectKind
-from mulligan.objects.protocol import Bundle
 from mulligan.workspace.capture.file_copy import FileCopies
+from mulligan.workspace.capture.progress import ObjectSink
 from mulligan.workspace.capture.steady_read import MAX_READINGS, Reading, read_steadily, signature
 from mulligan.workspace.entries import File, Leaf, Link, to_name
 from mulligan.workspace.file_handles import close_file, open_file
@@ -69,7 +69,7 @@ Chunked = Reading[tuple[Digest, ...]]
 """A file's content as the objects that hold it."""
 
 
-def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int, aside: FileCopies) -> Read:
+def read_leaf(directory: int, name: bytes, sink: ObjectSink, room: int, aside: FileCopies) -> Read:
     """Read a file of up to ``room`` bytes, or a symlink, in an open directory.
 
     A file that changes all the time is read nevertheless; see ``Read``. Raises ``TooLarge``,
@@ -92,7 +92,7 @@ def read_leaf(directory: int, name: bytes, bundle: Bundle, room: int, aside: Fil
             if link is not None:
                 return link
         else:
-            return _read_file(handle, directory, bundle, room, aside)
+            return _read_file(handle, directory, sink, room, aside)
     raise Unreadable(_SOMETHING_ELSE)
 
 
@@ -101,14 +101,14 @@ def read_snapshot(
     name: bytes,
     snapshot: IO[bytes],
     before: os.stat_result,
-    bundle: Bundle,
+    sink: ObjectSink,
     room: int,
 ) -> Read:
     """Read a file from its snapshot; ``before`` is its stat from before the snapshot was taken."""
     size = os.fstat(snapshot.fileno()).st_size
     if size > room:
         raise TooLarge(size)
-    chunks, size = _chunks(snapshot.fileno(), bundle, size)
+    chunks, size = _chunks(snapshot.fileno(), sink, size)
     handle = open_file(name, _OPEN, directory)
     try:
         holds = signature(before) == signature(os.fstat(handle))
@@ -132,7 +132,7 @@ def _read_link(directory: int, name: bytes) -> Read | None:
     return Read(Link(after.st_mtime_ns, target), after)
 
 
-def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: FileCopies) -> Read:
+def _read_file(handle: int, directory: int, sink: ObjectSink, room: int, aside: FileCopies) -> Read:
     """Read an open file and close it."""
     try:
         before = os.fstat(handle)
@@ -142,9 +142,9 @@ def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: Fi
             raise TooLarge(before.st_size)
         reading = None
         if before.st_size <= SINGLE_CHUNK_BYTES:
-            reading = _read_whole(handle, directory, before, bundle, aside)
+            reading = _read_whole(handle, directory, before, sink, aside)
         if reading is None:
-            reading = _read_large(handle, directory, before, bundle, aside)
+            reading = _read_large(handle, directory, before, sink, aside)
         mode, mtime = stat.S_IMODE(reading.stat.st_mode), reading.stat.st_mtime_ns
         file = File(mode, mtime, reading.size, reading.content, read_xattrs(handle))
         return Read(file, reading.stat, reading.holds, reading.torn)
@@ -155,7 +155,7 @@ def _read_file(handle: int, directory: int, bundle: Bundle, room: int, aside: Fi
 
 
 def _read_whole(
-    handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: FileCopies
+    handle: int, directory: int, before: os.stat_result, sink: ObjectSink, aside: FileCopies
 ) -> Chunked | None:
     """Read a small file into one object, or none if it is empty; None if it outgrew the limit."""
     try:
@@ -168,7 +168,7 @@ def _read_whole(
                 return None
             data, size = _bytes(file.fileno(), clone.size)
         reading = Reading(data, size, clone.stat, clone.holds)
-    chunks = (_put(bundle, reading.content),) if reading.content else ()
+    chunks = (_put(sink, reading.content),) if reading.content else ()
     return Reading(chunks, reading.size, reading.stat, reading.holds, reading.torn)
 
 
@@ -182,24 +182,24 @@ def _bytes(handle: int, size: int) -> tuple[bytes, int]:
 
 
 def _read_large(
-    handle: int, directory: int, before: os.stat_result, bundle: Bundle, aside: FileCopies
+    handle: int, directory: int, before: os.stat_result, sink: ObjectSink, aside: FileCopies
 ) -> Chunked:
     """Read a large file in chunks, from a copy if it is being written to."""
     if not aside.is_hot(before):
-        chunks, size = _chunks(handle, bundle, before.st_size)
+        chunks, size = _chunks(handle, sink, before.st_size)
         if size == before.st_size and signature(before) == signature(os.fstat(handle)):
             return Reading(chunks, size, before, holds=True)
     copy = aside.copy(handle, directory)
     if copy is None:
         # Each attempt leaves its chunks in the store, so make only two: the second shows whether
         # the file has merely grown.
-        return read_steadily(handle, partial(_chunks, handle, bundle), 2)
+        return read_steadily(handle, partial(_chunks, handle, sink), 2)
     with copy.content as file:
-        chunks, size = _chunks(file.fileno(), bundle, copy.size)
+        chunks, size = _chunks(file.fileno(), sink, copy.size)
     return Reading(chunks, size, copy.stat, copy.holds, copy.torn)
 
 
-def _chunks(handle: int, bundle: Bundle, size: int) -> tuple[tuple[Digest, ...], int]:
+def _chunks(handle: int, sink: ObjectSink, size: int) -> tuple[tuple[Digest, ...], int]:
     """Store the first bytes of a file; return their chunks and how many bytes there were.
 
     The same bytes always give the same chunks, however they were read, so a small file is a single
@@ -207,12 +207,12 @@ def _chunks(handle: int, bundle: Bundle, size: int) -> tuple[tuple[Digest, ...],
     """
     if size <= SINGLE_CHUNK_BYTES:
         data, length = _bytes(handle, size)
-        return (_put(bundle, data),) if data else (), length
+        return (_put(sink, data),) if data else (), length
     from pyfastcdc import FastCDC  # only large files need it
 
     cutter = FastCDC(avg_size=CHUNK_AVERAGE, min_size=CHUNK_MIN, max_size=CHUNK_MAX)
     part = _Part(handle, size)
-    chunks = tuple(_put(bundle, bytes(chunk.data)) for chunk in cutter.cut_stream(part))
+    chunks = tuple(_put(sink, bytes(chunk.data)) for chunk in cutter.cut_stream(part))
     return chunks, part.at
 
 
@@ -231,10 +231,10 @@ class _Part:
         return read
 
 
-def _put(bundle: Bundle, data: bytes) -> Digest:
+def _put(sink: ObjectSink, data: bytes) -> Digest:
     """Store bytes of a file; an error of the store must not look like an error of the file."""
     try:
-        return bundle.put(ObjectKind.CHUNK, data)
+        return sink.put(ObjectKind.CHUNK, data)
     except OSError as error:
         raise StoreUnwritable(f"The store cannot be written: {error.strerror}.") from error
 

@@ -1,0 +1,65 @@
+"""mulligan help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import mulligan
+from mulligan.cli.context import Command, example
+
+GUIDES = {
+    "agents": ("guide-agents.md", "Agents, tasks, mail, workflow files."),
+    "files": ("guide-files.md", "What checkpoints hold of files, and how they come back."),
+    "recovery": ("guide-recovery.md", "What happens after a crash."),
+    "completion": ("completion.md", "Completing commands, points and sessions in the shell."),
+    "json": ("cli-json.md", "Every field of --json, and all exit codes."),
+    "format": ("FORMAT.md", "Every byte on disk."),
+}
+"""The guides that are shipped, by the names under which hints refer to them."""
+
+
+@click.command("help", cls=Command, epilog=example("mulligan help restore", "mulligan help agents"))
+@click.argument("topic", nargs=-1, metavar="[COMMAND|GUIDE]")
+@click.pass_context
+def command(context: click.Context, topic: tuple[str, ...]) -> None:
+    """Show the help of a COMMAND, or a GUIDE: agents, files, recovery, completion, json, format.
+
+    Without either it lists the commands and the guides.
+    """
+    if not topic:
+        _print_overview(context)
+    elif len(topic) == 1 and topic[0] in GUIDES:
+        click.echo(guide(topic[0]))
+    else:
+        _print_help(context, topic)
+
+
+def guide(name: str) -> str:
+    """Return the text of a guide, from the installed package or from a checkout."""
+    package = Path(mulligan.__file__).parent
+    shipped, checkout = package / "docs", package.parents[1] / "docs"
+    directory = shipped if shipped.is_dir() else checkout
+    return (directory / GUIDES[name][0]).read_text("utf-8").rstrip()
+
+
+def _print_overview(context: click.Context) -> None:
+    click.echo(context.find_root().get_help())
+    formatter = context.make_formatter()
+    with formatter.section("\nGuides, shown by `mulligan help GUIDE`"):
+        formatter.write_dl([(name, about) for name, (_, about) in GUIDES.items()])
+    click.echo(formatter.getvalue().rstrip())
+
+
+def _print_help(context: click.Context, names: tuple[str, ...]) -> None:
+    parent, found = context.find_root(), context.find_root().command
+    for name in names:
+        inner = found.get_command(parent, name) if isinstance(found, click.Group) else None
+        if inner is None:
+            raise click.UsageError(
+                f"There is no command or guide {' '.join(names)!r}; the guides are "
+                f"{', '.join(GUIDES)}."
+            )
+        parent, found = click.Context(inner, info_name=name, parent=parent), inner
+    click.echo(found.get_help(parent))

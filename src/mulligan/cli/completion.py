@@ -1,0 +1,77 @@
+"""What the shell offers to complete: points, labels and sessions of the store that is meant.
+
+Completion runs while a person types. So it only reads, prints nothing else, and where it cannot
+find a store it offers nothing.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from mulligan.cli.context import CliContext
+from mulligan.errors import MulliganError
+
+if TYPE_CHECKING:
+    from mulligan import Session, Store
+
+    Question = Callable[[CliContext, Store], list[CompletionItem]]
+
+NAMED = {
+    "@latest": "the latest checkpoint",
+    "@good": "the latest that was marked good",
+    "@bad": "the latest that was marked bad",
+}
+RECENT_CHECKPOINTS = 20
+SHORT_ID = 12
+
+
+def points(context: click.Context, start: str) -> list[CompletionItem]:
+    """Return the points that begin with a text: names, labels, and ids of recent checkpoints."""
+    found = _ask(context, _points)
+    return [item for item in found if str(item.value).startswith(start)]
+
+
+def labels(context: click.Context, start: str) -> list[CompletionItem]:
+    """Return the labels that begin with a text."""
+    found = _ask(context, lambda call, store: _labels(call.open_session(store=store)))
+    return [item for item in found if str(item.value).startswith(start)]
+
+
+def sessions(context: click.Context, start: str) -> list[CompletionItem]:
+    """Return the sessions that begin with a text."""
+    found = _ask(context, lambda _, store: _whole(s.name for s in store.sessions()))
+    return [item for item in found if str(item.value).startswith(start)]
+
+
+def _points(call: CliContext, store: Store) -> list[CompletionItem]:
+    session = call.open_session(store=store)
+    recent = session.checkpoints()[: -RECENT_CHECKPOINTS - 1 : -1]
+    named = [CompletionItem(name, help=about) for name, about in NAMED.items()]
+    ids = [CompletionItem(one.id[:SHORT_ID], help=one.note or one.kind) for one in recent]
+    return [*named, *_labels(session), *ids]
+
+
+def _labels(session: Session) -> list[CompletionItem]:
+    return _whole(session.labels(), "label")
+
+
+def _whole(names: Iterable[str], about: str | None = None) -> list[CompletionItem]:
+    """Return names as candidates, without those with spaces: shells insert them unquoted."""
+    return [CompletionItem(name, help=about) for name in names if not any(map(str.isspace, name))]
+
+
+def _ask(context: click.Context, ask: Question) -> list[CompletionItem]:
+    call = context.find_object(CliContext) or CliContext()
+    call.quiet = True
+    try:
+        # What is said about finding a store would land in the middle of the line being typed.
+        with redirect_stderr(io.StringIO()), context.scope():
+            return ask(call, call.open_store(read_only=True))
+    except (MulliganError, OSError):
+        return []

@@ -1,0 +1,68 @@
+"""Help that leads somewhere: commands, guides, and hints that name only what is installed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan.cli.commands.help import GUIDES
+from mulligan.cli.main import COMMANDS
+from tests.cli.conftest import Cli
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_help_is_the_help_of_a_command(cli: Cli) -> None:
+    assert cli("help", "log").out == cli("log", "--help").out
+    assert cli("help", "tasks", "add").out == cli("tasks", "add", "--help").out
+
+
+def test_help_alone_lists_commands_and_guides(cli: Cli) -> None:
+    shown = cli("help").out
+    assert shown.startswith(cli("--help").out.rstrip())
+    for name in GUIDES:
+        assert re.search(rf"^  {name} ", shown, re.MULTILINE)
+
+
+def test_help_for_what_is_not_there(cli: Cli) -> None:
+    for topic in (["frob"], ["log", "frob"], ["tasks", "frob"]):
+        failed = cli("help", *topic)
+        assert failed.code == 2
+        assert "There is no command or guide" in failed.err
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_is_shown(cli: Cli, name: str) -> None:
+    assert cli("help", name).out.startswith("# ")
+
+
+def test_the_wheel_has_the_guides() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"] == {"docs": "mulligan/docs"}
+    assert all((ROOT / "docs" / file).is_file() for file, _ in GUIDES.values())
+
+
+def test_no_message_refers_to_a_file_that_is_not_installed() -> None:
+    """Docstrings of modules may: they are read in a checkout."""
+    package = Path(mulligan.__file__).parent
+    texts = {
+        file: re.sub(r'\A"""(.|\n)*?"""', "", file.read_text()) for file in package.rglob("*.py")
+    }
+    found = [file.name for file, text in texts.items() if re.search(r"docs/[\w-]+\.md", text)]
+    assert found == []
+
+
+def test_every_topic_that_a_message_names_is_there() -> None:
+    package = Path(mulligan.__file__).parent
+    named = {
+        topic
+        for file in package.rglob("*.py")
+        for topic in re.findall(r"`mulligan help ([a-z]+)`", file.read_text())
+    }
+    assert named
+    assert named <= {*GUIDES, *COMMANDS}

@@ -1,0 +1,60 @@
+"""The log on a terminal: within its width, and every label in full."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mulligan.cli.render.log_lines import LogRow, fitted
+from mulligan.cli.render.terminal import _MARK
+from mulligan.cli.render.text import Cell
+from tests.cli.conftest import Cli
+
+LABEL = "tests-green-after-the-refactoring-of-the-login"
+NOTE = "before the refactoring of everything that has to do with logging in and out again"
+
+
+def row(label: str = "", note: str = "", files: str = "12,345 files (1.2 GB)") -> LogRow:
+    cells = ("0123456789ab", "#1234", "59m ago", "2026-11-15 10:00", "pre_operation", "good", files)
+    return LogRow(tuple(map(Cell, cells)), Cell(label), Cell(note))
+
+
+def plain(rows: list[LogRow], width: int | None) -> list[str]:
+    lines = list(fitted(rows, width))
+    return [re.sub(f"{_MARK}[^\ufdd1]*\ufdd1", "", line) for line in lines]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+@pytest.mark.parametrize("label", ["", "short", LABEL])
+@pytest.mark.parametrize("note", ["", "why", NOTE])
+def test_lines_fit_and_labels_are_whole(width: int, label: str, note: str) -> None:
+    lines = plain([row(label, note), row(files="")], width)
+    assert all(len(line) <= max(width, 64) for line in lines)
+    assert label in "\n".join(lines)
+    assert note[:8] in "\n".join(lines)
+    assert "2026-11-15 10:00" in lines[0]
+
+
+def test_a_label_that_is_wider_than_the_terminal_is_not_cut() -> None:
+    label = "x" * 120
+    assert plain([row(label, NOTE)], 80)[1].strip() == label
+
+
+def test_without_a_terminal_everything_is_on_one_line() -> None:
+    (line,) = plain([row(LABEL, NOTE)], None)
+    assert line.endswith(f"12,345 files (1.2 GB)  {LABEL}  {NOTE}")
+    assert plain([], None) == []
+
+
+def test_the_log_in_80_columns(store: Cli, place: Path, on_terminal) -> None:
+    (place / "a.txt").write_text("one")
+    store("checkpoint", "-k", "pre_operation", "--label", LABEL, "-m", NOTE)
+    store("checkpoint", "--label", "second")
+    store("restore", LABEL)
+    code, shown = on_terminal("log", COLUMNS="80", NO_COLOR="1")
+    assert code == 0
+    assert LABEL in shown
+    assert "second" in shown
+    assert max(map(len, shown.splitlines())) <= 80
