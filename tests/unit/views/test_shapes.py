@@ -22,7 +22,7 @@ from mulligan.views.bisect import bisect_view
 from mulligan.views.checkpoints import checkpoint_view, labels_view, team_checkpoint_view
 from mulligan.views.diffs import diff_view
 from mulligan.views.encoding import jsonable, to_json
-from mulligan.views.events import event_view
+from mulligan.views.events import event_view, select_events
 from mulligan.views.failures import failure_of, failure_view
 from mulligan.views.file_diffs import FileContents
 from mulligan.views.log import log_page, log_view
@@ -229,6 +229,21 @@ def test_events_and_writes_to_the_state(session: Session) -> None:
     assert set(view) == documented("events")
     assert view["hash"] == event.hash.hex()
     assert set(written_view(session, "memory")) == documented("state set")
+
+
+def test_the_newest_events_of_a_kind(session: Session) -> None:
+    def kinds(**choice: object) -> list[str]:
+        found = select_events(session, None, session.head, **choice)  # type: ignore[arg-type]
+        return [event.kind for event in found]
+
+    everything = [event.kind for event in session.events()]
+    assert kinds() == everything
+    assert kinds(count=2) == everything[-2:]
+    assert kinds(kinds=["state"]) == ["state.set", "state.set"]
+    assert kinds(kinds=["state", "mail.sent"], count=2) == ["state.set", "mail.sent"]
+    assert kinds(kinds=["stat"]) == []
+    after = select_events(session, "two", session.head, count=50)
+    assert next(event.seq for event in after) == session.point("two").seq + 1
 
 
 def test_stores(store: Store, tmp_path: Path) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.text import GAP, Cell, clean, local, plural, print_json, short, shorten
-from mulligan.views.events import event_view
+from mulligan.views.events import event_view, of_kinds, select_events
 
 if TYPE_CHECKING:
     from mulligan import Event, Point, Session
@@ -43,35 +42,15 @@ def command(
     """List the events of a session, oldest first; with --json one object a line."""
     session = call.open_to_look()
     last = session.head if until is None else session.point(until)
-    first = None if since is None else session.point(since)
-    found = _matching(session.events(_start(first, last, count, kinds), last), kinds)
-    _print(found if count is None else deque(found, maxlen=count), call.json)
+    _print(select_events(session, since, last, count=count, kinds=kinds), call.json)
     if follow and until is None:
         _follow(session, last, kinds, call.json)
-
-
-def _start(
-    first: Point | None, last: Point, count: int | None, kinds: tuple[str, ...]
-) -> Point | None:
-    """Return where to begin reading: late, when only the last few are wanted."""
-    from mulligan import Point
-
-    begin = first.seq if first else 0
-    if count is not None and not kinds:
-        begin = max(begin, last.seq - count)
-    return Point(last.session, begin) if begin else None
-
-
-def _matching(events: Iterable[Event], kinds: tuple[str, ...]) -> Iterator[Event]:
-    for event in events:
-        if not kinds or any(event.kind == k or event.kind.startswith(f"{k}.") for k in kinds):
-            yield event
 
 
 def _follow(session: Session, since: Point, kinds: tuple[str, ...], as_json: bool) -> None:
     """Print events as they are written; Ctrl-C is the way to end it, and no failure."""
     try:
-        _print(_matching(session.events(since, follow=True), kinds), as_json)
+        _print(of_kinds(session.events(since, follow=True), kinds), as_json)
     except KeyboardInterrupt:
         # The terminal has written ^C where the next prompt would go.
         click.echo(err=True, nl=sys.stderr.isatty())
