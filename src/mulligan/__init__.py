@@ -5,6 +5,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     cli/          the command line
     views/        every JSON shape that a command, a server or an MCP server shows
     supervisor/   teams of agents as processes: started, watched, restarted, paused
+    aio.py        the public calls as awaitables
     recovery/     interrupted sessions: found, planned, resumed; bisect
     opener.py     what mulligan.open() does: find, check, join
     move_store.py a store moved into its project, or out of it

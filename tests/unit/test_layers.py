@@ -27,6 +27,7 @@ LAYERS = [
     {"store"},
     {"opener", "move_store"},
     {"__init__"},
+    {"aio"},
     {"recovery"},
     {"supervisor"},
     {"views"},

@@ -114,7 +114,13 @@ MEMBERS = [
 ]
 """What a program can do with a session; a new one is a decision, not an accident."""
 
-PUBLIC_MODULES = ["mulligan", "mulligan.errors", "mulligan.recovery", "mulligan.supervisor"]
+PUBLIC_MODULES = [
+    "mulligan",
+    "mulligan.aio",
+    "mulligan.errors",
+    "mulligan.recovery",
+    "mulligan.supervisor",
+]
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("guide-*.md"))]

@@ -1,0 +1,399 @@
+"""The same calls as awaitables, for asyncio: ``aio.open``, ``AsyncStore``, ``AsyncSession``.
+
+One thin layer over threads. Every store and every session has one worker thread, and its calls run
+there one after the other, in the order in which they were made, so the event loop never waits for
+a disk. Arguments, results and errors are those of the synchronous calls.
+
+A call that is cancelled may still take effect: its thread completes it.
+
+Inside ``async with session.batch():`` the writes of the task that opened it become one
+transaction. A call of another task waits until the batch ends. A task that was started inside the
+batch must not use the session, since the batch may be waiting for it: it gets ``BatchOpen``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager
+from contextvars import ContextVar
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+import mulligan
+from mulligan.errors import BatchOpen
+from mulligan.model import Event, Lease, Message, Point, Task
+from mulligan.session.arguments import seconds
+from mulligan.session.parts.agents import Agent
+from mulligan.session.parts.mailbox import Mailbox
+from mulligan.session.parts.operations import Operation
+from mulligan.session.parts.state import State
+from mulligan.session.parts.tasks import Tasks
+from mulligan.session.session import Session
+from mulligan.store import Store
+from mulligan.timeline.points import PointLike
+
+__all__ = [
+    "AsyncAgent",
+    "AsyncMailbox",
+    "AsyncSession",
+    "AsyncState",
+    "AsyncStore",
+    "AsyncTasks",
+    "attach",
+    "open",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+POLL_SECONDS = 0.05
+"""How often a wait for a message or an event looks again; the thread is free in between."""
+
+_INSIDE: ContextVar[tuple[object, ...]] = ContextVar("mulligan_aio_batches", default=())
+"""The batches that were open where this task began, or that it opened; tasks copy it."""
+
+
+class _Worker:
+    """The thread that makes the calls of one handle, and the batch that is open there."""
+
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._gate = asyncio.Lock()
+        self._owner: asyncio.Task[Any] | None = None
+        self._batch: object = None
+        self._is_closed = False
+
+    def submit(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        """Queue a call; the thread makes it after those that were queued before."""
+        return asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    async def call(self, call: Callable[[], R]) -> R:
+        """Make a call, after the batch of another task if one is open."""
+        if self._is_owner():
+            return await self.submit(call)
+        self._check_outside()
+        # Held only until the call is queued: from then on the thread keeps the order.
+        async with self._gate:
+            future = self.submit(call)
+        return await future
+
+    @asynccontextmanager
+    async def batch(self, manager: AbstractContextManager[None]) -> AsyncIterator[None]:
+        """Open a batch for the current task, and keep the others out until it ends."""
+        if self._is_owner():
+            async with self.context(manager):  # refused there: batches do not nest
+                yield
+            return
+        self._check_outside()
+        async with self._gate:
+            before = _INSIDE.get()
+            self._owner, self._batch = asyncio.current_task(), object()
+            _INSIDE.set((*before, self._batch))
+            try:
+                async with self.context(manager):
+                    yield
+            finally:
+                self._owner = self._batch = None
+                _INSIDE.set(before)
+
+    @asynccontextmanager
+    async def context(self, manager: AbstractContextManager[T]) -> AsyncIterator[T]:
+        """Enter and leave a context manager in the thread."""
+        steps = _Steps(manager)
+        # Shielded: a task that is cancelled meanwhile must not leave it entered for ever.
+        try:
+            entered = await asyncio.shield(self.submit(steps.enter))
+        except asyncio.CancelledError as error:
+            self.submit(partial(steps.leave, error))
+            raise
+        try:
+            yield entered
+        except BaseException as error:
+            if not await asyncio.shield(self.submit(partial(steps.leave, error))):
+                raise
+        else:
+            await asyncio.shield(self.submit(steps.leave))
+
+    async def close(self, close: Callable[[], None]) -> None:
+        """Make the last call and end the thread."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await self.call(close)
+        finally:
+            self._executor.shutdown(wait=False)
+
+    def _is_owner(self) -> bool:
+        return self._owner is not None and self._owner is asyncio.current_task()
+
+    def _check_outside(self) -> None:
+        if self._batch is not None and self._batch in _INSIDE.get():
+            raise BatchOpen(
+                "The task that started this one has a batch open on this session.",
+                hint="Nothing was written. Start tasks outside of the batch, or give each task a "
+                "session of its own: await store.session(NAME).",
+            )
+
+
+class _Steps(Generic[T]):
+    """A context manager whose two ends are called one by one, in the thread."""
+
+    def __init__(self, manager: AbstractContextManager[T]) -> None:
+        self._manager = manager
+        self._is_entered = False
+
+    def enter(self) -> T:
+        entered = self._manager.__enter__()
+        self._is_entered = True
+        return entered
+
+    def leave(self, error: BaseException | None = None) -> bool | None:
+        if not self._is_entered:
+            return None
+        if error is None:
+            return self._manager.__exit__(None, None, None)
+        return self._manager.__exit__(type(error), error, error.__traceback__)
+
+
+class _Handle(Generic[T]):
+    """Something whose methods are called in the thread of a worker."""
+
+    def __init__(self, sync: T, worker: _Worker) -> None:
+        self._sync = sync
+        self._worker = worker
+
+
+def _awaitable(
+    method: Callable[Concatenate[T, P], R],
+) -> Callable[Concatenate[_Handle[T], P], Coroutine[Any, Any, R]]:
+    """Return a method that makes the synchronous one's call in the thread."""
+
+    @wraps(method)
+    async def call(self: _Handle[T], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._worker.call(partial(method, self._sync, *args, **kwargs))
+
+    return call
+
+
+class AsyncState(_Handle[State]):
+    """The shared document of a session; see ``mulligan.State``."""
+
+    get = _awaitable(State.get)
+    set = _awaitable(State.set)
+    append = _awaitable(State.append)
+    extend = _awaitable(State.extend)
+    put = _awaitable(State.put)
+    delete = _awaitable(State.delete)
+
+
+class AsyncTasks(_Handle[Tasks]):
+    """The tasks of a session; see ``mulligan.Tasks``. ``all`` returns what iterating yields."""
+
+    get = _awaitable(Tasks.get)
+    add = _awaitable(Tasks.add)
+    plan = _awaitable(Tasks.plan)
+    next = _awaitable(Tasks.next)
+    claim = _awaitable(Tasks.claim)
+    update = _awaitable(Tasks.update)
+    complete = _awaitable(Tasks.complete)
+    fail = _awaitable(Tasks.fail)
+    skip = _awaitable(Tasks.skip)
+    release = _awaitable(Tasks.release)
+    retry = _awaitable(Tasks.retry)
+
+    async def all(self) -> list[Task]:
+        """Return all tasks, each after its parent, in the order they were added."""
+        return await self._worker.call(lambda: list(self._sync))
+
+    @asynccontextmanager
+    async def working(self, id: str | None = None) -> AsyncIterator[Task | None]:
+        """Claim a task for a block: completed at its end, failed if it raises."""
+        async with self._worker.context(self._sync.working(id)) as task:
+            yield task
+
+
+class AsyncMailbox(_Handle[Mailbox]):
+    """The mailbox of an agent; see ``mulligan.Mailbox``."""
+
+    send = _awaitable(Mailbox.send)
+    ack = _awaitable(Mailbox.ack)
+    waiting = _awaitable(Mailbox.waiting)
+    processed = _awaitable(Mailbox.processed)
+
+    async def receive(self, timeout: float = 0) -> Message | None:
+        """Return the next message; None if there is none within ``timeout`` seconds."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds(timeout, "A timeout", zero=True)
+        while True:
+            # Not one long call: the thread would be blocked for all other tasks meanwhile.
+            message = await self._worker.call(partial(self._sync.receive, 0))
+            if message is not None or loop.time() >= until:
+                return message
+            await asyncio.sleep(POLL_SECONDS)
+
+
+class AsyncAgent(_Handle[Agent]):
+    """The record of the agent that a session writes for; see ``mulligan.Agent``."""
+
+    get = _awaitable(Agent.get)
+    expect = _awaitable(Agent.expect)
+
+    async def update(self, **fields: Any) -> None:
+        """Say what the agent is doing; see ``Agent.update``."""
+        await self._worker.call(partial(self._sync.update, **fields))
+
+
+class AsyncSession(_Handle[Session]):
+    """A session whose calls are awaited; see ``mulligan.Session``.
+
+    ``state``, ``tasks``, ``mailbox`` and ``agent`` are its parts. ``sync`` is the session itself,
+    for what has no awaitable here: use it outside of the event loop's thread.
+    """
+
+    def __init__(self, sync: Session) -> None:
+        super().__init__(sync, _Worker(f"mulligan-{sync.name}"))
+        self.sync = sync
+        self.name = sync.name
+        self.actor = sync.actor
+        self.state = AsyncState(sync.state, self._worker)
+        self.tasks = AsyncTasks(sync.tasks, self._worker)
+        self.mailbox = AsyncMailbox(sync.mailbox, self._worker)
+        self.agent = AsyncAgent(sync.agent, self._worker)
+
+    def __repr__(self) -> str:
+        return f"<AsyncSession {self.name!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that this handle holds as the only writer of its agent."""
+        return self._sync.lease
+
+    checkpoint = _awaitable(Session.checkpoint)
+    checkpoints = _awaitable(Session.checkpoints)
+    find_checkpoint = _awaitable(Session.find_checkpoint)
+    mark = _awaitable(Session.mark)
+    marks = _awaitable(Session.marks)
+    labels = _awaitable(Session.labels)
+    drop_label = _awaitable(Session.drop_label)
+    point = _awaitable(Session.point)
+    state_at = _awaitable(Session.state_at)
+    diff = _awaitable(Session.diff)
+    record = _awaitable(Session.record)
+    restore = _awaitable(Session.restore)
+    plan = _awaitable(Session.plan)
+    preview = _awaitable(Session.preview)
+    undo = _awaitable(Session.undo)
+    redo = _awaitable(Session.redo)
+    read_file = _awaitable(Session.read_file)
+    copy_files = _awaitable(Session.copy_files)
+    recover = _awaitable(Session.recover)
+    abandon = _awaitable(Session.abandon)
+
+    async def head(self) -> Point:
+        """Return the place of the newest event."""
+        return await self._worker.call(lambda: self._sync.head)
+
+    async def fork(self, point: PointLike, name: str | None = None, **options: Any) -> AsyncSession:
+        """Make a new session that continues from a point; see ``Session.fork``."""
+        fork = partial(self._sync.fork, point, name, **options)
+        return AsyncSession(await self._worker.call(fork))
+
+    async def events(
+        self, since: PointLike | None = None, until: PointLike | None = None, follow: bool = False
+    ) -> AsyncIterator[Event]:
+        """Yield the events after ``since`` up to and including ``until``.
+
+        With ``follow`` it waits for new ones and never ends by itself. It raises ``StoreGone``
+        once the store was removed or replaced.
+        """
+        while True:
+            read = partial(self._sync.events, since, until)
+            for event in await self._worker.call(lambda read=read: list(read())):  # type: ignore[misc]
+                since = event
+                yield event
+            if not follow:
+                return
+            await self._worker.call(self._sync.internal.check_present)
+            await asyncio.sleep(POLL_SECONDS)
+
+    @asynccontextmanager
+    async def batch(self) -> AsyncIterator[None]:
+        """Make one transaction of all state changes of this task inside: all happen, or none."""
+        async with self._worker.batch(self._sync.batch()):
+            yield
+
+    @asynccontextmanager
+    async def operation(self, name: str, **options: Any) -> AsyncIterator[Operation]:
+        """Take a checkpoint before something risky, and roll back when the block raises."""
+        async with self._worker.context(self._sync.operation(name, **options)) as operation:
+            yield operation
+
+    async def close(self) -> None:
+        """Close the session and end its thread. Idempotent."""
+        await self._worker.close(self._sync.close)
+
+
+class AsyncStore(_Handle[Store]):
+    """A store whose calls are awaited; see ``mulligan.Store``."""
+
+    def __init__(self, sync: Store) -> None:
+        super().__init__(sync, _Worker("mulligan-store"))
+        self.path = sync.path
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    verify = _awaitable(Store.verify)
+
+    async def session(self, name: str, create: bool = True, **options: Any) -> AsyncSession:
+        """Open a session; see ``Store.session``."""
+        opened = partial(self._sync.session, name, create, **options)
+        return AsyncSession(await self._worker.call(opened))
+
+    async def agent(self, name: str, *, session: str, **options: Any) -> AsyncSession:
+        """Open a session as the only writer of an agent; see ``Store.agent``."""
+        opened = partial(self._sync.agent, name, session=session, **options)
+        return AsyncSession(await self._worker.call(opened))
+
+    async def sessions(self) -> list[AsyncSession]:
+        """Return all sessions, oldest first."""
+        return [AsyncSession(found) for found in await self._worker.call(self._sync.sessions)]
+
+    async def close(self) -> None:
+        """Release the store and end its thread; close its sessions first. Idempotent."""
+        await self._worker.close(self._sync.close)
+
+
+async def open(path: str | os.PathLike[str], create: bool = True, **options: Any) -> AsyncStore:
+    """Open the store of a directory; see ``mulligan.open`` for the options."""
+    return AsyncStore(await asyncio.to_thread(mulligan.open, path, create, **options))
+
+
+async def attach() -> AsyncSession:
+    """Return the session of the agent that this process was started for: ``mulligan.attach``."""
+    return AsyncSession(await asyncio.to_thread(mulligan.attach))
