@@ -102,7 +102,7 @@ class Files:
         bundle = self._engine.bundle()
         captured = workspace.capture(bundle)
         try:
-            with self._engine.write(bundle):
+            with self._engine.write(bundle, session=self._record.number):
                 pass
         except BaseException:
             workspace.reset()

@@ -223,7 +223,7 @@ class Writer:
         with self.alone():
             bundle = bundle or self.engine.bundle()
             work = self._foreseen(plan, bundle)
-            with self.engine.write(bundle) as txn:
+            with self.engine.write(bundle, session=self.record.number) as txn:
                 if work is None or txn.head(self.record.number) != work.base:
                     work = self._worked_out(plan, txn, bundle)
                 events = self._append(txn, work)
@@ -254,7 +254,7 @@ class Writer:
     def take_lease(self, ttl: float, *, steal: bool, under: Lease | None = None) -> Lease:
         """Become the one writer for the actor; see ``leases.take``."""
         with self._guard():
-            with self.engine.write() as txn:
+            with self.engine.write(session=self.record.number) as txn:
                 now = self.engine.journal.now()
                 lease = leases.take(
                     txn, self.record, self.actor, now=now, ttl=ttl, steal=steal, under=under
@@ -273,7 +273,7 @@ class Writer:
     def adopt_lease(self, epoch: int, ttl: float) -> Lease:
         """Become the holder of a lease that was taken for this process; see ``leases.adopt``."""
         with self._guard():
-            with self.engine.write() as txn:
+            with self.engine.write(session=self.record.number) as txn:
                 expires = self.engine.journal.now() + timedelta(seconds=ttl)
                 lease = leases.adopt(txn, self.record, self.actor, epoch, expires)
             self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
@@ -291,7 +291,7 @@ class Writer:
             if self.lease is None or self._is_guest:
                 return
             self._check_lease_is_ours()
-            with self.engine.write() as txn:
+            with self.engine.write(session=self.record.number) as txn:
                 now = self.engine.journal.now()
                 renewed = leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
             self.lease = renewed
@@ -302,7 +302,7 @@ class Writer:
         """Give the lease up, if it is still this writer's; a forked process only forgets it."""
         with self._guard():
             if self.lease is not None and self._lease_pid == os.getpid() and not self._is_guest:
-                with self.engine.write() as txn:
+                with self.engine.write(session=self.record.number) as txn:
                     leases.release(txn, self.record, self.lease)
                 self._has_ended = True
             self.lease = None
