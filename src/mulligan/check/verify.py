@@ -13,8 +13,7 @@ from mulligan.check.objects import ObjectCheck
 from mulligan.check.sessions import Graph, SessionCheck
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
-from mulligan.journal.lmdb.pages import ALL
-from mulligan.journal.protocol import TABLES, View
+from mulligan.journal.protocol import ALL_TABLES, TABLES, View
 from mulligan.model import Report, SessionRecord
 
 Progress = Callable[[str], None]
@@ -55,9 +54,9 @@ def _check_pages(engine: Engine, findings: Findings) -> None:
     """Name the tables of the journal whose pages are damaged; they are not read any further."""
     damage, lost = engine.journal.examine()
     for name, detail in damage.items():
-        where = "data.mdb" if name == ALL else name
+        where = "data.mdb" if name == ALL_TABLES else name
         findings.report("journal", f"table {name!r}" if name in TABLES else where, detail)
-    findings.refuse(damage if ALL not in damage else TABLES)
+    findings.refuse(damage if ALL_TABLES not in damage else TABLES)
     if lost:
         commits = "commit" if lost == 1 else "commits"
         copy = f"it is an older copy: it lacks the last {lost} acknowledged {commits}"

@@ -188,11 +188,15 @@ class Journal(Protocol):
         ...
 
 
+ALL_TABLES = "*"
+"""Stands for every table: what leads to them is damaged."""
+
+
 class Examined(NamedTuple):
     """What a check of the storage below the tables has found.
 
-    ``damage`` says of each damaged table what is wrong; ``lost`` is how many commits are known to
-    have been made that are not there.
+    ``damage`` says of each damaged table, or of ``ALL_TABLES``, what is wrong; ``lost`` is how many
+    commits are known to have been made that are not there.
     """
 
     damage: Mapping[str, str]
