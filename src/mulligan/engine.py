@@ -61,17 +61,18 @@ class PendingObjects:
 class Write:
     """The write transaction in which the objects of a bundle become part of the store."""
 
-    __slots__ = ("_bundle", "_engine", "_indexed", "_txn", "_writing")
+    __slots__ = ("_bundle", "_engine", "_indexed", "_session", "_txn", "_writing")
 
-    def __init__(self, engine: Engine, bundle: Bundle) -> None:
+    def __init__(self, engine: Engine, bundle: Bundle, session: int | None) -> None:
         self._engine = engine
         self._bundle = bundle
+        self._session = session
 
     def __enter__(self) -> Txn:
         self._engine.begin_write()
         try:
             early = self._bundle.flush()
-            self._writing = self._engine.journal.write()
+            self._writing = self._engine.journal.write(self._session)
             self._txn = self._writing.__enter__()
             self._indexed = 0
             self._index_or_abort(early)
@@ -163,12 +164,14 @@ class Engine:
         """Begin a bundle of new objects."""
         return PendingObjects(self.objects)
 
-    def write(self, bundle: Bundle | None = None) -> Write:
+    def write(self, bundle: Bundle | None = None, *, session: int | None = None) -> Write:
         """Open the write transaction in which the bundle's objects become part of the store.
 
-        What is put into the bundle inside the transaction becomes durable before the commit.
+        It belongs to the session of that number, or to the store for what spans sessions; see
+        ``Journal.write``. What is put into the bundle inside the transaction becomes durable
+        before the commit.
         """
-        return Write(self, bundle or self.bundle())
+        return Write(self, bundle or self.bundle(), session)
 
     def check_present(self) -> None:
         """Raise ``StoreGone`` unless the store is where it was, and the one that was opened.

@@ -221,8 +221,8 @@ def test_a_writer_killed_at_any_point_leaves_a_store_that_goes_on(
     digests = keep(store, index, *LAST)
     assert [store.get(1, digest) for digest in digests] == LAST
     assert index.entries[digests[0]].offset == end
-    assert store.numbers() == [1]
-    assert store.size(1) == index.committed(1)
+    assert store.areas() == [1]
+    assert store.area_size(1) == index.committed(1)
     assert all(isinstance(item, ScannedFrame) and not item.damage for item in store.scan(1))
     store.close()
 

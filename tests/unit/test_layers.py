@@ -81,6 +81,23 @@ DRIVERS = {
 }
 """Where a package may be imported; the rest is free of it."""
 
+STORAGE = tuple(
+    f"mulligan.{name}"
+    for name in (
+        "journal.lmdb",
+        "journal.kv",
+        "journal.memory",
+        "journal.records",
+        "objects.pack",
+        "objects.frames",
+        "objects.scan",
+        "objects.memory",
+    )
+)
+"""The implementations of journals and object stores."""
+
+STORAGE_USERS = {"opener.py", "workspace/checkout/worker_main.py"}
+
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -182,6 +199,16 @@ def test_a_driver_is_imported_where_it_belongs(driver: str) -> None:
         place = str(file.relative_to(SOURCE))
         used = any(name.split(".")[0] == driver for _, name in imports(file))
         assert not used or any(place.startswith(prefix) for prefix in allowed), f"{place}: {driver}"
+
+
+def test_storage_is_used_through_its_protocols() -> None:
+    """Only what opens a store, and the program that reads packs beside it, name implementations."""
+    for file in MODULES:
+        place = str(file.relative_to(SOURCE))
+        if part_of_file(file) in ("journal", "objects") or place in STORAGE_USERS:
+            continue
+        named = [name for _, name in imports(file) if name.startswith(STORAGE)]
+        assert named == [], place
 
 
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(SOURCE)))

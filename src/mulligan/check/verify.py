@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mulligan.check.findings import Findings
-from mulligan.check.packs import PackCheck
+from mulligan.check.objects import ObjectCheck
 from mulligan.check.sessions import Graph, SessionCheck
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
-from mulligan.journal.lmdb.pages import ALL
-from mulligan.journal.protocol import TABLES, View
+from mulligan.journal.protocol import ALL_TABLES, TABLES, View
 from mulligan.model import Report, SessionRecord
-from mulligan.objects.packs import PackObjects
 
 Progress = Callable[[str], None]
 
@@ -25,14 +23,11 @@ def verify(engine: Engine, *, full: bool, progress: Progress = lambda _: None) -
     """Check a whole store within one snapshot of its journal; never raises for damage."""
     findings = Findings()
     _check_pages(engine, findings)
-    objects = packs = unreferenced = 0
     counts = []
     ids: set[str] = set()
     with engine.read() as view:
-        if isinstance(engine.objects, PackObjects):
-            check = PackCheck(view, engine.objects, findings, full)
-            check.check(progress)
-            objects, packs, unreferenced = check.objects, check.packs, check.unreferenced
+        stored = ObjectCheck(view, engine.objects, findings, full)
+        stored.check(progress)
         graph = Graph(engine, findings, full)
         for record in _records(view, findings):
             progress(f"session {record.name}")
@@ -47,9 +42,9 @@ def verify(engine: Engine, *, full: bool, progress: Progress = lambda _: None) -
         events=sum(count[0] for count in counts),
         checkpoints=sum(count[1] for count in counts),
         keyframes=sum(count[2] for count in counts),
-        objects=objects,
-        packs=packs,
-        unreferenced_bytes=unreferenced,
+        objects=stored.objects,
+        packs=stored.packs,
+        unreferenced_bytes=stored.unreferenced,
         problems=tuple(findings.problems),
         warnings=tuple(findings.warnings),
     )
@@ -59,9 +54,9 @@ def _check_pages(engine: Engine, findings: Findings) -> None:
     """Name the tables of the journal whose pages are damaged; they are not read any further."""
     damage, lost = engine.journal.examine()
     for name, detail in damage.items():
-        where = "data.mdb" if name == ALL else name
+        where = "data.mdb" if name == ALL_TABLES else name
         findings.report("journal", f"table {name!r}" if name in TABLES else where, detail)
-    findings.refuse(damage if ALL not in damage else TABLES)
+    findings.refuse(damage if ALL_TABLES not in damage else TABLES)
     if lost:
         commits = "commit" if lost == 1 else "commits"
         copy = f"it is an older copy: it lacks the last {lost} acknowledged {commits}"

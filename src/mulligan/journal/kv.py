@@ -38,17 +38,21 @@ class _Read:
 
 
 class _Write:
-    """The write transaction as a context manager."""
+    """A write transaction as a context manager."""
 
-    __slots__ = ("_failpoint", "_memory", "_txn", "_writing")
+    __slots__ = ("_failpoint", "_memory", "_session", "_txn", "_writing")
 
-    def __init__(self, tables: Tables, memory: ReadCache, failpoint: FailpointHook) -> None:
+    def __init__(
+        self, tables: Tables, memory: ReadCache, failpoint: FailpointHook, session: int | None
+    ) -> None:
         self._writing = tables.write()
+        self._session = session
         self._memory = memory
         self._failpoint = failpoint
 
     def __enter__(self) -> KvTransaction:
-        self._txn = KvTransaction(self._writing.__enter__(), self._memory, self._failpoint)
+        writer = self._writing.__enter__()
+        self._txn = KvTransaction(writer, self._memory, self._failpoint, self._session)
         return self._txn
 
     def __exit__(
@@ -82,9 +86,9 @@ class KvJournal:
         """Open a snapshot; keep it short."""
         return _Read(self._tables, self._memory)
 
-    def write(self) -> _Write:
-        """Open the write transaction; commit durably on a clean exit."""
-        return _Write(self._tables, self._memory, self._failpoint)
+    def write(self, session: int | None = None) -> _Write:
+        """Open a write transaction, of one session or of the store; see ``Journal.write``."""
+        return _Write(self._tables, self._memory, self._failpoint, session)
 
     def now(self) -> datetime:
         """Return the time by the clock that lease times are compared with."""

@@ -45,10 +45,17 @@ EARLIEST = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 class KvTransaction(KvView):
-    """The write transaction of the journal."""
+    """A write transaction of the journal; with ``session`` it writes to that session alone."""
 
-    def __init__(self, writer: TableWriter, memory: ReadCache, failpoint: FailpointHook) -> None:
+    def __init__(
+        self,
+        writer: TableWriter,
+        memory: ReadCache,
+        failpoint: FailpointHook,
+        session: int | None = None,
+    ) -> None:
         super().__init__(writer, memory)
+        self._only = session
         self._writer = writer
         self._failpoint = failpoint
         self._heads: dict[int, Head] = {}
@@ -69,6 +76,7 @@ class KvTransaction(KvView):
 
     def create(self, name: str, time: datetime, origin: ForkOrigin | None) -> SessionRecord:
         """Make a session; a fork starts at its origin's seq."""
+        self._check_owned(None)
         if self.find(name) is not None:
             raise SessionExists(f"There is a session {name!r} already.")
         last = next(self._writer.scan("sessions", b"", None, reverse=True), None)
@@ -90,6 +98,7 @@ class KvTransaction(KvView):
         fenced: bool = True,
     ) -> list[Event]:
         """Give the drafts the next seqs and chain them."""
+        self._check_owned(number)
         session = self.session(number)
         if fenced:
             self._check_epoch(session, actor, epoch)
@@ -127,6 +136,7 @@ class KvTransaction(KvView):
 
     def index_checkpoint(self, number: int, seq: int, label: str | None) -> str:
         """Make the event at ``seq`` findable as a checkpoint and return its id."""
+        self._check_owned(number)
         identity = self._hashes[number, seq][:ID_SIZE]
         place = PLACE.pack(number, seq)
         self._put("checkpoints", place, identity)
@@ -139,11 +149,13 @@ class KvTransaction(KvView):
 
     def put_keyframe(self, number: int, seq: int, digest: Digest) -> None:
         """Note that the object holds the session's document as of ``seq``."""
+        self._check_owned(number)
         self._put("keyframes", PLACE.pack(number, seq), digest)
         self._put_head(number, msgspec.structs.replace(self.head(number), keyframe=seq))
 
     def put_lease(self, number: int, lease: Lease) -> None:
         """Write the lease of its actor."""
+        self._check_owned(number)
         self._put("leases", NUMBER.pack(number) + lease.actor.encode(), encode_lease(lease))
 
     def index_objects(self, entries: Mapping[Digest, Location], packs: Mapping[int, int]) -> None:
@@ -159,6 +171,13 @@ class KvTransaction(KvView):
             length = max(length, self.pack_length(pack))
             self._put("packs", NUMBER.pack(pack), LENGTH.pack(length))
         self._failpoint(Failpoint.JOURNAL_INDEXED)
+
+    def _check_owned(self, number: int | None) -> None:
+        # These tables have one lock for all writers, so nothing here depends on it; a journal with
+        # row locks does, and what breaks there must break here first.
+        if self._only is not None and number != self._only:
+            what = "makes no sessions" if number is None else f"does not write to session {number}"
+            raise ValueError(f"A transaction of session {self._only} {what}.")
 
     def _check_epoch(self, session: SessionRecord, actor: str, epoch: int) -> None:
         lease = self.lease(session.number, actor)

@@ -106,7 +106,11 @@ class View(Protocol):
 
 
 class Txn(View, Protocol):
-    """The one write transaction of the moment: all of it happens, or none."""
+    """A write transaction, of one session or of the store: all of it happens, or none.
+
+    One of a session writes to that session alone: ``create``, and every method here that is given
+    the number of another session, raises ``ValueError``. It reads everything.
+    """
 
     def create(self, name: str, time: datetime, origin: ForkOrigin | None) -> SessionRecord:
         """Make a session; raises ``SessionExists``. A fork starts at its origin's seq."""
@@ -155,11 +159,16 @@ class Journal(Protocol):
         """Open a snapshot; keep it short."""
         ...
 
-    def write(self) -> AbstractContextManager[Txn]:
-        """Open the write transaction, waiting for other writers.
+    def write(self, session: int | None = None) -> AbstractContextManager[Txn]:
+        """Open a write transaction, waiting for other writers.
 
-        On a clean exit it is committed and durable when this returns; on an exception
-        nothing of it happened. Raises ``DiskFull`` and ``ReadOnlyStore``.
+        It belongs to the session of that number, and excludes other writers of it; a journal with
+        row locks need not let those of other sessions wait. Without a number it belongs to the
+        store, for what spans sessions, and excludes all other writers. Objects are indexed in
+        either: that is idempotent.
+
+        On a clean exit it is committed and durable when this returns; on an exception nothing of
+        it happened. Raises ``DiskFull`` and ``ReadOnlyStore``.
         """
         ...
 
@@ -179,11 +188,15 @@ class Journal(Protocol):
         ...
 
 
+ALL_TABLES = "*"
+"""Stands for every table: what leads to them is damaged."""
+
+
 class Examined(NamedTuple):
     """What a check of the storage below the tables has found.
 
-    ``damage`` says of each damaged table what is wrong; ``lost`` is how many commits are known to
-    have been made that are not there.
+    ``damage`` says of each damaged table, or of ``ALL_TABLES``, what is wrong; ``lost`` is how many
+    commits are known to have been made that are not there.
     """
 
     damage: Mapping[str, str]

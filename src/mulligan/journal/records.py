@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from datetime import datetime
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -101,8 +102,12 @@ def encode_lease(lease: Lease) -> bytes:
     return encode(_StoredLease(lease.actor, lease.epoch, holder, lease.expires, lease.released))
 
 
+@lru_cache(maxsize=64)
 def decode_lease(value: bytes) -> Lease:
-    """Return the lease of a record."""
+    """Return the lease of a record.
+
+    Every append looks at the lease of its actor, which changes only when it is renewed.
+    """
     found = decode(value, _StoredLease, "leases")
     holder = Holder.parse(found.holder)
     return Lease(found.actor, found.epoch, holder, found.expires, found.released)

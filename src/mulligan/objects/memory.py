@@ -14,10 +14,13 @@ from mulligan.errors import (
     StoreClosed,
     UnstorableValue,
 )
-from mulligan.model import Digest, Location
-from mulligan.objects.protocol import MAX_OBJECT, Flushed, Places
+from mulligan.model import Digest, Location, ObjectKind
+from mulligan.objects.protocol import MAX_OBJECT, Flushed, Places, Stored, StoredGroup
 
 _Contents = dict[Digest, tuple[int, bytes]]
+
+AREA = 0
+"""The one area of a store in memory: its objects lie in it in the order in which they came."""
 
 
 class MemoryObjects:
@@ -25,6 +28,8 @@ class MemoryObjects:
 
     def __init__(self) -> None:
         self._contents: _Contents = {}
+        self._locations: dict[Digest, Location] = {}
+        self._size = 0
         self._lock = Lock()
         self._closed = False
 
@@ -59,16 +64,54 @@ class MemoryObjects:
         """Yield many objects; there are no places but their digests."""
         return self.get_all(kind, [digest for digest, _ in places])
 
+    def areas(self) -> list[int]:
+        """Return the one area, once there is something in it."""
+        return [AREA] if self._contents else []
+
+    def area_name(self, area: int) -> str:
+        """Return what there is to say of an area."""
+        return "memory"
+
+    def area_size(self, area: int) -> int:
+        """Return how many bytes of objects there are."""
+        return self._size
+
+    def is_foreign(self, area: int) -> bool:
+        """Memory belongs to nobody else."""
+        return False
+
+    def enumerate(self, area: int, end: int, *, full: bool) -> Iterator[StoredGroup]:
+        """Yield every object by itself; see ``Objects.enumerate``."""
+        for digest, place in list(self._locations.items()):
+            if place.offset + place.length <= end:
+                kind, data = self._contents[digest]
+                is_damaged = full and codec.digest(kind, data) != digest
+                found = Stored(digest, place, "it is not what was put" if is_damaged else None)
+                yield StoredGroup(area, place.offset, place.length, (found,))
+
+    def values_after(self, area: int, start: int) -> Iterator[bytes]:
+        """Yield the values that came later; see ``Objects.values_after``."""
+        for digest, place in list(self._locations.items()):
+            kind, data = self._contents[digest]
+            if place.offset >= start and kind == ObjectKind.VALUE:
+                yield data
+
     def close(self) -> None:
         """Refuse further use. Idempotent."""
         self._closed = True
 
-    def take_in(self, pending: _Contents) -> _Contents:
-        """Make objects visible, all at once, and return those that are new."""
+    def take_in(self, pending: _Contents) -> dict[Digest, Location]:
+        """Make objects visible, all at once, and return where those lie that are new."""
         self._check_open()
+        new: dict[Digest, Location] = {}
+        # Offsets are given out under the lock, so that no two objects lie at the same place.
         with self._lock:
-            new = {key: value for key, value in pending.items() if key not in self._contents}
-            self._contents.update(new)
+            for digest, (kind, data) in pending.items():
+                if digest not in self._contents:
+                    new[digest] = Location(AREA, self._size, len(data), 0)
+                    self._size += len(data)
+                    self._contents[digest] = (kind, data)
+            self._locations.update(new)
         return new
 
     def _check_open(self) -> None:
@@ -82,7 +125,7 @@ class MemoryBundle:
     def __init__(self, store: MemoryObjects) -> None:
         self._store = store
         self._pending: _Contents = {}
-        self._new: _Contents = {}
+        self._new: dict[Digest, Location] = {}
 
     def put(self, kind: int, data: bytes) -> Digest:
         """Take in an object and return its digest; see ``Bundle.put``."""
@@ -105,9 +148,9 @@ class MemoryBundle:
         """Make everything put so far visible; idempotent."""
         self._new |= self._store.take_in(self._pending)
         self._pending = {}
-        # There are no packs, so a location only says how long the object is.
-        entries = {key: Location(0, 0, len(data), 0) for key, (_, data) in self._new.items()}
-        return Flushed(entries, {}, sum(len(data) for _, data in self._new.values()))
+        ends = [place.offset + place.length for place in self._new.values()]
+        size = sum(place.length for place in self._new.values())
+        return Flushed(dict(self._new), {AREA: max(ends)} if ends else {}, size)
 
 
 def _checked(contents: _Contents, kind: int, digest: Digest) -> bytes:

@@ -33,8 +33,18 @@ from mulligan.objects.protocol import (
     LocateAll,
     Locations,
     Places,
+    Stored,
+    StoredGap,
+    StoredGroup,
 )
-from mulligan.objects.scan import Scanned, is_foreign, scan_pack, values_after
+from mulligan.objects.scan import (
+    Scanned,
+    ScannedFrame,
+    ScannedGap,
+    is_foreign,
+    scan_pack,
+    values_after,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -150,7 +160,7 @@ class PackObjects:
 
     def locate_many(self, digests: Iterable[Digest]) -> Locations:
         """Say where many objects lie; see ``Objects.locate_many``."""
-        return Locations(self.directory.absolute(), self._places(digests))
+        return Locations(os.fsencode(self.directory.absolute()), self._places(digests))
 
     def get_at(self, kind: int, places: Places) -> Iterator[tuple[Digest, bytes]]:
         """Yield the objects at places that are in order; see ``Objects.get_at``."""
@@ -173,7 +183,7 @@ class PackObjects:
             else:
                 handles.abandon()
 
-    def numbers(self) -> list[int]:
+    def areas(self) -> list[int]:
         """Return the numbers of the packs that are there, in order."""
         return list_packs(self.directory)
 
@@ -181,12 +191,24 @@ class PackObjects:
         """Return the file of a pack."""
         return self.directory / pack_name(number)
 
-    def size(self, number: int) -> int:
+    def area_name(self, area: int) -> str:
+        """Return the name of a pack's file."""
+        return pack_name(area)
+
+    def area_size(self, area: int) -> int:
         """Return the length of a pack's file; raise ``DamagedPack`` when there is none."""
         try:
-            return os.lstat(self.path(number)).st_size
+            return os.lstat(self.path(area)).st_size
         except FileNotFoundError as error:
-            raise DamagedPack(f"Pack {self.path(number)} is missing.") from error
+            raise DamagedPack(f"Pack {self.path(area)} is missing.") from error
+
+    def enumerate(self, area: int, end: int, *, full: bool) -> Iterator[StoredGroup | StoredGap]:
+        """Yield what a pack holds; see ``Objects.enumerate``."""
+        for found in self.scan(area, end, bodies=full):
+            if isinstance(found, ScannedGap):
+                yield StoredGap(found.pack, found.offset, found.length, found.detail)
+            else:
+                yield StoredGroup(found.pack, found.offset, found.length, _stored(found))
 
     def scan(
         self, number: int, end: int | None = None, *, bodies: bool = True
@@ -198,13 +220,13 @@ class PackObjects:
         """
         return scan_pack(self._file(number), number, self._store_id, end, bodies=bodies)
 
-    def is_foreign(self, number: int) -> bool:
+    def is_foreign(self, area: int) -> bool:
         """Whether a pack belongs to another store."""
-        return is_foreign(self.path(number), self._store_id)
+        return is_foreign(self.path(area), self._store_id)
 
-    def values_after(self, number: int, start: int) -> Iterator[bytes]:
+    def values_after(self, area: int, start: int) -> Iterator[bytes]:
         """Yield the values of a pack that lie past its acknowledged length, as far as they go."""
-        return values_after(self._file(number), start)
+        return values_after(self._file(area), start)
 
     def _file(self, number: int) -> ReadHandle:
         path = self.path(number)
@@ -381,6 +403,15 @@ class PackBundle:
         if self._handles.writer is None:
             raise ReadOnlyStore(f"{self._store.directory} was opened for reading only.")
         return self._handles.writer
+
+
+def _stored(frame: ScannedFrame) -> tuple[Stored, ...]:
+    """Return the objects of a frame, each with where it lies."""
+    damage = frame.damage
+    return tuple(
+        Stored(entry.digest, frame.location(slot), damage.get(slot))
+        for slot, entry in enumerate(frame.entries)
+    )
 
 
 def _in_order(places: dict[Digest, Location]) -> list[tuple[Digest, Location]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -36,10 +35,39 @@ Places = list[tuple[Digest, Location]]
 
 
 class Locations(msgspec.Struct, frozen=True):
-    """Where objects lie, for another process to read them."""
+    """Where objects lie, for another process to read them.
 
-    directory: Path
+    ``source`` says how it gets at them; only the implementation that made it understands it.
+    """
+
+    source: bytes
     places: Places
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An object that is stored, where the index should have it, and what is wrong with it."""
+
+    digest: Digest
+    location: Location
+    damage: str | None = None
+
+
+class StoredGroup(msgspec.Struct, frozen=True):
+    """Objects that are stored together, in ``length`` bytes from ``offset`` of an area on."""
+
+    area: int
+    offset: int
+    length: int
+    objects: tuple[Stored, ...]
+
+
+class StoredGap(msgspec.Struct, frozen=True):
+    """A stretch of an area in which nothing can be read, and why."""
+
+    area: int
+    offset: int
+    length: int
+    detail: str
 
 
 class Bundle(Protocol):
@@ -112,6 +140,37 @@ class Objects(Protocol):
 
         Those that are not there any more are left out.
         """
+        ...
+
+    # For verify. A store keeps its objects in numbered areas, ``Location.pack``, each of which
+    # grows at its end; the journal knows how much of each was acknowledged.
+
+    def areas(self) -> list[int]:
+        """Return the numbers of the areas that are there, in order."""
+        ...
+
+    def area_name(self, area: int) -> str:
+        """Return what people find an area by, whether it is there or not."""
+        ...
+
+    def area_size(self, area: int) -> int:
+        """Return the length of an area in bytes; raises ``DamageError`` when it is missing."""
+        ...
+
+    def is_foreign(self, area: int) -> bool:
+        """Whether an area belongs to another store."""
+        ...
+
+    def enumerate(self, area: int, end: int, *, full: bool) -> Iterator[StoredGroup | StoredGap]:
+        """Yield everything in an area up to ``end``, in order; damage does not end it.
+
+        With ``full`` every object is checked against its digest; otherwise only what says where
+        objects are is read. Raises ``DamageError`` when the area cannot be read at all.
+        """
+        ...
+
+    def values_after(self, area: int, start: int) -> Iterator[bytes]:
+        """Yield the values past ``start``, which no journal acknowledged, as far as they go."""
         ...
 
     def close(self) -> None:

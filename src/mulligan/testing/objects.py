@@ -23,7 +23,7 @@ import pytest
 from mulligan import codec
 from mulligan.errors import DamageError, MissingObject, StoreClosed, UnstorableValue
 from mulligan.model import Digest, Location
-from mulligan.objects.protocol import MAX_OBJECT, Flushed, Objects
+from mulligan.objects.protocol import MAX_OBJECT, Flushed, Objects, StoredGroup
 
 
 class MemoryIndex:
@@ -111,12 +111,67 @@ class ObjectsSuite:
         missing = codec.digest(2, b"never put")
         where = objects.locate_many([*digests, missing, *digests])
         if where is not None:
-            assert where.directory.is_absolute()
+            assert where.source
             named = [digest for digest, _ in where.places]
             assert named == [digest for digest, _ in objects.get_all(2, digests)]
             moved = (missing, where.places[0][1])
             found = list(objects.get_at(2, [*where.places, moved]))
             assert found == list(objects.get_all(2, digests))
+
+    def stored(self, objects: Objects, *, full: bool) -> dict[Digest, Location]:
+        """Return every object that the areas hold, and where; none may be damaged."""
+        found: dict[Digest, Location] = {}
+        for area in objects.areas():
+            end = 0
+            for group in objects.enumerate(area, objects.area_size(area), full=full):
+                assert isinstance(group, StoredGroup)
+                assert group.area == area
+                assert group.offset >= end, "they come in order and do not overlap"
+                end = group.offset + group.length
+                assert [stored.damage for stored in group.objects if stored.damage] == []
+                found |= {stored.digest: stored.location for stored in group.objects}
+        return found
+
+    def test_an_empty_store_has_no_areas(self, objects: Objects) -> None:
+        """There is nothing to verify before the first object."""
+        assert objects.areas() == []
+
+    @pytest.mark.parametrize("full", [False, True])
+    def test_everything_stored_is_enumerated_where_the_index_has_it(
+        self, objects: Objects, full: bool
+    ) -> None:
+        """What verify walks is what was put, no more and no less, at the places flushed."""
+        places: dict[Digest, Location] = {}
+        for contents in ([*SAMPLES.values()], [b"later"], [b"later", b"and last"]):
+            bundle = objects.bundle()
+            for data in contents:
+                bundle.put(1, data)
+            flushed = bundle.flush()
+            self.commit(flushed)
+            places |= flushed.entries
+            for area, length in flushed.packs.items():
+                assert objects.area_size(area) >= length
+        assert self.stored(objects, full=full) == places
+        assert {place.pack for place in places.values()} <= {*objects.areas()}
+        for area in objects.areas():
+            assert not objects.is_foreign(area)
+            assert objects.area_name(area)
+
+    def test_an_area_is_enumerated_up_to_where_it_was_acknowledged(self, objects: Objects) -> None:
+        """What lies past it is no part of the store; its values can be looked at."""
+        bundle = objects.bundle()
+        kept = bundle.put(1, b"acknowledged")
+        flushed = bundle.flush()
+        self.commit(flushed)
+        [(area, end)] = flushed.packs.items()
+        late = objects.bundle()
+        late.put(1, b"not acknowledged")
+        late.put(2, b"of another kind")
+        late.flush()
+        groups = list(objects.enumerate(area, end, full=True))
+        assert [s.digest for g in groups if isinstance(g, StoredGroup) for s in g.objects] == [kept]
+        assert list(objects.values_after(area, end)) == [b"not acknowledged"]
+        assert objects.area_size(area) > end
 
     def test_the_digest_is_the_one_of_the_codec(self, objects: Objects) -> None:
         """The identity of an object does not depend on the store it is in."""

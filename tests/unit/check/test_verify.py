@@ -481,3 +481,20 @@ def test_a_lost_part_of_the_list_of_what_is_left_out_is_found(tmp_path: Path, fu
         damage.delete("objects", lost)
     found = report(tmp_path, full=full).problems
     assert any(lost.hex() in problem.where for problem in found)
+
+
+def test_a_store_in_memory_is_verified_as_any_other() -> None:
+    with mulligan.open("memory:") as store:
+        session = store.session("run")
+        session.state.set("text", "long " * 10_000)
+        session.checkpoint("routine")
+        report = store.verify(full=True)
+        assert report.ok
+        assert report.objects > 0
+        assert (report.packs, report.unreferenced_bytes) == (1, 0)
+        contents = store._engine.objects._contents  # type: ignore[attr-defined]
+        digest, (kind, data) = next(iter(contents.items()))
+        contents[digest] = (kind, data[:-1] + b"?")
+        assert store.verify(full=False).ok, "without full, the bytes of objects are not read"
+        [problem, *_] = store.verify(full=True).problems
+        assert digest.hex() in problem.where

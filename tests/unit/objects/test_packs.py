@@ -137,7 +137,7 @@ def test_nothing_is_made_or_locked_before_the_first_write(place: Place) -> None:
     store = place.open()
     store.bundle().put(1, b"pending")
     assert not store.has(codec.digest(1, b"other"))
-    assert store.numbers() == []
+    assert store.areas() == []
 
 
 def test_two_handles_write_to_two_packs(place: Place) -> None:
@@ -645,7 +645,7 @@ def test_whoever_puts_does_not_wait_for_a_helper_that_is_behind(place: Place) ->
     store.handles().helper.do(go_on.wait, 60)
     for data in contents:
         bundle.put(2, data)
-    was_free = not go_on.is_set() and not store.numbers()
+    was_free = not go_on.is_set() and not store.areas()
     go_on.set()
     assert was_free
     flushed = bundle.flush()
@@ -681,7 +681,7 @@ def test_a_read_only_store_reads_and_refuses_to_write(place: Place) -> None:
     bundle.put(1, b"new")
     with pytest.raises(ReadOnlyStore):
         bundle.flush()
-    assert store.numbers() == [1]
+    assert store.areas() == [1]
 
 
 # Reading
@@ -982,7 +982,7 @@ def test_a_missing_pack_is_named_by_scan_and_size(place: Place) -> None:
     with pytest.raises(DamagedPack, match=r"00000007\.pack"):
         store.scan(7)
     with pytest.raises(DamagedPack, match=r"00000007\.pack"):
-        store.size(7)
+        store.area_size(7)
 
 
 def test_numbers_and_sizes_are_those_of_the_files(place: Place) -> None:
@@ -990,12 +990,12 @@ def test_numbers_and_sizes_are_those_of_the_files(place: Place) -> None:
     for n in range(3):
         place.keep(store, noise(100 + n, n))
     (place.directory / "notes.txt").touch()
-    assert store.numbers() == [1, 2, 3]
-    assert {n: store.size(n) for n in store.numbers()} == place.index.packs
-    assert place.open().numbers() == store.numbers()
+    assert store.areas() == [1, 2, 3]
+    assert {n: store.area_size(n) for n in store.areas()} == place.index.packs
+    assert place.open().areas() == store.areas()
 
 
 def test_a_directory_that_is_gone_holds_no_packs(tmp_path: Path) -> None:
     index = MemoryIndex()
     store = PackObjects(tmp_path / "absent", STORE, index.locate, index.committed)
-    assert store.numbers() == []
+    assert store.areas() == []

@@ -18,7 +18,7 @@ from mulligan.journal.lmdb.errors import READ_ONLY, error_number, translated, tr
 from mulligan.journal.lmdb.examine import check_commit, commits_lost, examine
 from mulligan.journal.lmdb.lockfile import LockFile
 from mulligan.journal.lmdb.map_size import MAP_SIZE, map_sizes, needs_growth, too_little_memory
-from mulligan.journal.protocol import TABLES, Examined
+from mulligan.journal.protocol import ALL_TABLES, TABLES, Examined
 
 MAX_READERS = 1022
 
@@ -49,14 +49,14 @@ class OpenTables(dict[str, "lmdb._Database"]):
 
     def refusal(self, name: str) -> DamagedJournal:
         """Return the error for a table that cannot be read."""
-        detail = self.damage.get(name) or self.damage.get(pages.ALL) or "it is missing"
+        detail = self.damage.get(name) or self.damage.get(ALL_TABLES) or "it is missing"
         return damaged({name: detail})
 
 
 def damaged(damage: dict[str, str]) -> DamagedJournal:
     """Return the error for damage to tables."""
     name, detail = next(iter(damage.items()))
-    where = {pages.ALL: "", pages.FREE: f", {name}"}.get(name, f", table {name!r}")
+    where = {ALL_TABLES: "", pages.FREE: f", {name}"}.get(name, f", table {name!r}")
     return DamagedJournal(f"The journal is damaged{where}: {detail}.", hint=_WAY_OUT)
 
 
@@ -91,7 +91,7 @@ class Environment:
     @property
     def is_lost(self) -> bool:
         """Whether the file is so damaged that LMDB must not be given it, not even to be read."""
-        return self._salvage and pages.ALL in self.tables.damage
+        return self._salvage and ALL_TABLES in self.tables.damage
 
     def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
         """Begin a transaction, which ends with ``leave``; raises LMDB's errors."""
@@ -161,7 +161,7 @@ class Environment:
         damage, number = {**self.tables.damage, **found[0]}, found[1]
         self.tables.damage = damage
         for name in TABLES:
-            if name in damage or pages.ALL in damage:
+            if name in damage or ALL_TABLES in damage:
                 self.tables.pop(name, None)
         return Examined(damage, commits_lost(self.directory, number))
 
@@ -288,7 +288,7 @@ class Environment:
             self.tables.damage = verdict.damage
             if verdict.damage and not self._salvage:
                 raise damaged(verdict.damage)
-            if pages.ALL not in verdict.damage:
+            if ALL_TABLES not in verdict.damage:
                 self._open_environment()
         except BaseException:
             self.shut()

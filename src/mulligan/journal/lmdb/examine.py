@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mulligan.journal.lmdb import clean_close, layout, pages
 from mulligan.journal.lmdb.clean_close import DATA
+from mulligan.journal.protocol import ALL_TABLES
 
 _MAX_ATTEMPTS = 5
 
@@ -29,7 +30,7 @@ def examine(directory: Path, *, is_shared: IsShared, may_be_new: bool) -> Verdic
 
     They checked it when they opened it; it may have had any number of commits since.
     """
-    nothing = Verdict({} if may_be_new else {pages.ALL: "there is no data.mdb, or nothing in it"})
+    nothing = Verdict({} if may_be_new else {ALL_TABLES: "there is no data.mdb, or nothing in it"})
     file = directory / DATA
     try:
         fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -56,7 +57,7 @@ def _verdict(fd: int, file: Path, mark: clean_close.Mark | None, *, is_shared: I
         try:
             newest = _newest(fd)
         except layout.Unreadable as error:
-            damage = {pages.ALL: str(error)}
+            damage = {ALL_TABLES: str(error)}
             continue
         if newest.number == checked:
             break
@@ -94,7 +95,7 @@ def check_commit(directory: Path, number: int) -> dict[str, str] | None:
         kept = [commit for commit in layout.commits(fd) if commit.number == number]
         return pages.check(fd, kept[0]) if kept else None
     except layout.Unreadable as error:
-        return {pages.ALL: str(error)}
+        return {ALL_TABLES: str(error)}
     finally:
         os.close(fd)
 

@@ -36,9 +36,7 @@ from mulligan.journal.lmdb.layout import (
     Tree,
     Unreadable,
 )
-
-ALL = "*"
-"""Stands for every table: the pages that lead to them are damaged."""
+from mulligan.journal.protocol import ALL_TABLES
 
 FREE = "free pages"
 """Stands for the list of free pages, which only writers need."""
@@ -64,10 +62,10 @@ class _Check:
         # A file may end before its last page, if that one was never written; not long before.
         pages, last = os.fstat(self._fd).st_size // self._size, self._commit.last_page
         if not META_PAGES - 1 <= last <= 2 * pages + _SLACK:
-            return {ALL: f"{pages} pages are there of {last + 1}"}
+            return {ALL_TABLES: f"{pages} pages are there of {last + 1}"}
         self._used = bytearray(last + 1)
         tables: list[tuple[bytes, bytes]] = []
-        if self._walk(ALL, self._commit.main, tables):
+        if self._walk(ALL_TABLES, self._commit.main, tables):
             for name, record in tables:
                 self._walk(name.decode(errors="replace"), Tree(*TREE.unpack(record)), None)
         freed: list[tuple[bytes, bytes]] = []
@@ -121,7 +119,7 @@ class _Walk:
         self._size = check._size
         self._tree = tree
         self._found = found
-        self._is_main = name == ALL
+        self._is_main = name == ALL_TABLES
         self._by_number = name == FREE
         self._counts = [0, 0, 0, 0]
 

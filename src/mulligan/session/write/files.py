@@ -103,7 +103,10 @@ class Files:
 
     def _stored(self, workspace: Workspace) -> Present:
         bundle = self._engine.bundle()
-        with workspace.capture(bundle) as captured, self._engine.write(bundle):
+        with (
+            workspace.capture(bundle) as captured,
+            self._engine.write(bundle, session=self._record.number),
+        ):
             pass  # a transaction without events: only the objects become part of the store
         return Present(captured, self._engine.load)
 

@@ -225,7 +225,7 @@ class Writer:
         with self.alone():
             bundle = bundle or self.engine.bundle()
             decided = self._decided_early(decision, bundle)
-            with self.engine.write(bundle) as txn:
+            with self.engine.write(bundle, session=self.record.number) as txn:
                 # The head is compared under the write lock: from here on it cannot change.
                 if decided is None or txn.head(self.record.number) != decided[0].base:
                     decided = self._decided(decision, txn, bundle)
@@ -268,7 +268,7 @@ class Writer:
         # Always this handle's lock before the journal's write lock, as in `commit`: threads that
         # took them in different orders would deadlock.
         with self._guard():
-            with self.engine.write() as txn:
+            with self.engine.write(session=self.record.number) as txn:
                 now = self.engine.journal.now()
                 lease = leases.take(
                     txn, self.record, self.actor, now=now, ttl=ttl, steal=steal, under=under
@@ -287,7 +287,7 @@ class Writer:
     def adopt_lease(self, epoch: int, ttl: float) -> Lease:
         """Become the holder of a lease that was taken for this process; see ``leases.adopt``."""
         with self._guard():
-            with self.engine.write() as txn:
+            with self.engine.write(session=self.record.number) as txn:
                 expires = self.engine.journal.now() + timedelta(seconds=ttl)
                 lease = leases.adopt(txn, self.record, self.actor, epoch, expires)
             self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
@@ -307,7 +307,7 @@ class Writer:
             if self.lease is None or self._is_guest:
                 return
             self._check_lease_is_ours()
-            with self.engine.write() as txn:
+            with self.engine.write(session=self.record.number) as txn:
                 now = self.engine.journal.now()
                 renewed = leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
             self.lease = renewed
@@ -318,7 +318,7 @@ class Writer:
         """Give the lease up, if it is still this writer's; a forked process only forgets it."""
         with self._guard():
             if self.lease is not None and self._lease_pid == os.getpid() and not self._is_guest:
-                with self.engine.write() as txn:
+                with self.engine.write(session=self.record.number) as txn:
                     leases.release(txn, self.record, self.lease)
                 self._has_ended = True
             self.lease = None

@@ -80,12 +80,12 @@ class JournalBase:
     ) -> list[Event]:
         """Append one event for each content in one transaction."""
         new_events = [note(content) for content in contents]
-        with journal.write() as txn:
+        with journal.write(number) as txn:
             return txn.append(number, new_events, actor=actor, epoch=epoch, time=time)
 
     def mark(self, journal: Journal, number: int, label: str | None = None) -> tuple[int, str]:
         """Append an event, make it a checkpoint, and return (seq, id)."""
-        with journal.write() as txn:
+        with journal.write(number) as txn:
             draft = note(["mark", number])
             [event] = txn.append(number, [draft], actor="main", epoch=0, time=START)
             return event.seq, txn.index_checkpoint(number, event.seq, label)

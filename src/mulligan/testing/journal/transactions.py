@@ -13,6 +13,17 @@ from mulligan.journal.protocol import Journal, Txn
 from mulligan.model import ForkOrigin, Lease, Location
 from mulligan.testing.journal.base import HOLDER, LATER, START, JournalBase, address, note, picture
 
+ForeignWrite = Callable[[Txn, int], object]
+
+FOREIGN_WRITES: dict[str, ForeignWrite] = {
+    "append": lambda txn, number: txn.append(number, [note(1)], actor="main", epoch=0, time=START),
+    "index_checkpoint": lambda txn, number: txn.index_checkpoint(number, 1, "label"),
+    "put_keyframe": lambda txn, number: txn.put_keyframe(number, 1, address(1)),
+    "put_lease": lambda txn, number: txn.put_lease(number, Lease("main", 1, HOLDER, LATER)),
+    "create": lambda txn, _: txn.create("made", START, None),
+}
+"""Everything that a transaction of a session must not do to another one."""
+
 
 class TransactionTests(JournalBase):
     """A transaction happens as a whole or not at all, whoever else reads and writes."""
@@ -40,6 +51,61 @@ class TransactionTests(JournalBase):
             txn.append(two, [note(3)], actor="main", epoch=0, time=START)
         assert self.contents(journal, one) == [1, 2]
         assert self.contents(journal, two) == [3]
+
+    def test_a_transaction_of_a_session_does_all_that_a_session_needs(
+        self, journal: Journal
+    ) -> None:
+        """Events, checkpoints, keyframes, leases and objects; other sessions can be read."""
+        one, two = self.begin(journal, "one"), self.begin(journal, "two")
+        self.add(journal, two, "other")
+        with journal.write(one) as txn:
+            txn.put_lease(one, Lease("main", 1, HOLDER, LATER))
+            txn.append(one, [note(1)], actor="main", epoch=1, time=START)
+            identity = txn.index_checkpoint(one, 1, "here")
+            txn.put_keyframe(one, 1, address(1))
+            txn.index_objects({address(1): Location(1, 32, 100, 0)}, {1: 132})
+            assert [e.payload["content"] for e in txn.events(two, 1, 1)] == ["other"]
+        with journal.read() as view:
+            assert view.checkpoints(one, 1, 9) == [(1, identity)]
+            assert view.keyframe(one, 1) == (1, address(1))
+            assert view.lease(one, "main") == Lease("main", 1, HOLDER, LATER)
+            assert view.locate(address(1)) == Location(1, 32, 100, 0)
+
+    @pytest.mark.parametrize("name", sorted(FOREIGN_WRITES))
+    def test_a_transaction_of_a_session_writes_to_no_other(
+        self, journal: Journal, name: str
+    ) -> None:
+        """It is refused, and nothing of the transaction happens."""
+        one, two = self.begin(journal, "one"), self.begin(journal, "two")
+        self.mark(journal, two)
+        with journal.read() as view:
+            before = picture(view)
+        with pytest.raises(ValueError, match="session"):
+            self._write_beyond(journal, one, two, FOREIGN_WRITES[name])
+        with journal.read() as view:
+            assert picture(view) == before
+
+    def _write_beyond(self, journal: Journal, own: int, other: int, write: ForeignWrite) -> None:
+        with journal.write(own) as txn:
+            txn.append(own, [note("before")], actor="main", epoch=0, time=START)
+            write(txn, other)
+
+    def test_sessions_are_written_at_once(self, journal: Journal) -> None:
+        """Each thread in transactions of its own session, and one makes sessions meanwhile."""
+        numbers = [self.begin(journal, f"s{n}") for n in range(3)]
+
+        def work(number: int) -> None:
+            for turn in range(25):
+                self.add(journal, number, turn)
+
+        with ThreadPoolExecutor(4) as pool:
+            writing = [pool.submit(work, number) for number in numbers]
+            made = [self.begin(journal, f"made-{n}") for n in range(10)]
+            for result in writing:
+                result.result()
+        assert [self.contents(journal, number) for number in numbers] == [list(range(25))] * 3
+        with journal.read() as view:
+            assert [record.number for record in view.sessions()] == numbers + made
 
     @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
     def test_an_exception_aborts_everything(

@@ -89,15 +89,15 @@ class CheckoutWorkers:
         """
         self._batches = _cut(where.places)
         with suppress(OSError):  # the caller writes whatever is not queued
-            self._describe(where.directory, wholes, syncs)
+            self._describe(where.source, wholes, syncs)
         # End of file on the queue is how every process learns that no batch is left.
         os.close(self._tokens)
         self._tokens = -1
 
-    def _describe(self, packs: Path, wholes: Wholes, syncs: bool) -> None:
+    def _describe(self, source: bytes, wholes: Wholes, syncs: bool) -> None:
         """Write the request; each batch is queued as soon as it is described."""
         numbers = _Numbers(wholes)
-        head = _encode(RequestHeader(os.getpid(), os.fsencode(packs), numbers.directories, syncs))
+        head = _encode(RequestHeader(os.getpid(), source, numbers.directories, syncs))
         at = self._request.write(LENGTH.pack(len(head)) + head)
         for number, batch in enumerate(self._batches):
             length = self._request.write(_encode(_held(batch, wholes, numbers)))

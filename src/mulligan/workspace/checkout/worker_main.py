@@ -41,7 +41,8 @@ class RequestHeader(msgspec.Struct, array_like=True, frozen=True):
     """The start of a request."""
 
     caller: int
-    packs: bytes
+    source: bytes
+    """Where the objects are; see ``Locations``."""
     directories: list[tuple[int, bytes]]
     """For each directory the number of its parent, and its name; the root is number 0."""
     syncs: bool
@@ -57,7 +58,7 @@ class CheckoutWorker:
 
     def __init__(self, head: RequestHeader, root: int) -> None:
         self._caller = head.caller
-        self._reader = PackReader(Path(os.fsdecode(head.packs)), Helper())
+        self._reader = PackReader(Path(os.fsdecode(head.source)), Helper())
         self._syncer = Syncer(self._unsynced, lambda _: not head.syncs)
         self._filler = FileWriter(self._stay, self._syncer, inherits=False)
         self._left: list[SingleChunkFile] = []

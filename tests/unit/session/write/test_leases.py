@@ -156,6 +156,21 @@ def test_a_dead_holder_is_replaced_without_waiting(tmp_path: Path) -> None:
         session.state.set("a", 1)
 
 
+def test_leases_are_compared_by_the_clock_of_the_journal(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines that share a journal may disagree about the time; the journal decides."""
+    session = store.session("run", agent="coder")
+    assert session.is_held("coder")
+    later = store._engine.journal.now() + timedelta(days=1)
+    monkeypatch.setattr(store._engine.journal, "now", lambda: later)
+    assert not session.is_held("coder")
+    taken = store.session("run", agent="coder").lease
+    assert taken is not None
+    assert taken.epoch == 2
+    assert taken.expires > later
+
+
 def test_who_is_dead(tmp_path: Path) -> None:
     assert not is_dead(this_holder())
     host = socket.gethostname()

@@ -1,4 +1,4 @@
-"""Checking packs against the index of objects, and the index against the packs."""
+"""Checking stored objects against their index, and the index against what is stored."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from mulligan.check.findings import Findings
 from mulligan.errors import MulliganError
 from mulligan.journal.protocol import View
 from mulligan.model import Digest, Location
-from mulligan.objects.packs import PackObjects
-from mulligan.objects.scan import ScannedFrame, ScannedGap
+from mulligan.objects.protocol import Objects, StoredGap, StoredGroup
 from mulligan.workspace.capture.patch import PATCH
 
 _DOCUMENT = {"state", "undo", "redo"}
@@ -19,10 +18,10 @@ _DOCUMENT = {"state", "undo", "redo"}
 FOREIGN = "it belongs to another store, whose journal is not here; move it away to keep it"
 
 
-class PackCheck:
-    """Walks every pack once; with ``full`` every object is read and digested."""
+class ObjectCheck:
+    """Walks every area of an object store once; with ``full`` every object is digested."""
 
-    def __init__(self, view: View, objects: PackObjects, findings: Findings, full: bool) -> None:
+    def __init__(self, view: View, objects: Objects, findings: Findings, full: bool) -> None:
         self._view = view
         self._objects = objects
         self._findings = findings
@@ -37,7 +36,7 @@ class PackCheck:
         """Check all packs, then every index entry that no pack has answered for."""
         lengths = self._lengths()
         try:
-            for number in sorted({*lengths, *self._objects.numbers()}):
+            for number in sorted({*lengths, *self._objects.areas()}):
                 progress(f"pack {number:08x}")
                 self._pack(number, lengths.get(number, 0))
             if not self._has_index:
@@ -53,10 +52,10 @@ class PackCheck:
         try:
             if self._findings.can_read("packs"):
                 return self._view.packs()
-            return {number: self._objects.size(number) for number in self._objects.numbers()}
+            return {number: self._objects.area_size(number) for number in self._objects.areas()}
         except MulliganError as error:
             self._findings.report("journal", "table 'packs'", error)
-            return {number: self._objects.size(number) for number in self._objects.numbers()}
+            return {number: self._objects.area_size(number) for number in self._objects.areas()}
 
     def _pack(self, number: int, length: int) -> None:
         self.packs += 1
@@ -64,11 +63,11 @@ class PackCheck:
             if not length and self._objects.is_foreign(number):
                 self._findings.warn("pack", self._name(number), FOREIGN)
                 return
-            if (tail := self._objects.size(number) - length) > 0:
+            if (tail := self._objects.area_size(number) - length) > 0:
                 self.unreferenced += tail
                 self._look_for_newer(number, length)
             if length:
-                for found in self._objects.scan(number, length, bodies=self._full):
+                for found in self._objects.enumerate(number, length, full=self._full):
                     self._scanned(found)
         except MulliganError as error:
             self._findings.report("pack", self._name(number), error)
@@ -94,20 +93,18 @@ class PackCheck:
                 "does not know; data.mdb may be an older copy",
             )
 
-    def _scanned(self, found: ScannedFrame | ScannedGap) -> None:
-        where = f"{self._name(found.pack)} at offset {found.offset}"
-        if isinstance(found, ScannedGap):
+    def _scanned(self, found: StoredGroup | StoredGap) -> None:
+        where = f"{self._name(found.area)} at offset {found.offset}"
+        if isinstance(found, StoredGap):
             self._findings.report("pack", where, f"{found.length} bytes: {found.detail}")
             return
         used = 0
-        for slot, entry in enumerate(found.entries):
+        for stored in found.objects:
             self.objects += 1
-            if self._has_index and self._view.locate(entry.digest) == found.location(slot):
+            if self._has_index and self._view.locate(stored.digest) == stored.location:
                 used += 1
-            if slot in found.damage:
-                self._findings.report(
-                    "object", f"{entry.digest.hex()} in {where}", found.damage[slot]
-                )
+            if stored.damage is not None:
+                self._findings.report("object", f"{stored.digest.hex()} in {where}", stored.damage)
         self._indexed += used
         if self._has_index and not used:
             self.unreferenced += found.length
@@ -115,24 +112,24 @@ class PackCheck:
     def _blame_entries(self, lengths: dict[int, int]) -> None:
         """Name every index entry that does not lead to its object."""
         true = {
-            (entry.digest, found.location(slot))
+            (stored.digest, stored.location)
             for number, length in lengths.items()
-            for found in self._frames(number, length)
-            for slot, entry in enumerate(found.entries)
+            for group in self._groups(number, length)
+            for stored in group.objects
         }
         for digest, location in self._view.locations():
             if (digest, location) not in true:
                 self._findings.report("index", f"object {digest.hex()}", _nowhere(digest, location))
 
-    def _frames(self, number: int, length: int) -> list[ScannedFrame]:
+    def _groups(self, number: int, length: int) -> list[StoredGroup]:
         try:
-            found = list(self._objects.scan(number, length, bodies=False))
+            found = list(self._objects.enumerate(number, length, full=False))
         except MulliganError:  # the pack itself was blamed already
             return []
-        return [frame for frame in found if isinstance(frame, ScannedFrame)]
+        return [group for group in found if isinstance(group, StoredGroup)]
 
     def _name(self, number: int) -> str:
-        return self._objects.path(number).name
+        return self._objects.area_name(number)
 
 
 def _nowhere(digest: Digest, location: Location) -> str:
