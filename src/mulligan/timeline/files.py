@@ -113,18 +113,18 @@ def _likely_coverage(engine: Engine, view: View, number: int, safety: int) -> Co
     Paths left out before the restore, or by the checkpoint it restored, may exist and are not held.
     """
     before = _coverage(engine, event_at(view, number, safety))
-    begun = event_at(view, number, safety + 1)
-    left = {*(before.left_out if before else ())} | _left_out_of_target(engine, view, begun)
+    start = event_at(view, number, safety + 1)
+    left = {*(before.left_out if before else ())} | _left_out_of_target(engine, view, start)
     return before and msgspec.structs.replace(before, left_out=sorted(left))
 
 
-def _left_out_of_target(engine: Engine, view: View, begun: Event) -> set[LeftOut]:
-    if begun.kind != RESTORE_BEGUN or begun.payload["held"] is None:
+def _left_out_of_target(engine: Engine, view: View, start: Event) -> set[LeftOut]:
+    if start.kind != RESTORE_BEGUN or start.payload["held"] is None:
         return set()
-    session = view.find(begun.payload["session"])
+    session = view.find(start.payload["session"])
     if session is None:
         return set()
-    event = event_at(view, session.number, begun.payload["held"])
+    event = event_at(view, session.number, start.payload["held"])
     coverage = _coverage(engine, event)
     return {*coverage.left_out} if coverage else set()
 
