@@ -118,7 +118,7 @@ PROGRAMS: dict[str, Callable[[Path, random.Random], None]] = {
 }
 
 
-def furnish(directory: Path) -> None:
+def create_files(directory: Path) -> None:
     """Create what the programs work on."""
     for name in ("repository", "left", "right", "swapped"):
         (directory / name).mkdir(parents=True)
@@ -215,7 +215,7 @@ def run(checkpoints: int, seed: int, names: Sequence[str]) -> list[str]:
     found = []
     with tempfile.TemporaryDirectory(prefix="mulligan-neighbours-") as top:
         project = Path(top) / "project"
-        furnish(project)
+        create_files(project)
         with mulligan.open(project) as store:
             (Path(store.path or "") / CONFIG).write_text(CONFIGURATION)
         with mulligan.open(project) as store, busy(project, names, seed) as children:
