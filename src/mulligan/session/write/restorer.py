@@ -56,7 +56,7 @@ from mulligan.timeline.undo import last_undoable, restore_change
 from mulligan.workspace.capture.snapshot import databases_in_use
 from mulligan.workspace.entries import Directory, TreePath, shown
 from mulligan.workspace.locks import Marks, lock_directory
-from mulligan.workspace.restore.apply import remove_drafts
+from mulligan.workspace.restore.apply import remove_temporary_files
 from mulligan.workspace.restore.fileops import Failure
 from mulligan.workspace.restore.plan import TreeChange, tree_changes
 from mulligan.workspace.restore.protect import in_the_way, split_protected
@@ -247,7 +247,7 @@ class Restorer:
         """Remove the drafts that a process left behind that was killed."""
         token = self._token(begun.origin)
         for before in {begun.origin.tree, begun.present}:
-            remove_drafts(root, self._steps(before, begun), token, self._engine.objects)
+            remove_temporary_files(root, self._steps(before, begun), token, self._engine.objects)
 
     def _steps(self, before: Digest, begun: PendingRestore) -> list[TreeChange]:
         """Return what a restore had to do; nothing when the store can not tell any more."""
@@ -372,7 +372,7 @@ class Restorer:
         bundle = self._engine.bundle()
         self._refuse_second(workspace, self._writer.document(), origin)
         captured = workspace.capture(bundle)
-        workspace.remove_left_drafts()
+        workspace.remove_old_temporary_files()
         try:
             foreseen = choose(self._writer.document())
             # Whatever comes up does so before files are touched; what was begun is checked.
