@@ -144,6 +144,7 @@ def decompress(data: bytes, size: int) -> bytes:
     raw = _decompressed(decompressor, data, max(size, 1))
     if len(raw) != size:
         raise ValueError(f"{len(raw)} bytes where {size} were expected")
+    # Trailing data would mean that the frame holds more than its index entry says.
     if not decompressor.eof:
         raise ValueError(f"it does not end after {size} bytes")
     return raw

@@ -147,6 +147,7 @@ def create(
         write_file(directory / ".gitignore", b"*\n")
         failpoint(Failpoint.STORE_DIRECTORY_MADE)
         identity = new_journal(directory / "journal")
+        # The journal must be durable before FORMAT declares the store complete.
         sync_directory(directory / "journal")
         failpoint(Failpoint.STORE_JOURNAL_MADE)
         _link_format(directory, Format(FORMAT_VERSION, identity.hex(), list(FEATURES)))
@@ -192,16 +193,16 @@ def _refuse_orphans(directory: Path) -> None:
 
 
 def _link_format(directory: Path, content: Format) -> None:
-    draft = directory / "tmp" / f"FORMAT.{os.getpid()}.{threading.get_ident()}"
+    temporary = directory / "tmp" / f"FORMAT.{os.getpid()}.{threading.get_ident()}"
     data = msgspec.json.format(msgspec.json.encode(content)) + b"\n"
-    write_file(draft, data)
+    write_file(temporary, data)
     try:
         # A hard link fails if the name exists, where a rename would replace the winner's file.
-        os.link(draft, directory / FORMAT)
+        os.link(temporary, directory / FORMAT)
     except FileExistsError:
         return
     finally:
-        draft.unlink()
+        temporary.unlink()
     # FORMAT makes the store valid: its name, and the name of the store itself, must be durable.
     for synced in (directory, directory.parent):
         sync_directory(synced)

@@ -92,6 +92,7 @@ def alone(store: Path) -> Iterator[None]:
     handle = os.open(store / "journal" / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
+            # Not waiting: other processes keep the store open for hours.
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except (BlockingIOError, PermissionError) as error:
             raise StoreInUse(f"Another process has the store {store} open.") from error
@@ -120,11 +121,13 @@ def _copy(store: Path, draft: Path) -> None:
         if source.is_dir():
             copy.mkdir(mode=0o700)
             directories.append(copy)
+        # Read back and compare before the original is given up.
         elif _copy_file(source, copy) != _digest(copy):
             raise DamageError(f"The copy of {source} is not what was written; nothing was moved.")
     for name in ("tmp", layout.LOCKS):
         (draft / name).mkdir(mode=0o700)
     _copy_notes(store / "tmp", draft / "tmp")
+    # Names become durable after their files, and before MOVED points here.
     for directory in (*directories, draft / "tmp"):
         layout.sync_directory(directory)
 

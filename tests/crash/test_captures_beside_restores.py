@@ -16,8 +16,8 @@ from mulligan import Checkpoint, Session
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import kill_at
 from mulligan.testing.stores import open_store
-from mulligan.workspace.capture.ignore import DRAFT as DRAFT_RULE
-from mulligan.workspace.restore.swap import DRAFT, temporary_names
+from mulligan.workspace.capture.ignore import TEMPORARY
+from mulligan.workspace.restore.swap import TEMPORARY_PREFIX, temporary_names
 from tests.children import Tell, run_child
 from tests.pictures import picture
 
@@ -69,7 +69,9 @@ def in_a_loop(body: Callable[[], None]) -> Iterator[None]:
 
 
 def drafts(work: Path) -> list[str]:
-    return [path.name for path in work.rglob("*") if path.name.encode().startswith(DRAFT)]
+    return [
+        path.name for path in work.rglob("*") if path.name.encode().startswith(TEMPORARY_PREFIX)
+    ]
 
 
 def torn(session: Session, checkpoint: Checkpoint) -> list[str]:
@@ -220,13 +222,13 @@ def test_a_draft_that_stayed_behind_is_in_no_checkpoint_and_goes_at_the_next_res
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
         token = session.restore("a").safety.id[:16]
-        left = work / "d1" / os.fsdecode(temporary_names(b"1.txt", token).draft)
+        left = work / "d1" / os.fsdecode(temporary_names(b"1.txt", token).new)
         left.write_text("half of a fi")
         taken = session.checkpoint()
         assert session.diff("a", taken).files == ()
         assert taken.coverage is not None
         assert [(out.path, out.rule) for out in taken.coverage.left_out] == [
-            (f"d1/{left.name}", f"ignored by {DRAFT_RULE}")
+            (f"d1/{left.name}", f"ignored by {TEMPORARY}")
         ]
         assert session.restore("b").problems == ()
         assert drafts(work) == []
@@ -245,8 +247,8 @@ def test_files_of_the_user_are_captured_though_they_look_like_drafts(
         own = temporary_names(b"1.txt", token)
         names = [
             b".mulligan-draft-notes.txt",
-            temporary_names(b"1.txt", "0" * 16).draft,  # of no restore of this store
-            own.draft + b".txt",
+            temporary_names(b"1.txt", "0" * 16).new,  # of no restore of this store
+            own.new + b".txt",
             own.swap,  # what a restore took out, and somebody had changed
         ]
         for name in names:

@@ -17,7 +17,7 @@ from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
 from mulligan.testing.stores import open_store
 from mulligan.workspace.restore import deleter
-from mulligan.workspace.restore.swap import DRAFT
+from mulligan.workspace.restore.swap import TEMPORARY_PREFIX
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture, without_times
 
@@ -26,7 +26,9 @@ COMMIT_POINTS = [Failpoint.JOURNAL_BEFORE_COMMIT, Failpoint.JOURNAL_COMMITTED]
 
 
 def drafts(work: Path) -> list[str]:
-    return [path.name for path in work.rglob("*") if path.name.encode().startswith(DRAFT)]
+    return [
+        path.name for path in work.rglob("*") if path.name.encode().startswith(TEMPORARY_PREFIX)
+    ]
 
 
 def make_first(work: Path, rng: random.Random, files: int) -> None:

@@ -22,7 +22,7 @@ from mulligan.session.write.restorer import Restorer
 from mulligan.testing.failpoints import kill_at
 from mulligan.testing.stores import open_store
 from mulligan.workspace import syscalls
-from mulligan.workspace.restore.swap import DRAFT
+from mulligan.workspace.restore.swap import TEMPORARY_PREFIX
 from tests.children import Tell, run_child
 from tests.pictures import picture
 
@@ -53,7 +53,9 @@ def edited(file: Path) -> bool:
 
 
 def drafts(work: Path) -> list[str]:
-    return [path.name for path in work.rglob("*") if path.name.encode().startswith(DRAFT)]
+    return [
+        path.name for path in work.rglob("*") if path.name.encode().startswith(TEMPORARY_PREFIX)
+    ]
 
 
 def details(restored: Restored) -> dict[str, str]:
@@ -195,7 +197,9 @@ def test_an_edit_that_was_taken_out_survives_a_kill(
             store.session("run", workspace=work).restore("then")
 
     assert run_child(body).by_sigkill
-    [left] = [Path(path) for path in work.iterdir() if path.name.encode().startswith(DRAFT)]
+    [left] = [
+        Path(path) for path in work.iterdir() if path.name.encode().startswith(TEMPORARY_PREFIX)
+    ]
     assert edited(left)
     with mulligan.open(tmp_path / "store") as store:
         finished = store.session("run", workspace=work).internal.recovered

@@ -22,7 +22,7 @@ from mulligan.testing.failpoints import fail_at
 from mulligan.testing.stores import open_store
 from mulligan.workspace import syscalls
 from mulligan.workspace.capture.index import TIMESTAMP_GRAIN_NS
-from mulligan.workspace.restore.swap import DRAFT
+from mulligan.workspace.restore.swap import TEMPORARY_PREFIX
 from tests.children import Tell, run_child
 from tests.disks import disk_of, mount
 from tests.pictures import picture
@@ -51,7 +51,9 @@ def fill(work: Path, rng: random.Random) -> None:
 
 
 def drafts(work: Path) -> list[str]:
-    return [path.name for path in work.rglob("*") if path.name.encode().startswith(DRAFT)]
+    return [
+        path.name for path in work.rglob("*") if path.name.encode().startswith(TEMPORARY_PREFIX)
+    ]
 
 
 # --- no space for the files ------------------------------------------------------------------

@@ -105,6 +105,7 @@ def _derive_list(document: Document, old: Any, new: Any, path: Path) -> Iterator
     if nodes.size(old) == nodes.size(new):
         pairs = zip(_from(document, old, start), _from(document, new, start), strict=True)
         apart = [(i, a, b) for i, (a, b) in enumerate(pairs, start) if not same(a, b)]
+        # Setting more than half of the items one by one would cost more than the whole list.
         if len(apart) * 2 <= nodes.size(new):
             for index, one, other in apart:
                 yield from derive(document, one, other, (*path, index))

@@ -161,6 +161,7 @@ class Document:
 @contextmanager
 def gc_paused() -> Iterator[None]:
     """Pause the garbage collector: it would search for cycles in values that have none."""
+    # The caller may have disabled it; leave that as it is.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -81,6 +81,7 @@ def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:
     if kind == RESTORE_BEGUN:
         return document.set(PENDING, payload)
     if kind == RESTORED:
+        # Only a restore of files ends a pending one; a restore of state alone leaves it pending.
         if "files" in payload and document.find(PENDING) is not MISSING:
             document = document.delete(PENDING)
         return _walked(_changed_by(document, payload["changes"]), payload["mode"], seq)
@@ -124,6 +125,7 @@ def _uncontrolled(document: Document) -> Document:
 def _walked(document: Document, mode: str, seq: int) -> Document:
     """Return the document with the restore pushed where its undo or redo will look for it."""
     if mode == "restore":
+        # A new restore invalidates what could be redone, as in an editor.
         return document.extend(("undo",), [seq]).set(("redo",), [])
     source, target = ("undo", "redo") if mode == "undo" else ("redo", "undo")
     return document.delete((source, -1)).extend((target,), [seq])

@@ -115,6 +115,7 @@ def _extended_slots(node: ListBranch, items: list[Any], load: Load) -> list[Any]
     last = resolve(node.slots[-1], load)
     room = capacity - size(last)
     slots = node.slots[:-1]
+    # Fill the last segment first, so that all others stay full and shared.
     slots.append(_fill(last, items[:room], load) if room and items else node.slots[-1])
     for i in range(room, len(items), capacity):
         slots.append(_build_level(items[i : i + capacity], node.height - 1))
@@ -175,6 +176,7 @@ def map_delete(node: Any, key: str, load: Load) -> Any:
     node = resolve(node, load)
     if not isinstance(node, MapBranch):
         return {k: v for k, v in node.items() if k != key}
+    # Back to a leaf: the shape must depend on the content alone, not on its history.
     if node.count - 1 <= FAN:
         return {k: v for k, v in map_items(node, load) if k != key}
     slots = list(node.slots)

@@ -215,6 +215,8 @@ def _put_back(match: Match, directory: Path, *, write: bool) -> Found:
     is_known = match.same_path and match.same_directory
     if write:
         sweep(directory)
+    # Record the directory before the pointer is written: a pointer without a matching record would
+    # be refused as a copy.
     if write and not is_known:
         _learn(store, directory, session)
     if has_stash(directory):

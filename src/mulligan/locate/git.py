@@ -90,4 +90,6 @@ def _add_lines(file: Path) -> None:
             start = b"" if known.endswith(b"\n") or not known else b"\n"
             stream.write(start + "".join(f"{line}\n" for line in missing).encode())
             stream.flush()
+            # The exclude lines must be durable before the guard makes the store a nested
+            # repository.
             os.fsync(stream.fileno())

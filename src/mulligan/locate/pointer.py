@@ -112,10 +112,10 @@ def write_pointer(
         inode=made_for.inode,
         born=made_for.born,
     )
-    draft = directory / f"{STAGING}-{os.urandom(8).hex()}"
+    temporary = directory / f"{STAGING}-{os.urandom(8).hex()}"
     # The standard library's json accepts paths that are not valid Unicode; msgspec does not.
     data = json.dumps(msgspec.structs.asdict(content)).encode() + b"\n"
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         # While it is locked, no other process deletes it as abandoned; see ``sweep``.
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -123,9 +123,9 @@ def write_pointer(
         # Sync before the rename: otherwise a power cut could leave an empty pointer.
         os.fsync(handle)
         failpoint(Failpoint.POINTER_WRITTEN)
-        draft.replace(directory / NAME)
+        temporary.replace(directory / NAME)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     finally:
         os.close(handle)

@@ -98,14 +98,14 @@ def _known(store: Path) -> list[Place]:
 
 def _write(store: Path, places: list[Place]) -> None:
     content = {"version": VERSION, "places": _plain(places), "check": _check(places)}
-    draft = store / "tmp" / f"{PROJECT}.{os.urandom(8).hex()}"
-    draft.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
+    temporary = store / "tmp" / f"{PROJECT}.{os.urandom(8).hex()}"
+    temporary.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     try:
-        write_file(draft, json.dumps(content, indent=2).encode() + b"\n")
+        write_file(temporary, json.dumps(content, indent=2).encode() + b"\n")
         # Renamed into place, so that a reader or a crash never sees half a file.
-        draft.replace(store / PROJECT)
+        temporary.replace(store / PROJECT)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     sync_directory(store)
 

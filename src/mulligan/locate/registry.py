@@ -127,6 +127,7 @@ def make(
     If several processes do this at once, one creates the store and the others return it.
     """
     with staged(state) as draft:
+        # Under the lock: another process may have created the store while we waited.
         match = find_match(state, project)
         if match is not None and match.same_path and match.place.session is None:
             return match.store
@@ -149,6 +150,7 @@ def place_for(state: Path, project: Path, identity: str) -> Path:
 def publish(draft: Path, target: Path, failpoint: FailpointHook = ignore) -> Path:
     """Rename a finished store to its final name."""
     draft.rename(target)
+    # The rename publishes the store; without this sync a power cut could undo it.
     layout.sync_directory(target.parent)
     failpoint(Failpoint.OUTSIDE_STORE_RENAMED)
     return target

@@ -1,10 +1,10 @@
 """The chaos run: a team works while its processes are killed, stopped and continued at random.
 
 ``python -m mulligan.testing.chaos --tasks 2000 --blows 100 [--seed N]`` is part of ``make crash``.
-Agents claim counted tasks; agents and the supervisor are struck down with SIGKILL, or stopped and
-continued, and ``mulligan resume`` is killed while it brings them back. In the end every task must
-have been completed exactly once in the journal, no writer that was replaced may have been accepted,
-and the store must verify clean.
+Agents claim counted tasks. Agents and the supervisor are killed with SIGKILL, or stopped and
+continued, and ``mulligan resume`` is killed during recovery. At the end every task must have been
+completed exactly once in the journal, no replaced writer may have been accepted, and the store must
+verify clean.
 """
 
 from __future__ import annotations
@@ -43,24 +43,26 @@ heartbeat = "5s"
 backoff = {{ initial = "10ms", max = "50ms" }}
 """
 
-PAUSE = (0.15, 0.6)
-"""Between two blows, in seconds."""
+SECONDS_BETWEEN_BLOWS = (0.15, 0.6)
+"""Seconds between two faults."""
 
-STOPPED = (0.05, 1.5)
+STOPPED_SECONDS = (0.05, 1.5)
 """How long a process is stopped, in seconds."""
 
-DYING = 0.5
-"""Which part of the resumes is killed on the way."""
+KILLED_RESUMES_FRACTION = 0.5
+"""Fraction of resumes that are killed on the way."""
 
-DELICATE = tuple(point for point in Failpoint if point.name.startswith(("JOURNAL_", "PACK_")))
-"""Where: at the points that every write passes."""
+WRITE_FAILPOINTS = tuple(
+    point for point in Failpoint if point.name.startswith(("JOURNAL_", "PACK_"))
+)
+"""Failpoints at which resumes are killed: those that every write passes."""
 
-PATIENCE = 600.0
-"""After how many seconds without an end the run has failed."""
+MAX_RUN_SECONDS = 600.0
+"""The run fails if it has not ended after this many seconds."""
 
 
 def work(pace: float) -> None:
-    """Be an agent: claim tasks and complete them, each counted in the same transaction."""
+    """Act as an agent: claim tasks and complete them, counting each in the same transaction."""
     session = mulligan.attach()
     source = random.Random()
     for cycle in session.loop(checkpoint_interval=5):
@@ -77,7 +79,7 @@ def work(pace: float) -> None:
 
 
 class Chaos:
-    """One run: a store, a team on it, and blows from a seeded source."""
+    """One run: a store, a team on it, and faults from a seeded source."""
 
     def __init__(self, directory: Path, seed: int, tasks: int, blows: int, pace: float) -> None:
         self._directory = directory
@@ -93,15 +95,15 @@ class Chaos:
         self.struck: Counter[str] = Counter()
 
     def run(self) -> list[str]:
-        """Let the team work through everything; return what is wrong in the end."""
+        """Let the team complete everything; return what is wrong at the end."""
         self._session.tasks.plan([f"t{number}" for number in range(self._tasks)])
         self._write_workflow()
         self._start("up", self._workflow)
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + MAX_RUN_SECONDS
         while not self._is_done():
             if time.monotonic() > until:
-                return [f"the team did not end within {PATIENCE:.0f} seconds", *self._end()]
-            time.sleep(self._random.uniform(*PAUSE))
+                return [f"the team did not end within {MAX_RUN_SECONDS:.0f} seconds", *self._end()]
+            time.sleep(self._random.uniform(*SECONDS_BETWEEN_BLOWS))
             if sum(self.struck.values()) < self._blows:
                 self._strike()
             self._keep_supervised()
@@ -122,17 +124,20 @@ class Chaos:
         )
 
     def _keep_supervised(self) -> None:
-        """Resume what lost its supervisor, as somebody would who sees that it is gone."""
+        """Resume the session if its supervisor is gone, as an operator would."""
         is_gone = self._supervisor is None or self._supervisor.poll() is not None
         if not is_gone or self._is_done():
             return
-        if self._session.internal.control("status") is None:  # it died before it had begun
+        if self._session.internal.control("status") is None:  # it died before it started
             self._start("up", self._workflow)
             return
         program = ["mulligan"]
-        if sum(self.struck.values()) < self._blows and self._random.random() < DYING:
-            # Recovery is where it is most delicate, so it is struck in the middle as well.
-            point = self._random.choice(DELICATE)
+        if (
+            sum(self.struck.values()) < self._blows
+            and self._random.random() < KILLED_RESUMES_FRACTION
+        ):
+            # Recovery is the most delicate part, so it is killed midway as well.
+            point = self._random.choice(WRITE_FAILPOINTS)
             program = ["mulligan.testing.dying", point.value, str(self._random.randint(1, 20))]
             self.struck["resumes that die"] += 1
         self._start("resume", SESSION, program=program)
@@ -152,12 +157,12 @@ class Chaos:
             self.struck["supervisors killed"] += 1
 
     def _stop(self) -> None:
-        """Stop an agent, or the supervisor, and let it go on after a while."""
+        """Stop an agent or the supervisor, and continue it after a while."""
         pid = self._agent_process()
         if self._random.random() < 0.3 and self._supervisor is not None:
             pid = self._supervisor.pid if self._supervisor.poll() is None else pid
         if pid is not None and self._send(pid, signal.SIGSTOP, "processes stopped"):
-            time.sleep(self._random.uniform(*STOPPED))
+            time.sleep(self._random.uniform(*STOPPED_SECONDS))
             self._send(pid, signal.SIGCONT, "processes continued")
 
     def _send(self, pid: int, number: signal.Signals, what: str) -> bool:
@@ -169,7 +174,7 @@ class Chaos:
         return True
 
     def _agent_process(self) -> int | None:
-        """Return the process of an agent that runs, as far as the session knows."""
+        """Return the process of a running agent, as recorded in the session."""
         agents = self._session.state.get("agents") or {}
         alive = [
             agent["process_id"]
@@ -182,7 +187,7 @@ class Chaos:
         return all(task.status == "completed" for task in self._session.tasks)
 
     def _end(self) -> list[str]:
-        """Let the supervisor end, then look at everything."""
+        """Wait for the supervisor to end, then check everything."""
         if self._supervisor is not None:
             try:
                 self._supervisor.wait(30)
@@ -198,7 +203,7 @@ class Chaos:
 
 
 def _tasks_wrong(session: Session, tasks: int) -> list[str]:
-    """Return which tasks were not completed exactly once in the journal."""
+    """Return the tasks that were not completed exactly once in the journal."""
     done = Counter(e.payload["task"] for e in session.events() if e.kind == "task.completed")
     counted = session.state.get("counted") or {}
     names = [f"t{number}" for number in range(tasks)]
@@ -212,7 +217,7 @@ def _tasks_wrong(session: Session, tasks: int) -> list[str]:
 
 
 def _writers_wrong(session: Session) -> list[str]:
-    """Return where an event of an agent has a lower epoch than one of it before."""
+    """Return where an event of an agent has a lower epoch than an earlier one."""
     newest: dict[str, int] = {}
     wrong = []
     for event in session.events():
@@ -223,7 +228,7 @@ def _writers_wrong(session: Session) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it; 1 when something is wrong, and then the store is kept."""
+    """Run it; exit 1 if something is wrong, and keep the store."""
     parser = argparse.ArgumentParser(prog="python -m mulligan.testing.chaos")
     parser.add_argument("--tasks", type=int, default=2000)
     parser.add_argument("--blows", type=int, default=100)

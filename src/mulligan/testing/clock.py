@@ -1,4 +1,4 @@
-"""A clock that moves only when it is told to, so that tests never sleep."""
+"""A clock that only moves when advanced, so that tests never sleep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
 
 class FakeClock:
-    """Implements ``Clock``; ``tick`` seconds pass at every look at the time of day."""
+    """Implements ``Clock``; each call of ``now`` advances it by ``tick`` seconds."""
 
     def __init__(self, start: datetime = START, *, tick: float = 0.0) -> None:
         self._now = start
@@ -19,7 +19,7 @@ class FakeClock:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """Return the time, then let one tick pass."""
+        """Return the time, then advance by one tick."""
         with self._lock:
             moment = self._now
             self._pass(self._tick)
@@ -31,23 +31,23 @@ class FakeClock:
             return (self._now - _EPOCH) // timedelta(microseconds=1) * 1000
 
     def monotonic(self) -> float:
-        """Return the seconds that have passed since the start; setting the clock is no passing."""
+        """Return the seconds elapsed since the start; :meth:`set` does not count."""
         with self._lock:
             return self._elapsed
 
     def sleep(self, seconds: float) -> None:
-        """Let the time pass at once."""
+        """Advance the clock without waiting."""
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let the time pass."""
+        """Advance the clock."""
         if seconds < 0:
-            raise ValueError("time passes forwards; use set() to put the clock back")
+            raise ValueError("the clock cannot advance backwards; use set() to put it back")
         with self._lock:
             self._pass(seconds)
 
     def set(self, moment: datetime) -> None:
-        """Put the clock forward or back, as a person or a time server does."""
+        """Set the clock forward or back, as a user or a time server does."""
         with self._lock:
             self._now = moment
 

@@ -1,4 +1,4 @@
-"""The real command line in a place of its own, and what it leaves there."""
+"""Run the real command line in an isolated directory, and fingerprint the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def environment(top: Path) -> dict[str, str]:
 
 
 def run_mulligan(top: Path, cwd: Path, *arguments: str, prefix: Sequence[str] = ()) -> Done:
-    """Run a command of the command line as a user whose everything is below ``top``."""
+    """Run the command line as a user whose home and state are below ``top``."""
     return subprocess.run(
         [*prefix, sys.executable, "-m", "mulligan", *arguments],
         cwd=cwd,
@@ -43,7 +43,7 @@ def run_mulligan(top: Path, cwd: Path, *arguments: str, prefix: Sequence[str] = 
 
 
 def fingerprint(directory: Path) -> str:
-    """Return a digest of all files below a directory, Mulligan's own left out."""
+    """Return a digest of all files below a directory, except Mulligan's own."""
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(directory.rglob("*")):
         relative = path.relative_to(directory)

@@ -1,8 +1,8 @@
 """The crash loop: kill writers with SIGKILL at random moments and check that nothing is lost.
 
 ``python -m mulligan.testing.crash --rounds 200 [--seed N]`` is what ``make crash`` runs. In each
-round one or two child processes run :mod:`mulligan.testing.workload` on a store and are killed;
-then the store is opened, verified, and compared with everything the children acknowledged.
+round one or two child processes run :mod:`mulligan.testing.workload` on a store and are killed.
+Then the store is opened, verified, and compared with everything the children acknowledged.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from mulligan.session import Session
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
 from mulligan.testing.stores import open_store
-from mulligan.testing.workload import Done, Intent, Line, Workload, fingerprint, tell_pipe
+from mulligan.testing.workload import Done, Intent, Line, Workload, fingerprint, report_to_pipe
 
-FRESH_EVERY = 12
-"""After how many rounds a new store is begun."""
+ROUNDS_PER_STORE = 12
+"""Number of rounds after which a new store is created."""
 
-RECHECKED = 30
-"""How many acknowledgements of earlier rounds are looked at again in each round."""
+MAX_RECHECKED = 30
+"""Number of acknowledgements of earlier rounds that each round checks again."""
 
-CALLS = 100_000
-"""More calls than a child lives to make."""
+MAX_CALLS = 100_000
+"""More calls than a child makes before it is killed."""
 
 _decode = msgspec.json.Decoder(Line).decode
 
@@ -53,7 +53,7 @@ class Killed(msgspec.Struct, frozen=True):
 
     @property
     def by_sigkill(self) -> bool:
-        """Whether SIGKILL ended it, and not an error of its own."""
+        """Whether SIGKILL ended it, rather than an error of its own."""
         return self.status == -signal.SIGKILL
 
 
@@ -66,7 +66,7 @@ class Child:
         seed: int,
         prefix: str = "s",
         *,
-        calls: int = CALLS,
+        calls: int = MAX_CALLS,
         point: Failpoint | None = None,
         nth: int = 1,
     ) -> None:
@@ -80,20 +80,23 @@ class Child:
         self._lines: list[bytes] = []
         self._errors: list[bytes] = []
         self._first = threading.Event()
-        self._readers = [threading.Thread(target=self._listen), threading.Thread(target=self._hear)]
+        self._readers = [
+            threading.Thread(target=self._read_lines),
+            threading.Thread(target=self._read_errors),
+        ]
         for reader in self._readers:
             reader.start()
 
     def kill(self) -> None:
-        """Kill it where it is; harmless when it is dead already."""
+        """Kill it; harmless if it is already dead."""
         self._process.kill()
 
     def wait_for_first_line(self, seconds: float) -> None:
-        """Wait until the child has said something, or has ended."""
+        """Wait until the child has printed a line or ended."""
         self._first.wait(seconds)
 
     def finished(self, seconds: float) -> Killed:
-        """Wait for its end and return what it has said; kill it if it does not end in time."""
+        """Wait for its end and return what it printed; terminate it if that takes too long."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -103,14 +106,14 @@ class Child:
             reader.join()
         return _killed(self._process.returncode, self._lines, b"".join(self._errors).decode())
 
-    def _listen(self) -> None:
+    def _read_lines(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.append(line)
             self._first.set()
         self._first.set()
 
-    def _hear(self) -> None:
+    def _read_errors(self) -> None:
         assert self._process.stderr is not None
         self._errors.append(self._process.stderr.read())
 
@@ -128,19 +131,19 @@ def _killed(status: int, lines: list[bytes], stderr: str) -> Killed:
 
 
 class Ledger:
-    """Everything that was ever acknowledged on one store, and what must hold because of it."""
+    """Everything that was ever acknowledged on one store, to check it against."""
 
     def __init__(self) -> None:
         self._heads: dict[str, Done] = {}
         self._older: list[Done] = []
 
     def check(self, directory: Path, ended: Sequence[Killed], rng: random.Random) -> list[str]:
-        """Open the store, verify it, compare it with all promises; return the violations."""
+        """Open and verify the store, compare it with all acknowledgements; return violations."""
         fresh = [line for killed in ended for line in killed.done]
         for line in fresh:
             self._heads[line.session] = line
         pending = {killed.pending.session: killed.pending for killed in ended if killed.pending}
-        again = rng.sample(self._older, min(RECHECKED, len(self._older)))
+        again = rng.sample(self._older, min(MAX_RECHECKED, len(self._older)))
         self._older += fresh
         try:
             with mulligan.open(directory) as store:
@@ -163,7 +166,7 @@ class Ledger:
             yield from self._broken_head(session, pending.get(name))
 
     def _broken_head(self, session: Session, pending: Intent | None) -> Iterator[str]:
-        """Check that an interrupted call happened altogether or not at all, and adopt it."""
+        """Check that an interrupted call happened completely or not at all, and adopt it."""
         seq = session.head.seq
         last = self._heads.get(session.name)
         state = fingerprint(session.state.get(""))
@@ -172,7 +175,7 @@ class Ledger:
                 yield f"{session.name} #{seq} has another state than acknowledged"
             return
         if pending is None:
-            yield f"{session.name} has events up to #{seq} that nobody asked for"
+            yield f"{session.name} has events up to #{seq} that no call wrote"
         elif state != pending.state:
             yield f"{session.name} #{seq}: {pending.call} happened in part"
         event = list(session.events())[-1]
@@ -183,7 +186,7 @@ class Ledger:
 
 
 def broken_promises(session: Session, line: Done) -> Iterator[str]:
-    """Yield what is not as it was acknowledged."""
+    """Yield what differs from the acknowledgement."""
     where = f"{line.session} #{line.seq} ({line.call})"
     head = session.head.seq
     if head < line.seq:
@@ -225,7 +228,7 @@ class Loop:
 
     def round(self) -> list[str]:
         """Run one round and return the violations."""
-        if self.rounds % FRESH_EVERY == 0:
+        if self.rounds % ROUNDS_PER_STORE == 0:
             self._begin_store()
         self.rounds += 1
         children = [self._child(prefix) for prefix in "ab"[: self._rng.randint(1, 2)]]
@@ -251,17 +254,19 @@ class Loop:
         seed = self._rng.randrange(2**32)
         if self._rng.random() < 0.5:
             return Child(self.store, seed, prefix)
-        # The named points are where it is most delicate, so half of the children die there.
+        # Failpoints are the most delicate places, so half of the children die there.
         point = self._rng.choice(list(Failpoint))
         return Child(self.store, seed, prefix, point=point, nth=self._rng.randint(1, 40))
 
     def _kill_some_time(self, children: list[Child]) -> None:
         moments = sorted((self._rng.uniform(0, 0.4), n) for n in range(len(children)))
         for child in children:
+            # Kill only children that are at work: most of an early kill would hit the interpreter's
+            # start.
             child.wait_for_first_line(30)
-        begun = time.monotonic()
+        started = time.monotonic()
         for moment, n in moments:
-            time.sleep(max(0.0, begun + moment - time.monotonic()))
+            time.sleep(max(0.0, started + moment - time.monotonic()))
             children[n].kill()
 
     def _count(self, ended: Sequence[Killed]) -> None:
@@ -273,7 +278,7 @@ class Loop:
 
 
 def run(rounds: int, seed: int, directory: Path, *, verbose: bool = True) -> list[str]:
-    """Run the loop until its end or the first violation, and return what was violated."""
+    """Run the loop until its end or the first violation, and return the violations."""
     loop = Loop(directory, seed)
     violations: list[str] = []
     started = time.monotonic()
@@ -293,16 +298,16 @@ def _summary(counts: Counter[str]) -> str:
 
 
 def run_child(options: argparse.Namespace) -> int:
-    """Run the workload in this process; whoever started it will kill it."""
+    """Run the workload in this process; the parent will kill it."""
     failpoint = kill_at(Failpoint(options.point), options.nth) if options.point else ignore
     with open_store(options.child, failpoint=failpoint) as store:
         rng = random.Random(options.seed)
-        Workload(store, rng, tell_pipe(sys.stdout.fileno()), options.prefix).run(options.calls)
+        Workload(store, rng, report_to_pipe(sys.stdout.fileno()), options.prefix).run(options.calls)
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the loop, or with ``--child`` the workload; exit 1 when a promise was broken."""
+    """Run the loop, or with ``--child`` the workload; exit 1 on a violation."""
     parser = argparse.ArgumentParser(prog="python -m mulligan.testing.crash", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=None)

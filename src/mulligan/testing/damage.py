@@ -1,10 +1,10 @@
 """Random damage to the files of a store.
 
 ``python -m mulligan.testing.damage --rounds 60 [--seed N]`` is part of ``make crash``. In each
-round one file of a store is damaged: bits flipped, a block zeroed, garbage, an older block or an
-older copy, cut short, deleted; half of the time its modification time stays, as when a disk fails.
-Then commands run on it. None may be ended by a signal or by an error that nothing expects, and
-whatever a command gives back as right must be right.
+round one file of a store is damaged: a flipped bit, a zeroed block, garbage, an older block or an
+older copy, a truncation, a deletion. Half of the time its modification time stays, as with a
+failing disk. Then commands run on it. None may end by a signal or with an unexpected error, and
+whatever a command returns as correct must be correct.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mulligan.testing.strikes import BUG
 BLOCK = 4096
 
 Damage = Callable[[bytearray, bytes, random.Random], None]
-"""Changes the content of a file; is given an older content of it, and a source of choices."""
+"""Changes the content of a file, given an older content and a source of randomness."""
 
 
 def _flip(data: bytearray, _older: bytes, rng: random.Random) -> None:
@@ -69,7 +69,7 @@ DELETED = "no file"
 
 
 class Subject:
-    """A project whose store is damaged again and again, always from the same sound copy."""
+    """A project whose store is damaged repeatedly, each time from the same intact copy."""
 
     def __init__(self, top: Path) -> None:
         self.top = top
@@ -90,14 +90,14 @@ class Subject:
         self._succeed("state", "set", "memory/plan", '"x"')
         shutil.copytree(self.store, self._sound)
 
-    def mend(self) -> None:
-        """Put the sound store back in place; it is the same directory as before."""
+    def reset(self) -> None:
+        """Put the intact store back in place; it stays the same directory."""
         for old in self.store.iterdir():
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         shutil.copytree(self._sound, self.store, dirs_exist_ok=True)
 
     def targets(self) -> list[Path]:
-        """Return the files of the store that hold something."""
+        """Return the non-empty files of the store."""
         paths = sorted(self.store.rglob("*"))
         return [path for path in paths if path.is_file() and path.stat().st_size]
 
@@ -114,7 +114,7 @@ class Subject:
             os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def violations(self) -> Iterator[str]:
-        """Run commands on the damaged store; yield what no damage may cause."""
+        """Run commands on the damaged store; yield results that no damage may cause."""
         for command in (("status",), ("log",), ("verify",), ("checkpoint", "--label", "after")):
             done = self.run(*command)
             yield from self._unexpected(command, done)
@@ -128,7 +128,7 @@ class Subject:
         done = self.run("restore", "--yes", label, "--to", str(to))
         yield from self._unexpected(("restore", label), done)
         if done.returncode == 0 and fingerprint(to) != files:
-            yield f"restore of {label} says nothing and writes other files"
+            yield f"restore of {label} reports success and writes other files"
         shutil.rmtree(to)
 
     def _unexpected(self, command: Sequence[str], done: Done) -> Iterator[str]:
@@ -136,7 +136,7 @@ class Subject:
             yield f"{' '.join(command)}: exit {done.returncode}: {done.stderr[-1500:]}"
 
     def run(self, *arguments: str) -> Done:
-        """Run a command of the command line in the project."""
+        """Run the command line in the project."""
         return run_mulligan(self.top, self.project, *arguments)
 
     def _succeed(self, *arguments: str) -> str:
@@ -157,20 +157,20 @@ class Subject:
                 path.write_text(f"{number} {n}\n" * 50)
 
     def _where(self) -> Path:
-        """Return the store's directory, wherever the command line put it."""
+        """Return the store's directory, wherever the command line created it."""
         found = [Path(path).parent for path, _, names in os.walk(self.top) if "data.mdb" in names]
         return found[0]
 
 
 def run(rounds: int, seed: int, only: str | None) -> list[str]:
-    """Damage a store that often; return what no damage may cause and was seen."""
+    """Damage a store this many times; return the violations."""
     rng = random.Random(seed)
     counts: Counter[str] = Counter()
     found = []
     with tempfile.TemporaryDirectory(prefix="mulligan-damage-") as top:
         subject = Subject(Path(top))
         for _ in range(rounds):
-            subject.mend()
+            subject.reset()
             targets = [file for file in subject.targets() if only is None or only in str(file)]
             file, kind = rng.choice(targets), rng.choice([*DAMAGES, DELETED])
             subject.damage(file, kind, rng)
@@ -183,7 +183,7 @@ def run(rounds: int, seed: int, only: str | None) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Damage a store; exit 1 when a command crashed or gave back something wrong."""
+    """Damage a store; exit 1 if a command crashed or returned something wrong."""
     parser = argparse.ArgumentParser(prog="python -m mulligan.testing.damage", description=__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=None)

@@ -1,7 +1,7 @@
 """The command line, killed at a failpoint: ``python -m mulligan.testing.dying POINT NTH ARGS…``.
 
-It is the real one: only the hook that every store has is handed in. So a test can end
-``mulligan resume`` by SIGKILL in the middle of a recovery, at a step of its choice.
+It is the real command line; only the failpoint hook of the store is replaced. So a test can kill
+``mulligan resume`` with SIGKILL in the middle of a recovery, at a chosen step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mulligan.testing.stores import open_store
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a command that dies when it reaches the point the nth time."""
+    """Run a command that dies when it reaches the failpoint for the nth time."""
     point, nth, *command = arguments
     failpoint = kill_at(Failpoint(point), int(nth))
     mulligan.open = partial(open_store, failpoint=failpoint)

@@ -1,4 +1,4 @@
-"""Hooks for ``open_store(..., failpoint=hook)`` that make something happen at a failpoint."""
+"""Hooks for ``open_store(..., failpoint=hook)`` that act at a failpoint."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mulligan.failpoints import Failpoint, FailpointHook
 
 
 def kill_at(point: Failpoint, nth: int = 1) -> FailpointHook:
-    """Return a hook that kills this process, by SIGKILL, when it reaches the point the nth time."""
+    """Return a hook that kills this process with SIGKILL at the nth pass of a failpoint."""
     return _at(point, nth, _die)
 
 
 def fail_at(point: Failpoint, error: BaseException, nth: int = 1) -> FailpointHook:
-    """Return a hook that raises the error when the point is reached the nth time, and only then."""
+    """Return a hook that raises the error at the nth pass of a failpoint, and only then."""
 
     def fail() -> None:
         raise error
@@ -26,19 +26,19 @@ def fail_at(point: Failpoint, error: BaseException, nth: int = 1) -> FailpointHo
 
 
 class FailpointCounter:
-    """A hook that counts which points were reached, and lives."""
+    """A hook that counts how often each failpoint is reached."""
 
     def __init__(self) -> None:
         self.counts: Counter[Failpoint] = Counter()
 
     def __call__(self, point: Failpoint) -> None:
-        """Reach a point."""
+        """Count a failpoint."""
         self.counts[point] += 1
 
 
 def _at(point: Failpoint, nth: int, act: Callable[[], None]) -> FailpointHook:
     if nth < 1:
-        raise ValueError("a point is reached for the first time at nth=1")
+        raise ValueError("nth starts at 1")
     counted = 0
     lock = threading.Lock()
 
@@ -46,6 +46,7 @@ def _at(point: Failpoint, nth: int, act: Callable[[], None]) -> FailpointHook:
         nonlocal counted
         if reached is not point:
             return
+        # Several threads may pass the failpoint at once; exactly one of them is the nth.
         with lock:
             counted += 1
             due = counted == nth
@@ -57,4 +58,4 @@ def _at(point: Failpoint, nth: int, act: Callable[[], None]) -> FailpointHook:
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    signal.pause()  # SIGKILL may take a moment; nothing more may happen in it
+    signal.pause()  # SIGKILL may take a moment, and nothing else may run until then

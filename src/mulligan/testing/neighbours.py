@@ -2,9 +2,9 @@
 
 ``python -m mulligan.testing.neighbours --checkpoints 20 [--seed N]`` is part of ``make crash``.
 Programs work in a directory while checkpoints of it are taken, with a scan and with the watcher:
-git commits and collects garbage, a log grows, a database changes, files are renamed in bulk, a
-directory is swapped for a symlink that leads outside. Every checkpoint is written out and judged
-by what each program could have left at one moment.
+git commits and collects garbage, a log grows, a database changes, files are renamed in bulk, and a
+directory is swapped for a symlink that leads outside. Every checkpoint is written out and checked
+against what each program could have left at one moment.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import mulligan
 from mulligan.layout import CONFIG
 from mulligan.session import Session
 
-NEIGHBOURS = 200
-"""How many files are renamed in bulk."""
+RENAMED_FILES = 200
+"""Number of files that are renamed in bulk."""
 
 ACCOUNTS = 50
 SECRET = b"no checkpoint may hold this"
@@ -85,14 +85,14 @@ def _bank(directory: Path, rng: random.Random) -> None:
 
 
 def _rename(directory: Path, rng: random.Random) -> None:
-    """Rename many files, one after the other, between two directories; then do nothing for a while.
+    """Rename many files one by one between two directories, then pause.
 
-    A capture looks again until a listing holds, so there has to be a moment in which one can.
+    A capture retries until a listing is stable, so there must be a moment in which one can be.
     """
     here, there = directory / "left", directory / "right"
     while True:
         time.sleep(rng.uniform(0.02, 0.3))
-        for number in range(NEIGHBOURS):
+        for number in range(RENAMED_FILES):
             os.rename(here / str(number), there / str(number))
         here, there = there, here
 
@@ -118,13 +118,13 @@ PROGRAMS: dict[str, Callable[[Path, random.Random], None]] = {
 }
 
 
-def furnish(directory: Path) -> None:
-    """Make what the programs work on."""
+def create_files(directory: Path) -> None:
+    """Create what the programs work on."""
     for name in ("repository", "left", "right", "swapped"):
         (directory / name).mkdir(parents=True)
     outside = directory.parent / "outside"
     outside.mkdir()
-    for number in range(NEIGHBOURS):
+    for number in range(RENAMED_FILES):
         (directory / "left" / str(number)).write_text(str(number))
         (directory / "swapped" / str(number)).write_text("inside")
         (outside / str(number)).write_bytes(SECRET)
@@ -142,7 +142,7 @@ def furnish(directory: Path) -> None:
 def busy(
     directory: Path, names: Sequence[str], seed: int
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Let programs work in a directory, and end them."""
+    """Run programs in a directory, and kill them at the end."""
     children = [
         subprocess.Popen(
             [
@@ -168,8 +168,8 @@ def busy(
             child.wait()
 
 
-def judge(copy: Path, doubted: Collection[str] = ()) -> Iterator[str]:
-    """Yield what no moment of the programs' work could have left, but for what is in doubt."""
+def judge(copy: Path, changing: Collection[str] = ()) -> Iterator[str]:
+    """Yield what the programs cannot have left at any moment, except paths known to be changing."""
     yield from _judge_git(copy / "repository")
     log = copy / "app.log"
     if log.exists():
@@ -181,7 +181,7 @@ def judge(copy: Path, doubted: Collection[str] = ()) -> Iterator[str]:
         yield "the log is missing"
     yield from _judge_bank(copy / "bank.sqlite")
     names = {path.name for side in ("left", "right") for path in (copy / side).iterdir()}
-    if (missing := NEIGHBOURS - len(names)) and not {"left", "right"} & set(doubted):
+    if (missing := RENAMED_FILES - len(names)) and not {"left", "right"} & set(changing):
         yield f"{missing} files that were renamed meanwhile are missing"
     for path in copy.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.read_bytes() == SECRET:
@@ -191,11 +191,11 @@ def judge(copy: Path, doubted: Collection[str] = ()) -> Iterator[str]:
 
 
 def _judge_git(repository: Path) -> Iterator[str]:
-    told = subprocess.run(
+    done = subprocess.run(
         ["git", "fsck", "--full"], cwd=repository, capture_output=True, text=True, check=False
     )
-    if told.returncode:
-        yield f"git fsck: {told.stderr.strip()[-500:]}"
+    if done.returncode:
+        yield f"git fsck: {done.stderr.strip()[-500:]}"
 
 
 def _judge_bank(file: Path) -> Iterator[str]:
@@ -211,11 +211,11 @@ def _judge_bank(file: Path) -> Iterator[str]:
 
 
 def run(checkpoints: int, seed: int, names: Sequence[str]) -> list[str]:
-    """Take checkpoints beside the programs, judge each, and return what is wrong."""
+    """Take checkpoints beside the programs, check each, and return the violations."""
     found = []
     with tempfile.TemporaryDirectory(prefix="mulligan-neighbours-") as top:
         project = Path(top) / "project"
-        furnish(project)
+        create_files(project)
         with mulligan.open(project) as store:
             (Path(store.path or "") / CONFIG).write_text(CONFIGURATION)
         with mulligan.open(project) as store, busy(project, names, seed) as children:
@@ -237,15 +237,15 @@ def _checkpoint(session: Session, top: Path) -> list[str]:
     taken = session.checkpoint()
     copy = top / "copy"
     problems = session.copy_files(taken, copy)
-    doubted = [one.path for one in taken.coverage.changing] if taken.coverage else []
+    changing = [one.path for one in taken.coverage.changing] if taken.coverage else []
     found = [f"the copy is not complete: {problem}" for problem in problems]
-    found += judge(copy, doubted)
+    found += judge(copy, changing)
     shutil.rmtree(copy)
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Take checkpoints beside busy programs, or be one of them."""
+    """Take checkpoints beside busy programs, or run as one of them."""
     parser = argparse.ArgumentParser(
         prog="python -m mulligan.testing.neighbours", description=__doc__
     )

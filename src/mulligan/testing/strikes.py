@@ -1,9 +1,9 @@
-"""Kills and errors at the Nth system call of a command, whichever call that is.
+"""Fault injection: kill a command, or fail a call, at its Nth system call.
 
 ``python -m mulligan.testing.strikes --strikes 60 [--seed N]`` is part of ``make crash``. A real
 command runs under strace, which kills it at the Nth call that changes something on disk, or makes
 that call fail with EIO, ENOSPC or EACCES. Then the store must verify clean, nothing that was on
-disk before may be lost, and the command must work when it is given again.
+disk before may be lost, and the command must work when it is run again.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ CALLS = (
     "rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,"
     "chmod,fchmod,fchmodat,utimensat,fsetxattr,fallocate,copy_file_range"
 )
-"""The calls that may change something on disk."""
+"""The system calls that may change something on disk."""
 
 ERRORS = ("EIO", "ENOSPC", "EACCES")
 
 BUG = 70
-"""The exit code of an error that nothing in Mulligan expects."""
+"""The exit code for an error that Mulligan does not expect."""
 
 
 class Blow(NamedTuple):
-    """Which call is struck, and how: by a signal, or by an error that it returns."""
+    """The call to hit, and how: with a signal, or with an error that it returns."""
 
     call: str
     nth: int
@@ -49,13 +49,13 @@ class Blow(NamedTuple):
         return f"{self.error or 'SIGKILL'} at {self.call} {self.nth}"
 
     def option(self) -> str:
-        """Return what strace is told; it counts each kind of call by itself."""
+        """Return the option for strace, which counts each kind of call separately."""
         how = f"error={self.error}" if self.error else "signal=SIGKILL"
         return f"inject={self.call}:{how}:when={self.nth}"
 
 
 class Place:
-    """A project with two states of its files: ``before``, checkpointed, and ``now``, not yet."""
+    """A project with two versions of its files: ``before``, checkpointed, and ``now``, not yet."""
 
     def __init__(self, top: Path) -> None:
         self.top = top
@@ -65,7 +65,7 @@ class Place:
         self._write("before")
 
     def prepare(self) -> None:
-        """Make the store, take a checkpoint, and go on working."""
+        """Create the store, take a checkpoint, and change the files."""
         self.mulligan("init")
         self.mulligan("checkpoint", "--label", "before")
         self.before = fingerprint(self.project)
@@ -86,7 +86,7 @@ class Place:
         return done.stdout
 
     def run(self, *arguments: str, prefix: Sequence[str] = ()) -> Done:
-        """Run a command of the command line in the project."""
+        """Run the command line in the project."""
         return run_mulligan(self.top, self.project, *arguments, prefix=prefix)
 
     def is_kept(self, files: str) -> bool:
@@ -109,7 +109,7 @@ class Place:
 
 
 class Scenario(NamedTuple):
-    """A command that is struck, what has to be done before, and what must hold after."""
+    """A command to hit, its preparation, and the check afterwards."""
 
     command: tuple[str, ...]
     prepare: Callable[[Place], None]
@@ -132,7 +132,7 @@ def _check_restore(place: Place) -> Iterator[str]:
     yield from _check_kept(place)
     place.mulligan("restore", "--yes", "before")
     if fingerprint(place.project) != place.before:
-        yield "the restore, given again, does not bring the files back"
+        yield "the restore, run again, does not restore the files"
     yield from _check_kept(place)
 
 
@@ -142,12 +142,12 @@ def _prepare_undo(place: Place) -> None:
 
 
 def _check_fork(place: Place) -> Iterator[str]:
-    place.mulligan("checkpoint")  # whatever is left over is found by the next command that writes
+    place.mulligan("checkpoint")  # the next writing command cleans up leftovers
     target = place.project.parent / "made"
-    told = place.run("-s", "made", "log", "--json")
-    if told.returncode == 0 and not target.is_dir():
+    done = place.run("-s", "made", "log", "--json")
+    if done.returncode == 0 and not target.is_dir():
         yield "there is a session without its directory"
-    if told.returncode and target.exists():
+    if done.returncode and target.exists():
         yield "there is a directory without its session"
     if target.is_dir() and fingerprint(target) != place.before:
         yield "the fork's directory is not complete"
@@ -173,7 +173,7 @@ SCENARIOS = {
 
 
 def strike(scenario: Scenario, blow: Blow, top: Path) -> Iterator[str]:
-    """Run a command that is struck once; yield what does not hold afterwards."""
+    """Run a command that is hit once; yield what is wrong afterwards."""
     place = Place(top)
     scenario.prepare(place)
     trace = ("strace", "-f", "-qq", "-o", str(top / "trace"), "-e", f"trace={CALLS}")
@@ -192,7 +192,7 @@ def strike(scenario: Scenario, blow: Blow, top: Path) -> Iterator[str]:
 
 
 def count_calls(scenario: Scenario, top: Path) -> list[tuple[str, int]]:
-    """Return each call that a command makes and that can be struck, with its number."""
+    """Return each call of a command that can be hit, with its number."""
     place = Place(top)
     scenario.prepare(place)
     trace = top / "trace"
@@ -202,12 +202,12 @@ def count_calls(scenario: Scenario, top: Path) -> list[tuple[str, int]]:
     made = re.findall(r"^(\d+) +(\w+)\(", trace.read_text(errors="replace"), re.MULTILINE)
     found: dict[str, int] = {}
     for (_thread, call), count in Counter(made).items():
-        found[call] = max(count, found.get(call, 0))  # each thread is counted by itself
+        found[call] = max(count, found.get(call, 0))  # strace counts per thread
     return [(call, nth) for call, count in sorted(found.items()) for nth in range(1, count + 1)]
 
 
 def missing() -> str | None:
-    """Return why calls cannot be struck here, or None."""
+    """Return why faults cannot be injected here, or None."""
     if shutil.which("strace") is None:
         return "there is no strace"
     tried = subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], check=False)
@@ -215,7 +215,7 @@ def missing() -> str | None:
 
 
 def run(strikes: int, seed: int, names: Sequence[str]) -> list[str]:
-    """Strike each command that often; return what was violated."""
+    """Hit each command this many times; return the violations."""
     rng = random.Random(seed)
     found = []
     for name in names:
@@ -234,7 +234,7 @@ def run(strikes: int, seed: int, names: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Strike commands; exit 1 when something was lost or left broken."""
+    """Inject faults into commands; exit 1 if something was lost or left broken."""
     parser = argparse.ArgumentParser(prog="python -m mulligan.testing.strikes", description=__doc__)
     parser.add_argument("--strikes", type=int, default=12, help="for each command")
     parser.add_argument("--seed", type=int, default=None)

@@ -1,9 +1,9 @@
-"""A mixed workload that says what it is about to do and what it has done.
+"""A mixed workload that reports what it is about to do and what it has done.
 
-It runs in a child process that will be killed. Before each call it writes an *intent* line,
-after the call has returned an *acknowledgement*; whatever was acknowledged must be found in the
-store afterwards, and of the last intent either everything or nothing. What the state should be
-comes from a plain dictionary that this module keeps beside the store, never from the store.
+It runs in a child process that will be killed. Before each call it writes an *intent* line, and
+after the call has returned an *acknowledgement*. Everything acknowledged must be found in the store
+afterwards, and the last intent must have happened completely or not at all. The expected state
+comes from a plain dictionary that this module keeps, never from the store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ State = dict[str, Any]
 
 
 class Intent(msgspec.Struct, frozen=True, tag="intent"):
-    """What the next call will do to one session: the state after it, if all of it happens."""
+    """What the next call will do to one session: the state after it, if it completes."""
 
     call: str
     session: str
@@ -37,7 +37,7 @@ class Intent(msgspec.Struct, frozen=True, tag="intent"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """What a call that returned has done: the newest event of the session, and the state there."""
+    """What a completed call did: the newest event of the session, and the state there."""
 
     call: str
     session: str
@@ -49,26 +49,27 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 Line = Intent | Done
-Tell = Callable[[Line], None]
+Report = Callable[[Line], None]
 
 
 def fingerprint(state: State) -> str:
-    """Return a digest of a plain value that owes nothing to the code under test."""
+    """Return a digest of a plain value, computed independently of the code under test."""
     text = json.dumps(state, sort_keys=True, default=lambda raw: {"bytes": raw.hex()})
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def tell_pipe(fd: int) -> Tell:
-    """Return a way to tell that is one atomic write to a pipe."""
+def report_to_pipe(fd: int) -> Report:
+    """Return a function that reports a line with one atomic write to a pipe."""
 
-    def tell(line: Line) -> None:
+    def report(line: Line) -> None:
+        # A pipe write of this size is atomic: a killed child leaves whole lines only.
         os.write(fd, msgspec.json.encode(line) + b"\n")
 
-    return tell
+    return report
 
 
 class _Walk:
-    """A restore that can be undone: the state just before it, and the parts it concerned."""
+    """A restore that can be undone: the state just before it, and the affected parts."""
 
     def __init__(self, before: State, only: list[str] | None) -> None:
         self.before = before
@@ -76,7 +77,7 @@ class _Walk:
 
 
 class _Track:
-    """One session with the plain state beside it."""
+    """One session with its expected state."""
 
     def __init__(self, session: Session, state: State) -> None:
         self.session = session
@@ -87,16 +88,16 @@ class _Track:
 
 
 class _Rollback(Exception):
-    """Raised inside a batch to leave it."""
+    """Raised inside a batch to abort it."""
 
 
 class Workload:
-    """Random calls on the sessions whose names begin with a prefix."""
+    """Random calls on the sessions whose names start with a prefix."""
 
-    def __init__(self, store: Store, rng: random.Random, tell: Tell, prefix: str) -> None:
+    def __init__(self, store: Store, rng: random.Random, report: Report, prefix: str) -> None:
         self._store = store
         self._rng = rng
-        self._tell = tell
+        self._report = report
         self._prefix = prefix
         self._tracks = [
             _Track(session, session.state.get(""))
@@ -121,24 +122,24 @@ class Workload:
         }
 
     def run(self, calls: int) -> None:
-        """Make so many calls."""
+        """Make this many calls."""
         if not self._tracks:
             self._begin()
         for _ in range(calls):
             [call] = self._rng.choices(list(self._calls), list(self._calls.values()))
             call(self._rng.choice(self._tracks))
 
-    # --- telling -----------------------------------------------------------------------------
+    # --- reporting -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
         name = f"{self._prefix}-0"
-        self._tell(Intent("begin", name, fingerprint({})))
+        self._report(Intent("begin", name, fingerprint({})))
         track = _Track(self._store.session(name), {})
         self._tracks.append(track)
         self._acknowledge("begin", track)
 
     def _change(self, call: str, track: _Track, after: State, act: Callable[[], object]) -> None:
-        self._tell(Intent(call, track.session.name, fingerprint(after)))
+        self._report(Intent(call, track.session.name, fingerprint(after)))
         act()
         track.state = after
         self._acknowledge(call, track)
@@ -149,7 +150,7 @@ class Workload:
         done = Done(
             call, track.session.name, seq, event.hash.hex(), fingerprint(track.state), **more
         )
-        self._tell(done)
+        self._report(done)
         if self._rng.random() < 0.3:
             track.points = [*track.points, (seq, track.state)][-MAX_POINTS:]
 
@@ -250,7 +251,7 @@ class Workload:
 
     def _checkpoint(self, track: _Track) -> None:
         label = f"label-{self._rng.randrange(10**12)}" if self._rng.random() < 0.5 else None
-        self._tell(Intent("checkpoint", track.session.name, fingerprint(track.state)))
+        self._report(Intent("checkpoint", track.session.name, fingerprint(track.state)))
         made = track.session.checkpoint("routine", note=self._text(30), label=label)
         self._acknowledge("checkpoint", track, checkpoint=made.id, label=label)
 
@@ -287,7 +288,7 @@ class Workload:
             return
         seq, state = self._rng.choice(track.points)
         name = f"{self._prefix}-{self._rng.randrange(10**9)}"
-        self._tell(Intent("fork", name, fingerprint(state)))
+        self._report(Intent("fork", name, fingerprint(state)))
         forked = _Track(track.session.fork(seq, name), state)
         self._tracks.append(forked)
         self._acknowledge("fork", forked)

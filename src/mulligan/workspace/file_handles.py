@@ -25,7 +25,7 @@ _kept: dict[int, _File] = {}
 _lock = threading.Lock()
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     """Share nothing with the parent after a fork.
 
     A thread that does not exist here may have held the lock. Parent and child would share the
@@ -39,7 +39,7 @@ def _begin_anew() -> None:
     _kept.clear()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def open_file(name: bytes, flags: int, directory: int | None = None) -> int:

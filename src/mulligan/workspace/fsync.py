@@ -31,37 +31,39 @@ MAX_FILES_SYNCED_ONE_BY_ONE = 64
 """Up to this many files are synced one by one; above it, their filesystem is, where possible."""
 
 Key = TypeVar("Key")
-IsWhole = Callable[[int], bool]
+SyncsFilesystem = Callable[[int], bool]
 
 
 class Syncer(Generic[Key]):
     """Collect open files and directories and sync them; errors are passed to ``failed``.
 
     Add a directory after everything that is done in it: only a later sync makes its entries
-    durable. ``is_whole`` decides for an open file whether its filesystem is synced as a whole:
-    ``many`` or ``few``, depending on how much there is to sync.
+    durable. ``syncs_filesystem`` decides for an open file whether its filesystem is synced as a
+    whole: ``many`` or ``few``, depending on how much there is to sync.
     """
 
-    def __init__(self, failed: Callable[[Key, OSError], None], is_whole: IsWhole) -> None:
+    def __init__(
+        self, failed: Callable[[Key, OSError], None], syncs_filesystem: SyncsFilesystem
+    ) -> None:
         self._failed = failed
-        self._is_whole = is_whole
-        self._most = room_for(MAX_UNSYNCED_FILES)
+        self._syncs_filesystem = syncs_filesystem
+        self._max_waiting = room_for(MAX_UNSYNCED_FILES)
         self._waiting: list[tuple[Key, int]] = []
-        self._wholes: dict[int, tuple[Key, int] | None] = {}
+        self._filesystems: dict[int, tuple[Key, int] | None] = {}
         """By device: the handle used to sync the whole filesystem, or None to sync each file."""
 
     def add(self, key: Key, handle: int) -> None:
         """Register an open file or directory; the caller may close it afterwards."""
         device = os.fstat(handle).st_dev
-        if device not in self._wholes:
-            is_whole = self._is_whole(handle)
-            self._wholes[device] = (key, os.dup(handle)) if is_whole else None
-        if self._wholes[device] is not None:
+        if device not in self._filesystems:
+            syncs_filesystem = self._syncs_filesystem(handle)
+            self._filesystems[device] = (key, os.dup(handle)) if syncs_filesystem else None
+        if self._filesystems[device] is not None:
             return
         # Start the write-back now: it runs while more files are written, and the fsync waits less.
         syscalls.start_sync(handle)
         self._waiting.append((key, os.dup(handle)))
-        if len(self._waiting) >= self._most:
+        if len(self._waiting) >= self._max_waiting:
             self.flush()
 
     def flush(self) -> None:
@@ -81,7 +83,7 @@ class Syncer(Generic[Key]):
     def finish(self) -> None:
         """Make everything durable that was added."""
         self.flush()
-        for key, handle in filter(None, self._wholes.values()):
+        for key, handle in filter(None, self._filesystems.values()):
             try:
                 # Last, because it covers only what was written before it, including the
                 # directories.
@@ -91,12 +93,12 @@ class Syncer(Generic[Key]):
 
     def close(self) -> None:
         """Close all handles. Idempotent."""
-        for _, handle in [*self._waiting, *filter(None, self._wholes.values())]:
+        for _, handle in [*self._waiting, *filter(None, self._filesystems.values())]:
             os.close(handle)
-        self._waiting, self._wholes = [], {}
+        self._waiting, self._filesystems = [], {}
 
 
-def by_count(count: int) -> IsWhole:
+def by_count(count: int) -> SyncsFilesystem:
     """Return how to sync this many files and directories: ``few`` or ``many``."""
     return few if count <= MAX_FILES_SYNCED_ONE_BY_ONE else many
 

@@ -34,7 +34,7 @@ class Handles:
     def __init__(self, root: bytes) -> None:
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._open: OrderedDict[TreePath, int] = OrderedDict()
-        self._most = room_for(_MAX_HANDLES)
+        self._max_open = room_for(_MAX_HANDLES)
 
     def directory(self, path: TreePath) -> int:
         """Return a handle to a directory; raises ``OSError`` if a symlink is in the path."""
@@ -46,7 +46,7 @@ class Handles:
             return handle
         parent = self.directory(path[:-1])
         handle = self._open[path] = os.open(from_name(path[-1]), _DIRECTORY, dir_fd=parent)
-        while len(self._open) > self._most:
+        while len(self._open) > self._max_open:
             os.close(self._open.popitem(last=False)[1])
         return handle
 

@@ -127,7 +127,7 @@ def share_directory(engine: Engine, root: Path) -> Iterator[Marks]:
         held.take(GATE, fcntl.LOCK_SH, wait_for="restoring files")
         handle = held.take(FILES, fcntl.LOCK_SH, wait_for="restoring files")
         # Only passed through: held any longer, it would keep a restore from queueing.
-        held.let_go(GATE)
+        held.release(GATE)
         yield held.marks(handle)
 
 
@@ -200,7 +200,7 @@ class _Held:
     def __exit__(self, *_: object) -> None:
         self._engine.held.discard(self._key)
         for which in list(self._handles):
-            self.let_go(which)
+            self.release(which)
         self._in_memory.__exit__(None, None, None)
         self._close()
 
@@ -225,7 +225,7 @@ class _Held:
         """Return the marks stored in a lock file."""
         return Marks(handle, self._engine.directory and self._engine.directory / LOCKS)
 
-    def let_go(self, which: str) -> None:
+    def release(self, which: str) -> None:
         """Release a lock."""
         handle = self._handles.pop(which, None)
         if handle is not None:
@@ -256,13 +256,13 @@ class _Held:
 
     def _wait(self, handle: int, how: int, doing: str) -> None:
         """Retry until the lock is free; a signal, or an error from ``on_wait``, ends the wait."""
-        began, is_told, nap = time.monotonic(), False, _FIRST_POLL_SECONDS
+        began, is_reported, nap = time.monotonic(), False, _FIRST_POLL_SECONDS
         # Poll with backoff instead of blocking in flock: the wait stays interruptible, and the
         # owner can be reported once it has lasted.
         while not _is_taken(handle, how):
-            if not is_told and time.monotonic() - began >= REPORT_AFTER_SECONDS:
+            if not is_reported and time.monotonic() - began >= REPORT_AFTER_SECONDS:
                 self._engine.on_wait(find_flock_owner(handle, doing))
-                is_told = True
+                is_reported = True
             time.sleep(nap)
             nap = min(2 * nap, STOPPED_POLL_SECONDS)
 

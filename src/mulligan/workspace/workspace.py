@@ -63,13 +63,13 @@ class Workspace:
         self._limits = limits
         self._failpoint = failpoint
         self._progress = progress
-        self._aside = FileCopies(engine.directory and engine.directory / "tmp", engine.clock)
+        self._copies = FileCopies(engine.directory and engine.directory / "tmp", engine.clock)
         self._index: Index | None = None
         self._captured: Index | None = None
         self._loaded = False
         self._watching = False
-        self._owed: set[bytes] = set()
-        self._owed_whole: set[bytes] = set()
+        self._carried_paths: set[bytes] = set()
+        self._carried_renewed: set[bytes] = set()
         self._watcher: Watcher | None = None
         self._tokens: set[str] = set()
         self._mapped = Mapped(os.fsencode(root))
@@ -119,7 +119,10 @@ class Workspace:
     def _capture(self, bundle: Bundle) -> Captured:
         self._guard_store()
         try:
+            # Programs are paused only while files are read; storing the tree happens afterwards.
             with quiesced(self.root, self._limits.snapshot) as problems:
+                # Taken before the files are read: a mapping made later is found by the next
+                # capture.
                 mapped = self._mapped.files()
                 rules, taken, capture = self._taken(bundle, mapped)
             capture.note(problems)
@@ -127,10 +130,13 @@ class Workspace:
         except BaseException:
             self._reset()
             raise
+        # Descriptors kept for a program's locks are released as soon as it has closed its own.
         close_kept()
         self._captured = captured.index
         self._captured.mapped = dict.fromkeys(mapped)
         if self._watcher is not None:
+            # After the capture, with the ctimes it saw: a file that changed since is reported
+            # again.
             self._watcher.follow(capture.linked)
         return captured
 
@@ -146,7 +152,8 @@ class Workspace:
 
         ``mapped`` are the files that programs have mapped now.
         """
-        rules = Rules.read(self.root, self._is_draft, self._stores_within())
+        rules = Rules.read(self.root, self._is_temporary, self._stores_within())
+        # Before the scan starts, so that a change during the scan counts as newer than it.
         taken = self._engine.clock.wall_ns()
         changes = self._changes(rules, mapped)
         # The index is changed in place and then refers to objects that the store may never get.
@@ -158,12 +165,12 @@ class Workspace:
             index,
             self._limits,
             self._progress,
-            aside=self._aside,
+            copies=self._copies,
             patches=PATCHES in self._engine.features,
         )
-        told = self._told if self._watcher is not None else None
+        drain = self._drain_names if self._watcher is not None else None
         sleep = self._engine.clock.sleep
-        Rescan(os.fsencode(self.root), rules, capture, told, sleep).run(changes, taken)
+        Rescan(os.fsencode(self.root), rules, capture, drain, sleep).run(changes, taken)
         return rules, taken, capture
 
     def _reset(self) -> None:
@@ -201,14 +208,14 @@ class Workspace:
             return True
         return os.path.lexists(os.fsencode(self.root) + b"/" + b"/".join(map(from_name, path)))
 
-    def divide(self, steps: list[TreeChange], uncovered: Collection[str]) -> ProtectedSplit:
+    def divide(self, changes: list[TreeChange], uncovered: Collection[str]) -> ProtectedSplit:
         """Split changes into those to apply and those that would touch protected paths."""
         rules = Rules.read(self.root, stores=self._stores_within())
-        return divide(os.fsencode(self.root), rules, steps, uncovered)
+        return divide(os.fsencode(self.root), rules, changes, uncovered)
 
     def apply(
         self,
-        steps: list[TreeChange],
+        changes: list[TreeChange],
         token: str,
         tree: Digest | None = None,
         caches: Caches | None = None,
@@ -239,9 +246,9 @@ class Workspace:
             token=token,
             caches=caches,
         )
-        return apply.run(steps, touch)
+        return apply.run(changes, touch)
 
-    def remove_left_drafts(self) -> None:
+    def remove_old_temporary_files(self) -> None:
         """Remove the temporary files that the last capture left out.
 
         Only for a restore, which has the directory locked: these belong to restores that have
@@ -253,8 +260,9 @@ class Workspace:
             for path in index.left_out if index else ():
                 parts = tuple(map(to_name, path.split(b"/"))) if path else ()
                 names = index.directories[path].left_out if index else {}
-                for name in filter(self._is_draft, names):
+                for name in filter(self._is_temporary, names):
                     with suppress(OSError):  # it remains, and captures keep leaving it out
+                        # The restore lock is held, so no running restore can own this file.
                         os.unlink(name, dir_fd=handles.directory(parts))
         finally:
             handles.close()
@@ -264,7 +272,7 @@ class Workspace:
         within = [place for place in self._stores if self.root in place.parents]
         return [os.fsencode(place.relative_to(self.root)) for place in within]
 
-    def _is_draft(self, name: bytes) -> bool:
+    def _is_temporary(self, name: bytes) -> bool:
         """Whether a name is a temporary file of this store: its token belongs to a checkpoint."""
         token = token_of(name)
         if token is None:
@@ -303,7 +311,7 @@ class Workspace:
                 # missed.
                 self._watcher = Watcher(root, rules)
                 self._watcher.start()
-            self._doubt_times(root, mapped)
+            self._invalidate_suspects(root, mapped)
             return Scan(root, self._index, rules).everything()
         paths = drained.paths | self._suspects(mapped)
         return Scan(root, self._index, rules).paths(paths, drained.renewed)
@@ -313,7 +321,7 @@ class Workspace:
         index = self._index
         return {path for path in mapped.union(index.mapped) if index.leaf(path)} if index else set()
 
-    def _doubt_times(self, root: bytes, mapped: set[bytes]) -> None:
+    def _invalidate_suspects(self, root: bytes, mapped: set[bytes]) -> None:
         """Make a scan read the files that may have changed without their times showing it.
 
         On in-memory filesystems that is any file, so all bytes are compared.
@@ -324,7 +332,7 @@ class Workspace:
         if places := _in_memory(root):
             document, objects = self._document(), self._engine.objects
             changed |= set(rewritten(root, self._index, places, document, objects))
-        self._index.doubt(changed)
+        self._index.invalidate(changed)
 
     def _drained(self, rules: Rules) -> Drained | None:
         """Return what the watcher knows, or None if a scan is needed."""
@@ -332,12 +340,12 @@ class Workspace:
             return None
         drained = self._watcher.drain()
         if drained is not None:
-            drained.paths.update(self._owed)
-            drained.renewed.update(self._owed_whole)
-            self._owed, self._owed_whole = set(), set()
+            drained.paths.update(self._carried_paths)
+            drained.renewed.update(self._carried_renewed)
+            self._carried_paths, self._carried_renewed = set(), set()
         return drained
 
-    def _told(self) -> set[bytes] | None:
+    def _drain_names(self) -> set[bytes] | None:
         """Return the paths that changed during a capture, or None if only a scan can find them.
 
         The next capture looks at them as well: this one considers only names.
@@ -345,12 +353,12 @@ class Workspace:
         drained = self._watcher.drain() if self._watcher is not None else None
         if drained is None:
             return None
-        self._owed |= drained.paths
-        self._owed_whole |= drained.renewed
+        self._carried_paths |= drained.paths
+        self._carried_renewed |= drained.renewed
         return None if drained.renewed else drained.paths
 
     def _stop_watcher(self) -> None:
-        self._owed, self._owed_whole = set(), set()
+        self._carried_paths, self._carried_renewed = set(), set()
         if self._watcher is not None:
             self._watcher.close()
             self._watcher = None

@@ -29,10 +29,10 @@ def on(monkeypatch: pytest.MonkeyPatch, kind: int) -> None:
     monkeypatch.setattr(syscalls, "filesystem_type", lambda _: kind)
 
 
-def sync(place: Path, count: int, is_whole: fsync.IsWhole) -> list[str]:
+def sync(place: Path, count: int, syncs_filesystem: fsync.SyncsFilesystem) -> list[str]:
     """Write and sync so many files and their directory; return their paths."""
     failures: list[object] = []
-    syncer: Syncer[str] = Syncer(lambda *failed: failures.append(failed), is_whole)
+    syncer: Syncer[str] = Syncer(lambda *failed: failures.append(failed), syncs_filesystem)
     paths = [str(place / str(number)) for number in range(count)]
     for path in [*paths, str(place)]:
         if path != str(place):
@@ -47,16 +47,16 @@ def sync(place: Path, count: int, is_whole: fsync.IsWhole) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [FUSE, NFS, OVERLAY, 0])
-@pytest.mark.parametrize("is_whole", [few, many])
+@pytest.mark.parametrize("syncs_filesystem", [few, many])
 def test_a_filesystem_that_is_not_known_to_sync_as_a_whole_is_synced_file_by_file(
     tmp_path: Path,
     synced: list[str],
     monkeypatch: pytest.MonkeyPatch,
     kind: int,
-    is_whole: fsync.IsWhole,
+    syncs_filesystem: fsync.SyncsFilesystem,
 ) -> None:
     on(monkeypatch, kind)
-    assert sorted(sync(tmp_path, 300, is_whole)) == sorted(synced)
+    assert sorted(sync(tmp_path, 300, syncs_filesystem)) == sorted(synced)
 
 
 def test_an_early_linux_does_not_say_whether_it_succeeded(

@@ -251,7 +251,7 @@ class Files:
             if paths is None:
                 contents.add_tree(open_tree(self._document(), tree))
             else:
-                contents.add_steps(tree_changes(self._document(), None, tree, paths))
+                contents.add_changes(tree_changes(self._document(), None, tree, paths))
         return contents
 
     def _document(self) -> Document:

@@ -262,11 +262,11 @@ class Restorer:
 
     def _sweep(self, pending: PendingRestore, root: bytes) -> None:
         """Remove the temporary files that a killed process left behind."""
-        from mulligan.workspace.restore.apply import remove_drafts  # only needed here
+        from mulligan.workspace.restore.apply import remove_temporary_files  # only needed here
 
         token = self._token(pending.origin)
         for before in {pending.origin.tree, pending.present}:
-            remove_drafts(root, self._steps(before, pending), token, self._engine.objects)
+            remove_temporary_files(root, self._steps(before, pending), token, self._engine.objects)
 
     def _steps(self, before: Digest, pending: PendingRestore) -> list[TreeChange]:
         """Return what a restore had to do; nothing when the store can not tell any more."""
@@ -409,7 +409,7 @@ class Restorer:
         with self._checkpointer.capture(bundle, started) as parts:
             present = _captured_tree(parts)
             # The capture has found them. The directory's lock says that their restores have ended.
-            workspace.remove_left_drafts()
+            workspace.remove_old_temporary_files()
             # Errors are raised before files are touched; a pending restore was checked then.
             self.check(target, strict=mode == RESTORE and origin is None)
             steps = workspace.steps(present, _tree(target), target.paths, bundle)

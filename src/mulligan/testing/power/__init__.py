@@ -1,1 +1,1 @@
-"""Power cuts: a disk that records every write and flush, and what is left of it at any moment."""
+"""Power cuts: a disk that records every write and flush, and its content after a cut."""

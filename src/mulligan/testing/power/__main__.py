@@ -1,9 +1,9 @@
 """The power-cut run: ``python -m mulligan.testing.power --cuts 40 [--seed N]``.
 
-It is part of ``make crash``. A project is worked on by the real command line on a recorded disk
-with ext4, xfs and btrfs. Then the power is cut at random moments: the disk is put together as it
-would have been, mounted, and compared with everything that was acknowledged before. It needs root,
-``/dev/fuse`` and the tools that make these filesystems; without them it says what it leaves out.
+It is part of ``make crash``. The real command line works on a project on a recorded disk with ext4,
+xfs and btrfs. Then the power is cut at random moments: the disk is reconstructed as it would have
+been, mounted, and compared with everything acknowledged before. It needs root, ``/dev/fuse`` and
+the mkfs tools of these filesystems; without them it reports what it skips.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ FILESYSTEMS = {
     "xfs": (320, ("mkfs.xfs", "-q", "-f")),
     "btrfs": (128, ("mkfs.btrfs", "-q", "-f", "--mixed")),
 }
-"""For each filesystem the size of its disk in MiB, and what makes it."""
+"""For each filesystem the size of its disk in MiB, and the command that creates it."""
 
-CLOSE = 12
-"""Half of the cuts come within so many writes after an acknowledgement."""
+WRITES_NEAR_PROMISE = 12
+"""Half of the cuts come within this many writes after an acknowledgement."""
 
 
 class MountFailed(Exception):
-    """A filesystem that the kernel refuses."""
+    """The kernel refused to mount a filesystem."""
 
 
 class Run(NamedTuple):
@@ -53,7 +53,7 @@ class Run(NamedTuple):
 
 
 def recorded(filesystem: str, directory: Path, seed: int, steps: int) -> Run:
-    """Work on a project on a new disk and return all that reached the disk."""
+    """Work on a project on a new disk and return everything that reached the disk."""
     size, make = FILESYSTEMS[filesystem]
     image = directory / "image"
     with image.open("wb") as file:
@@ -69,7 +69,8 @@ def recorded(filesystem: str, directory: Path, seed: int, steps: int) -> Run:
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             for line in child.stdout:
-                # Taken after the acknowledgement, so the promise may be older, never younger.
+                # Read after the acknowledgement arrived: the promise may be older than this
+                # position, but never younger.
                 lines.append((len(disk.record), decode_line(line)))
         if disk.failure is not None:
             raise disk.failure
@@ -85,12 +86,12 @@ def cut_positions(run: Run, cuts: int, rng: random.Random) -> list[int]:
     chosen = [rng.randrange(last) for _ in range(cuts // 2)]
     for _ in range(cuts - len(chosen)):
         position, _line = rng.choice(run.lines)
-        chosen.append(min(last, position + rng.randrange(CLOSE)))
+        chosen.append(min(last, position + rng.randrange(WRITES_NEAR_PROMISE)))
     return chosen
 
 
 def check(run: Run, directory: Path, cuts: int, rng: random.Random) -> Iterator[str]:
-    """Cut the power again and again; yield what was promised and does not hold."""
+    """Cut the power repeatedly; yield the promises that do not hold."""
     image = directory / "image"
     for position, fate, data in images(run.base, run.record, cut_positions(run, cuts, rng), rng):
         image.write_bytes(data)
@@ -99,7 +100,7 @@ def check(run: Run, directory: Path, cuts: int, rng: random.Random) -> Iterator[
         try:
             with mount(image, directory / "mounted"):
                 command = [sys.executable, "-m", PROJECT, "check", str(directory / "mounted")]
-                told = subprocess.run(
+                done = subprocess.run(
                     command,
                     input=msgspec.json.encode(lines),
                     env=environment(directory / "mounted"),
@@ -109,9 +110,9 @@ def check(run: Run, directory: Path, cuts: int, rng: random.Random) -> Iterator[
         except MountFailed as error:
             print(f"{where}: the filesystem itself did not survive: {error}", flush=True)
             continue
-        if told.returncode:
-            yield f"{where}: the check failed: {told.stderr.decode()[-2000:]}"
-        for violation in told.stdout.decode().splitlines():
+        if done.returncode:
+            yield f"{where}: the check failed: {done.stderr.decode()[-2000:]}"
+        for violation in done.stdout.decode().splitlines():
             yield f"{where}: {violation}"
 
 
@@ -130,7 +131,7 @@ def mount(image: Path, at: Path) -> Iterator[None]:
 
 
 def missing(filesystem: str) -> str | None:
-    """Return why the power cannot be cut here, or None."""
+    """Return why the test cannot run here, or None."""
     if os.geteuid():
         return "only root may mount a disk"
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
@@ -146,7 +147,7 @@ def _run(*command: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Cut the power on each filesystem; exit 1 when a promise was broken."""
+    """Cut the power on each filesystem; exit 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m mulligan.testing.power", description=__doc__)
     parser.add_argument("--cuts", type=int, default=40)
     parser.add_argument("--steps", type=int, default=14)
@@ -177,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _memory() -> str | None:
-    """Return a directory in memory, for images are written again for each cut."""
+    """Return a directory in memory, because an image is written for each cut."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 
 

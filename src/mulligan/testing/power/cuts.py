@@ -1,6 +1,6 @@
 """What a power cut leaves of a recorded disk.
 
-Writes before the last flush survive. Of those after it, in any order, all, none or some do; a
+Writes before the last flush survive. Of those after it, all, none or some survive, in any order; a
 write that survives in part is torn between two blocks.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from mulligan.testing.power.disk import Record, Write
 
 BLOCK = 4096
-"""What a disk writes whole or not at all."""
+"""The unit that a disk writes atomically."""
 
 FATES = ("lost", "kept", "some", "torn")
 """What happens to the writes after the last flush."""
@@ -21,7 +21,7 @@ FATES = ("lost", "kept", "some", "torn")
 def images(
     base: bytes, record: Sequence[Record], positions: Sequence[int], rng: random.Random
 ) -> Iterator[tuple[int, str, bytes]]:
-    """Yield position, fate and image for each cut; a position counts records, in rising order."""
+    """Yield position, fate and image for each cut; a position counts records, ascending."""
     durable = bytearray(base)
     flushed = 0
     for position in sorted(positions):
@@ -48,7 +48,7 @@ def survivors(after: Sequence[Record], fate: str, rng: random.Random) -> list[Wr
 
 
 def _torn(write: Write, rng: random.Random) -> Write:
-    """Return the part of a write that begins it or ends it, in whole blocks."""
+    """Return the first or last part of a write, in whole blocks."""
     blocks = len(write.data) // BLOCK
     if blocks < 2:
         return write
@@ -59,7 +59,7 @@ def _torn(write: Write, rng: random.Random) -> Write:
 
 
 def _last_flush(record: Sequence[Record], start: int, position: int) -> int:
-    """Return where the last flush before a position is, or ``start`` if there is none after it."""
+    """Return the position of the last flush before a position, or ``start`` if there is none."""
     return next((n for n in range(position - 1, start - 1, -1) if record[n] is None), start)
 
 

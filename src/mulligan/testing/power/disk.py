@@ -1,7 +1,7 @@
 """A disk image whose every write and flush is recorded.
 
-The image is the only file of a small FUSE filesystem that this process serves. A loop device on
-top of it makes it a block device, so that ext4, xfs or btrfs can be mounted there. The kernel's
+The image is the only file of a small FUSE filesystem that this process serves. A loop device on top
+of it turns it into a block device, so that ext4, xfs or btrfs can be mounted there. The kernel's
 own block layer then decides which writes and flushes reach the disk, and in which order.
 
 Only the requests that a loop device makes are answered; see ``include/uapi/linux/fuse.h``.
@@ -31,7 +31,7 @@ OPEN, READ, WRITE, STATFS, RELEASE, FSYNC = 14, 15, 16, 17, 18, 20
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET = 25, 26, 27, 28, 29, 36, 42
 
 DIRECT_IO = 1
-"""Open flag: the page cache of the image is passed by, so that each write is seen at once."""
+"""Open flag: bypass the page cache of the image, so that each write is seen at once."""
 
 BIG_WRITES = 1 << 5
 MAX_PAGES = 1 << 22
@@ -45,7 +45,7 @@ MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 
 
 class Write(NamedTuple):
-    """A write that the disk has accepted; nothing says that it would survive a power cut."""
+    """A write that the disk has accepted, which does not mean that it survives a power cut."""
 
     offset: int
     data: bytes
@@ -56,10 +56,10 @@ Record = Write | None
 
 
 class RecordedDisk:
-    """Serves an image as ``DIRECTORY/disk`` and records what is done to it.
+    """Serve an image as ``DIRECTORY/disk`` and record what is done to it.
 
-    Use it as a context manager; ``record`` grows while the disk is in use. The thread that serves
-    must never wait for the disk itself, so no code of this process may touch what is mounted on it.
+    Use it as a context manager; ``record`` grows while the disk is in use. The serving thread must
+    never wait for the disk itself, so this process must not touch anything mounted on it.
     """
 
     def __init__(self, image: bytes, directory: Path) -> None:
@@ -73,7 +73,7 @@ class RecordedDisk:
 
     @property
     def path(self) -> Path:
-        """The file to make a loop device of."""
+        """The file for the loop device."""
         return self._directory / os.fsdecode(NAME)
 
     def __enter__(self) -> Self:
@@ -102,7 +102,7 @@ class RecordedDisk:
                     request = os.read(self._handle, MAX_WRITE + (64 << 10))
                 except OSError as error:
                     if error.errno in (errno.EINTR, errno.EAGAIN, errno.ENOENT):
-                        continue  # ENOENT: the request was taken back before it was read
+                        continue  # ENOENT: the request was withdrawn before it was read
                     if error.errno == errno.ENODEV:
                         return  # unmounted
                     raise

@@ -1,7 +1,7 @@
-"""A project on the recorded disk: what is done to it, what is promised, and whether that held.
+"""A project on the recorded disk: the work on it, its promises, and whether they hold.
 
-Everything is done by the real command line, as a person would. What it prints is a line before
-each step, which says that the files may change from now on, and a promise after it.
+The real command line does everything, as a user would. It prints a line before each step, which
+says that the files may change from now on, and a promise after it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from mulligan.store import Store
 from mulligan.testing.commands import fingerprint, run_mulligan
 
 
-class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """A step has begun: what the working files are is not promised until it has ended."""
+class StepStarted(msgspec.Struct, frozen=True, tag="begun"):
+    """A step has started: nothing is promised about the working files until it ends."""
 
     step: str
 
 
 class Checkpointed(msgspec.Struct, frozen=True, tag="checkpointed"):
-    """A checkpoint was taken, and these are its files."""
+    """A checkpoint was taken, with these files."""
 
     id: str
     files: str
 
 
 class Restored(msgspec.Struct, frozen=True, tag="restored"):
-    """The working files were brought back, and nothing has touched them since."""
+    """The working files were restored, and nothing has touched them since."""
 
     files: str
 
@@ -49,7 +49,7 @@ class Copied(msgspec.Struct, frozen=True, tag="copied"):
     session: str | None
 
 
-Line = Begun | Checkpointed | Restored | Copied
+Line = StepStarted | Checkpointed | Restored | Copied
 
 _encode = msgspec.json.encode
 decode_line = msgspec.json.Decoder(Line).decode
@@ -67,7 +67,7 @@ class Project:
         self._made = 0
 
     def run(self, steps: int) -> None:
-        """Make the store, then take random steps."""
+        """Create the store, then take random steps."""
         self._project.mkdir()
         (self._top / "home").mkdir()
         self._edit()
@@ -80,16 +80,16 @@ class Project:
             step()
 
     def _checkpoint(self) -> None:
-        _tell(Begun("checkpoint"))
+        _print_line(StepStarted("checkpoint"))
         self._edit()
         taken = self._mulligan("-q", "checkpoint")
         self._checkpoints.append(taken)
-        _tell(Checkpointed(taken, fingerprint(self._project)))
+        _print_line(Checkpointed(taken, fingerprint(self._project)))
 
     def _restore(self) -> None:
-        _tell(Begun("restore"))
+        _print_line(StepStarted("restore"))
         self._mulligan("-q", "restore", "--yes", self._rng.choice(self._checkpoints))
-        _tell(Restored(fingerprint(self._project)))
+        _print_line(Restored(fingerprint(self._project)))
 
     def _copy(self) -> None:
         self._write_directory("restore", "--yes")
@@ -99,15 +99,15 @@ class Project:
         self._write_directory("fork", "--name", f"fork-{self._made}", session=f"fork-{self._made}")
 
     def _write_directory(self, *command: str, session: str | None = None) -> None:
-        _tell(Begun(command[0]))
+        _print_line(StepStarted(command[0]))
         self._made += 1
         directory = self._top / "made" / str(self._made)
         point = self._rng.choice(self._checkpoints)
         self._mulligan("-q", *command, point, "--to", str(directory))
-        _tell(Copied(str(directory.relative_to(self._top)), fingerprint(directory), session))
+        _print_line(Copied(str(directory.relative_to(self._top)), fingerprint(directory), session))
 
     def _edit(self) -> None:
-        """Change some files as an agent would: nothing is synced."""
+        """Change some files as an agent would: without a sync."""
         for _ in range(self._rng.randint(1, 90)):
             path = self._project / self._rng.choice("abc") / f"file-{self._rng.randint(1, 120)}"
             path.parent.mkdir(exist_ok=True)
@@ -124,7 +124,7 @@ class Project:
 
 
 def violations(top: Path, lines: list[Line]) -> Iterator[str]:
-    """Yield what was promised before the power was cut and does not hold."""
+    """Yield what was promised before the power cut and does not hold."""
     if not any(isinstance(line, Checkpointed) for line in lines):
         return  # the first checkpoint promises everything before it
     try:
@@ -139,7 +139,7 @@ def violations(top: Path, lines: list[Line]) -> Iterator[str]:
         if isinstance(line, Copied):
             yield from _broken_copy(top, line)
     if isinstance(lines[-1], Restored) and fingerprint(top / "project") != lines[-1].files:
-        yield "the files that a restore brought back are others after the cut"
+        yield "the files of a finished restore differ after the cut"
     yield from _left_behind(top)
 
 
@@ -164,13 +164,13 @@ def _broken_copy(top: Path, line: Copied) -> Iterator[str]:
     elif fingerprint(directory) != line.files:
         yield f"{line.directory} has other files than acknowledged"
     elif line.session is not None:
-        told = run_mulligan(top, directory, "status", "--json")
-        if told.returncode or f'"{line.session}"' not in told.stdout:
-            yield f"{line.directory} does not lead to its session: {told.stderr or told.stdout}"
+        done = run_mulligan(top, directory, "status", "--json")
+        if done.returncode or f'"{line.session}"' not in done.stdout:
+            yield f"{line.directory} does not lead to its session: {done.stderr or done.stdout}"
 
 
 def _left_behind(top: Path) -> Iterator[str]:
-    """Yield temporary names that a writing command leaves in the project for good."""
+    """Yield temporary names that a writing command leaves in the project."""
     done = run_mulligan(top, top / "project", "-q", "checkpoint")
     if done.returncode:
         yield f"no checkpoint can be taken after the cut: {done.stderr}"
@@ -178,12 +178,12 @@ def _left_behind(top: Path) -> Iterator[str]:
         yield f"a temporary name is left in the project: {path.name}"
 
 
-def _tell(line: Line) -> None:
+def _print_line(line: Line) -> None:
     os.write(1, _encode(line) + b"\n")
 
 
 def main() -> int:
-    """Run steps on a disk (``run TOP SEED STEPS``), or judge what is left (``check TOP``)."""
+    """Run steps on a disk (``run TOP SEED STEPS``), or check what is left (``check TOP``)."""
     verb, top = sys.argv[1], Path(sys.argv[2])
     if verb == "run":
         Project(top, random.Random(int(sys.argv[3]))).run(int(sys.argv[4]))

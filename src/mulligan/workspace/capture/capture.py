@@ -34,9 +34,9 @@ from mulligan.workspace.capture.index import (
     Index,
     Seen,
     SeenDirectory,
-    doubtful_stat,
     packed_stat,
     root_text,
+    unsettled_stat,
 )
 from mulligan.workspace.capture.progress import CountingSink, Progress, untold
 from mulligan.workspace.capture.scan import Changes, check_length
@@ -75,7 +75,7 @@ class Capture:
         limits: CaptureLimits,
         progress: Progress = untold,
         *,
-        aside: FileCopies | None = None,
+        copies: FileCopies | None = None,
         patches: bool = True,
     ) -> None:
         self._root = root
@@ -84,7 +84,7 @@ class Capture:
         self._bundle = bundle
         self._limits = limits
         self._files_read = CountingSink(bundle, progress)
-        self._aside = aside or FileCopies(None, SystemClock())
+        self._copies = copies or FileCopies(None, SystemClock())
         self._snapshots = Snapshots(root, limits.snapshot)
         self._backed_up: set[bytes] = set()
         self._not_backed_up: set[bytes] = set()
@@ -126,11 +126,13 @@ class Capture:
         changed = _changed_names(changes)
         if self._is_little and self._edits is not None:
             self._is_little = fits_in_patch(self._edits, changed, self._directories)
+        # Removals first: a directory may have taken the path of a file, or the reverse.
         for path in changes.gone:
             self._forget(path)
         new = [path for path in changes.directories if path not in self._directories]
         for path, directory in changes.directories.items():
             self._replace(path, directory)
+        # Parents are in place only after all directories were replaced.
         for path in new:
             self._name_in_parent(path)
         if b"" not in self._directories:
@@ -152,11 +154,11 @@ class Capture:
         """Record problems that occurred around the capture."""
         self._problems += [Changing(".", problem, torn=False) for problem in problems]
 
-    def doubt(self, directories: Iterable[bytes]) -> None:
+    def note_unsettled(self, directories: Iterable[bytes]) -> None:
         """Report directories whose names kept changing; the next capture lists them again."""
         for path in directories:
             if path in self._directories:
-                self._directories[path].doubt()
+                self._directories[path].invalidate()
                 self._changing[path] = Changing(_shown(path) or ".", _NAMES_MOVED, torn=True)
 
     def finish(self, rules: Rules, taken: int) -> Captured:
@@ -236,7 +238,7 @@ class Capture:
         if holder is not None:
             self._keep_leaf(holder, name, None)
             holder.directories.pop(name, None)
-            holder.doubt()
+            holder.invalidate()
         pending = [path] if path in self._directories else []
         while pending:
             gone = pending.pop()
@@ -270,13 +272,15 @@ class Capture:
         room = self._room(directory.leaves.get(name))
         try:
             check_length(self._prefix + path)
+            # Through a handle, never by path: a parent swapped for a symlink must not lead outside.
             parent = self._beneath.directory(path.rpartition(b"/")[0])
+            # A side file sorts after its database, so the snapshot has been taken by now.
             if self._backed_up and self._is_in_snapshot(path, name, directory):
                 return
             read = self._read_as_set(parent, path, name, room)
         except (FileNotFoundError, NotADirectoryError):
             self._keep_leaf(directory, name, None)
-            directory.doubt()
+            directory.invalidate()
             self.vanished.add(path)
         except (TooLarge, Unreadable, OSError) as error:
             self._keep_leaf(directory, name, None)
@@ -293,8 +297,8 @@ class Capture:
     def _read_as_set(self, directory: int, path: bytes, name: bytes, room: int) -> Read:
         """Read a leaf, from a snapshot if the configuration asks for one."""
         if not self._snapshots.is_used or not self._snapshots.has(path):
-            return read_leaf(directory, name, self._files_read, room, self._aside)
-        plain = partial(read_leaf, directory, name, self._files_read, room, self._aside)
+            return read_leaf(directory, name, self._files_read, room, self._copies)
+        plain = partial(read_leaf, directory, name, self._files_read, room, self._copies)
         before = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISREG(before.st_mode):
             return plain()
@@ -404,7 +408,7 @@ def _seen(read: Read, entry: bytes) -> Seen:
     room = read.leaf.size if isinstance(read.leaf, File) else 0
     # A leaf that changed while it was read gets a stat that never matches: the next capture reads
     # it again, and no restore mistakes it for what the checkpoint holds.
-    stat_of = packed_stat if read.holds else doubtful_stat
+    stat_of = packed_stat if read.holds else unsettled_stat
     return Seen(stat_of(read.stat), room, entry)
 
 

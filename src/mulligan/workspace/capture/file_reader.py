@@ -69,7 +69,7 @@ Chunked = Reading[tuple[Digest, ...]]
 """A file's content as the objects that hold it."""
 
 
-def read_leaf(directory: int, name: bytes, sink: ObjectSink, room: int, aside: FileCopies) -> Read:
+def read_leaf(directory: int, name: bytes, sink: ObjectSink, room: int, copies: FileCopies) -> Read:
     """Read a file of up to ``room`` bytes, or a symlink, in an open directory.
 
     A file that changes all the time is read nevertheless; see ``Read``. Raises ``TooLarge``,
@@ -92,7 +92,7 @@ def read_leaf(directory: int, name: bytes, sink: ObjectSink, room: int, aside: F
             if link is not None:
                 return link
         else:
-            return _read_file(handle, directory, sink, room, aside)
+            return _read_file(handle, directory, sink, room, copies)
     raise Unreadable(_SOMETHING_ELSE)
 
 
@@ -132,7 +132,9 @@ def _read_link(directory: int, name: bytes) -> Read | None:
     return Read(Link(after.st_mtime_ns, target), after)
 
 
-def _read_file(handle: int, directory: int, sink: ObjectSink, room: int, aside: FileCopies) -> Read:
+def _read_file(
+    handle: int, directory: int, sink: ObjectSink, room: int, copies: FileCopies
+) -> Read:
     """Read an open file and close it."""
     try:
         before = os.fstat(handle)
@@ -142,9 +144,9 @@ def _read_file(handle: int, directory: int, sink: ObjectSink, room: int, aside: 
             raise TooLarge(before.st_size)
         reading = None
         if before.st_size <= SINGLE_CHUNK_BYTES:
-            reading = _read_whole(handle, directory, before, sink, aside)
+            reading = _read_small(handle, directory, before, sink, copies)
         if reading is None:
-            reading = _read_large(handle, directory, before, sink, aside)
+            reading = _read_large(handle, directory, before, sink, copies)
         mode, mtime = stat.S_IMODE(reading.stat.st_mode), reading.stat.st_mtime_ns
         file = File(mode, mtime, reading.size, reading.content, read_xattrs(handle))
         return Read(file, reading.stat, reading.holds, reading.torn)
@@ -154,15 +156,16 @@ def _read_file(handle: int, directory: int, sink: ObjectSink, room: int, aside: 
         close_file(handle)
 
 
-def _read_whole(
-    handle: int, directory: int, before: os.stat_result, sink: ObjectSink, aside: FileCopies
+def _read_small(
+    handle: int, directory: int, before: os.stat_result, sink: ObjectSink, copies: FileCopies
 ) -> Chunked | None:
     """Read a small file into one object, or none if it is empty; None if it outgrew the limit."""
     try:
         reading = read_steadily(handle, partial(_bytes, handle), MAX_READINGS, before=before)
     except _Outgrown:
         return None
-    if reading.torn and (clone := aside.clone(handle, directory)):
+    # No attempt was consistent; a clone is atomic where the filesystem has it.
+    if reading.torn and (clone := copies.clone(handle, directory)):
         with clone.content as file:
             if clone.size > SINGLE_CHUNK_BYTES:
                 return None
@@ -182,14 +185,15 @@ def _bytes(handle: int, size: int) -> tuple[bytes, int]:
 
 
 def _read_large(
-    handle: int, directory: int, before: os.stat_result, sink: ObjectSink, aside: FileCopies
+    handle: int, directory: int, before: os.stat_result, sink: ObjectSink, copies: FileCopies
 ) -> Chunked:
     """Read a large file in chunks, from a copy if it is being written to."""
-    if not aside.is_hot(before):
+    if not copies.is_hot(before):
         chunks, size = _chunks(handle, sink, before.st_size)
         if size == before.st_size and signature(before) == signature(os.fstat(handle)):
             return Reading(chunks, size, before, holds=True)
-    copy = aside.copy(handle, directory)
+    # The file changed while it was chunked, or is likely to: chunk a stable copy instead.
+    copy = copies.copy(handle, directory)
     if copy is None:
         # Each attempt leaves its chunks in the store, so make only two: the second shows whether
         # the file has merely grown.

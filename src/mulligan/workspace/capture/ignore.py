@@ -23,7 +23,7 @@ STORE = NAME
 
 _STORE, _STAGING = os.fsencode(NAME), os.fsencode(STAGING)
 
-DRAFT = ".mulligan-draft-*"
+TEMPORARY = ".mulligan-draft-*"
 """The rule that leaves out temporary files of this store's restores."""
 
 BUILT_IN = (
@@ -48,24 +48,24 @@ A restored lock file would block git permanently.
 """
 
 _GIT = re.compile(rb"(^|/)[^/]*\.git/(.*\.lock|objects/(.*/)?tmp_[^/]*)$")
-_DRAFT_START = DRAFT.removesuffix("*").encode()
+_TEMPORARY_PREFIX = TEMPORARY.removesuffix("*").encode()
 _NAMES = {pattern.removesuffix("/"): pattern for pattern in BUILT_IN}
 
 
 class Rules:
     """Decide what is left out of the workspace, and by which rule.
 
-    ``is_draft`` decides whether a name with the prefix of temporary files belongs to a restore.
+    ``is_temporary`` decides whether a name with the prefix of temporary files belongs to a restore.
     ``stores`` are paths in the workspace that hold stores under other names.
     """
 
     def __init__(
         self,
         lines: list[str],
-        is_draft: Callable[[bytes], bool] = lambda _: False,
+        is_temporary: Callable[[bytes], bool] = lambda _: False,
         stores: Collection[bytes] = (),
     ) -> None:
-        self._is_draft = is_draft
+        self._is_temporary = is_temporary
         self._stores = frozenset(stores)
         own = [line for line in lines if _is_pattern(line)]
         self._lines = [*BUILT_IN, *own]
@@ -77,21 +77,22 @@ class Rules:
     def read(
         cls,
         root: Path,
-        is_draft: Callable[[bytes], bool] = lambda _: False,
+        is_temporary: Callable[[bytes], bool] = lambda _: False,
         stores: Collection[bytes] = (),
     ) -> Rules:
         """Return the rules of a workspace; an unreadable file counts as empty."""
         lines = []
         with suppress(OSError):
             lines = _read(root / FILE_NAME).decode(errors="replace").split("\n")
-        return cls(lines, is_draft, stores)
+        return cls(lines, is_temporary, stores)
 
     def rule(self, path: bytes, name: bytes, *, is_directory: bool) -> str | None:
         """Return the rule that leaves a path out, or None if it is captured."""
+        # First, so that no user rule can include a store: restoring one would roll it back.
         if is_of_store(name) or path in self._stores:
             return STORE
-        if name.startswith(_DRAFT_START) and not is_directory and self._is_draft(name):
-            return DRAFT
+        if name.startswith(_TEMPORARY_PREFIX) and not is_directory and self._is_temporary(name):
+            return TEMPORARY
         may_be_of_git = not is_directory and (name.endswith(b".lock") or name.startswith(b"tmp_"))
         if may_be_of_git and _GIT.search(path):
             return GIT
@@ -108,7 +109,7 @@ class Rules:
 
 def is_users(reason: str) -> bool:
     """Whether a user's own rule leaves something out."""
-    ours = (STORE, DRAFT, *BUILT_IN)
+    ours = (STORE, TEMPORARY, *BUILT_IN)
     return reason.startswith(IGNORED) and reason.removeprefix(IGNORED) not in ours
 
 

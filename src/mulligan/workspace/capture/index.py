@@ -50,10 +50,10 @@ def packed_stat(status: os.stat_result) -> bytes:
     try:
         return STAT.pack(*fields)
     except struct.error:  # a time beyond the year 2262
-        return doubtful_stat(status)
+        return unsettled_stat(status)
 
 
-def doubtful_stat(status: os.stat_result) -> bytes:
+def unsettled_stat(status: os.stat_result) -> bytes:
     """Return a stat as text, which sorts after all others, so that the leaf is read again."""
     fields = status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
     text = b"\xff" + b" ".join(b"%d" % field for field in fields)
@@ -72,7 +72,7 @@ class Seen(msgspec.Struct, gc=False, array_like=True):
     entry: bytes
 
     @property
-    def is_doubtful(self) -> bool:
+    def is_unsettled(self) -> bool:
         """Whether the leaf must be read again, whatever its stat."""
         return len(self.stat) != STAT.size
 
@@ -120,7 +120,7 @@ class SeenDirectory(msgspec.Struct, gc=False, array_like=True):
     entry: bytes = b""
     reference: bytes = b""
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """Have the directory listed by the next capture, whatever its times say.
 
         A name may be missing only because a parent directory was moved for a moment. Once it is
@@ -197,7 +197,7 @@ class Index(msgspec.Struct, array_like=True):
         holder = self.directories.get(parent)
         return holder.leaves.get(name) if holder else None
 
-    def doubt(self, paths: Iterable[bytes]) -> None:
+    def invalidate(self, paths: Iterable[bytes]) -> None:
         """Have files read by the next capture, whatever their times say."""
         for path in paths:
             if (seen := self.leaf(path)) is not None:
@@ -226,6 +226,7 @@ def load_index(file: Path, root: Path) -> Index | None:
         saved = None if body is None else msgspec.msgpack.decode(body, type=_Saved)
     except (OSError, ValueError):  # msgspec raises subclasses of ValueError
         return None
+    # After a reboot the times prove nothing: a power cut may have lost bytes written before it.
     if saved is None or not boot or saved.boot != boot:
         return None
     found = saved.index
@@ -263,16 +264,16 @@ def save_index(index: Index, file: Path) -> None:
     It is a cache: it need not be synced, and nothing fails without it.
     """
     boot, index = _boot(), msgspec.structs.replace(index, nodes={}, listed=None)
-    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    temporary = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         if boot:
             body = msgspec.msgpack.encode(_Saved(boot, index))
-            _write(draft, _head(body), body)
+            _write(temporary, _head(body), body)
             # Renamed into place, so that a reader sees the old index or the new one, never a part.
-            draft.replace(file)
+            temporary.replace(file)
     except OSError:
         with suppress(OSError):
-            draft.unlink()
+            temporary.unlink()
 
 
 def _write(file: Path, *parts: bytes) -> None:

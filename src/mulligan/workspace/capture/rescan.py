@@ -26,7 +26,7 @@ The list is short, because a program that never pauses must not block a capture.
 MAX_PACK_LISTINGS = 8
 """How often packs are listed again because they were replaced while being read."""
 
-Told = Callable[[], Collection[bytes] | None]
+DrainNames = Callable[[], Collection[bytes] | None]
 """Returns the directories in which names have changed so far, or None if any may have."""
 
 
@@ -38,13 +38,13 @@ class Rescan:
         root: bytes,
         rules: Rules,
         capture: Capture,
-        told: Told | None = None,
+        drain: DrainNames | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._root = root
         self._rules = rules
         self._capture = capture
-        self._told = told
+        self._drain = drain
         self._sleep = sleep
         self._fresh_from = 0
 
@@ -54,47 +54,53 @@ class Rescan:
         # two changes may have left the times as they were.
         self._fresh_from = taken - TIMESTAMP_GRAIN_NS
         for pause in RETRY_DELAYS_SECONDS:
-            is_restless = self._take(changes)
-            if is_restless and pause:
+            may_have_moved = self._take(changes)
+            if may_have_moved and pause:
                 self._sleep(pause)
-            found = self._moved(is_restless=is_restless)
+            found = self._moved(may_have_moved=may_have_moved)
             if found is None:
                 return
             changes = found
         self._take(changes)
-        homes = GitDirectories(self._capture.directories)
+        repositories = GitDirectories(self._capture.directories)
         # Git directories are consistent regardless, because of the order in which they were read.
-        self._capture.doubt(path for path in changes.directories if homes.of(path) is None)
+        self._capture.note_unsettled(
+            path for path in changes.directories if repositories.of(path) is None
+        )
 
-    def _moved(self, *, is_restless: bool) -> Changes | None:
+    def _moved(self, *, may_have_moved: bool) -> Changes | None:
         """Look for names that changed since they were listed; None if none did."""
-        told = self._told() if self._told is not None else None
+        drained = self._drain() if self._drain is not None else None
         known = self._capture.directories
-        if told is None and not is_restless:
+        if drained is None and not may_have_moved:
             return None
-        doubted = {path.rpartition(b"/")[0] for path in self._capture.vanished}
-        paths = list(known) if told is None else sorted(doubted.union(told) & known.keys())
+        vanished_from = {path.rpartition(b"/")[0] for path in self._capture.vanished}
+        paths = (
+            list(known) if drained is None else sorted(vanished_from.union(drained) & known.keys())
+        )
         changes = self._names(paths)
         return changes if changes.directories or changes.gone or changes.leaves else None
 
     def _take(self, changes: Changes) -> bool:
         """Capture what was found; return whether something may have moved meanwhile."""
         capture = self._capture
-        homes = GitDirectories(changes.directories, capture.directories)
-        touched = homes.of_all(changes.directories, [*changes.leaves, *changes.gone])
-        objects = [path for path in changes.leaves if homes.is_object(path)] if touched else []
+        repositories = GitDirectories(changes.directories, capture.directories)
+        touched = repositories.of_all(changes.directories, [*changes.leaves, *changes.gone])
+        objects = (
+            [path for path in changes.leaves if repositories.is_object(path)] if touched else []
+        )
         if objects:
             later = set(objects)
             changes.leaves = [path for path in changes.leaves if path not in later]
         capture.vanished.clear()
         capture.take(changes)
         if touched:
-            self._take_objects(sorted(touched), objects, homes)
+            self._take_objects(sorted(touched), objects, repositories)
         is_fresh = any(d.ctime >= self._fresh_from for d in changes.directories.values())
         return changes.moved or bool(capture.vanished) or is_fresh
 
     def _take_objects(
-        self, touched: list[bytes], leaves: list[bytes], homes: GitDirectories
+        self, touched: list[bytes], leaves: list[bytes], repositories: GitDirectories
     ) -> None:
         """Capture the objects of git directories whose refs have been read.
 
@@ -105,7 +111,7 @@ class Rescan:
         # Loose objects before packs: git packs an object before it deletes the loose file, so one
         # that is missing here is in a pack listed below.
         loose = [path for home in touched for path in object_directories(home, capture.directories)]
-        packed = {path for path in leaves if homes.is_packed(path)}
+        packed = {path for path in leaves if repositories.is_packed(path)}
         capture.take(self._names(loose, set(leaves) - packed))
         # A repack may replace packs while they are read; list again until none vanished.
         for _ in range(MAX_PACK_LISTINGS):

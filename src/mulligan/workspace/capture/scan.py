@@ -98,6 +98,7 @@ class Scan:
         workers = self._workers()
         try:
             elsewhere = {path for worker in workers for path in worker.paths}
+            # Scan our own share while the workers run; wait for them only afterwards.
             met = self._below([b""], elsewhere)
             unchanged = Unchanged()
             for worker in workers:
@@ -119,6 +120,7 @@ class Scan:
                     continue
                 if not self._look(path, whole=path in renewed):
                     settled = path + b"/" if path else b""
+        # A new link changes the ctime of all names of a file, and only one of them was reported.
         if self._newly_linked:
             self._other_names(self._newly_linked)
         return self.changes
@@ -212,7 +214,7 @@ class Scan:
         holder = self.changes.directories.get(parent) or self._known.get(parent)
         if holder is not None:
             holder.directories.pop(name, None)
-            holder.doubt()
+            holder.invalidate()
         return holder
 
     def _is_same(self, status: os.stat_result, known: SeenDirectory) -> bool:
@@ -266,7 +268,7 @@ class Scan:
                         self.changes.leaves.append(base + name)
                     leaves.append(name)
                 except FileNotFoundError:
-                    now.doubt()  # it vanished during the scan
+                    now.invalidate()  # it vanished during the scan
                     self.changes.moved = True
                 except PermissionError:
                     raise  # it applies to everything in the directory

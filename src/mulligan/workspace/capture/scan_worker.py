@@ -71,27 +71,27 @@ class ScanWorker:
             self._request = opened.enter_context(workers.nameless_file())
             # Keep the read end open here too: writing to a worker that has ended must not raise
             # SIGPIPE in the caller.
-            hears, self._tells = os.pipe()
-            opened.callback(os.close, self._tells)
-            opened.callback(os.close, hears)
+            read_end, self._write_end = os.pipe()
+            opened.callback(os.close, self._write_end)
+            opened.callback(os.close, read_end)
             number = self._request.fileno()
             command = (sys.executable, "-I", "-S", os.fspath(_PROGRAM), str(number))
             self._process: Popen[bytes] = Popen(
-                command, stdin=hears, stdout=PIPE, stderr=DEVNULL, pass_fds=(number,)
+                command, stdin=read_end, stdout=PIPE, stderr=DEVNULL, pass_fds=(number,)
             )
             self._opened = opened.pop_all()
 
-    def tell(self, request: bytes, paths: Iterable[bytes] = ()) -> None:
+    def send(self, request: bytes, paths: Iterable[bytes] = ()) -> None:
         """Send a request to check some directories, described in the order of their paths."""
         self._request.write(request)
         # Flush first: the length announces bytes that the worker reads at once.
         self._request.flush()
-        os.write(self._tells, READY.pack(len(request)))
+        os.write(self._write_end, READY.pack(len(request)))
         self.paths += paths
 
     def end(self) -> None:
         """Signal the end of the requests."""
-        os.write(self._tells, READY.pack(0))
+        os.write(self._write_end, READY.pack(0))
 
     def report(self, unchanged: Unchanged) -> None:
         """Wait for the answer and add what is unchanged; without an answer, nothing is."""
@@ -137,7 +137,7 @@ def start_scan_workers(prefix: bytes, known: Known, fresh: int, entries: int) ->
             for _ in range(count):
                 started.append(ScanWorker(known))
         for worker in started:
-            worker.tell(head)
+            worker.send(head)
             _hand_out(pieces, worker, share)
     except BaseException as error:
         for worker in started:
@@ -151,7 +151,7 @@ def start_scan_workers(prefix: bytes, known: Known, fresh: int, entries: int) ->
 def _hand_out(pieces: Iterator[Piece], worker: ScanWorker, entries: int) -> None:
     """Send a worker directories with this many entries."""
     while entries > 0 and (piece := next(pieces, None)):
-        worker.tell(b"".join(piece.directories.values()), piece.directories)
+        worker.send(b"".join(piece.directories.values()), piece.directories)
         entries -= piece.entries
     worker.end()
 

@@ -192,6 +192,7 @@ def run_command(
             stdin=DEVNULL,
             stdout=output or DEVNULL,
             stderr=said,
+            # Its own process group, so that a timeout can kill its children too.
             start_new_session=True,
         )
         try:
@@ -228,6 +229,7 @@ def _back_up(root: Path, path: bytes, directory: int, copy: Path, limit: float) 
         uri = f"file:{quote(os.fsencode(root) + b'/' + path)}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=limit)) as source:
             source.execute("PRAGMA schema_version")  # opens the file
+            # Only now is the file open in SQLite, so that its identity can be compared.
             _check_same(handle)
             _copy(source, copy, limit)
     except sqlite3.Error as error:
@@ -248,6 +250,7 @@ def _copy(source: sqlite3.Connection, copy: Path, limit: float) -> None:
             raise SnapshotFailed(f"it was locked for longer than {limit:g} s")
 
     with closing(sqlite3.connect(copy)) as target:
+        # The copy is read once and deleted; it need not survive a crash.
         target.execute("PRAGMA synchronous = OFF")
         source.backup(target, progress=check_time)
 

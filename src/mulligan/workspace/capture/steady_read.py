@@ -56,14 +56,14 @@ def read_steadily(
     for attempt in count(1):
         content, length = take(size)
         after = os.fstat(handle)
-        is_whole = length == size
-        if is_whole and signature(before) == signature(after):
+        is_complete = length == size
+        if is_complete and signature(before) == signature(after):
             return Reading(content, size, before, holds=True)
-        if is_whole and known is not None and content == known:
+        if is_complete and known is not None and content == known:
             return Reading(content, size, before, holds=False)
         if attempt >= attempts or (attempt >= 2 and is_late()):
             return Reading(content, length, before, holds=False, torn=True)
-        if is_whole and known is None and after.st_size >= size:
+        if is_complete and known is None and after.st_size >= size:
             known = content  # if it has only grown, the next attempt reads the same
         else:
             before, size, known = after, after.st_size, None

@@ -45,7 +45,7 @@ class DirectoryNode:
 class SingleChunkFile(NamedTuple):
     """A file with one object and no extended attributes, as almost all are."""
 
-    place: DirectoryNode
+    node: DirectoryNode
     name: bytes
     mode: int
     mtime: int
@@ -62,61 +62,61 @@ class CheckoutPlan:
         self.root = DirectoryNode()
         self.directories: list[tuple[DirectoryNode, Directory]] = []
         """Parents first."""
-        self.wholes: dict[Digest, list[SingleChunkFile]] = {}
+        self.single_chunk_files: dict[Digest, list[SingleChunkFile]] = {}
         self.leaves: list[tuple[DirectoryNode, bytes, Leaf]] = []
         """The rest: symlinks, and files that are not a ``SingleChunkFile``."""
 
     @property
     def count(self) -> int:
         """Number of files, symlinks and directories."""
-        wholes = sum(map(len, self.wholes.values()))
-        return wholes + len(self.leaves) + len(self.directories)
+        files = sum(map(len, self.single_chunk_files.values()))
+        return files + len(self.leaves) + len(self.directories)
 
     def add_tree(self, document: Document) -> None:
         """Add a whole tree; raises ``UnsafeName``."""
         pending = [(self.root, document.resolved(document.root))]
         while pending:
-            place, node = pending.pop()
-            entries = node if type(node) is dict else document.entries(node)
+            node, content = pending.pop()
+            entries = content if type(content) is dict else document.entries(content)
             for name, value in entries.items():
                 if name == SELF:
-                    self._add(place, read_entry(document, value))
+                    self._add(node, read_entry(document, value))
                     continue
                 check_name(name)
                 if is_of_store(from_name(name)):
                     continue  # reserved for the copy's own pointer
-                if type(value) is list and _is_whole(value):
-                    whole = SingleChunkFile(place, from_name(name), value[1], value[2])
-                    self.wholes.setdefault(value[4], []).append(whole)
+                if type(value) is list and _is_single_chunk(value):
+                    target = SingleChunkFile(node, from_name(name), value[1], value[2])
+                    self.single_chunk_files.setdefault(value[4], []).append(target)
                     continue
-                child, below = DirectoryNode(place, from_name(name)), document.resolved(value)
+                child, below = DirectoryNode(node, from_name(name)), document.resolved(value)
                 if nodes.is_map(below):
                     pending.append((child, below))
                 else:
                     self._add(child, read_entry(document, value))
 
-    def add_steps(self, steps: Iterable[TreeChange]) -> None:
+    def add_changes(self, changes: Iterable[TreeChange]) -> None:
         """Add parts of a tree: the changes that create them from nothing, parents first."""
-        places: dict[TreePath, DirectoryNode] = {(): self.root}
-        for path, entry in ((step.path, step.after) for step in steps):
+        directories_by_path: dict[TreePath, DirectoryNode] = {(): self.root}
+        for path, entry in ((change.path, change.after) for change in changes):
             if any(is_of_store(from_name(name)) for name in path):
                 continue
-            place = self.root
+            node = self.root
             if path:
-                place = DirectoryNode(places[path[:-1]], from_name(path[-1]))
+                node = DirectoryNode(directories_by_path[path[:-1]], from_name(path[-1]))
             if isinstance(entry, Directory):
-                places[path] = place
+                directories_by_path[path] = node
             if entry is not None:
-                self._add(place, entry)
+                self._add(node, entry)
 
-    def _add(self, place: DirectoryNode, entry: Entry) -> None:
+    def _add(self, node: DirectoryNode, entry: Entry) -> None:
         if isinstance(entry, Directory):
-            self.directories.append((place, entry))
-        elif place.above is not None:
-            self.leaves.append((place.above, place.name, entry))
+            self.directories.append((node, entry))
+        elif node.above is not None:
+            self.leaves.append((node.above, node.name, entry))
 
 
-def _is_whole(value: list[Any]) -> bool:
+def _is_single_chunk(value: list[Any]) -> bool:
     chunks = value[-1]
     return (
         len(value) == _FIELDS

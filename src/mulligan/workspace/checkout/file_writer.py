@@ -34,25 +34,26 @@ class FileWriter:
         self._failpoint = failpoint
         self._syncer = syncer
         self.inherits = inherits
-        self._most = room_for(OPEN_DIRECTORIES)
+        self._max_open = room_for(OPEN_DIRECTORIES)
         self._open: deque[DirectoryNode] = deque()
         self._granted: set[int] = set()
         """Modes that a file has as soon as it is created with them, despite the umask."""
 
-    def handle(self, place: DirectoryNode) -> int:
+    def handle(self, node: DirectoryNode) -> int:
         """Return an open handle to a directory; the oldest handle is closed to make room."""
-        if place.handle < 0 and place.above is not None:
-            above = self.handle(place.above)
-            place.handle = os.open(place.name, DIRECTORY, dir_fd=above)
-            self._open.append(place)
-            if len(self._open) > self._most:
+        if node.handle < 0 and node.above is not None:
+            above = self.handle(node.above)
+            node.handle = os.open(node.name, DIRECTORY, dir_fd=above)
+            self._open.append(node)
+            if len(self._open) > self._max_open:
                 _shut(self._open.popleft())
-        return place.handle
+        return node.handle
 
-    def make(self, whole: SingleChunkFile, parts: Parts, xattrs: Xattrs | None = None) -> None:
+    def make(self, target: SingleChunkFile, parts: Parts, xattrs: Xattrs | None = None) -> None:
         """Create a file; on ``OSError`` nothing is left of it, unless it existed before."""
-        place, name, mode, mtime = whole
-        parent = self.handle(place)
+        node, name, mode, mtime = target
+        parent = self.handle(node)
+        # O_EXCL: an existing file is never overwritten, not even through a symlink.
         handle = os.open(name, _NEW, mode & _PERMISSIONS, dir_fd=parent)
         try:
             write_parts(handle, parts(handle))
@@ -65,7 +66,7 @@ class FileWriter:
             # After the last write, which would move the time again.
             os.utime(handle, ns=(mtime, mtime))
             # Only a complete file is synced, and only what is synced counts as written.
-            self._syncer.add(whole, handle)
+            self._syncer.add(target, handle)
         except BaseException:
             os.unlink(name, dir_fd=parent)
             raise
@@ -77,41 +78,41 @@ class FileWriter:
     def make_all(
         self,
         found: Iterable[tuple[Digest, bytes]],
-        wholes: dict[Digest, list[SingleChunkFile]],
+        files_by_digest: dict[Digest, list[SingleChunkFile]],
         failed: Callable[[SingleChunkFile, OSError], None],
     ) -> None:
-        """Create the files of all objects that are found, and remove them from ``wholes``."""
+        """Create the files of the objects that are found, and drop them from the dict."""
         for digest, data in found:
-            for whole in wholes.pop(digest):
+            for target in files_by_digest.pop(digest):
                 try:
-                    self.make(whole, lambda _, data=data: (data,))  # type: ignore[misc]
+                    self.make(target, lambda _, data=data: (data,))  # type: ignore[misc]
                 except OSError as error:
-                    failed(whole, error)
+                    failed(target, error)
 
-    def remove_begun(self, whole: SingleChunkFile, data: bytes) -> None:
+    def remove_partial(self, target: SingleChunkFile, data: bytes) -> None:
         """Remove the partial file of a worker that died; anything else stays."""
-        parent = self.handle(whole.place)
+        parent = self.handle(target.node)
         try:
-            handle = os.open(whole.name, _READ, dir_fd=parent)
+            handle = os.open(target.name, _READ, dir_fd=parent)
         except FileNotFoundError:
             return
         try:
             seen = os.fstat(handle)
             is_file = stat.S_ISREG(seen.st_mode) and seen.st_size <= len(data)
-            is_begun = is_file and data.startswith(os.read(handle, len(data) + 1))
+            is_partial = is_file and data.startswith(os.read(handle, len(data) + 1))
         finally:
             os.close(handle)
-        if is_begun:
-            os.unlink(whole.name, dir_fd=parent)
+        if is_partial:
+            os.unlink(target.name, dir_fd=parent)
 
-    def remove(self, whole: SingleChunkFile) -> None:
+    def remove(self, target: SingleChunkFile) -> None:
         """Remove a file that was written and cannot be relied on."""
-        os.unlink(whole.name, dir_fd=self.handle(whole.place))
+        os.unlink(target.name, dir_fd=self.handle(target.node))
 
     def close(self) -> None:
         """Close all directories."""
-        for place in self._open:
-            _shut(place)
+        for node in self._open:
+            _shut(node)
         self._open.clear()
 
     def _set_mode(self, handle: int, mode: int) -> None:
@@ -122,6 +123,6 @@ class FileWriter:
             os.fchmod(handle, mode)
 
 
-def _shut(place: DirectoryNode) -> None:
-    os.close(place.handle)
-    place.handle = -1
+def _shut(node: DirectoryNode) -> None:
+    os.close(node.handle)
+    node.handle = -1

@@ -59,10 +59,10 @@ class ReflinkSource:
             close_file(source)
 
     def _seen(self, directory: TreePath, name: bytes, file: File) -> Seen | None:
-        place = b"/".join(map(from_name, directory))
-        holder = self._directories.get(place)
+        parent = b"/".join(map(from_name, directory))
+        holder = self._directories.get(parent)
         seen = holder.leaves.get(name) if holder else None
-        if self._mapped and (place + b"/" + name if place else name) in self._mapped:
+        if self._mapped and (parent + b"/" + name if parent else name) in self._mapped:
             return None
         if seen is None or seen.ctime >= self._settled or not _holds(seen, file):
             return None

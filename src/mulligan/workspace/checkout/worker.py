@@ -54,7 +54,7 @@ os._exit(0)
 
 _encode = msgspec.msgpack.Encoder().encode
 
-Wholes = dict[Digest, list[SingleChunkFile]]
+FilesByDigest = dict[Digest, list[SingleChunkFile]]
 
 
 class CheckoutWorkers:
@@ -82,25 +82,25 @@ class CheckoutWorkers:
         command = (sys.executable, "-I", "-S", "-c", _PROGRAM, *map(str, handles), *paths)
         return Popen(command, stdin=self._queue, stdout=PIPE, stderr=DEVNULL, pass_fds=handles)
 
-    def offer(self, where: Locations, wholes: Wholes, *, syncs: bool) -> None:
+    def offer(self, where: Locations, files_by_digest: FilesByDigest, *, syncs: bool) -> None:
         """Put the files of objects into the queue; call it once.
 
         With ``syncs`` the workers make their files durable; otherwise the caller does, all at once.
         """
         self._batches = _cut(where.places)
         with suppress(OSError):  # the caller writes whatever is not queued
-            self._describe(where.source, wholes, syncs)
+            self._describe(where.source, files_by_digest, syncs)
         # End of file on the queue is how every process learns that no batch is left.
         os.close(self._tokens)
         self._tokens = -1
 
-    def _describe(self, source: bytes, wholes: Wholes, syncs: bool) -> None:
+    def _describe(self, source: bytes, files_by_digest: FilesByDigest, syncs: bool) -> None:
         """Write the request; each batch is queued as soon as it is described."""
-        numbers = _Numbers(wholes)
+        numbers = _Numbers(files_by_digest)
         head = _encode(RequestHeader(os.getpid(), source, numbers.directories, syncs))
         at = self._request.write(LENGTH.pack(len(head)) + head)
         for number, batch in enumerate(self._batches):
-            length = self._request.write(_encode(_held(batch, wholes, numbers)))
+            length = self._request.write(_encode(_held(batch, files_by_digest, numbers)))
             # The token announces the batch, so the batch must be readable before the token is.
             self._request.flush()
             os.write(self._tokens, TOKEN.pack(number, at, length))
@@ -113,19 +113,21 @@ class CheckoutWorkers:
             self._own.add(number)
             yield self._batches[number]
 
-    def settle(self, wholes: Wholes) -> set[Digest]:
-        """Wait for the workers, and remove the files that they wrote from ``wholes``.
+    def settle(self, files_by_digest: FilesByDigest) -> set[Digest]:
+        """Wait for the workers, and remove the files that they wrote from ``files_by_digest``.
 
         Return the objects of unfinished batches: some of their files may exist.
         """
         answers: dict[int, list[int]] = {}
         for process in self._processes:
             answers.update(_answers(process.communicate()[0]))
-        begun: set[Digest] = set()
+        unfinished: set[Digest] = set()
         for number, batch in enumerate(self._batches):
-            if number not in self._own and not _take_out(batch, answers.get(number), wholes):
-                begun.update(digest for digest, _ in batch)
-        return begun
+            if number not in self._own and not _take_out(
+                batch, answers.get(number), files_by_digest
+            ):
+                unfinished.update(digest for digest, _ in batch)
+        return unfinished
 
     def close(self) -> None:
         """End the processes, whether they are done or not. Idempotent."""
@@ -146,21 +148,21 @@ class CheckoutWorkers:
 class _Numbers:
     """Number the directories of a request, parents first."""
 
-    def __init__(self, wholes: Wholes) -> None:
+    def __init__(self, files_by_digest: FilesByDigest) -> None:
         self.directories: list[tuple[int, bytes]] = []
         self._known: dict[DirectoryNode, int] = {}
-        for files in wholes.values():
-            for whole in files:
-                self.of(whole.place)
+        for files in files_by_digest.values():
+            for target in files:
+                self.of(target.node)
 
-    def of(self, place: DirectoryNode) -> int:
+    def of(self, node: DirectoryNode) -> int:
         """Return the number of a directory; the root is 0."""
-        if place.above is None:
+        if node.above is None:
             return 0
-        number = self._known.get(place)
+        number = self._known.get(node)
         if number is None:
-            self.directories.append((self.of(place.above), place.name))
-            number = self._known[place] = len(self.directories)
+            self.directories.append((self.of(node.above), node.name))
+            number = self._known[node] = len(self.directories)
         return number
 
 
@@ -194,10 +196,14 @@ def _frame_of(place: tuple[Digest, Location]) -> tuple[int, int]:
     return place[1].pack, place[1].offset
 
 
-def _held(batch: Places, wholes: Wholes, numbers: _Numbers) -> list[HeldBy]:
+def _held(batch: Places, files_by_digest: FilesByDigest, numbers: _Numbers) -> list[HeldBy]:
     """Return a batch in the form that workers read."""
     return [
-        (digest, location, [(numbers.of(w.place), w.name, w.mode, w.mtime) for w in wholes[digest]])
+        (
+            digest,
+            location,
+            [(numbers.of(w.node), w.name, w.mode, w.mtime) for w in files_by_digest[digest]],
+        )
         for digest, location in batch
     ]
 
@@ -214,12 +220,12 @@ def _answers(data: bytes) -> Iterator[tuple[int, list[int]]]:
             yield number, [number for (number,) in LEFT.iter_unpack(left)]
 
 
-def _take_out(batch: Places, left: list[int] | None, wholes: Wholes) -> bool:
+def _take_out(batch: Places, left: list[int] | None, files_by_digest: FilesByDigest) -> bool:
     """Remove the written files of a batch; return False if it is unknown which were written."""
     if left is None:
         return False
-    files = [(digest, whole) for digest, _ in batch for whole in wholes.pop(digest)]
+    files = [(digest, target) for digest, _ in batch for target in files_by_digest.pop(digest)]
     for number in left:
-        digest, whole = files[number]
-        wholes.setdefault(digest, []).append(whole)
+        digest, target = files[number]
+        files_by_digest.setdefault(digest, []).append(target)
     return True

@@ -60,35 +60,34 @@ class CheckoutWorker:
         self._caller = head.caller
         self._reader = PackReader(Path(os.fsdecode(head.source)), Helper())
         self._syncer = Syncer(self._unsynced, lambda _: not head.syncs)
-        self._filler = FileWriter(self._stay, self._syncer, inherits=False)
+        self._writer = FileWriter(self._stay, self._syncer, inherits=False)
         self._left: list[SingleChunkFile] = []
-        self._places = [DirectoryNode(handle=root)]
+        self._nodes = [DirectoryNode(handle=root)]
         for above, name in head.directories:
-            self._places.append(DirectoryNode(self._places[above], name))
+            self._nodes.append(DirectoryNode(self._nodes[above], name))
 
     def copy(self, batch: list[HeldBy]) -> list[int]:
         """Write the files of a batch and return the numbers of those that failed."""
         places = [(Digest(digest), location) for digest, location, _ in batch]
-        wholes = {Digest(digest): self._wholes(files) for digest, _, files in batch}
-        every = [whole for files in wholes.values() for whole in files]
+        files_by_digest = {Digest(digest): self._targets(files) for digest, _, files in batch}
+        every = [target for files in files_by_digest.values() for target in files]
         self._left = []
         found = self._reader.read_all(ObjectKind.CHUNK, places)
-        self._filler.make_all(found, wholes, lambda whole, _: self._left.append(whole))
+        self._writer.make_all(found, files_by_digest, lambda target, _: self._left.append(target))
         self._syncer.flush()
-        self._left += [whole for files in wholes.values() for whole in files]
+        self._left += [target for files in files_by_digest.values() for target in files]
         return sorted(map(every.index, self._left))
 
     def _unsynced(self, made: Made, _: OSError) -> None:
         """Leave a file to the caller, which writes it again: a repeated fsync proves nothing."""
         if isinstance(made, SingleChunkFile):
-            self._filler.remove(made)
+            self._writer.remove(made)
             self._left.append(made)
 
-    def _wholes(self, files: list[tuple[int, bytes, int, int]]) -> list[SingleChunkFile]:
-        places = self._places
+    def _targets(self, files: list[tuple[int, bytes, int, int]]) -> list[SingleChunkFile]:
+        nodes = self._nodes
         return [
-            SingleChunkFile(places[number], name, mode, mtime)
-            for number, name, mode, mtime in files
+            SingleChunkFile(nodes[number], name, mode, mtime) for number, name, mode, mtime in files
         ]
 
     def _stay(self, _: Failpoint) -> None:

@@ -74,7 +74,7 @@ class Apply:
         self._cleared: dict[TreePath, int] = {}
         self._emptied: set[TreePath] = set()
         self._swap = Swap(failpoint, self._unlink)
-        self._remover: Deleter[TreePath] = Deleter(self._failed)
+        self._deleter: Deleter[TreePath] = Deleter(self._failed)
         self._path: TreePath = ()
         self._handles = Handles(root)
         self._opened: dict[TreePath, int] = {}
@@ -82,29 +82,30 @@ class Apply:
         self._syncer: Syncer[TreePath] = Syncer(self._failed, few)
         self.failures: list[Failure] = []
 
-    def run(self, steps: list[TreeChange], touch: Sequence[TreeChange] = ()) -> list[Failure]:
+    def run(self, changes: list[TreeChange], touch: Sequence[TreeChange] = ()) -> list[Failure]:
         """Apply the changes; return what failed. A failure does not stop the rest.
 
         Files changed by ``touch`` get the present time.
         """
         try:
-            self._run(steps, touch)
+            self._run(changes, touch)
         finally:
-            self._remover.close()
+            self._deleter.close()
             self._syncer.close()
             self._handles.close()
         return self.failures
 
-    def _run(self, steps: list[TreeChange], touch: Sequence[TreeChange]) -> None:
+    def _run(self, changes: list[TreeChange], touch: Sequence[TreeChange]) -> None:
         # Order: clear the way, directories, files, caches, deletions, times, sync. Deletions come
         # late: until then, an interruption leaves too many files rather than too few.
-        self._syncer = Syncer(self._failed, by_count(len(steps)))
-        made = [s for s in steps if s.after is not None]
-        deleted = sorted((s for s in steps if s.after is None), key=lambda s: -len(s.path))
+        self._syncer = Syncer(self._failed, by_count(len(changes)))
+        made = [s for s in changes if s.after is not None]
+        deleted = sorted((s for s in changes if s.after is None), key=lambda s: -len(s.path))
         taken = {s.path for s in made if not (s.before and _alike(s.before, s.after))}
         in_the_way = [s for s in deleted if _is_in_the_way(s.path, taken)]
         if self._caches is not None:
             self._clear(self._caches.going)  # or rmdir of their directories would fail
+        # Only what blocks a new entry goes early, e.g. a file where a directory is needed.
         self._each(in_the_way, self._delete)
         directories = [s for s in made if isinstance(s.after, Directory)]
         # Sorted by path, parents come first, and siblings share an open handle.
@@ -118,21 +119,21 @@ class Apply:
             self._clear(self._caches.stale(self._handles))
         done = set(map(id, in_the_way))
         self._each([s for s in deleted if id(s) not in done], self._delete)
-        self._remover.settle()
+        self._deleter.settle()
         self._failpoint(Failpoint.RESTORE_DELETED)
         failed = {path for path, _ in self.failures}
         self._each([s for s in touch if _is_new(s) and s.path not in failed], self._touch)
-        self._directory_attributes(steps)
-        self._make_durable(steps)
+        self._directory_attributes(changes)
+        self._make_durable(changes)
 
-    def _make_durable(self, steps: list[TreeChange]) -> None:
+    def _make_durable(self, changes: list[TreeChange]) -> None:
         """Sync the files and the directories: a rename is only durable with its directory.
 
         Done once at the end, so that the disk is waited for once. A power cut before that leaves an
         unfinished restore, nothing worse.
         """
-        touched = {s.path[:-1] for s in steps if s.path}
-        touched |= {s.path for s in steps if isinstance(s.after, Directory)}
+        touched = {s.path[:-1] for s in changes if s.path}
+        touched |= {s.path for s in changes if isinstance(s.after, Directory)}
         touched |= self._cleared.keys() | self._emptied
         for path in sorted(touched):
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -143,14 +144,14 @@ class Apply:
         self.failures.append(failure(path, error))
 
     def _unlink(self, parent: int, name: bytes) -> None:
-        self._remover.unlink(self._path, parent, name)
+        self._deleter.unlink(self._path, parent, name)
 
-    def _each(self, steps: Iterable[TreeChange], act: Callable[[TreeChange], None]) -> None:
-        for step in steps:
+    def _each(self, changes: Iterable[TreeChange], act: Callable[[TreeChange], None]) -> None:
+        for change in changes:
             try:
-                self._do(step.path, partial(act, step))
+                self._do(change.path, partial(act, change))
             except (OSError, MulliganError) as error:
-                self.failures.append(failure(step.path, error))
+                self.failures.append(failure(change.path, error))
 
     def _clear(self, caches: Iterable[TreePath]) -> None:
         """Remove caches; the directories that held them must not show a trace of it."""
@@ -183,40 +184,45 @@ class Apply:
         mode = stat.S_IMODE(os.fstat(handle).st_mode)
         if mode & stat.S_IRWXU == stat.S_IRWXU:
             return False
+        # The original mode is set again at the end; see ``_directory_attributes``.
         os.fchmod(handle, mode | stat.S_IRWXU)
         self._opened[path] = mode
         return True
 
-    def _write_leaves(self, steps: list[TreeChange]) -> None:
+    def _write_leaves(self, changes: list[TreeChange]) -> None:
         """Write files in the order in which their objects lie in the store."""
         by_first: dict[Digest, list[TreeChange]] = {}
         others = []
-        for step in steps:
-            if isinstance(step.after, File) and step.after.chunks and step.action != "attributes":
-                by_first.setdefault(step.after.chunks[0], []).append(step)
+        for change in changes:
+            if (
+                isinstance(change.after, File)
+                and change.after.chunks
+                and change.action != "attributes"
+            ):
+                by_first.setdefault(change.after.chunks[0], []).append(change)
             else:
-                others.append(step)
+                others.append(change)
         self._each(others, self._write)
         for digest in self._objects.sort_by_location(by_first):
             self._each(by_first[digest], self._write)
 
-    def _write(self, step: TreeChange) -> None:
-        parent = self._handles.directory(step.path[:-1])
-        name = from_name(step.path[-1])
-        status = self._status(parent, name, step.path)
-        if step.action == "attributes" and status is not None:
-            kind = stat.S_ISREG if isinstance(step.after, File) else stat.S_ISLNK
+    def _write(self, change: TreeChange) -> None:
+        parent = self._handles.directory(change.path[:-1])
+        name = from_name(change.path[-1])
+        status = self._status(parent, name, change.path)
+        if change.action == "attributes" and status is not None:
+            kind = stat.S_ISREG if isinstance(change.after, File) else stat.S_ISLNK
             # A file that we may not open or change can still be replaced.
             with suppress(PermissionError):
                 if kind(status.st_mode):
-                    self._leaf_attributes(parent, step.path, step.after)
+                    self._leaf_attributes(parent, change.path, change.after)
                     return
-        if isinstance(step.after, Link):
-            draft = temporary_names(name, self._token)
-            made = _new_link(parent, draft, step.after)
-            self._put(parent, step, draft, made)
-        elif isinstance(step.after, File):
-            self._write_file(parent, step, step.after)
+        if isinstance(change.after, Link):
+            own = temporary_names(name, self._token)
+            made = _new_link(parent, own, change.after)
+            self._put(parent, change, own, made)
+        elif isinstance(change.after, File):
+            self._write_file(parent, change, change.after)
 
     def _status(self, parent: int, name: bytes, path: TreePath) -> os.stat_result | None:
         """Return the stat of a leaf that may be touched, or None if it does not exist."""
@@ -230,19 +236,19 @@ class Apply:
             self._linked.add(status.st_ino)  # its other names will show our change
         return status
 
-    def _is_held(self, step: TreeChange, parent: int, name: bytes) -> bool:
+    def _is_held(self, change: TreeChange, parent: int, name: bytes) -> bool:
         """Whether the store holds what is about to be dropped, now under the given name."""
-        before = step.before
+        before = change.before
         if not isinstance(before, File):
             return True  # a symlink cannot be changed in place
-        if self._is_snapshot(b"/".join(map(from_name, step.path))):
+        if self._is_snapshot(b"/".join(map(from_name, change.path))):
             return True  # the store holds a snapshot of it, whose bytes differ
-        seen = self._known(step.path) if self._known is not None else None
+        seen = self._known(change.path) if self._known is not None else None
         if before.size > SINGLE_CHUNK_BYTES and seen is not None and seen.ctime < self._settled:
             return True
         return is_held(name, before, self._objects, parent)
 
-    def _fill(self, handle: int, file: File) -> OSError | None:
+    def _write_content(self, handle: int, file: File) -> OSError | None:
         """Write content and attributes to an open file; return an error of the attributes."""
         get = self._objects.get
         write_parts(handle, (get(ObjectKind.CHUNK, digest) for digest in file.chunks))
@@ -252,29 +258,29 @@ class Apply:
         os.utime(handle, ns=(file.mtime, file.mtime))
         return trouble
 
-    def _write_file(self, parent: int, step: TreeChange, file: File) -> None:
-        own = temporary_names(from_name(step.path[-1]), self._token)
+    def _write_file(self, parent: int, change: TreeChange, file: File) -> None:
+        own = temporary_names(from_name(change.path[-1]), self._token)
         handle = _new_file(parent, own)
         try:
             made = os.fstat(handle).st_ino
             try:
-                trouble = self._fill(handle, file)
+                trouble = self._write_content(handle, file)
             except BaseException:
                 discard(parent, own, made)
                 raise
-            self._syncer.add(step.path, handle)
+            self._syncer.add(change.path, handle)
         finally:
             os.close(handle)
-        self._put(parent, step, own, made)
+        self._put(parent, change, own, made)
         if trouble is not None:
             raise trouble
 
-    def _put(self, parent: int, step: TreeChange, own: TemporaryNames, made: int) -> None:
+    def _put(self, parent: int, change: TreeChange, own: TemporaryNames, made: int) -> None:
         """Rename a temporary file into place, after a last check that its target may be touched."""
-        name = from_name(step.path[-1])
-        held = partial(self._is_held, step, parent)
+        name = from_name(change.path[-1])
+        held = partial(self._is_held, change, parent)
         try:
-            self._swap.put(parent, name, own, self._status(parent, name, step.path), held)
+            self._swap.put(parent, name, own, self._status(parent, name, change.path), held)
         except BaseException:
             discard(parent, own, made)
             raise
@@ -295,47 +301,48 @@ class Apply:
             finally:
                 close_file(handle)
 
-    def _touch(self, step: TreeChange) -> None:
+    def _touch(self, change: TreeChange) -> None:
         """Set a leaf's time to now.
 
         Only at this point: temporary files carry the time of their entry, which identifies them
         after a crash.
         """
-        parent, name = self._handles.directory(step.path[:-1]), from_name(step.path[-1])
+        parent, name = self._handles.directory(change.path[:-1]), from_name(change.path[-1])
         with suppress(FileNotFoundError):
             os.utime(name, dir_fd=parent, follow_symlinks=False)
-            if isinstance(step.after, File):
+            if isinstance(change.after, File):
                 with suppress(PermissionError):  # unreadable; a power cut may lose its time
                     handle = os.open(name, _PRESENT, dir_fd=parent)
                     try:
-                        self._syncer.add(step.path, handle)
+                        self._syncer.add(change.path, handle)
                     finally:
                         os.close(handle)
 
-    def _make_directory(self, step: TreeChange) -> None:
-        if not step.path:
+    def _make_directory(self, change: TreeChange) -> None:
+        if not change.path:
             return
-        parent = self._handles.directory(step.path[:-1])
-        name = from_name(step.path[-1])
+        parent = self._handles.directory(change.path[:-1])
+        name = from_name(change.path[-1])
         try:
+            # Private and writable until everything is in it; the mode follows at the end.
             os.mkdir(name, 0o700, dir_fd=parent)
         except FileExistsError:
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
             if not stat.S_ISDIR(status.st_mode):
                 raise
 
-    def _delete(self, step: TreeChange) -> None:
-        parent = self._handles.directory(step.path[:-1])
-        name = from_name(step.path[-1])
+    def _delete(self, change: TreeChange) -> None:
+        parent = self._handles.directory(change.path[:-1])
+        name = from_name(change.path[-1])
         try:
-            if isinstance(step.before, Directory):
-                self._remover.settle()  # queued deletions may be inside it
-                self._handles.forget(step.path)
+            if isinstance(change.before, Directory):
+                self._deleter.settle()  # queued deletions may be inside it
+                self._handles.forget(change.path)
                 os.rmdir(name, dir_fd=parent)
-                self._opened.pop(step.path, None)
-            elif (status := self._status(parent, name, step.path)) is not None:
-                held = partial(self._is_held, step, parent)
-                self._swap.take_away(parent, name, temporary_names(name, self._token), status, held)
+                self._opened.pop(change.path, None)
+            elif (status := self._status(parent, name, change.path)) is not None:
+                held = partial(self._is_held, change, parent)
+                self._swap.remove(parent, name, temporary_names(name, self._token), status, held)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -343,26 +350,26 @@ class Apply:
                 raise
             # It holds files that no checkpoint covers; it stays, with only those in it.
 
-    def _directory_attributes(self, steps: list[TreeChange]) -> None:
+    def _directory_attributes(self, changes: list[TreeChange]) -> None:
         """Set modes and times of all touched directories, deepest first, after everything else."""
-        known = {s.path: s.after for s in steps if isinstance(s.after, Directory)}
-        gone = {s.path for s in steps if s.after is None} - known.keys()
-        touched = {s.path[:-1] for s in steps if s.path} | known.keys()
+        known = {s.path: s.after for s in changes if isinstance(s.after, Directory)}
+        gone = {s.path for s in changes if s.after is None} - known.keys()
+        touched = {s.path[:-1] for s in changes if s.path} | known.keys()
         for path in sorted(
             (touched | self._cleared.keys()) - (gone - self._opened.keys()), reverse=True
         ):
             entry = known.get(path)
             try:
                 if entry is not None:
-                    self._one_directory(path, entry)
+                    self._set_attributes(path, entry)
                 elif path in touched:
-                    self._as_it_was(path, self._mtime(path))
+                    self._reset_attributes(path, self._mtime(path))
                 else:
-                    self._as_it_was(path, self._cleared[path])
+                    self._reset_attributes(path, self._cleared[path])
             except OSError as error:
                 self.failures.append(failure(path, error))
 
-    def _as_it_was(self, path: TreePath, mtime: int | None) -> None:
+    def _reset_attributes(self, path: TreePath, mtime: int | None) -> None:
         """Remove the traces of our work from a directory that is not itself changed."""
         mode = self._opened.get(path)
         if mode is not None:
@@ -370,7 +377,7 @@ class Apply:
         if mtime is not None:
             os.utime(self._handles.directory(path), ns=(mtime, mtime))
 
-    def _one_directory(self, path: TreePath, entry: Directory) -> None:
+    def _set_attributes(self, path: TreePath, entry: Directory) -> None:
         handle = self._handles.directory(path)
         trouble = try_xattrs(handle, entry.xattrs)
         os.fchmod(handle, entry.mode)
@@ -379,26 +386,28 @@ class Apply:
             raise trouble
 
 
-def remove_drafts(root: bytes, steps: Iterable[TreeChange], token: str, objects: Objects) -> None:
+def remove_temporary_files(
+    root: bytes, changes: Iterable[TreeChange], token: str, objects: Objects
+) -> None:
     """Remove temporary files that an interrupted run of these changes left behind."""
     handles = Handles(root)
     try:
-        for step in steps:
-            if not step.path:
+        for change in changes:
+            if not change.path:
                 continue
             with suppress(OSError):
-                parent = handles.directory(step.path[:-1])
-                own = temporary_names(from_name(step.path[-1]), token)
-                sweep(parent, own, objects, step.before, step.after)
-                if is_remains(own.swap, parent, step.after, objects):
+                parent = handles.directory(change.path[:-1])
+                own = temporary_names(from_name(change.path[-1]), token)
+                sweep(parent, own, objects, change.before, change.after)
+                if is_remains(own.swap, parent, change.after, objects):
                     os.unlink(own.swap, dir_fd=parent)
     finally:
         handles.close()
 
 
-def _is_new(step: TreeChange) -> bool:
+def _is_new(change: TreeChange) -> bool:
     """Whether a change brings new content to a leaf."""
-    return isinstance(step.after, File | Link) and step.action != "attributes"
+    return isinstance(change.after, File | Link) and change.action != "attributes"
 
 
 def _alike(before: object, after: object) -> bool:
@@ -409,18 +418,18 @@ def _alike(before: object, after: object) -> bool:
 def _new_file(parent: int, own: TemporaryNames) -> int:
     """Create a temporary file; one that a killed restore left behind is removed."""
     try:
-        return os.open(own.draft, _NEW, 0o600, dir_fd=parent)
+        return os.open(own.new, _NEW, 0o600, dir_fd=parent)
     except FileExistsError:
-        os.unlink(own.draft, dir_fd=parent)
-        return os.open(own.draft, _NEW, 0o600, dir_fd=parent)
+        os.unlink(own.new, dir_fd=parent)
+        return os.open(own.new, _NEW, 0o600, dir_fd=parent)
 
 
 def _new_link(parent: int, own: TemporaryNames, link: Link) -> int:
     """Create a symlink under the temporary name and return its inode number."""
-    _unlink_if_there(own.draft, parent)
-    os.symlink(link.target, own.draft, dir_fd=parent)
-    os.utime(own.draft, ns=(link.mtime, link.mtime), dir_fd=parent, follow_symlinks=False)
-    return os.stat(own.draft, dir_fd=parent, follow_symlinks=False).st_ino
+    _unlink_if_there(own.new, parent)
+    os.symlink(link.target, own.new, dir_fd=parent)
+    os.utime(own.new, ns=(link.mtime, link.mtime), dir_fd=parent, follow_symlinks=False)
+    return os.stat(own.new, dir_fd=parent, follow_symlinks=False).st_ino
 
 
 def _is_in_the_way(path: TreePath, taken: set[TreePath]) -> bool:

@@ -50,7 +50,7 @@ class Caches(msgspec.Struct, frozen=True):
 
     def stale(self, handles: Handles) -> list[TreePath]:
         """Return the caches of changed sources that exist now."""
-        sources = [step.path for step in self.changed if _changes_source(step)]
+        sources = [change.path for change in self.changed if _changes_source(change)]
         gone = set(self.going)
         found = [*_compiled(handles, self.rules, sources), *_checked(handles, self.rules, sources)]
         return [path for path in found if path not in gone and path[:-1] not in gone]
@@ -65,16 +65,20 @@ class Caches(msgspec.Struct, frozen=True):
 
 
 def caches_in(
-    root: bytes, rules: Rules, steps: Iterable[TreeChange], uncovered: Collection[str]
+    root: bytes, rules: Rules, changes: Iterable[TreeChange], uncovered: Collection[str]
 ) -> list[TreePath]:
     """Return the caches in directories that will be deleted; they are among the uncovered."""
     holders = {path.rpartition("/")[0] for path in uncovered}
     handles = Handles(root)
     found: list[TreePath] = []
     try:
-        for step in steps:
-            if isinstance(step.before, Directory) and step.after is None and step.place in holders:
-                found += _disposable(handles, rules, step.path)
+        for change in changes:
+            if (
+                isinstance(change.before, Directory)
+                and change.after is None
+                and change.place in holders
+            ):
+                found += _disposable(handles, rules, change.path)
     finally:
         handles.close()
     return found
@@ -114,10 +118,10 @@ def _disposable(handles: Handles, rules: Rules, directory: TreePath) -> Iterator
                 yield path
 
 
-def _changes_source(step: TreeChange) -> bool:
-    leaf = isinstance(step.before, File | Link) or isinstance(step.after, File | Link)
-    named = bool(step.path) and from_name(step.path[-1]).endswith(_SOURCES)
-    return leaf and named and step.action != "attributes"
+def _changes_source(change: TreeChange) -> bool:
+    leaf = isinstance(change.before, File | Link) or isinstance(change.after, File | Link)
+    named = bool(change.path) and from_name(change.path[-1]).endswith(_SOURCES)
+    return leaf and named and change.action != "attributes"
 
 
 def _compiled(handles: Handles, rules: Rules, sources: Iterable[TreePath]) -> Iterator[TreePath]:

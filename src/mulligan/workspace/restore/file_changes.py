@@ -9,20 +9,20 @@ from mulligan.workspace.entries import Directory, File, Link, from_name
 from mulligan.workspace.restore.plan import Entry, TreeChange
 
 
-def file_changes(steps: list[TreeChange]) -> list[FileChange]:
+def file_changes(changes: list[TreeChange]) -> list[FileChange]:
     """Return changes sorted by path; a moved file is one change.
 
     Times of directories follow from what happens in them and are not listed on their own.
     """
-    moved = _renames(steps)
+    moved = _renames(changes)
     gone = {old.path for old in moved.values()}
-    changes = []
-    for step in steps:
-        if step.path in moved:
-            changes.append(_change(step, "renamed", moved[step.path]))
-        elif not (step.after is None and step.path in gone) and not _only_times(step):
-            changes.append(_change(step, _ACTIONS[step.action], None))
-    return sorted(changes, key=lambda change: change.path)
+    found = []
+    for change in changes:
+        if change.path in moved:
+            found.append(_file_change(change, "renamed", moved[change.path]))
+        elif not (change.after is None and change.path in gone) and not _only_times(change):
+            found.append(_file_change(change, _ACTIONS[change.action], None))
+    return sorted(found, key=lambda one: one.path)
 
 
 _ACTIONS: dict[str, PathChange] = {
@@ -33,16 +33,16 @@ _ACTIONS: dict[str, PathChange] = {
 }
 
 
-def _renames(steps: list[TreeChange]) -> dict[tuple[str, ...], TreeChange]:
+def _renames(changes: list[TreeChange]) -> dict[tuple[str, ...], TreeChange]:
     """Return, for each added file, the removed one with the same content."""
     removed: dict[object, list[TreeChange]] = {}
-    for step in steps:
-        if step.after is None and (key := _content(step.before)) is not None:
-            removed.setdefault(key, []).append(step)
+    for change in changes:
+        if change.after is None and (key := _content(change.before)) is not None:
+            removed.setdefault(key, []).append(change)
     found = {}
-    for step in steps:
-        if step.before is None and (candidates := removed.get(_content(step.after))):
-            found[step.path] = candidates.pop()
+    for change in changes:
+        if change.before is None and (candidates := removed.get(_content(change.after))):
+            found[change.path] = candidates.pop()
     return found
 
 
@@ -52,8 +52,8 @@ def _content(entry: Entry | None) -> object:
     return None
 
 
-def _only_times(step: TreeChange) -> bool:
-    before, after = step.before, step.after
+def _only_times(change: TreeChange) -> bool:
+    before, after = change.before, change.after
     return (
         isinstance(before, Directory)
         and isinstance(after, Directory)
@@ -62,19 +62,19 @@ def _only_times(step: TreeChange) -> bool:
     )
 
 
-def _change(step: TreeChange, change: PathChange, origin: TreeChange | None) -> FileChange:
-    before = origin.before if origin else step.before
-    entry = step.after or before
+def _file_change(change: TreeChange, what: PathChange, origin: TreeChange | None) -> FileChange:
+    before = origin.before if origin else change.before
+    entry = change.after or before
     return FileChange(
-        path=step.place,
-        change=change,
+        path=change.place,
+        change=what,
         kind=_kind(entry),
         old_path=origin.place if origin else None,
         old_mode=_mode(before),
-        mode=_mode(step.after),
+        mode=_mode(change.after),
         old_size=_size(before),
-        size=_size(step.after),
-        os_path=os.fsdecode(b"/".join(map(from_name, step.path))),
+        size=_size(change.after),
+        os_path=os.fsdecode(b"/".join(map(from_name, change.path))),
     )
 
 

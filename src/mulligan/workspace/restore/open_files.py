@@ -14,14 +14,14 @@ from mulligan.workspace.entries import Directory, from_name
 from mulligan.workspace.restore.plan import TreeChange
 
 
-def in_use(root: bytes, steps: list[TreeChange], ignore: Collection[int] = ()) -> list[OpenFile]:
+def in_use(root: bytes, changes: list[TreeChange], ignore: Collection[int] = ()) -> list[OpenFile]:
     """Return the files that changes replace or delete while a program writes to them.
 
     Also the directories to be deleted that are a program's working directory. ``ignore`` are
     process IDs to skip; this process is always skipped.
     """
-    files = {_raw(s): s.place for s in steps if _replaces_leaf(s)}
-    directories = {_raw(s): s.place for s in steps if _deletes_directory(s)}
+    files = {_raw(s): s.place for s in changes if _replaces_leaf(s)}
+    directories = {_raw(s): s.place for s in changes if _deletes_directory(s)}
     if not files and not directories:
         return []
     start = root.rstrip(b"/") + b"/"
@@ -34,14 +34,14 @@ def in_use(root: bytes, steps: list[TreeChange], ignore: Collection[int] = ()) -
     return sorted(found)
 
 
-def _raw(step: TreeChange) -> bytes:
-    return b"/".join(map(from_name, step.path))
+def _raw(change: TreeChange) -> bytes:
+    return b"/".join(map(from_name, change.path))
 
 
-def _replaces_leaf(step: TreeChange) -> bool:
-    has_leaf = step.before is not None and not isinstance(step.before, Directory)
-    return has_leaf and step.action in ("update", "delete")
+def _replaces_leaf(change: TreeChange) -> bool:
+    has_leaf = change.before is not None and not isinstance(change.before, Directory)
+    return has_leaf and change.action in ("update", "delete")
 
 
-def _deletes_directory(step: TreeChange) -> bool:
-    return isinstance(step.before, Directory) and step.after is None
+def _deletes_directory(change: TreeChange) -> bool:
+    return isinstance(change.before, Directory) and change.after is None

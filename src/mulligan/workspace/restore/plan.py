@@ -106,23 +106,23 @@ def tree_changes(
         one, other = read_patch(document, start), read_patch(document, end)
         if one.base == other.base:
             known = edits.origins if edits and edits.base == one.base else {}
-            return list(_patch_steps(document, one, other, known))
+            return list(_patch_changes(document, one, other, known))
     before: Any = {} if start is None else open_tree(document, start).root
     after: Any = {} if end is None else open_tree(document, end).root
     if only is None:
-        return _steps(document, before, after, ())
-    steps: dict[tuple[TreePath, bool], TreeChange] = {}
+        return _changes(document, before, after, ())
+    changes: dict[tuple[TreePath, bool], TreeChange] = {}
     for path in only:
         for name in path:
             check_name(name)
         one, other = _at(document, before, path), _at(document, after, path)
-        ways = [] if other is MISSING else _way_steps(document, before, after, path)
-        for step in [*ways, *_steps(document, one, other, path)]:
-            steps[step.path, step.after is None] = step
-    return list(steps.values())
+        ways = [] if other is MISSING else _parent_changes(document, before, after, path)
+        for change in [*ways, *_changes(document, one, other, path)]:
+            changes[change.path, change.after is None] = change
+    return list(changes.values())
 
 
-def _patch_steps(
+def _patch_changes(
     document: Document, one: TreePatch, other: TreePatch, origins: Mapping[str, bytes | None]
 ) -> Iterator[TreeChange]:
     """Yield the changes between two patches of one base: only what either sets can differ.
@@ -146,7 +146,9 @@ def _patch_steps(
         yield TreeChange(place, entry(one, key, path), entry(other, key, path))
 
 
-def _way_steps(document: Document, before: Any, after: Any, path: TreePath) -> Iterator[TreeChange]:
+def _parent_changes(
+    document: Document, before: Any, after: Any, path: TreePath
+) -> Iterator[TreeChange]:
     """Yield the directories that must be created for a path to exist."""
     for length in range(1, len(path)):
         way = path[:length]
@@ -162,40 +164,40 @@ def _at(document: Document, tree: Any, path: TreePath) -> Any:
     return MISSING if tree is MISSING else document.with_root(tree).find(path)
 
 
-def _steps(document: Document, before: Any, after: Any, path: TreePath) -> list[TreeChange]:
-    steps: list[TreeChange] = []
-    _add_steps(steps, document, before, after, path)
-    return steps
+def _changes(document: Document, before: Any, after: Any, path: TreePath) -> list[TreeChange]:
+    changes: list[TreeChange] = []
+    _add_changes(changes, document, before, after, path)
+    return changes
 
 
-def _add_steps(
-    steps: list[TreeChange], document: Document, before: Any, after: Any, path: TreePath
+def _add_changes(
+    changes: list[TreeChange], document: Document, before: Any, after: Any, path: TreePath
 ) -> None:
     if _are_equal(before, after):
         return
     old, new = _nodes(document, before, after)
     if nodes.is_map(old) or nodes.is_map(new):
-        _add_directory(steps, document, old, new, path)
+        _add_directory(changes, document, old, new, path)
     elif old is not MISSING or new is not MISSING:
-        steps.append(TreeChange(path, _entry(document, old), _entry(document, new)))
+        changes.append(TreeChange(path, _entry(document, old), _entry(document, new)))
 
 
 def _add_directory(
-    steps: list[TreeChange], document: Document, old: Any, new: Any, path: TreePath
+    changes: list[TreeChange], document: Document, old: Any, new: Any, path: TreePath
 ) -> None:
     """Add the changes of a directory that exists before, after, or both."""
     if not nodes.is_map(old) and old is not MISSING:
-        steps.append(TreeChange(path, _entry(document, old), None))
+        changes.append(TreeChange(path, _entry(document, old), None))
     if not nodes.is_map(new) and new is not MISSING:
-        steps.append(TreeChange(path, None, _entry(document, new)))
+        changes.append(TreeChange(path, None, _entry(document, new)))
     left = old if nodes.is_map(old) else {}
     right = new if nodes.is_map(new) else {}
     for name, one, other in _differing(document, left, right):
         if name == SELF:
-            steps.append(TreeChange(path, _entry(document, one), _entry(document, other)))
+            changes.append(TreeChange(path, _entry(document, one), _entry(document, other)))
         else:
             check_name(name)
-            _add_steps(steps, document, one, other, (*path, name))
+            _add_changes(changes, document, one, other, (*path, name))
 
 
 def _differing(document: Document, left: Any, right: Any) -> list[tuple[str, Any, Any]]:

@@ -34,20 +34,20 @@ class ProtectedSplit(NamedTuple):
 
 
 def divide(
-    root: bytes, rules: Rules, steps: list[TreeChange], uncovered: Collection[str]
+    root: bytes, rules: Rules, changes: list[TreeChange], uncovered: Collection[str]
 ) -> ProtectedSplit:
     """Split changes like :func:`split_protected`; caches do not keep a deleted directory."""
-    caches = caches_in(root, rules, steps, uncovered)
+    caches = caches_in(root, rules, changes, uncovered)
     kept = set(uncovered).difference(map(shown, caches))
-    todo, left = split_protected(steps, kept)
-    gone = {step.path for step in todo if _removes_directory(step)}
+    todo, left = split_protected(changes, kept)
+    gone = {change.path for change in todo if _removes_directory(change)}
     going = [path for path in caches if path[:-1] in gone]
     stay = set(uncovered).difference(map(shown, going))
     return ProtectedSplit(todo, left, Caches(rules, going, todo), stay)
 
 
 def split_protected(
-    steps: list[TreeChange], uncovered: Collection[str]
+    changes: list[TreeChange], uncovered: Collection[str]
 ) -> tuple[list[TreeChange], list[TreeChange]]:
     """Split changes into those to apply and those that would touch protected paths.
 
@@ -59,20 +59,21 @@ def split_protected(
     """
     covered = set(uncovered)
     kept = {place for path in covered for place in _above(path.split("/"))}
-    gone = {s.path for s in steps if _removes_directory(s) and s.place not in kept}
-    alone = {step.path for step in steps if _is_protected(step, covered, gone)}
+    gone = {s.path for s in changes if _removes_directory(s) and s.place not in kept}
+    alone = {change.path for change in changes if _is_protected(change, covered, gone)}
+    # A directory that holds anything protected cannot be removed either.
     kept |= {place for path in alone for place in _above(_shown_parts(path))}
     todo: list[TreeChange] = []
     left: list[TreeChange] = []
-    for step in steps:
-        stays = step.path in alone or (_removes_directory(step) and step.place in kept)
-        (left if stays else todo).append(step)
+    for change in changes:
+        stays = change.path in alone or (_removes_directory(change) and change.place in kept)
+        (left if stays else todo).append(change)
     return todo, left
 
 
 def in_the_way(left: list[TreeChange], rules: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return what blocks files from being restored: paths that are left out, by their rules."""
-    wanted = [step.path for step in left if step.after is not None]
+    wanted = [change.path for change in left if change.after is not None]
     places = {place for path in wanted if (place := left_out_above(path, rules)) is not None}
     return tuple(
         Problem("file", place, f"{LEFT_ALONE}, no checkpoint holds it: {rules[place]}")
@@ -89,14 +90,16 @@ def left_out_above(path: TreePath, uncovered: Collection[str]) -> str | None:
     return next((place for place in places if place in uncovered), None)
 
 
-def _is_protected(step: TreeChange, uncovered: Collection[str], gone: Collection[TreePath]) -> bool:
-    if step.after is None:
-        repository = _repository(step.path)
+def _is_protected(
+    change: TreeChange, uncovered: Collection[str], gone: Collection[TreePath]
+) -> bool:
+    if change.after is None:
+        repository = _repository(change.path)
         if repository is not None and repository not in gone:
             return True
-    if any(is_of_store(from_name(name)) for name in step.path):
+    if any(is_of_store(from_name(name)) for name in change.path):
         return True  # a checkpoint of an earlier version may hold such a file
-    return left_out_above(step.path, uncovered) is not None
+    return left_out_above(change.path, uncovered) is not None
 
 
 def _repository(path: TreePath) -> TreePath | None:
@@ -107,8 +110,8 @@ def _repository(path: TreePath) -> TreePath | None:
     return path[: found.string[: found.end(2)].count(b"/") + 1]
 
 
-def _removes_directory(step: TreeChange) -> bool:
-    return step.after is None and isinstance(step.before, Directory)
+def _removes_directory(change: TreeChange) -> bool:
+    return change.after is None and isinstance(change.before, Directory)
 
 
 def _shown_parts(path: TreePath) -> list[str]:

@@ -5,7 +5,7 @@ It is deleted only if it still looks as it did when it was captured and has the 
 holds; otherwise it is moved back. The bytes are compared because a write through a mapping may not
 show in the stat.
 
-Two temporary names exist beside a leaf meanwhile. ``draft`` is the file being written, and always
+Two temporary names exist beside a leaf meanwhile. ``new`` is the file being written, and always
 ours. ``swap`` is the one exchanged: first the finished successor, then the old file. A killed
 process leaves them behind, and :func:`sweep` tells them apart.
 """
@@ -28,14 +28,14 @@ from mulligan.workspace import syscalls
 from mulligan.workspace.entries import File, Link
 from mulligan.workspace.restore.content_check import is_held
 
-DRAFT = b".mulligan-draft-"
+TEMPORARY_PREFIX = b".mulligan-draft-"
 """Prefix of the temporary names that a restore uses beside a leaf."""
 
 CHANGED = "it was changed"
 """Prefix of the reason when a restore leaves a file alone because a program changed it."""
 
 
-_OURS = re.compile(re.escape(DRAFT) + rb"([0-9a-f]{16})-[0-9a-f]{20}")
+_OURS = re.compile(re.escape(TEMPORARY_PREFIX) + rb"([0-9a-f]{16})-[0-9a-f]{20}")
 
 Unlink = Callable[[int, bytes], None]
 """Deletes a name in an open directory."""
@@ -47,14 +47,14 @@ Held = Callable[[bytes], bool]
 class TemporaryNames(NamedTuple):
     """The temporary names of one restore beside a leaf: deterministic, and unique to it."""
 
-    draft: bytes
+    new: bytes
     swap: bytes
 
 
 def temporary_names(name: bytes, token: str) -> TemporaryNames:
     """Return the temporary names for a leaf; the token is that of the restore."""
-    draft = DRAFT + token.encode() + b"-" + blake3(name).hexdigest(length=10).encode()
-    return TemporaryNames(draft, draft + b".swap")
+    new = TEMPORARY_PREFIX + token.encode() + b"-" + blake3(name).hexdigest(length=10).encode()
+    return TemporaryNames(new, new + b".swap")
 
 
 def token_of(name: bytes) -> str | None:
@@ -88,11 +88,11 @@ class Swap:
         hold; that stays.
         """
         if before is None:
-            _rename_new(own.draft, name, parent)
+            _rename_new(own.new, name, parent)
             return
-        # A complete file gets the swap name before the exchange. If the process dies now, the draft
+        # A complete file gets the swap name before the exchange. If the process dies now, the first
         # name never holds anything but our own unfinished work.
-        os.rename(own.draft, own.swap, src_dir_fd=parent, dst_dir_fd=parent)
+        os.rename(own.new, own.swap, src_dir_fd=parent, dst_dir_fd=parent)
         try:
             # Exchange atomically: the path always names a complete file, and a change by another
             # program up to this instant is in the file that comes out, where it is checked.
@@ -112,7 +112,7 @@ class Swap:
                 raise _changed()
             os.replace(own.swap, name, src_dir_fd=parent, dst_dir_fd=parent)
 
-    def take_away(
+    def remove(
         self, parent: int, name: bytes, own: TemporaryNames, before: os.stat_result, held: Held
     ) -> None:
         """Delete a leaf that looked like ``before`` and that the store holds.
@@ -161,11 +161,11 @@ def discard(parent: int, own: TemporaryNames, made: int) -> None:
 def sweep(parent: int, own: TemporaryNames, objects: Objects, *known: object) -> None:
     """Remove the temporary files that a killed restore left beside a leaf.
 
-    The draft is always ours. The swap is deleted if it is one of the known entries, with the bytes
+    ``new`` is always ours. The swap is deleted if it is one of the known entries, with the bytes
     that the store holds; otherwise it is a user's work, and stays.
     """
     with suppress(OSError):
-        os.unlink(own.draft, dir_fd=parent)
+        os.unlink(own.new, dir_fd=parent)
     with suppress(OSError):
         if any(_is_entry(own.swap, parent, entry, objects) for entry in known):
             os.unlink(own.swap, dir_fd=parent)

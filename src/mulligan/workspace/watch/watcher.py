@@ -148,6 +148,7 @@ class Watcher:
 
     def _drain(self, queue: Inotify) -> Drained:
         drained = Drained(set(), set())
+        # Read the queue before the checks below: they must not miss what happens meanwhile.
         for event in queue.read():
             self._note(event, drained)
         if self._links is not None:
@@ -191,6 +192,7 @@ class Watcher:
 
     def _note_entry(self, path: bytes, name: bytes, mask: int, drained: Drained) -> None:
         entry = path + b"/" + name if path else name
+        # New rules may include what was never watched, so everything must be scanned.
         if entry == _RULES:
             raise _Lost(f"{FILE_NAME} was changed")
         if mask & _NAMES:
@@ -213,26 +215,26 @@ class Watcher:
         A directory is watched before it is listed, so nothing is missed: later events are in the
         next drain. Directories that were moved keep their watches under the new paths.
         """
-        strays: set[int] = set()
+        stale: set[int] = set()
         # Detach all of them before watching any: a directory moved between two of them keeps its
         # watch only if its old path was forgotten first.
         for top in tops:
-            strays |= self._watched.detach(top)
+            stale |= self._watched.detach(top)
             self._denied = {path for path in self._denied if not _is_within(path, top)}
         for top in tops:
             name = top.rpartition(b"/")[2]
             if not top or self._rules.rule(top, name, is_directory=True) is None:
-                self._watch_below(queue, top, strays)
-        for descriptor in strays:
+                self._watch_below(queue, top, stale)
+        for descriptor in stale:
             queue.remove(descriptor)
 
-    def _watch_below(self, queue: Inotify, top: bytes, strays: set[int]) -> None:
+    def _watch_below(self, queue: Inotify, top: bytes, stale: set[int]) -> None:
         pending = [top]
         while pending:
             path = pending.pop()
             try:
                 # Watch first, then list: an entry made after the listing shows up as an event.
-                self._add(queue, path, strays)
+                self._add(queue, path, stale)
                 pending += self._directories(path)
             except OSError as error:
                 if not path or not isinstance(error, _PASSING):
@@ -240,16 +242,16 @@ class Watcher:
                 if isinstance(error, PermissionError):
                     self._denied.add(path)  # not capturable either, until its mode changes
 
-    def _add(self, queue: Inotify, path: bytes, strays: set[int]) -> None:
+    def _add(self, queue: Inotify, path: bytes, stale: set[int]) -> None:
         place = self._root + b"/" + path
         descriptor = queue.add(place, _BELOW if path else _ROOT)
         other = self._watched.path(descriptor)
         if other is not None and other != path:
             if _is_same_place(self._root + b"/" + other, place):
                 raise _Lost(f"{os.fsdecode(path)} and {os.fsdecode(other)} are one directory")
-            strays |= self._watched.detach(other)  # just moved; its parent reports that
-        strays.discard(descriptor)
-        strays |= self._watched.add(descriptor, path)
+            stale |= self._watched.detach(other)  # just moved; its parent reports that
+        stale.discard(descriptor)
+        stale |= self._watched.add(descriptor, path)
 
     def _directories(self, path: bytes) -> list[bytes]:
         base = path + b"/" if path else b""

@@ -206,13 +206,13 @@ def test_a_scan_worker_that_ended_before_it_was_told_anything_ends_nobody_else(
     file = root.with_name("program.py")
     file.write_text("")
     monkeypatch.setattr(scan_worker, "_PROGRAM", file)
-    real = ScanWorker.tell
+    real = ScanWorker.send
 
     def late(self: ScanWorker, *arguments: Any) -> None:
         self._process.wait(60)
         real(self, *arguments)
 
-    monkeypatch.setattr(ScanWorker, "tell", late)
+    monkeypatch.setattr(ScanWorker, "send", late)
     signals: list[int] = []
     before = signal.signal(signal.SIGPIPE, lambda number, _: signals.append(number))
     try:

@@ -122,10 +122,10 @@ def test_a_copy_made_by_checkout_workers_is_the_tree(
     left: list[int] = []
     real = CheckoutWorkers.settle
 
-    def settle(self: CheckoutWorkers, wholes: worker.Wholes) -> set[Digest]:
-        begun = real(self, wholes)
-        left.append(len(wholes))
-        return begun
+    def settle(self: CheckoutWorkers, files_by_digest: worker.FilesByDigest) -> set[Digest]:
+        unfinished = real(self, files_by_digest)
+        left.append(len(files_by_digest))
+        return unfinished
 
     monkeypatch.setattr(CheckoutWorkers, "settle", settle)
     assert session.copy_files(made, tmp_path / "copy") == []

@@ -28,7 +28,7 @@ from mulligan.model import Checkpoint, Digest, ObjectKind, Restored
 from mulligan.store import Store
 from mulligan.testing.stores import open_store
 from mulligan.workspace.locks import lock_name
-from mulligan.workspace.restore.swap import DRAFT
+from mulligan.workspace.restore.swap import TEMPORARY_PREFIX
 from tests.nobody import as_nobody, place_of_nobody
 from tests.pictures import Picture, picture, without_times
 from tests.trees import checkpoint_of
@@ -73,7 +73,9 @@ def wreck(work: Path) -> None:
 
 
 def drafts(work: Path) -> list[str]:
-    return [str(path) for path in work.rglob("*") if path.name.encode().startswith(DRAFT)]
+    return [
+        str(path) for path in work.rglob("*") if path.name.encode().startswith(TEMPORARY_PREFIX)
+    ]
 
 
 def details(done: Restored) -> dict[str, str]:
