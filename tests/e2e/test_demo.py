@@ -79,7 +79,8 @@ def test_the_files_of_the_demo_are_whole_in_the_end(tmp_path: Path):
 def test_the_demo_holds_when_whoever_watches_is_slow(tmp_path: Path):
     """On a busy machine the agent is killed long after the event that is waited for."""
     script = (
-        "import sys, time; from mulligan.cli import demo_story; real = demo_story._step\n"
+        "import sys, time; from mulligan.cli.demo import story as demo_story\n"
+        "real = demo_story._step\n"
         "def late(event):\n"
         "    found = real(event)\n"
         "    time.sleep(2 if found == demo_story.KILL_AT else 0)\n"
@@ -102,7 +103,7 @@ def test_the_demo_holds_when_whoever_watches_is_slow(tmp_path: Path):
 
 def test_a_restore_that_loses_a_byte_fails_the_demo(tmp_path: Path):
     script = (
-        "import sys; from mulligan.cli import demo_story; real = demo_story.picture\n"
+        "import sys; from mulligan.cli.demo import story as demo_story; real = demo_story.picture\n"
         "def spoil(directory):\n"
         "    file = directory / 'src/logo.png'\n"
         "    if file.exists() and (directory / '.mulligan').exists() and spoil.armed:\n"
@@ -125,7 +126,7 @@ def test_a_restore_that_loses_a_byte_fails_the_demo(tmp_path: Path):
 
 def test_a_check_that_fails_fails_the_demo(tmp_path: Path):
     script = (
-        "import sys; from mulligan.cli import demo_story; "
+        "import sys; from mulligan.cli.demo import story as demo_story; "
         "demo_story._completions = lambda events: {}; "
         "from mulligan.cli.main import run; sys.exit(run(['demo']))"
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mulligan.cli.context import CliContext, Command, example
-from mulligan.cli.render.terminal import behind
+from mulligan.cli.render.progress import ProgressLine
 from mulligan.cli.render.text import Cell, clean, plural, print_json, size
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def summary(report: Report) -> str:
 def _verify(store: Store, *, full: bool) -> Report:
     if not sys.stderr.isatty():
         return store.verify(full)
-    from rich.console import Console
-    from rich.markup import escape
-
-    with Console(file=behind(sys.stderr)).status("verifying") as status:
-        return store.verify(full, lambda what: status.update(f"verifying {escape(clean(what))}"))
+    line = ProgressLine()
+    try:
+        return store.verify(full, lambda what: line.show(f"verifying {clean(what)}"))
+    finally:
+        line.clear()
 
 
 def _print(report: Report, quiet: bool) -> None:

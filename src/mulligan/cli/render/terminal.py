@@ -128,12 +128,6 @@ class Visible(io.TextIOBase):
         return True
 
 
-def behind(stream: TextIO) -> TextIO:
-    """Return the stream itself, for a library that draws with escape sequences of its own."""
-    found: TextIO = getattr(stream, "behind", stream)
-    return found
-
-
 def print_exactly(value: str | bytes) -> None:
     """Print a value byte by byte for the program that reads it; on a terminal text is visible."""
     if isinstance(value, str) and not sys.stdout.isatty():
