@@ -17,7 +17,7 @@
     workspace.py   files: the first capture, steps, restores, rollbacks, size and memory
     team_agent.py  the agents of team.py
     team.py        teams of agents: killed, resumed, and what supervision costs
-    startup.py     the command line, from nothing to its help
+    startup.py     the command line as it is felt: help, looks, checkpoints
 
 Each topic is ``python -m benchmarks.NAME [--quick] [--check] [--json FILE]``, and
 ``python -m benchmarks`` runs them all. The targets stand at the top of each topic.

@@ -8,7 +8,17 @@ import sys
 
 import pytest
 
-HEAVY = {"blake3", "lmdb", "msgspec", "rich", "subprocess", "importlib.metadata"}
+HEAVY = {"blake3", "lmdb", "msgspec", "subprocess", "importlib.metadata"}
+
+SLOW = {"asyncio", "concurrent.futures", "difflib", "importlib.metadata", "logging", "secrets"}
+SLOW |= {
+    "shutil",
+    "subprocess",
+    "tomllib",
+    "mulligan.check",
+    "mulligan.workspace.checkout.checkout",
+}
+"""What is slow to import, and of no use to somebody who only looks."""
 
 
 OWN = {"context", "main", "render", "render.streams", "render.terminal"}
@@ -27,11 +37,10 @@ def imported_by(*args: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_help_imports_no_command_and_nothing_to_draw_with():
+def test_help_imports_no_command():
     modules = imported_by("--help")
     ours = {name for name in modules if name.startswith("mulligan.cli.")}
     assert ours == {f"mulligan.cli.{name}" for name in OWN}
-    assert "rich" not in modules
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
@@ -46,5 +55,12 @@ def test_help_and_version_import_nothing_of_the_library(option: str):
     assert not modules & heavy
 
 
-def test_looking_does_not_import_what_draws_progress(store, place):
-    assert "rich" not in imported_by("--store", str(place), "status")
+@pytest.mark.parametrize("command", ["status", "log", "show", "tasks"])
+def test_looking_imports_nothing_slow_that_it_does_not_need(store, place, command: str):
+    imported_by("--store", str(place), "checkpoint", "--no-files")
+    assert not imported_by("--store", str(place), command) & SLOW
+
+
+def test_a_checkpoint_starts_no_other_program_once_the_store_knows_the_tools(store, place):
+    imported_by("--store", str(place), "checkpoint", "--no-files")
+    assert "subprocess" not in imported_by("--store", str(place), "checkpoint", "--no-files")

@@ -75,9 +75,9 @@ DRIVERS = {
     "lmdb": {"journal/lmdb/", "testing/"},
     "backports": {"codec.py"},
     "click": {"cli/"},
-    "rich": {"cli/"},
     "pytest": {"testing/"},
     "hypothesis": set(),
+    "rich": set(),
 }
 """Where a package may be imported; the rest is free of it."""
 

@@ -14,7 +14,7 @@ import msgspec
 from mulligan.locate.git import find_git
 from mulligan.model import Environment
 from mulligan.redact import is_secret
-from mulligan.session.tools import tool_versions
+from mulligan.session.tools import find_tools
 
 ALLOWED = frozenset(
     {
@@ -69,11 +69,12 @@ class EnvironmentReader:
     def _constant(self) -> Environment:
         import platform  # needed once a process, and slow to import
 
+        tools = find_tools(self._cache)
         return Environment(
-            platform=platform.platform(),
+            platform=tools.platform,
             python=platform.python_version(),
             host=os.uname().nodename,
-            tools=tool_versions(self._cache),
+            tools=tools.versions,
             variables=safe_variables(self._variables, self._keep),
         )
 

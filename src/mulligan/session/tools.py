@@ -1,9 +1,10 @@
-"""The versions of tools that a checkpoint records, and their cache in the store.
+"""The system and the versions of tools that a checkpoint records, and their cache in the store.
 
 To ask git for its version takes longer than a whole checkpoint of a small project, and most
-checkpoints on the command line are processes of their own. So the answer is kept in the store's
-``tmp/`` together with what it depends on: the program that was asked, and the directory that
-packages are installed in, whose time changes with every installation.
+checkpoints on the command line are processes of their own; ``platform.platform()`` runs a program
+as well. So the answers are kept in the store's
+``tmp/`` together with what they depend on: the program that was asked, the system's own words, and
+the directory that packages are installed in, whose time changes with every installation.
 """
 
 from __future__ import annotations
@@ -31,31 +32,50 @@ class _Stamp(msgspec.Struct, frozen=True):
     mtime: int
 
 
+class Tools(msgspec.Struct, frozen=True):
+    """The system by its full name, and the versions of what matters here."""
+
+    platform: str
+    versions: dict[str, str]
+
+
+class _Sources(msgspec.Struct, frozen=True):
+    """What the answers were found from; while it is equal, they hold."""
+
+    system: str
+    packages: _Stamp | None
+    git: _Stamp | None
+
+
 class _Cached(msgspec.Struct, frozen=True):
     """What was found, and what it was found from."""
 
-    git: _Stamp | None
-    packages: _Stamp | None
-    tools: dict[str, str]
+    sources: _Sources
+    tools: Tools
 
 
-def tool_versions(cache: Path | None) -> dict[str, str]:
-    """Return the versions of Mulligan, LMDB and git; ``cache`` is a file that may know them.
+def find_tools(cache: Path | None) -> Tools:
+    """Return the system, and the versions of Mulligan, LMDB and git.
 
+    ``cache`` is a file that may know them, and is written if it does not.
     A tool whose version cannot be told is left out.
     """
-    git, packages = _stamp(_program("git")), _stamp(_packages())
+    git = _stamp(_program("git"))
+    sources = _Sources(f"{' '.join(os.uname())} {sys.version}", _stamp(_packages()), git)
     known = _read(cache)
-    if known is not None and (known.git, known.packages) == (git, packages):
+    if known is not None and known.sources == sources:
         return known.tools
+    import platform  # slow to ask
+
     found = _installed()
     version = None if git is None else _git_version(git.path)
     if version is not None:
         found["git"] = version
+    tools = Tools(platform.platform(), found)
     # A git that did not answer is asked again next time: it may have been busy.
     if cache is not None and (git is None or version is not None):
-        _write(cache, _Cached(git, packages, found))
-    return found
+        _write(cache, _Cached(sources, tools))
+    return tools
 
 
 def _installed() -> dict[str, str]:

@@ -7,19 +7,15 @@ that is to be resumed (``from_plain``). It never carries a secret into the state
 from __future__ import annotations
 
 import re
-import shlex
-import tomllib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
 from mulligan.errors import InvalidName, InvalidWorkflow
 from mulligan.redact import HIDDEN, is_secret, without_secrets
 from mulligan.session.names import SUPERVISOR, check_agent, check_name
-from mulligan.supervisor.toml_lines import line_of
 
 ON_FAILURE = "on_failure"
 ALWAYS = "always"
@@ -148,6 +144,8 @@ def load(file: Path) -> Workflow:
 
 def parse(text: str, file: Path) -> Workflow:
     """Return the workflow in the text of a TOML file; paths in it start at the file's directory."""
+    import tomllib  # slow to import, and most who read a workflow have it from the state
+
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -169,22 +167,100 @@ def duration(value: Any) -> float:
     return seconds
 
 
+def _command(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    import shlex  # slow to import
+
+    parts = tuple(shlex.split(value)) if isinstance(value, str) else value
+    if not parts or not parts[0]:
+        raise ValueError("a command names a program")
+    return parts
+
+
+def _session(name: str) -> str:
+    return check_name(name, "session name")
+
+
+def _limit(value: int | float | str) -> int | float | str:
+    """Return a limit of retention as it stands: a count, or what is a duration."""
+    if not isinstance(value, int) or value < 0:
+        duration(value)
+    return value
+
+
+def _kind(words: str, read: Callable[[Any], Any] | None = None, **bounds: Any) -> msgspec.Meta:
+    """Return what a value is called in errors, and what turns it into one of the workflow."""
+    return msgspec.Meta(description=words, extra={"read": read}, **bounds)
+
+
+_Text = Annotated[str, _kind("a text", min_length=1)]
+_Texts = Annotated[tuple[str, ...], _kind("a list of texts")]
+_Variable = Annotated[str, _kind("a text")]
+_Command = Annotated[str | tuple[str, ...], _kind("a text or a list of texts", _command)]
+_Duration = Annotated[str | int | float, _kind("a duration such as '30s' or '5m'", duration)]
+_Count = Annotated[int, _kind("a whole number from 0 on", ge=0)]
+_Factor = Annotated[float, _kind("a number from 1 to 100", ge=1, le=100)]
+_Policy = Annotated[
+    Literal["on_failure", "always", "never"], _kind(f"one of {', '.join(POLICIES)}")
+]
+_Limit = Annotated[str | int | float, _kind("a number or a duration", _limit)]
+
+
+class _BackoffTable(msgspec.Struct):
+    """The keys of ``[agents.NAME.backoff]``."""
+
+    initial: _Duration
+    factor: _Factor
+    max: _Duration
+
+
+class _AgentTable(msgspec.Struct):
+    """The keys of ``[agents.NAME]``."""
+
+    command: _Command
+    directory: _Text
+    env: dict[str, _Variable]
+    pass_env: _Texts
+    prompt: _Text
+    after: _Texts
+    restart: _Policy
+    max_restarts: _Count
+    within: _Duration
+    quarantine_after: _Count
+    backoff: _BackoffTable
+    heartbeat: _Duration
+    progress: _Duration
+    checkpoint_interval: _Duration
+    health: _Command
+    health_interval: _Duration
+
+
+class _WorkflowTable(msgspec.Struct):
+    """The keys of a workflow file."""
+
+    session: Annotated[str, _kind("a text", _session)]
+    workspace: _Text
+    checkpoint_interval: _Duration
+    retention: dict[str, _Limit]
+    agents: dict[str, _AgentTable]
+
+
 Key = tuple[str, ...]
 """Where in the file something stands."""
 
-Parser = Callable[[Any], Any]
-"""Turns a value of the file into one of the workflow, or raises ``ValueError``."""
-
 
 class _Reader:
-    """Turns the tables of a file into a workflow, and knows on which line each key stands."""
+    """Turns the tables of a file into a workflow, and knows on which line each key stands.
+
+    msgspec checks the values, one by one: its errors do not name the keys of open tables such as
+    ``[agents.NAME.env]``, and the line of an error is found by its whole key.
+    """
 
     def __init__(self, text: str, file: Path) -> None:
         self._text = text
         self._file = file
 
     def workflow(self, table: dict[str, Any]) -> Workflow:
-        fields = self._fields(table, (), _WORKFLOW)
+        fields = self._fields(table, (), _WorkflowTable)
         directory = self._file.absolute().parent
         workspace = fields.get("workspace")
         top = directory if workspace is None else (directory / workspace).resolve()
@@ -194,10 +270,9 @@ class _Reader:
             raise self._error(("agents",), "a workflow needs at least one [agents.NAME]")
         agents = {name: self._agent(name, made, top) for name, made in fields["agents"].items()}
         self._check_order(agents)
-        fields["retention"] = self._retention(fields.get("retention", {}))
         return Workflow(**{**fields, "agents": agents, "file": str(self._file.absolute())})
 
-    def _agent(self, name: str, table: Any, top: Path) -> AgentSpec:
+    def _agent(self, name: str, fields: dict[str, Any], top: Path) -> AgentSpec:
         place = ("agents", name)
         try:
             check_agent(name, "agent")
@@ -205,34 +280,18 @@ class _Reader:
             raise self._error(place, str(error)) from error
         if name == SUPERVISOR:
             raise self._error(place, f"{SUPERVISOR!r} is the name of who looks after the agents")
-        if not isinstance(table, dict):
-            raise self._error(place, "an agent is a table")
-        fields = self._fields(table, place, _AGENT)
         if "command" not in fields:
             raise self._error(place, "an agent needs a command")
-        fields["env"] = self._variables(fields.get("env", {}), (*place, "env"))
-        fields["directory"] = str((top / fields.get("directory", ".")).resolve())
-        fields["backoff"] = self._backoff(fields.get("backoff", {}), place)
-        fields["prompt"] = self._prompt(fields.get("prompt"), place)
-        return AgentSpec(**fields)
-
-    def _variables(self, table: dict[str, Any], place: Key) -> dict[str, str]:
-        return {name: self._parsed(_value, value, (*place, name)) for name, value in table.items()}
-
-    def _backoff(self, table: dict[str, Any], place: Key) -> Backoff:
-        return Backoff(**self._fields(table, (*place, "backoff"), _BACKOFF))
+        directory = str((top / fields.get("directory", ".")).resolve())
+        backoff = Backoff(**fields.get("backoff", {}))
+        prompt = self._prompt(fields.get("prompt"), place)
+        return AgentSpec(**{**fields, "directory": directory, "backoff": backoff, "prompt": prompt})
 
     def _prompt(self, prompt: str | None, place: Key) -> str | None:
         try:
             return read_prompt(prompt, self._file.parent)
         except ValueError as error:  # or it is no text
             raise self._error((*place, "prompt"), f"{error}") from error
-
-    def _retention(self, table: dict[str, Any]) -> dict[str, Any]:
-        for key, value in table.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                self._parsed(duration, value, ("retention", key))
-        return table
 
     def _check_order(self, agents: Mapping[str, AgentSpec]) -> None:
         """Refuse an agent that waits for nobody that is there, or for itself in the end."""
@@ -246,26 +305,50 @@ class _Reader:
             if _leads_back(name, agents):
                 raise self._error(place, f"{name!r} would wait for itself")
 
-    def _fields(self, table: Any, place: Key, parsers: Mapping[str, Parser]) -> dict[str, Any]:
-        if not isinstance(table, dict):
-            raise self._error(place, "this is a table")
-        for key in table:
-            if key not in parsers:
-                near = [RENAMED[key]] if key in RENAMED else get_close_matches(key, parsers, n=1)
-                meant = f"; did you mean {near[0]!r}?" if near else ""
-                raise self._error((*place, key), f"there is no such key{meant}")
-        return {k: self._parsed(parsers[k], value, (*place, k)) for k, value in table.items()}
+    def _fields(self, table: Any, place: Key, shape: type[msgspec.Struct]) -> dict[str, Any]:
+        """Return the fields of a table that a file has, each checked by its type in the shape."""
+        types = {field.name: field.type for field in msgspec.structs.fields(shape)}
+        for key in self._table(table, place):
+            if key not in types:
+                raise self._error((*place, key), f"there is no such key{_meant(key, types)}")
+        return {key: self._value(value, (*place, key), types[key]) for key, value in table.items()}
 
-    def _parsed(self, parser: Parser, value: Any, place: Key) -> Any:
+    def _value(self, value: Any, place: Key, kind: Any) -> Any:
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return self._fields(value, place, kind)
+        if get_origin(kind) is dict:
+            _, inner = get_args(kind)
+            table = self._table(value, place)
+            return {key: self._value(held, (*place, key), inner) for key, held in table.items()}
+        meta: msgspec.Meta = kind.__metadata__[0]
         try:
-            return parser(value)
+            found = msgspec.convert(value, kind)
+            read = (meta.extra or {}).get("read")
+            return found if read is None else read(found)
+        except msgspec.ValidationError as error:
+            raise self._error(place, f"this is {meta.description}, not {value!r}") from error
         except (ValueError, InvalidName) as error:
             raise self._error(place, str(error)) from error
 
+    def _table(self, value: Any, place: Key) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self._error(place, f"this is a table, not {value!r}")
+        return value
+
     def _error(self, place: Key, message: str) -> InvalidWorkflow:
+        from mulligan.supervisor.toml_lines import line_of  # slow to import
+
         line = line_of(self._text, place)
         end = "" if message.endswith((".", "?")) else "."
         return InvalidWorkflow(f"{self._file}:{line}: {'.'.join(place)}: {message}{end}")
+
+
+def _meant(key: str, known: Mapping[str, Any]) -> str:
+    """Return the key that may have been meant, as the end of a sentence."""
+    from difflib import get_close_matches  # slow to import
+
+    near = [RENAMED[key]] if key in RENAMED else get_close_matches(key, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def read_prompt(prompt: str | None, directory: Path) -> str | None:
@@ -290,80 +373,3 @@ def _leads_back(name: str, agents: Mapping[str, AgentSpec]) -> bool:
             seen.add(other)
             pending += agents[other].after
     return False
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"this is a text, not {value!r}")
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
-        raise ValueError(f"this is a list of texts, not {value!r}")
-    return tuple(value)
-
-
-def _command(value: Any) -> tuple[str, ...]:
-    parts = tuple(shlex.split(value)) if isinstance(value, str) else _texts(value)
-    if not parts or not parts[0]:
-        raise ValueError("a command names a program")
-    return parts
-
-
-def _value(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"a variable is a text, not {value!r}")
-    return value
-
-
-def _policy(value: Any) -> str:
-    if value not in POLICIES:
-        raise ValueError(f"this is one of {', '.join(POLICIES)}, not {value!r}")
-    return str(value)
-
-
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"this is a whole number from 0 on, not {value!r}")
-    return value
-
-
-def _factor(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 <= value <= 100:
-        raise ValueError(f"this is a number from 1 to 100, not {value!r}")
-    return float(value)
-
-
-def _table(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("this is a table")
-    return value
-
-
-_WORKFLOW: dict[str, Parser] = {
-    "session": lambda value: check_name(value, "session name"),
-    "workspace": _text,
-    "checkpoint_interval": duration,
-    "retention": _table,
-    "agents": _table,
-}
-_AGENT: dict[str, Parser] = {
-    "command": _command,
-    "directory": _text,
-    "env": _table,
-    "pass_env": _texts,
-    "prompt": _text,
-    "after": _texts,
-    "restart": _policy,
-    "max_restarts": _count,
-    "within": duration,
-    "quarantine_after": _count,
-    "backoff": _table,
-    "heartbeat": duration,
-    "progress": duration,
-    "checkpoint_interval": duration,
-    "health": _command,
-    "health_interval": duration,
-}
-_BACKOFF: dict[str, Parser] = {"initial": duration, "factor": _factor, "max": duration}

@@ -9,7 +9,7 @@ import pytest
 
 import mulligan
 from mulligan.session import tools
-from mulligan.session.tools import CACHE, tool_versions
+from mulligan.session.tools import CACHE, find_tools
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ def test_a_git_that_did_not_answer_is_asked_again(tmp_path: Path, calls: Path) -
     git = tmp_path / "programs/git"
     answer = git.read_text()
     write_git(git, "exit 1")
-    assert "git" not in tool_versions(tmp_path / CACHE)
+    assert "git" not in find_tools(tmp_path / CACHE).versions
     git.write_text(answer)
-    assert tool_versions(tmp_path / CACHE)["git"] == "9.8"
+    assert find_tools(tmp_path / CACHE).versions["git"] == "9.8"
 
 
 def test_git_is_asked_once_for_all_processes(tmp_path: Path, calls: Path) -> None:
@@ -80,10 +80,10 @@ def test_a_cache_that_cannot_be_read_is_not_used(
 ) -> None:
     cache = tmp_path / CACHE
     cache.write_bytes(damage)
-    assert tool_versions(cache)["git"] == "9.8"
-    assert tool_versions(cache)["git"] == "9.8"
+    assert find_tools(cache).versions["git"] == "9.8"
+    assert find_tools(cache).versions["git"] == "9.8"
     assert calls.read_text().splitlines() == ["called"]
 
 
 def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path, calls: Path) -> None:
-    assert tool_versions(tmp_path / "nowhere" / CACHE)["git"] == "9.8"
+    assert find_tools(tmp_path / "nowhere" / CACHE).versions["git"] == "9.8"

@@ -172,6 +172,15 @@ def test_an_agent_can_have_its_own_interval_of_checkpoints() -> None:
         ('[retention]\nkeep = "x"\n[agents.a]\ncommand = "x"', 2, "retention.keep", "a duration"),
         ('session = "@x"\n[agents.a]\ncommand = "x"', 1, "session", "starts with '@'"),
         ('agents = "x"', 1, "agents", "this is a table"),
+        ("[agents]\na = 1", 2, "agents.a", "this is a table"),
+        ("session = 3\n[agents.a]", 1, "session", "this is a text, not 3"),
+        ("checkpoint_interval = true\n[agents.a]", 1, "checkpoint_interval", "a duration"),
+        ('[agents.a]\ncommand = "x"\nmax_restarts = true', 3, "agents.a.max_restarts", "number"),
+        ('[agents.a]\ncommand = "x"\nwithin = [1]', 3, "agents.a.within", "a duration"),
+        ('[agents.a]\ncommand = "x"\nafter = "b"', 3, "agents.a.after", "a list of texts"),
+        ('[agents.a]\ncommand = "x"\nbackoff = {max = 0}', 3, "agents.a.backoff.max", "more than"),
+        ('every = "5m"\n[agents.a]', 1, "every", "did you mean 'checkpoint_interval'?"),
+        ("[retention]\nkeep = true\n[agents.a]", 2, "retention.keep", "a number or a duration"),
     ],
 )
 def test_an_error_names_file_line_and_key(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -12,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mulligan.cli.context import CliContext, Command, example
-from mulligan.cli.render.terminal import behind
+from mulligan.cli.render.terminal import style
 from mulligan.cli.render.text import print_json
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from mulligan import Diff, Store
     from mulligan.cli.demo.story import Facts
 
@@ -50,22 +47,27 @@ def command(call: CliContext, keep: bool) -> None:
 
 
 class TerminalNarrator:
-    """Tells the story on a console."""
+    """Tells the story on a terminal, unless it is to be quiet."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
         self._number = 0
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        if not self._quiet:
+            click.echo(line)
 
     def chapter(self, title: str, text: str) -> None:
         """Begin a part of the story."""
         self._number += 1
-        self._console.print(f"\n[bold cyan]{self._number}  {title}[/]")
-        self._console.print(f"   {text}", highlight=False, markup=False)
+        self.say("\n" + style(f"{self._number}  {title}", "cyan", bold=True))
+        self.say(f"   {text}")
 
     def check(self, claim: str, holds: bool) -> None:
         """Tell the outcome of a check."""
-        mark = "[bold green]✓[/]" if holds else "[bold red]✗ not so:[/]"
-        self._console.print(f"   {mark} {claim}", highlight=False)
+        mark, colour = ("✓", "green") if holds else ("✗ not so:", "red")
+        self.say(f"   {style(mark, colour, bold=True)} {claim}")
 
     def differences(self, diff: Diff) -> None:
         """Show what differs between the branches."""
@@ -73,35 +75,34 @@ class TerminalNarrator:
         from mulligan.cli.render.files import change_lines, outline
         from mulligan.views.diffs import all_differences
 
-        if not self._console.quiet:
+        if not self._quiet:
             print_differences(all_differences(diff), SHOWN, indent="     ")
             for line in change_lines(outline(diff.files).listed, SHOWN):
                 click.echo(f"     {line}")
 
 
 def _tell(call: CliContext, directory: Path) -> Facts:
-    from rich.console import Console
-
     import mulligan
     from mulligan.cli.demo.story import Story
 
-    console = Console(file=behind(sys.stdout), quiet=call.json or call.quiet, soft_wrap=True)
-    console.print("[bold]Mulligan[/]: a second try from the same spot", highlight=False)
+    quiet = call.json or call.quiet
+    narrator = TerminalNarrator(quiet=quiet)
+    narrator.say(f"{style('Mulligan', bold=True)}: a second try from the same spot")
     project, other = directory / PROJECT, directory / OTHER
     with mulligan.open(project) as store:
-        facts = Story(store, TerminalNarrator(console), project, other).tell()
-        if not console.quiet:
-            _print_timelines(console, store)
+        facts = Story(store, narrator, project, other).tell()
+        if not quiet:
+            _print_timelines(store)
     return facts
 
 
-def _print_timelines(console: Console, store: Store) -> None:
+def _print_timelines(store: Store) -> None:
     from mulligan.cli.render.log import print_entries
     from mulligan.views.log import log_page
 
     for session in store.sessions():
         title = f"The timeline of {session.name!r}, newest first"
-        console.print(f"\n[bold]{title}[/]", highlight=False)
+        click.echo("\n" + style(title, bold=True))
         print_entries(session, log_page(session).entries)
 
 

@@ -150,12 +150,6 @@ class Visible(io.TextIOBase):
         return True
 
 
-def behind(stream: TextIO) -> TextIO:
-    """Return the stream itself, for a library that draws with escape sequences of its own."""
-    found: TextIO = getattr(stream, "behind", stream)
-    return found
-
-
 def print_exactly(value: str | bytes) -> None:
     """Print a value byte by byte for the program that reads it; on a terminal text is visible."""
     if isinstance(value, str) and not sys.stdout.isatty():
@@ -165,7 +159,8 @@ def print_exactly(value: str | bytes) -> None:
 
 def encoding_of(stream: TextIO) -> str:
     """Return the encoding in which text leaves through a stream."""
-    return behind(stream).encoding or "utf-8"
+    shown: TextIO = getattr(stream, "behind", stream)
+    return shown.encoding or "utf-8"
 
 
 @contextmanager
