@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         Environment,
         Event,
         FileChange,
+        Holder,
         Lease,
         LeftOut,
         Message,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         Report,
         Restored,
         RestoreMode,
+        RestoreOrigin,
         Rollback,
         Task,
         TaskStatus,
@@ -100,6 +102,7 @@ __all__ = [
     "Environment",
     "Event",
     "FileChange",
+    "Holder",
     "Lease",
     "LeftOut",
     "LockOwner",
@@ -119,6 +122,7 @@ __all__ = [
     "Problem",
     "Report",
     "RestoreMode",
+    "RestoreOrigin",
     "RestorePreview",
     "Restored",
     "Rollback",
@@ -137,6 +141,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "RestoreOrigin": "mulligan.model",
+    "Holder": "mulligan.model",
     "MISSING": "mulligan.document.document",
     "Agent": "mulligan.session.parts.agents",
     "AgentState": "mulligan.model",

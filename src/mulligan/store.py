@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from mulligan.document.fold import CREATED, small_event
 from mulligan.engine import Engine
@@ -21,9 +22,6 @@ from mulligan.workspace.capture.capture import CaptureLimits
 from mulligan.workspace.capture.progress import Progress as CaptureProgress
 from mulligan.workspace.capture.progress import untold
 from mulligan.workspace.workspace import Workspace, check_root
-
-if TYPE_CHECKING:
-    from mulligan.check.verify import Progress
 
 LEASE_TTL = 30.0
 """Seconds until a lease that nobody renews can be taken over."""
@@ -158,7 +156,7 @@ class Store:
             Session(self._engine, record, PLAIN, self._environment_reader) for record in records
         ]
 
-    def verify(self, full: bool = True, progress: Progress | None = None) -> Report:
+    def verify(self, full: bool = True, progress: Callable[[str], None] | None = None) -> Report:
         """Check everything that is stored and say exactly what is broken.
 
         Without ``full`` the bodies of objects are not read and states are not replayed.

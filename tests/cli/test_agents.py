@@ -66,7 +66,7 @@ def test_run_in_json_keeps_standard_output_for_the_result(store, process, place:
     result = json.loads(out)
     assert code == 4
     assert "from a file" in error
-    assert set(result) == {"session", "status", "reason", "agents"}
+    assert set(result) == {"session", "status", "reason", "quarantined", "agents"}
     assert (result["session"], result["status"], result["reason"]) == ("main", "failed", "failed")
     [agent] = result["agents"]
     assert (agent["name"], agent["state"], agent["exit_status"]) == ("coder", "failed", 4)

@@ -45,7 +45,6 @@ RETIRED_NAMES = {
     "Frozen": "StoppedAgent",
     "Guard": "Watchdog",
     "Heart": "HeartbeatWriter",
-    "Holder": "LockOwner",
     "Keeper": "CheckpointThread",
     "Reach": "FailpointHook",
     "Shell": "Runner",

@@ -43,7 +43,7 @@ class ObjectCheck:
                 return
             entries = sum(1 for _ in self._view.locations())
             if entries != self._indexed:
-                self._blame_entries(lengths)
+                self._report_entries(lengths)
         except MulliganError as error:
             self._findings.report("journal", "table 'objects'", error)
 
@@ -109,7 +109,7 @@ class ObjectCheck:
         if self._has_index and not used:
             self.unreferenced += found.length
 
-    def _blame_entries(self, lengths: dict[int, int]) -> None:
+    def _report_entries(self, lengths: dict[int, int]) -> None:
         """Name every index entry that does not lead to its object."""
         true = {
             (stored.digest, stored.location)

@@ -172,20 +172,20 @@ class SessionCheck:
                 if self._findings.can_read(*tables):
                     step()
             except MulliganError as error:
-                self._blame("journal", "", error)
+                self._report("journal", "", error)
 
-    def _blame(self, what: str, place: str, detail: object) -> None:
+    def _report(self, what: str, place: str, detail: object) -> None:
         where = f"session {self._record.name!r}" + (f" {place}" if place else "")
         self._findings.report(what, where, detail)
 
     def _names(self) -> None:
         found = self._view.find(self._record.name)
         if found != self._record:
-            self._blame("index", "name", "its name does not lead to it")
+            self._report("index", "name", "its name does not lead to it")
         if self._record.origin is not None:
             parent = self._view.head(self._record.origin.session)
             if parent.seq < self._base:
-                self._blame("journal", "origin", f"its parent ends before #{self._base}")
+                self._report("journal", "origin", f"its parent ends before #{self._base}")
 
     def _find_keyframes(self) -> None:
         number = self._record.number
@@ -207,9 +207,9 @@ class SessionCheck:
             document = self._replayed(document, event, seq)
             last = event
         if last is not None and last.seq == head.seq and last.hash != head.hash:
-            self._blame("index", "head", f"it does not hold the hash of #{head.seq}")
+            self._report("index", "head", f"it does not hold the hash of #{head.seq}")
         if self._has_event(head.seq + 1):
-            self._blame("index", "head", f"there is an event after its #{head.seq}")
+            self._report("index", "head", f"there is an event after its #{head.seq}")
 
     def _times(self) -> None:
         """Check that time goes backwards where that was written down, and nowhere else."""
@@ -219,9 +219,9 @@ class SessionCheck:
         }
         found = set(self._steps_back)
         for seq in sorted(found - noted):
-            self._blame("journal", f"event #{seq}", "its time is before the one before it")
+            self._report("journal", f"event #{seq}", "its time is before the one before it")
         for seq in sorted(noted - found):
-            self._blame("index", f"event #{seq}", "its time is not before the one before it")
+            self._report("index", f"event #{seq}", "its time is not before the one before it")
 
     def _own_events(self, last: int) -> Iterator[tuple[int, Event | None]]:
         """Yield each seq with its event, or None where it is broken, which is noted."""
@@ -232,7 +232,7 @@ class SessionCheck:
                     yield seq, event
                     seq += 1
             except MulliganError as error:
-                self._blame("journal", f"event #{seq}", error)
+                self._report("journal", f"event #{seq}", error)
                 yield seq, None
                 seq += 1
 
@@ -259,20 +259,20 @@ class SessionCheck:
         self._checkpoints.append((event.seq, identity))
         can_read, here = self._findings.can_read, (identity, self._record.number, event.seq)
         if can_read("ids") and self._view.checkpoints_by_id(identity) != [here]:
-            self._blame("index", place, f"its id {identity} does not lead to it")
+            self._report("index", place, f"its id {identity} does not lead to it")
         try:
             found = read_checkpoint(self._engine, event)
         except (MulliganError, KeyError, TypeError, ValueError) as error:
-            self._blame("journal", place, f"its record cannot be read: {error}")
+            self._report("journal", place, f"its record cannot be read: {error}")
             return
         if found.label:
             self._labels.add((found.label, event.seq))
         if found.label and not self._is_labelled(found.label, event.seq):
-            self._blame("index", place, f"its label {found.label!r} does not lead to it")
+            self._report("index", place, f"its label {found.label!r} does not lead to it")
         if found.workspace is not None:
             self._graph.follow_tree(found.workspace, f"{place} of session {self._record.name!r}")
         if can_read("keyframes") and found.keyframe != self._keyframes.get(event.seq):
-            self._blame("index", place, "its keyframe is not the one in the index")
+            self._report("index", place, "its keyframe is not the one in the index")
 
     def _restore(self, event: Event) -> None:
         """Check the tree of what a restore left: the files of every point after it."""
@@ -281,7 +281,7 @@ class SessionCheck:
             files = restored_files(self._engine, event)
             tree = None if files is None else files.get("after")
         except (MulliganError, AttributeError, TypeError) as error:
-            self._blame("journal", place, f"its record cannot be read: {error}")
+            self._report("journal", place, f"its record cannot be read: {error}")
             return
         if tree is not None:
             self._graph.follow_tree(Digest(tree), f"{place} of session {self._record.name!r}")
@@ -298,7 +298,7 @@ class SessionCheck:
         try:
             return document_at(self._view, parent, self._base, self._engine.load)
         except MulliganError as error:
-            self._blame("journal", "origin", error)
+            self._report("journal", "origin", error)
             return None
 
     def _replayed(self, document: Document | None, event: Event, seq: int) -> Document | None:
@@ -311,26 +311,26 @@ class SessionCheck:
                 return document
             self._graph.follow(Ref(keyframe), f"keyframe #{seq} of session {self._record.name!r}")
             if document is not None and settle_root(document.root, codec.value_digest) != keyframe:
-                self._blame("index", f"keyframe #{seq}", "it is not the state at that event")
+                self._report("index", f"keyframe #{seq}", "it is not the state at that event")
             return from_keyframe(keyframe, self._engine.load) if self._full else None
         except (MulliganError, KeyError, TypeError) as error:
-            self._blame("journal", f"event #{seq}", f"its state cannot be worked out: {error}")
+            self._report("journal", f"event #{seq}", f"its state cannot be worked out: {error}")
             return None
 
     def _indexes(self) -> None:
         number = self._record.number
         head = self._view.head(number)
         if head.checkpoint != self._view.checkpoint_before(number, head.seq):
-            self._blame("index", "head", "it does not hold the newest checkpoint")
+            self._report("index", "head", "it does not hold the newest checkpoint")
         keyframe = self._view.keyframe(number, head.seq)
         if head.keyframe != (keyframe[0] if keyframe else 0):
-            self._blame("index", "head", "it does not hold the newest keyframe")
+            self._report("index", "head", "it does not hold the newest keyframe")
         for label, seq in self._view.labels(number):
             if (label, seq) not in self._labels:
-                self._blame("index", f"label {label!r}", f"checkpoint #{seq} does not carry it")
+                self._report("index", f"label {label!r}", f"checkpoint #{seq} does not carry it")
         listed = self._view.checkpoints(number, self._base + 1, head.seq)
         for seq, identity in sorted(set(listed) ^ set(self._checkpoints)):
             state = "listed but not recorded" if (seq, identity) in listed else "not listed"
-            self._blame("index", f"checkpoint #{seq}", f"{identity} is {state}")
+            self._report("index", f"checkpoint #{seq}", f"{identity} is {state}")
         for actor in self._actors:
             self._view.lease(number, actor)

@@ -96,7 +96,7 @@ class _Agent:
         self.has_beaten = False
         self.progress_by = None if self.spec.progress is None else now + self.spec.progress
         self.sick = 0
-        self.blame = ""
+        self.hang_reason = ""
         """Why it was killed, if that was because it hung."""
         self.was_told = False
         """Whether it was sent a signal to make it end."""
@@ -245,7 +245,7 @@ class Machine:
         """End a process that does not get on, after everything was kept as it is."""
         self._do(TakeCheckpoint("recovery", f"{name} is hung: {why}"))
         self._kill(agent, name, signal.SIGKILL, now, why)
-        agent.blame = why
+        agent.hang_reason = why
 
     def _kill(self, agent: _Agent, name: str, number: int, now: float, why: str = "") -> None:
         self._expect_end(agent, now)
@@ -309,8 +309,8 @@ class Machine:
         name, status = exited.agent, exited.status
         if self._barrier is not None:
             self._barrier.expected.discard(name)
-        if agent.blame:
-            self._failed(agent, exited, f"was hung: {agent.blame}", now)
+        if agent.hang_reason:
+            self._failed(agent, exited, f"was hung: {agent.hang_reason}", now)
         elif self._stops and (agent.was_told or status != 0):
             self._rest(agent, name, Phase.DONE if exited.state == "done" else Phase.SUSPENDED)
         elif status == RESTART_STATUS:
@@ -329,7 +329,7 @@ class Machine:
         has_worked = (
             exited.state not in ("", "starting") or now - agent.started >= STABLE_AFTER_SECONDS
         )
-        if has_worked and not agent.blame and exited.status != 0:
+        if has_worked and not agent.hang_reason and exited.status != 0:
             self._do(TakeCheckpoint("recovery", f"{name} {reason}"))
         if exited.task is not None and exited.crashes >= agent.spec.quarantine_after:
             self._do(Quarantine(name, exited.task, exited.crashes))

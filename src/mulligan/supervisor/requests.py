@@ -115,12 +115,12 @@ def _wait_until_it_runs(session: Session, seconds: float) -> None:
 
 def _listens(pid: int) -> bool:
     """Whether a process handles SIGUSR1; assumed where there is no /proc."""
-    return _is_in_mask(pid, "SigCgt:", unknown=True)
+    return _is_in_mask(pid, "SigCgt", unknown=True)
 
 
 def _is_preparing(pid: int) -> bool:
     """Whether a process ignores SIGUSR1, as it does while it recovers a session."""
-    return _is_in_mask(pid, "SigIgn:", unknown=False)
+    return _is_in_mask(pid, "SigIgn", unknown=False)
 
 
 def _is_in_mask(pid: int, name: str, *, unknown: bool) -> bool:

@@ -150,12 +150,12 @@ def test_a_wrong_argument_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize(
     "given",
-    [{"ttl": 0}, {"ttl": -5}, {"ttl": "30"}, {"workspace": ""}, {"agent": ""}, {"actor": ""}],
+    [{"ttl": 0}, {"ttl": -5}, {"ttl": "30"}, {"workspace": ""}, {"name": ""}, {"session": ""}],
 )
 def test_a_session_is_not_made_with_wrong_arguments(tmp_path: Path, given: dict[str, Any]):
     with mulligan.open(tmp_path) as store:
         with pytest.raises(MulliganError):
-            store.session("new", **given)
+            store.agent(**{"name": "coder", "session": "new", **given})
         assert store.sessions() == []
 
 

@@ -136,7 +136,7 @@ def test_run(store: Store, options: RunOptions) -> None:
     session = store.session("main", create=False)
     assert (outcome.session, outcome.status, outcome.resumed) == ("main", "done", None)
     assert completed(session) == ["one", "two", "three"]
-    assert not session.is_held("supervisor")
+    assert not session.internal.is_held("supervisor")
 
 
 def test_up(store: Store, options: RunOptions, tmp_path: Path) -> None:
@@ -198,11 +198,11 @@ def test_a_task_in_quarantine_is_part_of_the_outcome(store: Store, options: RunO
 def test_the_lease_is_taken_once_and_never_free_until_the_end(
     store: Store, interrupted: Session, call: str
 ) -> None:
-    before = interrupted.lease_of("supervisor")
+    before = interrupted.internal.lease_of("supervisor")
 
     def look() -> None:
         with pytest.raises(LeaseHeld):
-            store.session("main", agent="supervisor")
+            store.agent("supervisor", session="main")
 
     reporter = Watching(look)
     options = RunOptions(variables=VARIABLES, reporter=reporter)
@@ -213,7 +213,7 @@ def test_the_lease_is_taken_once_and_never_free_until_the_end(
         resume_session(store, "main", ResumeChoice(), options)
         assert reporter.stages == ["found", "planned", "prepared"]
     assert any("of an earlier supervisor" in line for line in reporter.lines)
-    after = interrupted.lease_of("supervisor")
+    after = interrupted.internal.lease_of("supervisor")
     assert before is not None
     assert after is not None
     # Every take raises the epoch: one more means that it was never released and taken again.
@@ -222,7 +222,7 @@ def test_the_lease_is_taken_once_and_never_free_until_the_end(
 
 
 def test_a_session_that_is_being_run(store: Store, options: RunOptions) -> None:
-    store.session("main", agent="supervisor")
+    store.agent("supervisor", session="main")
     with pytest.raises(LeaseHeld, match="Another supervisor"):
         run_team(store, "main", workflow(AGENT), options)
     with pytest.raises(StillRunning):
@@ -237,7 +237,7 @@ def test_an_error_while_preparing_releases_the_lease(store: Store, interrupted: 
     options = RunOptions(variables=VARIABLES, reporter=Failing())
     with pytest.raises(ZeroDivisionError):
         resume_session(store, "main", ResumeChoice(), options)
-    assert not interrupted.is_held("supervisor")
+    assert not interrupted.internal.is_held("supervisor")
 
 
 def test_resume_and_watch(store: Store, interrupted: Session, options: RunOptions) -> None:
@@ -259,11 +259,11 @@ def test_resume_and_watch(store: Store, interrupted: Session, options: RunOption
     assert [(one.session, one.what, one.rung) for one in notices] == [("main", "started", "retry")]
     assert (thread.poll(), thread.error) == (0, None)
     assert completed(interrupted) == ["one", "two", "three"]
-    assert not interrupted.is_held("supervisor")
+    assert not interrupted.internal.is_held("supervisor")
 
 
 def test_a_resume_thread_keeps_the_error_that_ended_it(store: Store) -> None:
-    store.session("main", agent="supervisor")
+    store.agent("supervisor", session="main")
     reporter = Watching(lambda: None)
     options = RunOptions(variables=VARIABLES, reporter=reporter)
     thread = ResumeThread(store, "main", "retry", options)

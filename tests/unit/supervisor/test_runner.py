@@ -80,7 +80,7 @@ def supervise(
 def pause(session: Session) -> None:
     """Leave a session as a supervisor does that was paused."""
     control = [[["status"], "paused"]]
-    session.commit_events(lambda _: [("orchestrator.finished", {"control": control})])
+    session.internal.commit_events(lambda _: [("orchestrator.finished", {"control": control})])
 
 
 def test_a_team_that_is_done(store: Store, session: Session) -> None:
@@ -99,7 +99,7 @@ def test_a_resumed_team_starts_those_that_were_not_done(store: Store, session: S
     workflow = team(a="exit 0", b="exit 3")
     assert supervise(store, "main", workflow, variables=VARIABLES) == "failed"
     mended = team(a="exit 1", b="exit 0")
-    session.state.set("orchestrator/workflow", mended.to_plain())
+    session.internal.state.set("orchestrator/workflow", mended.to_plain())
     said: list[str] = []
     options = RunOptions(variables=VARIABLES, reporter=Recorder(said.append, None))
     outcome = resume_session(store, "main", ResumeChoice(), options)
@@ -207,7 +207,7 @@ def test_nobody_answers_where_nobody_runs(session: Session) -> None:
 
 @pytest.mark.parametrize("prompt", ["a\0b", 7, ["x"]], ids=["NUL", "number", "list"])
 def test_a_prompt_that_cannot_be_a_variable(store: Store, session: Session, prompt: object) -> None:
-    session.state.set("agents/a/current_prompt", prompt)
+    session.internal.state.set("agents/a/current_prompt", prompt)
     pause(session)
     assert supervise(store, "main", team(a="exit 0"), variables=VARIABLES) == "done"
     assert session.state.get("agents/a/current_prompt") == prompt

@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan import Session, Store
+from mulligan import Digest, PendingRestore, Session, Store
 from mulligan.errors import Conflict, NothingToUndo
+from mulligan.model import RestoreOrigin
 from mulligan.recovery.bisect import Bisected, Trial
 from mulligan.recovery.detect import InDoubt, Interruption, LostAgent, OpenOperation
 from mulligan.recovery.plan import ResumePlan
 from mulligan.recovery.resume_agent import Consumed
 from mulligan.recovery.watch import Notice
 from mulligan.supervisor.requests import Answer
+from mulligan.supervisor.run import RunOutcome
+from mulligan.supervisor.workflow import AgentSpec, Workflow
 from mulligan.views.bisect import bisect_view
 from mulligan.views.checkpoints import checkpoint_view, labels_view, team_checkpoint_view
 from mulligan.views.diffs import diff_view
@@ -140,9 +143,9 @@ def test_a_copy(session: Session, tmp_path: Path) -> None:
 
 
 def test_a_pending_restore_that_is_abandoned(session: Session, project: Path) -> None:
-    from mulligan.model import Pending
-
-    pending = Pending("undo", session.point("one"), str(project), 3)
+    tree = Digest(bytes(32))
+    origin = RestoreOrigin(tree, 3)
+    pending = PendingRestore("undo", session.point("one"), str(project), origin, tree, tree)
     view = abandoned_view(pending, {"mode": "undo"})
     assert set(view) == documented("restore")
     assert (view["applied"], view["mode"], view["pending"]) == (False, "undo", {"mode": "undo"})
@@ -265,8 +268,13 @@ def test_a_search_that_could_not_judge_one_checkpoint(session: Session) -> None:
     assert [change["path"] for change in view["files"]] == ["a.txt"]
 
 
+def outcome(status: str, reason: str, *agents: str) -> RunOutcome:
+    workflow = Workflow(agents={name: AgentSpec(command=("true",)) for name in agents})
+    return RunOutcome("run", workflow, status, reason)
+
+
 def test_a_run_and_a_pause(session: Session) -> None:
-    view = run_view(session, ["coder", "never-started"], "paused", "SIGTERM")
+    view = run_view(session, outcome("paused", "SIGTERM", "coder", "never-started"))
     assert set(view) == documented("run")
     coder, other = view["agents"]
     assert all(f"`{field}`" in section("run") for field in coder)
@@ -307,7 +315,7 @@ def test_a_plan_of_recovery_with_everything_in_it(session: Session) -> None:
 
 def test_nothing_to_resume_and_a_run_that_followed(session: Session) -> None:
     assert set(resume_view()) == documented("resume")
-    run = run_view(session, [], "done", "done")
+    run = run_view(session, outcome("done", "done"))
     view = resume_view(ResumePlan("run", "retry"), None, run)
     assert (view["session"], view["rung"], view["status"]) == ("run", "retry", "done")
 

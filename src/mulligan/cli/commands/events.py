@@ -91,11 +91,11 @@ def _summary(kind: str, payload: Any) -> str:
     if kind in ("restore.begun", "restore.applied"):
         return clean(f"{payload['mode']} to {payload['session']} #{payload['seq']}")
     if "changes" in payload or "control" in payload:
-        return _happened(payload)
+        return _event_summary(payload)
     return short(payload)
 
 
-def _happened(payload: dict[str, Any]) -> str:
+def _event_summary(payload: dict[str, Any]) -> str:
     """Return what an event says that carries changes: its facts, then what it set."""
     told = {key: v for key, v in payload.items() if key not in ("changes", "control")}
     facts = [v if isinstance(v, str) else f"{key}={short(v, 24)}" for key, v in told.items()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -76,7 +75,11 @@ def columns(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
 
 def terminal_width() -> int | None:
     """Return how many columns standard output has; None if it is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    import shutil  # slow to import
+
+    return shutil.get_terminal_size().columns
 
 
 def echo_columns(rows: Sequence[Sequence[Cell]]) -> None:

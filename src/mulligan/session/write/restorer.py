@@ -158,6 +158,7 @@ class Restorer:
 
         What was interrupted and would be taken back is not finished for it.
         """
+        self._writer.check_alone(f"An {mode}" if mode == "undo" else f"A {mode}")
         pending = None if self._workspace is None else self.pending_in(self._workspace)
         if pending is not None and _takes_back(mode, pending):
             self.abandon()

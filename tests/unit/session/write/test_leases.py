@@ -160,12 +160,12 @@ def test_leases_are_compared_by_the_clock_of_the_journal(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Machines that share a journal may disagree about the time; the journal decides."""
-    session = store.session("run", agent="coder")
-    assert session.is_held("coder")
+    session = store.agent("coder", session="run")
+    assert session.internal.is_held("coder")
     later = store._engine.journal.now() + timedelta(days=1)
     monkeypatch.setattr(store._engine.journal, "now", lambda: later)
-    assert not session.is_held("coder")
-    taken = store.session("run", agent="coder").lease
+    assert not session.internal.is_held("coder")
+    taken = store.agent("coder", session="run").lease
     assert taken is not None
     assert taken.epoch == 2
     assert taken.expires > later

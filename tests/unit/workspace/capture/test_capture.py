@@ -1128,7 +1128,7 @@ def test_a_checkpoint_that_fails_does_not_spoil_the_next(
         assert (work / "src" / "app.py").read_bytes() == b"print(1)\n"
 
 
-def broken(_: object) -> None:
+def broken(*_: object, **__: object) -> None:
     raise RuntimeError("no journal today")
 
 

@@ -341,18 +341,18 @@ def test_only_a_directory(session: Session, work: Path, part: str) -> None:
 
 
 def test_files_and_state_can_be_mixed(session: Session, work: Path) -> None:
-    session.state.set("", {"memory": {"a": 1}, "tasks": [1]})
+    session.state.set("", {"memory": {"a": 1}, "todo": [1]})
     made = session.checkpoint()
     wreck(work)
-    session.state.set("", {"memory": {"a": 2}, "tasks": [1, 2]})
+    session.state.set("", {"memory": {"a": 2}, "todo": [1, 2]})
     now = picture(work)
     session.restore(made, only=["notes.txt", "memory/a", "src/run.sh"])
-    assert session.state.get("") == {"memory": {"a": 1}, "tasks": [1, 2]}
+    assert session.state.get("") == {"memory": {"a": 1}, "todo": [1, 2]}
     assert (work / "notes.txt").read_text() == "notes\n"
     assert os.access(work / "src" / "run.sh", os.X_OK)
     assert (work / "src" / "app.py").read_text() == "garbage"
     session.undo()
-    assert session.state.get("") == {"memory": {"a": 2}, "tasks": [1, 2]}
+    assert session.state.get("") == {"memory": {"a": 2}, "todo": [1, 2]}
     assert picture(work) == now
 
 
