@@ -34,7 +34,7 @@ RETIRED_WORDS = {
 
 RETIRED_NAMES = {
     "Aside": "FileCopies",
-    "Ask": "Decide",
+    "Ask": "Decision",
     "Beats": "HeartbeatReader",
     "Begun": "PendingRestore",
     "Beside": "TemporaryNames",
@@ -102,5 +102,5 @@ def test_no_retired_word_is_used(file: Path) -> None:
 
 def test_the_glossary_explains_what_replaced_them() -> None:
     text = GLOSSARY.read_text()
-    for name in ("Failpoint", "PendingRestore", "CheckpointThread", "CheckoutPlan", "Decide"):
+    for name in ("Failpoint", "PendingRestore", "CheckpointThread", "CheckoutPlan", "Decision"):
         assert f"`{name}`" in text
