@@ -200,7 +200,7 @@ def open(
     read_only: bool = False,
     salvage: bool = False,
     keep_env: Iterable[str] = (),
-    waiting: OnWait | None = None,
+    on_wait: OnWait | None = None,
 ) -> Store:
     """Open the store of a directory, made inside it (``DIR/.mulligan``) if there is none.
 
@@ -212,7 +212,7 @@ def open(
     cannot be written is opened for reading, as with ``read_only``, which waits for no writer.
     ``salvage`` opens one with a damaged journal, too, for ``verify`` and to read what is sound.
     ``keep_env`` names further environment variables that checkpoints record; whatever looks like a
-    secret is never stored. ``waiting`` is called when a write, a capture or a restore has waited
+    secret is never stored. ``on_wait`` is called when a write, a capture or a restore has waited
     seconds for another process, with the name of that process.
     """
     from mulligan.failpoints import ignore
@@ -225,7 +225,7 @@ def open(
         keep_env,
         None,
         ignore,
-        waiting,
+        on_wait,
         read_only=read_only,
         salvage=salvage,
     )

@@ -119,7 +119,7 @@ class Engine:
         *,
         read_only: bool = False,
         features: Collection[str] = FEATURES,
-        waiting: OnWait | None = None,
+        on_wait: OnWait | None = None,
     ) -> None:
         self.failpoint = failpoint
         self.features = features
@@ -130,7 +130,7 @@ class Engine:
         """The locks of directories that this process holds: lock, process, thread."""
         self.directory_lock = threading.RLock()
         """Stands for the locks of all directories where there is no file to lock."""
-        self._waiting = waiting
+        self._on_wait_hook = on_wait
         self._lock, self._lock_pid = threading.Lock(), os.getpid()
         self._writes = 0
         self._closed = False
@@ -153,8 +153,8 @@ class Engine:
 
     def on_wait(self, holder: LockOwner | None) -> None:
         """Say for whom this process waits; None where that cannot be found out."""
-        if self._waiting is not None:
-            self._waiting(holder)
+        if self._on_wait_hook is not None:
+            self._on_wait_hook(holder)
 
     def read(self) -> AbstractContextManager[View]:
         """Open a snapshot of the journal; keep it short."""

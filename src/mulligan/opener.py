@@ -65,7 +65,7 @@ def open_store(
     keep_env: Iterable[str],
     clock: Clock | None,
     failpoint: FailpointHook,
-    waiting: OnWait | None = None,
+    on_wait: OnWait | None = None,
     *,
     read_only: bool = False,
     salvage: bool = False,
@@ -89,7 +89,7 @@ def open_store(
     directory = found.store if found else place / layout.NAME
     format_ = _format(directory, create and not read_only, failpoint)
     engine = _engine(
-        directory, format_, clock, failpoint, waiting, read_only=read_only, salvage=salvage
+        directory, format_, clock, failpoint, on_wait, read_only=read_only, salvage=salvage
     )
     if directory.name == layout.NAME and not engine.read_only:
         with suppress(OSError):  # a store without its guard is as good as any other
@@ -263,7 +263,7 @@ def _engine(
     format_: layout.Format,
     clock: Clock,
     failpoint: FailpointHook,
-    waiting: OnWait | None,
+    on_wait: OnWait | None,
     *,
     read_only: bool,
     salvage: bool,
@@ -277,7 +277,7 @@ def _engine(
         read_only=read_only,
         salvage=salvage,
         failpoint=failpoint,
-        waiting=waiting,
+        on_wait=on_wait,
     )
     try:
         _check_tables(tables, identity, salvage)
@@ -316,5 +316,5 @@ def _engine(
         failpoint,
         read_only=read_only,
         features=features,
-        waiting=waiting,
+        on_wait=on_wait,
     )

@@ -215,7 +215,7 @@ def test_a_program_is_told_once_for_whom_it_waits(
         told.append(holder)
         stopped.send_signal(signal.SIGCONT)
 
-    with mulligan.open(place, waiting=tell) as store:
+    with mulligan.open(place, on_wait=tell) as store:
         assert [holder and holder.pid for holder in told] == [stopped.pid]  # even that waits
         store.session("main").state.set("x", 1)
     assert len(told) == 1

@@ -61,13 +61,14 @@ class CliContext:
         for_agents: bool = False,
         read_only: bool = False,
         salvage: bool = False,
-        waiting: OnWait | None = None,
+        on_wait: OnWait | None = None,
     ) -> Store:
         """Open the store that was named, or the nearest one upward; never make one.
 
         ``for_agents`` ends agents first that were stopped, whose supervisor is dead, and that may
         keep the store from being opened; ``read_only`` waits for nobody, and ``salvage`` reads what
-        is sound of a damaged one. Of whoever is waited for ``waiting`` is told, or else the user.
+        is sound of a damaged one. ``on_wait`` is called with the process that is waited for; by
+        default the user is told.
         """
         import mulligan
         from mulligan.cli.directory import Standing
@@ -87,7 +88,7 @@ class CliContext:
             create=False,
             read_only=read_only,
             salvage=salvage,
-            waiting=waiting or _report_wait,
+            on_wait=on_wait or _report_wait,
         )
         click.get_current_context().call_on_close(store.close)
         self.store_path = str(store.path)
@@ -136,7 +137,7 @@ class CliContext:
         from mulligan.errors import UnknownSession
         from mulligan.session.names import SUPERVISOR
 
-        store = self.open_store(waiting=_refuse_to_wait)
+        store = self.open_store(on_wait=_refuse_to_wait)
         name = self.session or self._pointed_to()
         running = (
             [s.name for s in store.sessions() if s.internal.is_held(SUPERVISOR)] if not name else []

@@ -21,7 +21,7 @@ def open_store(
     read_only: bool = False,
     salvage: bool = False,
     keep_env: Iterable[str] = (),
-    waiting: OnWait | None = None,
+    on_wait: OnWait | None = None,
 ) -> Store:
     """Open a store as ``mulligan.open`` does, with another clock or with failpoints.
 
@@ -34,7 +34,7 @@ def open_store(
         keep_env,
         clock,
         failpoint,
-        waiting,
+        on_wait,
         read_only=read_only,
         salvage=salvage,
     )

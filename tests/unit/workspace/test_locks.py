@@ -42,7 +42,7 @@ def store(
     tmp_path: Path, told: list[LockOwner | None], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Store]:
     monkeypatch.setattr(locks, "REPORT_AFTER_SECONDS", 0.0)
-    with mulligan.open(tmp_path / "store", waiting=told.append) as opened:
+    with mulligan.open(tmp_path / "store", on_wait=told.append) as opened:
         yield opened
 
 
@@ -154,7 +154,7 @@ def test_a_capture_waits_for_a_restore_and_says_for_whom(
         told.append(holder)
         released.append(other.let_go())
 
-    engine._waiting = waiting
+    engine._on_wait_hook = waiting
     with share_directory(engine, work):
         assert released == [None]
     [holder] = told
@@ -172,7 +172,7 @@ def test_a_restore_waits_for_captures_that_are_under_way(
         told.append(holder)
         released.append(other.let_go())
 
-    engine._waiting = waiting
+    engine._on_wait_hook = waiting
     with lock_directory(engine, work):
         assert released == [None]
     [holder] = told

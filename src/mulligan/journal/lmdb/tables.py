@@ -32,13 +32,13 @@ class LmdbTables:
         read_only: bool = False,
         salvage: bool = False,
         failpoint: FailpointHook = ignore,
-        waiting: OnWait | None = None,
+        on_wait: OnWait | None = None,
     ) -> None:
         self._directory = directory
         self._read_only = read_only or salvage
         self._failpoint = failpoint
         self._monitor = (
-            None if waiting is None or self._read_only else LockWaitMonitor(directory, waiting)
+            None if on_wait is None or self._read_only else LockWaitMonitor(directory, on_wait)
         )
         self._key = identity(directory)
         with self._monitor or nullcontext():  # even opening waits for whoever writes

@@ -42,8 +42,8 @@ def test_looking_for_the_writer_keeps_the_locks(tmp_path: Path, journal: Path) -
 def test_writes_that_may_wait_keep_the_locks(tmp_path: Path, journal: Path) -> None:
     """Every write of a command or a supervisor looks for a stopped writer first."""
     with (
-        mulligan.open(tmp_path, waiting=lambda _: None) as store,
-        mulligan.open(tmp_path, waiting=lambda _: None) as second,
+        mulligan.open(tmp_path, on_wait=lambda _: None) as store,
+        mulligan.open(tmp_path, on_wait=lambda _: None) as second,
     ):
         store.session("run").state.set("a", 1)
         second.session("run").state.set("a", 2)
@@ -64,7 +64,7 @@ def test_another_process_is_seen_and_sees(tmp_path: Path, journal: Path) -> None
     look = LockFile(journal)
     assert not look.is_used_elsewhere()
     look.release()
-    with mulligan.open(tmp_path, waiting=lambda _: None) as store:
+    with mulligan.open(tmp_path, on_wait=lambda _: None) as store:
         store.session("run").state.set("a", 1)
         inside = (
             "import sys; from pathlib import Path;"
@@ -85,6 +85,6 @@ def said(code: str, *arguments: str) -> str:
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for number in range(3):
-        with mulligan.open(tmp_path / str(number), waiting=lambda _: None) as store:
+        with mulligan.open(tmp_path / str(number), on_wait=lambda _: None) as store:
             store.session("run").state.set("a", 1)
     assert len(os.listdir("/proc/self/fd")) <= before
