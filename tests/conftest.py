@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mulligan import Store, opener
+import mulligan
+from mulligan import Session, Store, opener
+from mulligan.testing.clock import FakeClock
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +40,30 @@ def closed_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for store in opened:
         store.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that moves only when it is told to."""
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store on disk, outside of ``work``."""
+    with mulligan.open(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """An empty workspace."""
+    made = tmp_path / "work"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def session(store: Store, work: Path) -> Session:
+    """A session with the files of ``work``."""
+    return store.session("run", workspace=work)

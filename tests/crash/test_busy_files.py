@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session
 from tests.neighbours import neighbour
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
-def session(tmp_path: Path, work: Path) -> Iterator[Session]:
-    with mulligan.open(tmp_path / "store") as store:
-        yield store.session("run", workspace=work)
-
 
 LOG = """
     import sys, time

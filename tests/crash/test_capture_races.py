@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session
 from mulligan.model import Checkpoint
 from mulligan.workspace.capture import scan
@@ -20,19 +18,6 @@ from tests.neighbours import neighbour
 from tests.pictures import picture
 
 WAYS = pytest.mark.parametrize("watch", [False, True], ids=["scan", "watch"])
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
-def session(tmp_path: Path, work: Path) -> Iterator[Session]:
-    with mulligan.open(tmp_path / "store") as store:
-        yield store.session("run", workspace=work)
 
 
 def changing(made: Checkpoint) -> list[str]:

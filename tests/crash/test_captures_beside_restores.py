@@ -80,13 +80,6 @@ def torn(session: Session, checkpoint: Checkpoint) -> list[str]:
     return [change.path for change in min(differences, key=len)]
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
 def prepare(tmp_path: Path, work: Path) -> None:
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)

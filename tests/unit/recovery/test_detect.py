@@ -22,11 +22,6 @@ from tests.unit.recovery.dead import ELSEWHERE, control, dead, team
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def store(clock: FakeClock) -> Store:
     return open_store("memory:", clock=clock)
 

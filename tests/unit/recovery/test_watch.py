@@ -31,11 +31,6 @@ class Helper:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def store(clock: FakeClock) -> Store:
     return open_store("memory:", clock=clock)
 

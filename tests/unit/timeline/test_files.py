@@ -37,13 +37,6 @@ def store(tmp_path: Path, hook: Hook) -> Iterator[Store]:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
 def session(store: Store, work: Path) -> Session:
     """A session that was good at ``A``, went bad, and was brought back to ``A`` at its end."""
     session = store.session("run", workspace=work)

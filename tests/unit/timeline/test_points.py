@@ -14,11 +14,6 @@ from mulligan.testing.stores import open_store
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def session(clock: FakeClock) -> Session:
     """A session of ten events, a minute apart; checkpoints are #3, #6 and #9."""
     made = open_store("memory:", clock=clock).session("run")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session
 from mulligan.model import Checkpoint
 from mulligan.workspace.beneath import MAX_OPEN_DIRECTORIES, Beneath
@@ -42,12 +41,6 @@ def work(tmp_path: Path) -> Path:
         (made / "d" / "deep" / str(number)).write_bytes(b"inside")
     (made / "d" / "deep" / "link").symlink_to("inside")
     return made
-
-
-@pytest.fixture
-def session(tmp_path: Path, work: Path) -> Iterator[Session]:
-    with mulligan.open(tmp_path / "store") as store:
-        yield store.session("run", workspace=work)
 
 
 def swap(work: Path, outside: Path) -> None:

@@ -34,13 +34,6 @@ def second_writer_gets_in(database: Path) -> bool:
     return done.returncode == 0
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 

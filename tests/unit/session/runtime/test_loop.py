@@ -22,11 +22,6 @@ from mulligan.testing.stores import open_store
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def session(clock: FakeClock) -> Session:
     return open_store("memory:", clock=clock).agent("coder", session="work")
 

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session
 from mulligan.errors import SessionExists, UnknownPoint, UnsafeWorkspace
 from mulligan.store import Store
 from tests.pictures import picture
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ from mulligan.testing.stores import open_store
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def store(clock: FakeClock) -> Store:
     return open_store("memory:", clock=clock)
 

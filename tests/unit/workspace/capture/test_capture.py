@@ -46,24 +46,6 @@ from tests.pictures import Picture, picture
 from tests.trees import plain_tree
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store") as opened:
-        yield opened
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
-
-
 def wipe(work: Path) -> None:
     for entry in os.scandir(work):
         if entry.is_dir(follow_symlinks=False):

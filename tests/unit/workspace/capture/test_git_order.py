@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session
-from mulligan.store import Store
 from mulligan.workspace.entries import Directory, File
 from mulligan.workspace.restore.plan import TreeChange
 from mulligan.workspace.restore.protect import split_protected
@@ -53,12 +50,6 @@ def assert_clean(place: Path) -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store") as opened:
-        yield opened
-
-
-@pytest.fixture
 def work(tmp_path: Path) -> Path:
     """A repository with two branches, a tag, a submodule and a worktree, all inside."""
     upstream = tmp_path / "upstream"
@@ -77,11 +68,6 @@ def work(tmp_path: Path) -> Path:
     (made / ".git" / "info" / "exclude").write_text("trees/\n*.o\n")
     (made / "ignored.o").write_bytes(b"\x7fELF")
     return made
-
-
-@pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
 
 
 PLACES = (".", "vendor/lib", "trees/feature")

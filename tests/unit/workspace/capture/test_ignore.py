@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,27 +10,8 @@ import mulligan
 from mulligan import Session
 from mulligan.errors import InvalidConfig
 from mulligan.model import Checkpoint
-from mulligan.store import Store
 from mulligan.workspace.capture.ignore import BUILT_IN, Rules
 from tests.pictures import picture
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store") as opened:
-        yield opened
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
 
 
 def fill(work: Path, *paths: str) -> None:

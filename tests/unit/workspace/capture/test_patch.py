@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,6 @@ def work(tmp_path: Path) -> Path:
     (made / "src" / "deep" / "app.py").write_text("print('one')\n")
     (made / "notes.txt").write_text("notes\n")
     return made
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store") as opened:
-        yield opened
-
-
-@pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
 
 
 def patch_of(session: Session, made: Checkpoint) -> TreePatch:

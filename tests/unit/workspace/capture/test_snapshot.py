@@ -25,13 +25,6 @@ from mulligan.workspace.capture.snapshot import SnapshotFailed, _back_up
 from tests.neighbours import neighbour
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
 @contextmanager
 def configured(tmp_path: Path, work: Path, text: str) -> Iterator[Session]:
     with mulligan.open(tmp_path / "store"):

@@ -26,24 +26,6 @@ from tests.nobody import as_nobody, place_of_nobody
 from tests.pictures import picture
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store") as opened:
-        yield opened
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
-
-
 @pytest.fixture(params=[0o000, 0o022, 0o077, 0o777], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.umask(request.param)

@@ -62,11 +62,6 @@ def store(tmp_path: Path, small_frames: None) -> Iterator[Store]:
 
 
 @pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
-
-
-@pytest.fixture
 def made(session: Session) -> Checkpoint:
     return session.checkpoint()
 

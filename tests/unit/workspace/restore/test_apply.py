@@ -35,12 +35,6 @@ from tests.trees import checkpoint_of
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store") as opened:
-        yield opened
-
-
-@pytest.fixture
 def work(tmp_path: Path) -> Path:
     made = tmp_path / "work"
     (made / "src").mkdir(parents=True)
@@ -51,11 +45,6 @@ def work(tmp_path: Path) -> Path:
     (made / "empty").mkdir()
     (made / "link").symlink_to("notes.txt")
     return made
-
-
-@pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
 
 
 def wreck(work: Path) -> None:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session
 from mulligan.errors import PathNotFound
 from mulligan.model import FileChange
-from mulligan.store import Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -28,11 +19,6 @@ def work(tmp_path: Path) -> Path:
     (made / "src" / "app.py").write_text("print('one')\n")
     (made / "notes.txt").write_text("notes\n")
     return made
-
-
-@pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
 
 
 def summary(changes: tuple[FileChange, ...]) -> list[tuple[str, str, str]]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session
 from mulligan.session.names import SUPERVISOR
 from mulligan.store import Store
@@ -49,23 +48,12 @@ def hold(tmp_path: Path) -> Iterator[Hold]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store") as opened:
-        yield opened
-
-
-@pytest.fixture
 def work(tmp_path: Path) -> Path:
     made = tmp_path / "work"
     (made / "src").mkdir(parents=True)
     for name in ("log", "other", "mode", "src/file", "caf\udce9"):
         (made / name).write_text("one\n")
     return made
-
-
-@pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
 
 
 def found(session: Session, point: object) -> set[tuple[int, str, str]]:

@@ -42,11 +42,6 @@ def work(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
-
-
 def by_path(plan: Plan) -> dict[str, FileChange]:
     return {change.path: change for change in plan.files}
 

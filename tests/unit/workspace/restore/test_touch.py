@@ -6,14 +6,11 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import mulligan
 from mulligan import Session
-from mulligan.store import Store
 from tests.pictures import picture, without_times
 
 OLD = 1_700_000_000 * 10**9
@@ -22,12 +19,6 @@ build/out: in extra
 \tmkdir -p build
 \tcat in extra > build/out
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with mulligan.open(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -42,11 +33,6 @@ def work(tmp_path: Path) -> Path:
     for name in ("in", "extra"):
         os.utime(made / name, ns=(OLD, OLD))
     return made
-
-
-@pytest.fixture
-def session(store: Store, work: Path) -> Session:
-    return store.session("run", workspace=work)
 
 
 def make(work: Path) -> str:
