@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import mulligan
 
 PATIENCE = 100
+SOURCES = sorted(Path(mulligan.__file__).parent.glob("cli/demo/*.py"))
 DEMO = [sys.executable, "-c", "from mulligan.cli.main import main; main()", "demo"]
 
 
@@ -76,18 +80,16 @@ def test_the_files_of_the_demo_are_whole_in_the_end(tmp_path: Path):
         assert wreck.coverage.files == 13
 
 
-def test_the_demo_holds_when_whoever_watches_is_slow(tmp_path: Path):
-    """On a busy machine the agent is killed long after the event that is waited for."""
+def test_the_demo_holds_on_a_slow_machine(tmp_path: Path):
+    """On a busy machine agents and supervisor are killed long after the event waited for."""
     script = (
         "import sys, time; from mulligan.cli.demo import story as demo_story\n"
-        "real = demo_story._step\n"
-        "def late(event):\n"
-        "    found = real(event)\n"
-        "    time.sleep(2 if found == demo_story.KILL_AT else 0)\n"
+        "real = demo_story.wait_for\n"
+        "def late(look):\n"
+        "    found = real(look)\n"
+        "    time.sleep(2)\n"
         "    return found\n"
-        "demo_story._step = late\n"
-        "real_wait = demo_story.Team.wait_for_completed\n"
-        "demo_story.Team.wait_for_completed = lambda team, count: real_wait(team, 14)\n"
+        "demo_story.wait_for = late\n"
         "from mulligan.cli.main import run; sys.exit(run(['demo']))"
     )
     done = subprocess.run(
@@ -127,7 +129,7 @@ def test_a_restore_that_loses_a_byte_fails_the_demo(tmp_path: Path):
 def test_a_check_that_fails_fails_the_demo(tmp_path: Path):
     script = (
         "import sys; from mulligan.cli.demo import story as demo_story; "
-        "demo_story._completions = lambda events: {}; "
+        "demo_story.completions = lambda session: {}; "
         "from mulligan.cli.main import run; sys.exit(run(['demo']))"
     )
     done = subprocess.run(
@@ -140,3 +142,16 @@ def test_a_check_that_fails_fails_the_demo(tmp_path: Path):
     assert done.returncode == 1
     assert "✗ not so: each of the 6 tasks" in done.stdout
     assert "This check failed: each of the 6 tasks" in done.stderr
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: file.name)
+def test_the_demo_uses_the_public_api_alone(file: Path):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            assert not [a.name for a in node.names if a.name.startswith("mulligan.")]
+        elif isinstance(node, ast.ImportFrom) and node.module == "mulligan":
+            assert {a.name for a in node.names} <= set(mulligan.__all__)
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("mulligan."):
+            assert str(node.module).startswith("mulligan.cli.")
+        elif isinstance(node, ast.Attribute):
+            assert node.attr != "internal"
