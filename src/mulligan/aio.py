@@ -120,14 +120,21 @@ class _Worker:
             await asyncio.shield(self.submit(steps.leave))
 
     async def close(self, close: Callable[[], None]) -> None:
-        """Make the last call and end the thread."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            await self.call(close)
-        finally:
+        """Make the last call, after an open batch, and end the thread."""
+        if self._is_owner():
+            raise BatchOpen(
+                "A batch is open on this session.",
+                hint="Nothing was closed. Close the session after the batch.",
+            )
+        self._check_outside()
+        async with self._gate:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            # Not before the call is queued: the batch of another task needs the thread to end.
+            future = self.submit(close)
             self._executor.shutdown(wait=False)
+        await future
 
     def _is_owner(self) -> bool:
         return self._owner is not None and self._owner is asyncio.current_task()

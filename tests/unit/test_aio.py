@@ -204,3 +204,40 @@ async def test_messages_and_events_of_others_arrive() -> None:
     assert message.subject == "Hello"
     await following
     assert seen[-1].actor == "planner"
+
+
+@awaited
+async def test_closing_waits_for_the_batch_of_another_task() -> None:
+    _, session = await opened()
+    entered, proceed = asyncio.Event(), asyncio.Event()
+
+    async def write() -> None:
+        async with session.batch():
+            await session.state.set("a", 1)
+            entered.set()
+            await proceed.wait()
+
+    writer = asyncio.create_task(write())
+    await entered.wait()
+    closing = asyncio.create_task(session.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    proceed.set()
+    await writer
+    assert await session.state.get("a") == 1
+    await session.close()
+    await session.close()
+
+
+@awaited
+async def test_a_session_is_not_closed_inside_its_batch() -> None:
+    _, session = await opened()
+    async with session.batch():
+        await session.state.set("a", 1)
+        with pytest.raises(BatchOpen):
+            await session.close()
+        with pytest.raises(BatchOpen):
+            await asyncio.create_task(session.close())
+    assert await session.state.get("a") == 1
+    await session.close()
