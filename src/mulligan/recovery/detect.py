@@ -190,7 +190,7 @@ def _supervisor_gone(session: Session) -> str | None:
 
 
 def _agents_gone(session: Session) -> str | None:
-    now = session.internal.clock.now()
+    now = session.internal.lease_time()
     known = _mapping(session.state.get(AGENTS))
     busy = [name for name, record in known.items() if _mapping(record).get("state") not in AT_REST]
     lost = [name for name in busy if gone(session.internal.lease_of(name), now)]
@@ -231,7 +231,7 @@ def is_alive(session: Session, name: str, record: dict[str, Any]) -> bool:
     if is_same_process(record.get("process_id"), record.get("identity")):
         return True
     lease = session.internal.lease_of(name)
-    if lease is None or lease.released or gone(lease, session.internal.clock.now()):
+    if lease is None or lease.released or gone(lease, session.internal.lease_time()):
         return False
     above = (
         None

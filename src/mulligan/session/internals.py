@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from mulligan import codec
@@ -65,6 +66,10 @@ class Internals:
         """The clock of the store."""
         return self._engine.clock
 
+    def lease_time(self) -> datetime:
+        """Return the time that lease times are compared with: by the clock of the journal."""
+        return self._engine.journal.now()
+
     @property
     def variables(self) -> dict[str, str]:
         """The environment variables that may be stored; none that looks like a secret."""
@@ -114,7 +119,7 @@ class Internals:
     def is_held(self, actor: str) -> bool:
         """Whether a live process holds the lease of an actor."""
         lease = self.lease_of(actor)
-        return lease is not None and leases.is_held(lease, self._engine.journal.now())
+        return lease is not None and leases.is_held(lease, self.lease_time())
 
     def commit_events(self, decide: Callable[[Document], Iterable[Change]]) -> None:
         """Write the events that a decision on the newest document yields, in one transaction.

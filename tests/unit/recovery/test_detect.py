@@ -69,6 +69,21 @@ def test_a_supervisor_on_another_host_counts_as_dead_when_its_lease_is_over(
     assert "no sign of life" in found.why
 
 
+def test_the_lease_of_an_agent_is_compared_with_the_clock_of_the_journal(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = store.session("run")
+    store.session("run", actor="coder").agent.update(state="working")
+    dead(session, "coder", ELSEWHERE)
+    now = clock.now()
+    monkeypatch.setattr(session._engine.journal, "now", lambda: now)
+    clock.advance(31)
+    assert interruption(session) is None
+    assert is_alive(session, "coder", {})
+    monkeypatch.undo()
+    assert interruption(session) is not None
+
+
 @pytest.mark.parametrize("status", ["done", "failed", "paused"])
 def test_what_ended_is_not_interrupted(store: Store, status: str) -> None:
     session = team(store, "coder")
