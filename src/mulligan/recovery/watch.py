@@ -150,9 +150,11 @@ def failed_to_come_back(session: Session) -> str | None:
         or last.rung == ladder.STOP
     ):
         return None
+    # Whatever the outcome: the lease is released only after it was recorded, and the next attempt
+    # takes it before it records anything.
+    if session.internal.is_held(SUPERVISOR):
+        return None
     if last.outcome not in (ladder.OK, ladder.FAILED):
-        if session.internal.is_held(SUPERVISOR):
-            return None  # it is being resumed
         last = tried(session)[-1]
     return "it failed to come back" if last.outcome == ladder.FAILED else None
 

@@ -142,6 +142,28 @@ def test_a_session_that_somebody_brings_back_is_left_to_them(store: Store) -> No
     assert watcher.look() == []
 
 
+def test_a_failed_attempt_is_left_to_its_supervisor_until_that_has_let_go(
+    store: Store, clock: FakeClock
+) -> None:
+    session = team(store, "coder")
+    handle = open_session(store, "run")
+    done = resume(store, handle, plan_rung(handle, "retry"))
+    control(session, "status", "failed")
+    settle(handle, done.at, "failed", "it did not live")
+    clock.advance(300)
+    started: list[str] = []
+
+    def start(name: str, rung: str) -> Helper:
+        started.append(rung)
+        return Helper()
+
+    watcher = RecoveryWatch(store, start)
+    assert watcher.look() == []
+    handle.close()
+    watcher.look()
+    assert len(started) == 1
+
+
 def test_that_it_gave_up_is_said_again_by_the_next_watcher(store: Store) -> None:
     session = team(store, "coder")
     handle = open_session(store, "run")
