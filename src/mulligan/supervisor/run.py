@@ -203,10 +203,15 @@ class ResumeThread:
         self._thread.start()
 
     def poll(self) -> int | None:
-        """Return None while it runs, then 0, or the exit code of the error that ended it."""
+        """Return None while it runs, then 0, or the exit code of the error that ended it.
+
+        That is 1 for an error that is none of Mulligan's; the thread has reported it.
+        """
         if self._thread.is_alive():
             return None
-        return self.error.exit_code if self.error else 0
+        if self.error is not None:
+            return self.error.exit_code
+        return 0 if self.outcome is not None else 1
 
     def join(self) -> None:
         """Wait until the session has ended."""

@@ -271,3 +271,16 @@ def test_a_resume_thread_keeps_the_error_that_ended_it(store: Store) -> None:
     assert isinstance(thread.error, StillRunning)
     assert thread.poll() == StillRunning.exit_code
     assert reporter.lines[0].startswith("main was not resumed: ")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_resume_thread_that_ends_by_any_other_error_has_failed(
+    store: Store, options: RunOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no more threads")
+
+    monkeypatch.setattr("mulligan.supervisor.run.resume_session", fail)
+    thread = ResumeThread(store, "main", "retry", options)
+    thread.join()
+    assert (thread.poll(), thread.error, thread.outcome) == (1, None, None)
