@@ -32,6 +32,7 @@ from mulligan.session.write.leases import process_of
 from mulligan.timeline.checkpoints import event_at
 from mulligan.timeline.files import files_at
 from mulligan.timeline.sessions import known_session
+from mulligan.timeline.times import shown as shown_time
 from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.capture.ignore import is_users
 from mulligan.workspace.capture.patch import open_tree
@@ -347,7 +348,7 @@ def _root(held: HeldFiles) -> str | None:
 
 def _conflict(held: HeldFiles, count: int) -> str:
     paths = "1 path" if count == 1 else f"{count} paths"
-    moment = f"{held.time:%Y-%m-%d %H:%M:%S} UTC"
+    moment = shown_time(held.time)
     if held.checkpoint is None:
         return f"session {held.session!r} restored {paths}, #{held.seq} of {moment}"
     return (

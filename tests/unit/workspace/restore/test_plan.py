@@ -164,7 +164,7 @@ def test_other_sessions_later_changes_are_shown(store: Store, session: Session, 
     assert "session 'other' changed 2 paths" in conflict
     assert second.id[:12] in conflict
     assert first.id[:12] not in conflict, "it changed nothing"
-    assert f"{second.time:%Y-%m-%d %H:%M:%S} UTC" in conflict
+    assert second.time.astimezone().isoformat(" ", "seconds") in conflict, "local, as in the log"
 
 
 def test_each_later_checkpoint_is_a_line_oldest_first(
