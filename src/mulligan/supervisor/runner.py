@@ -411,7 +411,7 @@ class Runner:
         try:
             pid = self._team.start(name, now, again=self._goes_on or action.restarts > 0)
         except (OSError, ValueError) as error:  # such as a NUL in an argument
-            reason = f"it cannot be started: {error}"
+            reason = f"it cannot be started: {_cause(error)}"
             status = 127 if isinstance(error, FileNotFoundError) else 126
             self._records.not_started(name, status, reason)
             return CannotStart(name, reason)
@@ -458,3 +458,10 @@ class Runner:
 
     def _new_id(self) -> str:
         return f"{PAUSE}-{self._session.internal.clock.wall_ns():x}"
+
+
+def _cause(error: OSError | ValueError) -> str:
+    """Return why a process could not be started, without the number of the system's error."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error)

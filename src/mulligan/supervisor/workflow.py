@@ -137,7 +137,9 @@ def load(file: Path) -> Workflow:
     """Return the workflow in a TOML file; raises ``InvalidWorkflow`` with line and key."""
     try:
         text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InvalidWorkflow(f"{file} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
         raise InvalidWorkflow(f"{file} cannot be read: {error}.") from error
     return parse(text, file)
 
