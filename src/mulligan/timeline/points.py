@@ -33,6 +33,7 @@ MIN_PREFIX = 4
 _DIGITS = 20
 _HEX = re.compile(rf"[0-9a-fA-F]{{{MIN_PREFIX},{ID_SIZE * 2}}}")
 _SHORT = re.compile(rf"[0-9a-fA-F]{{1,{MIN_PREFIX - 1}}}")
+_TIME_START = re.compile(r"\d*$|\d{4}-\d")
 _SHORT_HINT = f"An id can be cut to {MIN_PREFIX} digits, not shorter; an event is named #SEQ."
 _BACK = re.compile(rf"(.+)~(\d{{1,{_DIGITS}}})")
 _MARKED = re.compile(rf"@(good|bad)((?:~\d{{1,{_DIGITS}}})*)")
@@ -88,8 +89,15 @@ class Points:
         raise UnknownPoint(
             f"{text!r} names no place on the timeline of session {self._session.name!r}"
             f"{self._known()}",
-            hint=_SHORT_HINT if _SHORT.fullmatch(text) else None,
+            hint=self._advice(text),
         )
+
+    def _advice(self, text: str) -> str | None:
+        """Return a hint for a text that names no place; None for the usual one."""
+        name, colon, _ = text.partition(":")
+        if colon and not _TIME_START.match(name) and self._view.find(name) is None:
+            return f"There is no session {name!r}; `mulligan status` lists the sessions."
+        return _SHORT_HINT if _SHORT.fullmatch(text) else None
 
     def _at_number(self, text: str) -> Point:
         if not text[1:].isdecimal() or len(text) > _DIGITS:

@@ -189,6 +189,16 @@ def test_a_point_in_an_unknown_session_says_so(session: Session) -> None:
         session.state_at(Point("nowhere", 1))
 
 
+@pytest.mark.parametrize(("text", "named"), [("try-2:start", "'try-2'"), ("25:99", None)])
+def test_a_text_that_names_an_unknown_session_says_so(
+    session: Session, text: str, named: str | None
+) -> None:
+    with pytest.raises(UnknownPoint) as caught:
+        session.point(text)
+    hint = caught.value.hint or ""
+    assert (f"no session {named}" in hint) == (named is not None)
+
+
 @pytest.mark.parametrize("text", ["nothing", "", "abc", "ffffffffff", "label", "@last", "x~1", "~"])
 def test_an_unknown_point_lists_the_latest_checkpoints(session: Session, text: str) -> None:
     with pytest.raises(UnknownPoint) as caught:
