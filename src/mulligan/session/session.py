@@ -355,7 +355,7 @@ class Session:
     ) -> Iterator[Event]:
         """Yield the events after ``since`` up to and including ``until``.
 
-        With ``follow`` it waits for new ones, whoever writes them, and never ends by itself.
+        With ``follow`` it waits for new ones of all writers and never ends by itself.
         It raises ``StoreGone`` once the store was removed or replaced.
         """
         return self._history.events(since, until, follow=follow)

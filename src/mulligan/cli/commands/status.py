@@ -67,8 +67,8 @@ def command(call: CliContext, watch: bool) -> None:
     The session with a * is the one that commands without -s work on here: that of the directory,
     or main, or while main is empty the only one in use.
 
-    A session is interrupted when whoever ran it is gone: `mulligan resume` brings it back. Its
-    health is degraded when more than 20 % of the tasks that ended have failed or one is
+    A session is interrupted when its supervisor or agent died: `mulligan resume` brings it back.
+    Its health is degraded when more than 20 % of the tasks that ended have failed or one is
     quarantined, and unhealthy above 50 %.
     """
     store = call.open_store(read_only=True)
@@ -150,7 +150,7 @@ def _print_team(session: Session) -> None:
         click.echo(Cell(f"Interrupted: {clean(why)}.", "red").styled())
         click.echo(f"`mulligan resume {clean(session.name)}` brings it back.")
     if (pid := stopped_supervisor(session)) is not None:
-        words = f"The supervisor, process {pid}, is stopped: nobody looks after the agents."
+        words = f"The supervisor, process {pid}, is stopped: the agents are not supervised."
         click.echo(Cell(words, "red").styled())
         click.echo(f"`kill -CONT {pid}` lets it go on.")
     if (end := gave_up(session)) is not None:

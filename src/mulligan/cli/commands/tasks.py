@@ -137,7 +137,7 @@ def _add_change(name: str, text: str) -> None:
 
 
 _add_change("skip", "Leave a task undone; what comes after it need not wait.")
-_add_change("release", "Give a claimed task back, whoever holds it.")
+_add_change("release", "Give a claimed task back, whichever agent holds it.")
 _add_change("retry", "Make a failed or skipped task pending again.")
 
 

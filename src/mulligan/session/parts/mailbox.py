@@ -105,7 +105,7 @@ class Mailbox:
             if not box.knows(name):
                 raise InvalidTask(
                     f"{self._writer.actor!r} knows of no message {name!r}.",
-                    hint="Nobody sent it, or it was processed long ago: "
+                    hint="It was never sent, or it was processed long ago: "
                     f"the last {MIN_REMEMBERED_IDS} are remembered.",
                 )
             if name in box.inbox:

@@ -179,7 +179,7 @@ class Tasks:
         self._end(id, "task.skipped", {"status": SKIPPED, "note": said})
 
     def release(self, id: str, note: str | None = None) -> None:
-        """Give a claimed task back, whoever holds it, for anybody to claim."""
+        """Give a claimed task back, whichever agent holds it, for any agent to claim."""
         self._again(id, "task.released", (IN_PROGRESS,), arguments.optional_text(note, "A note"))
 
     def retry(self, id: str) -> None:
