@@ -298,6 +298,15 @@ class TestPlan:
         assert "other" in warned.err
         assert len(project("restore", "one", "--dry-run", "--json").json["conflicts"]) == 1
 
+    def test_an_undo_warns_of_another_session_in_the_same_directory(self, project, place: Path):
+        (place / "junk").touch()
+        project("restore", "one")
+        (place / "other.txt").write_text("of the other")
+        project("checkpoint", "-s", "other", "--create")
+        warned = project("undo", "--yes")
+        assert "Warning:" in warned.err
+        assert "other" in warned.err
+
 
 class TestRestore:
     def test_brings_back_every_byte_mode_and_time(self, project, place: Path):

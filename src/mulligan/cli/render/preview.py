@@ -73,7 +73,10 @@ def check_open_files(
     if call.directory is None or session.pending is not None:
         return None
     with call.working():
-        found = session.preview(mode).files.open_files
+        plan = session.preview(mode).files
+    found = plan.open_files
+    for conflict in () if call.json else plan.conflicts:
+        click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)
     if found:
         if not call.json:
             warn_of_open_files(found)
