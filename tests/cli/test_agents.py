@@ -212,7 +212,7 @@ def test_the_session_that_runs_is_the_one_that_is_paused(store, process, place: 
     two = started(process, place, "-s", "two")
     failed = store("pause", "--json")
     assert failed.code == 20
-    assert failed.error["message"] == "There are several sessions that are run:\n  one\n  two"
+    assert failed.error["message"] == "Several sessions are running:\n  one\n  two"
     assert store("pause", "-s", "two").code == 0
     assert end(two)[0] == 75
     assert store("pause", "--json").json["session"] == "one"

@@ -217,8 +217,8 @@ def test_a_refusal_names_reason_and_path_without_a_number():
         ([errno.EACCES, errno.EACCES], "writable"),
         ([errno.EPERM], "lsattr"),
         ([errno.EBUSY], "Unmount"),
-        ([errno.EROFS, errno.EACCES], "Fix what is said of each"),
-        ([errno.EIO], "Fix what is said of each"),
+        ([errno.EROFS, errno.EACCES], "Fix the cause given for each"),
+        ([errno.EIO], "Fix the cause given for each"),
     ],
 )
 def test_the_advice_of_an_incomplete_restore_fits_the_reason(details, advice: str, capsys):

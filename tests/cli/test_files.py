@@ -435,7 +435,7 @@ class TestRestore:
             refused = project("restore", "empty")
         assert refused.code == 83
         assert "app.db: it is left alone" in refused.err
-        assert "End the programs that have these open, then do it again." in refused.err
+        assert "Close the programs that have these open, then do it again." in refused.err
 
     def test_beside_a_program_that_changes_files_says_to_let_it_finish(
         self, project, place: Path, monkeypatch: pytest.MonkeyPatch
@@ -451,7 +451,7 @@ class TestRestore:
         failed = project("restore", "one")
         assert failed.code == 83
         assert "src/app.py: it was changed while the restore was under way" in failed.err
-        assert "Let the programs finish that change these, then do it again." in failed.err
+        assert "Wait for the programs that change these, then do it again." in failed.err
 
     def test_that_cannot_be_complete_as_json(self, project, place: Path):
         (place / "run.sh").unlink()

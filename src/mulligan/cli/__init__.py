@@ -1,1 +1,1 @@
-"""The command line: rendering and exit codes only. ``main.py`` is the door."""
+"""The command line: rendering and exit codes only. ``main.py`` is the entry point."""

@@ -1,7 +1,7 @@
-"""What the shell offers to complete: points, labels and sessions of the store that is meant.
+"""Shell completion of points, labels and sessions.
 
-Completion runs while a person types. So it only reads, prints nothing else, and where it cannot
-find a store it offers nothing.
+Completion runs while a person types. So it only reads, prints nothing else, and offers nothing if
+it cannot find a store.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ SHORT_ID = 12
 
 
 def points(context: click.Context, start: str) -> list[CompletionItem]:
-    """Return the points that begin with a text: names, labels, and ids of recent checkpoints."""
+    """Return the points with a given prefix: names, labels, and ids of recent checkpoints."""
     found = _ask(context, _points)
     return [item for item in found if str(item.value).startswith(start)]
 
 
 def labels(context: click.Context, start: str) -> list[CompletionItem]:
-    """Return the labels that begin with a text."""
+    """Return the labels with a given prefix."""
     found = _ask(context, lambda call, store: _labels(call.open_session(store=store)))
     return [item for item in found if str(item.value).startswith(start)]
 
 
 def sessions(context: click.Context, start: str) -> list[CompletionItem]:
-    """Return the sessions that begin with a text."""
+    """Return the sessions with a given prefix."""
     found = _ask(context, lambda _, store: _whole(s.name for s in store.sessions()))
     return [item for item in found if str(item.value).startswith(start)]
 
@@ -70,7 +70,7 @@ def _ask(context: click.Context, ask: Question) -> list[CompletionItem]:
     call = context.find_object(CliContext) or CliContext()
     call.quiet = True
     try:
-        # What is said about finding a store would land in the middle of the line being typed.
+        # Notices about finding the store would land in the middle of the line being typed.
         with redirect_stderr(io.StringIO()), context.scope():
             return ask(call, call.open_store(read_only=True))
     except (MulliganError, OSError):

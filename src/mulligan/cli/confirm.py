@@ -1,4 +1,4 @@
-"""Asking before files are replaced: on a terminal alone, and never twice."""
+"""Confirmation before files are replaced: only on a terminal, and only once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNCHANGED = "Nothing was changed."
 
 
 def warn_of_open_files(found: Sequence[OpenFile]) -> None:
-    """Name each program that uses what is to be replaced or deleted."""
+    """Name each program that uses files or directories about to be replaced or deleted."""
     programs: dict[tuple[int, bool], list[OpenFile]] = {}
     for one in found:
         programs.setdefault((one.pid, one.mode == "cwd"), []).append(one)

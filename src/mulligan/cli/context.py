@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SESSION = "main"
 ACTOR = "cli"
-"""The name under which commands write, so that a person's hand is told from an agent's."""
+"""The actor name of commands, which tells a person's writes from an agent's."""
 
 UNSAFE_HINT = (
     "Nothing was touched. --no-files leaves the files out; --force takes all of them, "
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass
 class CliContext:
-    """The choices that every command shares."""
+    """The options that every command shares."""
 
     store: str | None = None
     session: str | None = None
@@ -65,10 +65,10 @@ class CliContext:
     ) -> Store:
         """Open the store that was named, or the nearest one upward; never make one.
 
-        ``for_agents`` ends agents first that were stopped, whose supervisor is dead, and that may
-        keep the store from being opened; ``read_only`` waits for nobody, and ``salvage`` reads what
-        is sound of a damaged one. ``on_wait`` is called with the process that is waited for; by
-        default the user is told.
+        ``for_agents`` first ends stopped agents whose supervisor is dead: they may hold a lock
+        that opening needs. ``read_only`` waits for no lock, and ``salvage`` reads the intact parts
+        of a damaged store. ``on_wait`` is called with the owner of a lock that this process waits
+        for; by default, the owner is printed.
         """
         import mulligan
         from mulligan.cli.directory import Standing
@@ -96,7 +96,7 @@ class CliContext:
         return store
 
     def open_to_look(self) -> Session:
-        """Open the session that was named, only to read it: no writer is waited for."""
+        """Open the named session only for reading, without waiting for writers."""
         return self.open_session(store=self.open_store(read_only=True))
 
     def open_session(
@@ -108,11 +108,11 @@ class CliContext:
         actor: str = ACTOR,
         store: Store | None = None,
     ) -> Session:
-        """Open the session that was named, or the one there can be no doubt about.
+        """Open the named session, or the only one that can be meant.
 
-        ``create`` is None for commands that only read, and for those that write whether
-        ``--create`` was given. With ``files`` its workspace is opened, too, unless they are to
-        be left out. A restore of files that was interrupted is finished then, with ``recover``.
+        ``create`` is None for commands that only read; for those that write, it says whether
+        ``--create`` was given. ``files`` also opens the workspace, unless ``--no-files`` was given.
+        With ``recover``, an interrupted restore of files is then finished.
         """
         from mulligan.errors import UnknownSession
 
@@ -130,9 +130,9 @@ class CliContext:
         return opened
 
     def open_running(self) -> Session:
-        """Open the session that was named, or else the one that a supervisor runs.
+        """Open the named session, or else the one that a supervisor runs.
 
-        Its supervisor cannot answer while a process is stopped inside a write: that is an error.
+        A process that is stopped inside a write is an error: the supervisor cannot answer.
         """
         from mulligan.errors import UnknownSession
         from mulligan.session.names import SUPERVISOR
@@ -144,21 +144,21 @@ class CliContext:
         )
         if len(running) > 1:
             raise UnknownSession(
-                f"There are several sessions that are run:{_listing(running)}",
-                hint="Nothing was asked of them. Choose one with -s NAME, or set MULLIGAN_SESSION.",
+                f"Several sessions are running:{_listing(running)}",
+                hint="No request was sent. Choose one with -s NAME, or set MULLIGAN_SESSION.",
             )
         if running and running[0] != DEFAULT_SESSION and not self.quiet:
             from mulligan.cli.render.text import clean
 
-            click.echo(clean(f"The session that runs is {running[0]}."), err=True)
+            click.echo(clean(f"The running session is {running[0]}."), err=True)
         chosen = name or (running[0] if running else self._chosen(store))
         return self.known_session(store, chosen)
 
     def open_for_agent(self, agent: str | None) -> Session:
-        """Open the session to write as an agent: the named one, or the one this runs under.
+        """Open the session to write as an agent: the named one, or the one that runs this command.
 
-        Inside ``mulligan run`` that is the agent which started the command, and what is written
-        counts only as long as that agent was not replaced.
+        Inside ``mulligan run``, that is the agent which started the command. Its writes are
+        refused once that agent has been replaced.
         """
         known = {key: os.environ.get(f"MULLIGAN_{key}") for key in ("SESSION", "AGENT", "EPOCH")}
         name = agent or known["AGENT"] or ACTOR
@@ -168,9 +168,9 @@ class CliContext:
         return session
 
     def open_for_agents(self, name: str | None = None) -> tuple[Store, Session, Path | None]:
-        """Open the store, the session that agents are to work in, and say where its files are.
+        """Open the store and the session for agents; return them with the directory of its files.
 
-        ``name`` is the session that a workflow asks for; it is made if there is none.
+        ``name`` is the session that a workflow names; it is created if missing.
         """
         store = self.open_store(for_agents=True)
         chosen = self.session or name or self._pointed_to() or choose_session(store, create=True)
@@ -178,7 +178,7 @@ class CliContext:
         return store, session, self.files_of(store, session)
 
     def files_of(self, store: Store, session: Session) -> Path | None:
-        """Return where the files of a session are; None if they are to be left out."""
+        """Return the directory of a session's files; None with ``--no-files``."""
         from mulligan.cli.directory import workspace_of
 
         if self.no_files or self._standing is None:
@@ -186,7 +186,7 @@ class CliContext:
         return workspace_of(store, session, self._standing, force=self.force)
 
     def known_session(self, store: Store, name: str) -> Session:
-        """Open a session that has to be there."""
+        """Open a session that must exist."""
         from mulligan.errors import UnknownSession
 
         try:
@@ -196,7 +196,7 @@ class CliContext:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Show how far long work inside is, on a terminal."""
+        """Show the progress of long work inside, on a terminal."""
         try:
             yield
         finally:
@@ -204,7 +204,7 @@ class CliContext:
                 self._line.clear()
 
     def current_session(self, store: Store) -> str | None:
-        """Return the session that a command without --session works on; None if none is."""
+        """Return the session that a command without --session uses; None if there is none."""
         from mulligan.errors import UnknownSession
 
         with suppress(UnknownSession):
@@ -212,7 +212,7 @@ class CliContext:
         return None
 
     def _chosen(self, store: Store, *, create: bool = False) -> str:
-        """Choose a session, and say so where another one could have been meant."""
+        """Choose a session, and name it if another one could have been meant."""
         name = choose_session(store, create=create)
         if name != DEFAULT_SESSION and len(store.sessions()) > 1 and not self.quiet:
             from mulligan.cli.render.text import clean
@@ -226,7 +226,7 @@ class CliContext:
         return pointer.session if pointer else None
 
     def recover(self, session: Session) -> None:
-        """Finish a restore of files that was interrupted, and say so, or why that cannot be."""
+        """Finish an interrupted restore of files, and report it, or why it cannot be."""
         from mulligan.session.write.capture_guard import RECOVERY_ERRORS
 
         with self.working(), suppress(*RECOVERY_ERRORS):
@@ -273,7 +273,7 @@ class CliContext:
 
     @property
     def bare(self) -> bool:
-        """Whether a result is printed alone: in scripts, and when asked to be quiet."""
+        """Whether to print only the result: in scripts, and with --quiet."""
         return self.quiet or not sys.stdout.isatty()
 
 
@@ -283,7 +283,7 @@ class PointText(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the points that begin with what is typed."""
+        """Return the points that complete the typed text."""
         from mulligan.cli.completion import points
 
         return points(ctx, incomplete)
@@ -295,7 +295,7 @@ class LabelText(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the labels that begin with what is typed."""
+        """Return the labels that complete the typed text."""
         from mulligan.cli.completion import labels
 
         return labels(ctx, incomplete)
@@ -307,14 +307,14 @@ class SessionText(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the sessions that begin with what is typed."""
+        """Return the sessions that complete the typed text."""
         from mulligan.cli.completion import sessions
 
         return sessions(ctx, incomplete)
 
 
 def _make_completable(param: click.Parameter) -> None:
-    """Let shells complete a parameter by what its name or its place in the help says it is."""
+    """Let shells complete a parameter; its name or metavar says what it is."""
     words = {str(param.metavar or param.name).strip("[]").upper(), param.name}
     for kind, texts in (
         (PointText, {"POINT", "A", "B"}),
@@ -326,7 +326,7 @@ def _make_completable(param: click.Parameter) -> None:
 
 
 class SharedOptions(click.Command):
-    """A command that takes the shared options after its name, too, where people type them."""
+    """A command that also takes the shared options after its name, where people type them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -335,7 +335,7 @@ class SharedOptions(click.Command):
         self.params += shared_options()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; an error of the parser knows the command that it is about."""
+        """Read the arguments; a parser error names the command it belongs to."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -353,12 +353,12 @@ class Group(SharedOptions, click.Group):
     command_class = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which they were made."""
+        """Return the names in the order of definition."""
         return list(self.commands)
 
 
 def shared_options(environment: bool = False) -> list[click.Parameter]:
-    """Return the options of every command; only the outermost ones read the environment."""
+    """Return the options of every command; the top-level ones read the environment."""
     store = "MULLIGAN_STORE" if environment else None
     session = "MULLIGAN_SESSION" if environment else None
     return [
@@ -378,50 +378,50 @@ def shared_options(environment: bool = False) -> list[click.Parameter]:
 
 def create_option(function: Callable[..., T]) -> Callable[..., T]:
     """Add ``--create`` to a command that writes: without it, a mistyped name is an error."""
-    return click.option("--create", is_flag=True, help="Make the session if there is none.")(
+    return click.option("--create", is_flag=True, help="Create the session if it does not exist.")(
         function
     )
 
 
 def force_option(function: Callable[..., T]) -> Callable[..., T]:
     """Add ``--force`` to a command that works on files."""
-    help_text = "Take the directory although it is refused as a workspace."
+    help_text = "Accept a directory that is refused as a workspace."
     return _flag("--force", help_text)(function)
 
 
 def dry_run_option(function: Callable[..., T]) -> Callable[..., T]:
-    """Add ``--dry-run`` to a command that brings something back."""
+    """Add ``--dry-run`` to a command that restores something."""
     text = "Show what would change, and change nothing."
     return click.option("--dry-run", is_flag=True, help=text)(function)
 
 
 def yes_option(function: Callable[..., T]) -> Callable[..., T]:
     """Add ``--yes`` to a command that asks on a terminal."""
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(function)
 
 
 def touch_option(function: Callable[..., T]) -> Callable[..., T]:
-    """Add ``--touch`` to a command that brings files back."""
-    text = "Give files that change the present time, for builds that go by it."
+    """Add ``--touch`` to a command that restores files."""
+    text = "Give restored files the current time, for builds that compare times."
     return click.option("--touch", is_flag=True, help=text)(function)
 
 
 def agent_option(function: Callable[..., T]) -> Callable[..., T]:
     """Add ``--agent`` to a command that writes as an agent."""
     return click.option(
-        "--agent", metavar="NAME", help="Write as this agent; inside `mulligan run`, its own."
+        "--agent",
+        metavar="NAME",
+        help="Write as this agent; default inside `mulligan run`: its agent.",
     )(function)
 
 
 def files_options(function: Callable[..., T]) -> Callable[..., T]:
     """Add ``--no-files`` and ``--force`` to a command that works on files as well."""
-    return _flag("--no-files", "Leave the files out; only the state counts.")(
-        force_option(function)
-    )
+    return _flag("--no-files", "Leave the files out; use only the state.")(force_option(function))
 
 
 def example(*lines: str) -> str:
-    """Return the end of a help text that shows how it is done."""
+    """Return the examples at the end of a help text."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -431,7 +431,7 @@ def debugging() -> bool:
 
 
 def colour() -> bool | None:
-    """Return False when colours are unwanted, None where the terminal decides."""
+    """Return False if colours are unwanted, None if the terminal decides."""
     unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return False if unwanted else None
 
@@ -451,7 +451,7 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> An
 
 
 def warn_of_agents(session: Session) -> None:
-    """Say which agents are at work: what they do next is done on what is brought back."""
+    """Warn of agents at work: they continue on the restored state and files."""
     known = session.state.get("agents")
     names = (
         [name for name in known if session.internal.is_held(name)]
@@ -462,29 +462,29 @@ def warn_of_agents(session: Session) -> None:
         from mulligan.cli.render.text import Cell, clean
 
         said = f"Warning: {', '.join(names)} {'is' if len(names) == 1 else 'are'} at work here"
-        said += " and will go on with what comes back; `mulligan pause` stops a team first."
+        said += " and will continue on what is restored; `mulligan pause` stops a team first."
         click.echo(Cell(clean(said), "yellow").styled(), err=True)
 
 
 def _refuse_to_wait(holder: LockOwner | None) -> None:
-    """Raise ``NotRunning`` for a process that is stopped; speak of any other."""
+    """Raise ``NotRunning`` for a stopped process; report any other."""
     from mulligan.cli.render.text import clean
     from mulligan.errors import NotRunning
 
-    # Elsewhere than in the thread that waits nobody would hear of it.
+    # An exception in another thread would not reach the one that waits.
     if holder is None or not holder.is_stopped or current_thread() is not main_thread():
         _report_wait(holder)
         return
     raise NotRunning(
-        f"Nobody can be asked: process {holder.pid} ({clean(holder.command)[:200]}) is stopped "
-        "inside a write, and everybody waits for it.",
-        hint=f"`kill -CONT {holder.pid}` lets it go on; `kill -9 {holder.pid}` is safe: nothing "
+        f"The supervisor cannot answer: process {holder.pid} ({clean(holder.command)[:200]}) is "
+        "stopped inside a write and holds the write lock.",
+        hint=f"`kill -CONT {holder.pid}` continues it; `kill -9 {holder.pid}` is safe: nothing "
         "acknowledged is lost.",
     )
 
 
 def _report_wait(holder: LockOwner | None) -> None:
-    """Say for whom the command waits; if that one is stopped, what can be done about it."""
+    """Name the process that the command waits for and, if it is stopped, how to end the wait."""
     from mulligan.cli.render.text import clean
 
     said = "Waiting for another process, which is writing to the store."
@@ -492,9 +492,9 @@ def _report_wait(holder: LockOwner | None) -> None:
         who = f"Waiting for process {holder.pid} ({clean(holder.command)[:200]}), which is"
         said = f"{who} {holder.doing}."
         if holder.is_stopped:
-            said = f"{who} stopped while {holder.doing}.\n`kill -CONT {holder.pid}` lets it go on; "
+            said = f"{who} stopped while {holder.doing}.\n`kill -CONT {holder.pid}` continues it; "
             said += f"`kill -9 {holder.pid}` is safe: nothing acknowledged is lost."
-    with suppress(OSError):  # a terminal that was closed is no reason to stop
+    with suppress(OSError):  # a closed terminal must not end the command
         click.echo(said, err=True)
 
 
@@ -511,11 +511,11 @@ def _path(store: str) -> Path:
 
 
 def choose_session(store: Store, *, create: bool = False) -> str:
-    """Return the session that is meant when none is named and the directory belongs to none.
+    """Return the default session when none is named and the directory belongs to none.
 
-    That is ``main`` if it is in use, or is to be created. While it is empty, as ``mulligan init``
-    leaves it, or is missing, the only session that is in use is meant: after ``mulligan up`` of a
-    workflow with a session of its own, ``mulligan log`` shows that one.
+    That is ``main`` if it is in use or about to be created. While ``main`` is missing, or empty as
+    ``mulligan init`` leaves it, the default is the only session in use. So after ``mulligan up`` of
+    a workflow with its own session, ``mulligan log`` shows that session.
     """
     from mulligan.errors import UnknownSession
 
@@ -535,7 +535,7 @@ def choose_session(store: Store, *, create: bool = False) -> str:
             "The store has no session yet.", hint=f"`mulligan init` makes {DEFAULT_SESSION!r}."
         )
     raise UnknownSession(
-        f"There are several sessions and none is named {DEFAULT_SESSION!r}:{_listing(names)}",
+        f"There are several sessions, and none is named {DEFAULT_SESSION!r}:{_listing(names)}",
         hint="Choose one with -s NAME, or set MULLIGAN_SESSION.",
     )
 

@@ -4,8 +4,8 @@ Store and directory must agree (``mulligan.locate.find``): the store names the d
 path or its identity, and the pointer in the directory names the store. A store inside its
 project, as ``PROJECT/.mulligan``, has the files of that directory.
 
-A directory that was moved is followed: the pointer in it has the directory's identity, which a
-rename keeps, and no copy, archive or clone has.
+A moved directory is recognised: the pointer in it holds the directory's identity, which survives a
+rename but not a copy, an archive or a clone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from mulligan import Session, Store
 
 HINT = "Nothing was touched. --no-files leaves the files out; "
-FORCE = "--force takes the directory all the same, if you are sure that it is the right one."
+FORCE = "--force accepts the directory, if you are sure that it is the right one."
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a command was called: the pointer it went by, and whether the store was named."""
+    """Where a command was called: the pointer it followed, and whether the store was named."""
 
     state: Path
     pointer: Pointer | None = None
@@ -38,10 +38,10 @@ class Standing:
 
 
 def workspace_of(store: Store, session: Session, standing: Standing, *, force: bool) -> Path | None:
-    """Return the directory of a session's files; None if the store is not beside any work.
+    """Return the directory of a session's files; None if the store belongs to no directory.
 
-    A directory that was moved to where the command was called is followed. With ``force`` it
-    needs no pointer, and may be a copy.
+    A directory that was moved to the current one is recognised. With ``force``, it needs no
+    pointer and may be a copy.
     """
     path, own = Path(store.path or os.devnull), session.directory
     if own is not None:
@@ -63,15 +63,15 @@ def _of_fork(store: Path, session: str, own: Path, standing: Standing, *, force:
 
 
 def _was_moved(here: Pointer, own: Path, store: Path) -> bool:
-    """Whether this is the directory that the store knows by another name, which nothing has now."""
+    """Whether this is the store's directory under a new path, and nothing is at the old path."""
     return not os.path.lexists(own) and here.is_in_place and here.names(store)
 
 
 def _beside(store: Path, session: Session, standing: Standing) -> Path:
-    """Return the directory that a store is inside of, unless its files are those of another.
+    """Return the directory that contains the store, unless the session's files are elsewhere.
 
     A program may open a store in one directory for the files of another. Nothing there points
-    back, so only a person who stands in that directory and names the store confirms it.
+    back to the store, so it counts only when a command runs in that directory and names the store.
     """
     beside = store.parent.resolve()
     if not standing.is_named or Path.cwd().is_relative_to(beside):
@@ -80,7 +80,7 @@ def _beside(store: Path, session: Session, standing: Standing) -> Path:
 
 
 def _of_project(store: Path, session: Session, standing: Standing, *, force: bool) -> Path | None:
-    """Return the directory of the project of a store outside of it."""
+    """Return the project directory of a store that is outside its project."""
     here, place = standing.pointer, project_of(store)
     if here is not None and here.session is None:
         if not force and not agree(store, here):
@@ -97,7 +97,7 @@ def _of_project(store: Path, session: Session, standing: Standing, *, force: boo
 
 
 def _put_back(store: Path, directory: Path, state: Path) -> Pointer | None:
-    """Put the pointer back that is gone, or garbled, in a directory which this store knows."""
+    """Restore a missing or damaged pointer in a directory that this store knows."""
     if not directory.is_dir():
         return None
     found = find_in(directory, state, write=True)

@@ -1,4 +1,4 @@
-"""Where the process starts: Ctrl-C ends it quietly while the command line is still imported."""
+"""Entry point of the process: Ctrl-C during the imports ends it without a traceback."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line and exit.
 
-    Importing the command line takes most of the first 100 ms. A Ctrl-C in that time finds nothing
-    opened and nothing to report, so the exit code says it all. Commands report theirs themselves.
+    Importing the command line takes most of the first 100 ms. At a Ctrl-C in that time, nothing is
+    open and there is nothing to report, so the exit code is enough. Commands report their own.
     """
     try:
         from mulligan.cli.main import main as run_and_exit

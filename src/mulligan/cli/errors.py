@@ -19,7 +19,7 @@ USAGE = 2
 BUG = 70
 SYSTEM = 74
 CLOSED_PIPE = 141
-"""What a shell reports for a program that ended because nobody reads its output any more."""
+"""The exit code that a shell reports for a program ended by SIGPIPE."""
 
 
 class HalfDone(KeyboardInterrupt):
@@ -47,7 +47,7 @@ def report(error: BaseException, as_json: bool) -> int:
 
 
 def describe(error: BaseException) -> Failure:
-    """Return what an exception means for the one who ran the command."""
+    """Return what an exception means to the user."""
     name = type(error).__name__
     if isinstance(error, MulliganError):
         return failure_of(error)
@@ -58,14 +58,16 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, HalfDone):
         return Failure("Interrupted", str(error), error.hint, INTERRUPTED)
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        hint = "What was acknowledged before is kept."
+        hint = "Everything acknowledged before is kept."
         return Failure("Interrupted", "Interrupted.", hint, INTERRUPTED)
     if isinstance(error, OutputFailed):
         message = f"The output could not be written: {error.strerror}."
         return Failure(name, message, "Nothing was changed.", SYSTEM)
     if isinstance(error, FileNotFoundError) and _is_nowhere():
-        message = "The directory that this shell stands in does not exist any more."
-        return Failure(name, message, 'If there is a new one at its path: `cd "$PWD"`.', SYSTEM)
+        message = "The current directory no longer exists."
+        return Failure(
+            name, message, 'If there is a new directory at its path, run `cd "$PWD"`.', SYSTEM
+        )
     if isinstance(error, UnicodeEncodeError) and not error.object.isascii():
         message = f"Some text cannot be encoded here ({error.encoding}: {error.reason})."
         hint = "Use a UTF-8 locale, for example LC_ALL=C.UTF-8."
@@ -89,7 +91,7 @@ def _is_nowhere() -> bool:
 
 
 def _system_message(error: OSError) -> str:
-    """Return what the system refused, without the number of its error."""
+    """Return what the system refused, without the errno."""
     reason = error.strerror or str(error) or type(error).__name__
     paths = [
         os.fsdecode(p) for p in (error.filename, error.filename2) if isinstance(p, str | bytes)
@@ -99,13 +101,13 @@ def _system_message(error: OSError) -> str:
 
 def _system_hint(error: OSError) -> str:
     if error.errno == errno.EROFS:
-        return "Nothing was written there. Choose a directory on a filesystem that can be written."
+        return "Nothing was written there. Choose a directory on a writable filesystem."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Everything acknowledged before is safe. Free some space, then try again."
     if error.errno == errno.EMFILE:
-        return "`ulimit -n` is how many files a process may have open; 1024 is plenty."
+        return "`ulimit -n` limits the open files of a process; 1024 is enough."
     if error.errno == errno.ENFILE:
-        return "End programs that have many files open, or raise `sysctl fs.file-max`."
+        return "Close programs that have many files open, or raise `sysctl fs.file-max`."
     if isinstance(error, PermissionError) and isinstance(error.filename, str):
         return f"It may belong to another user: `ls -ld {error.filename}` shows whose it is."
     return ""

@@ -1,4 +1,4 @@
-"""Finding the store from where a command is called, and saying what was remarkable about it."""
+"""Finding the store of the current directory, and reporting anything unusual about it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def state_home() -> Path:
-    """Return where the stores outside of their projects are."""
+    """Return the directory of the stores that are outside their projects."""
     from mulligan.locate.registry import state_directory
 
     return state_directory(os.environ)
 
 
 def remember_fork(store: Path, directory: Path, session: str) -> None:
-    """Have a store know the directory of a fork, so that it is found without its pointer."""
+    """Record the directory of a fork in its store, so that it is found without its pointer."""
     from mulligan.layout import NAME
     from mulligan.locate.project import remember
     from mulligan.locate.registry import note_inside
@@ -31,7 +31,7 @@ def remember_fork(store: Path, directory: Path, session: str) -> None:
 
 
 def nearest(state: Path) -> Found:
-    """Return the store of this directory, or of the nearest one upward that has one."""
+    """Return the store of this directory, or of the nearest parent that has one."""
     from mulligan.errors import StoreNotFound
     from mulligan.layout import NAME
     from mulligan.locate.find import find_in
@@ -48,7 +48,7 @@ def nearest(state: Path) -> Found:
 
 
 def tell_of_finding(found: Found) -> None:
-    """Say that a pointer was gone, or that a directory or a store was moved."""
+    """Report a missing pointer, or a moved directory or store."""
     from mulligan.cli.render.text import clean
     from mulligan.locate.find import Note
 

@@ -1,4 +1,4 @@
-"""The door of the command line: the table of commands, and what becomes of failures."""
+"""Entry point of the command line: the table of commands, and how failures are reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMANDS = {
     "init": "Make a store for a project.",
     "run": "Run an agent and keep it alive and recoverable.",
     "up": "Run a team of agents from a workflow file.",
-    "resume": "Bring back what was interrupted or paused.",
+    "resume": "Continue an interrupted or paused session.",
     "pause": "Stop the agents of a session at a safe point.",
     "checkpoint": "Take a checkpoint now and print its id.",
     "log": "List checkpoints, restores and forks, newest first.",
@@ -25,26 +25,26 @@ COMMANDS = {
     "events": "List the events of a session, or follow them live.",
     "status": "Show the store and its sessions.",
     "diff": "Show what differs between two points.",
-    "restore": "Bring state and files of a point back; nothing is lost.",
-    "undo": "Take the last restore back.",
-    "redo": "Take the last undo back.",
-    "mark": "Say that a checkpoint is good or bad.",
+    "restore": "Restore state and files of a point; nothing is lost.",
+    "undo": "Undo the last restore.",
+    "redo": "Reverse the last undo.",
+    "mark": "Mark a checkpoint as good or bad.",
     "label": "List the labels of checkpoints, or drop one.",
     "bisect": "Find the first bad checkpoint by running a command.",
     "fork": "Make a new session that continues from a point.",
     "tasks": "List the tasks, or change them from scripts.",
     "mail": "List messages between agents, send and receive.",
     "state": "Read and write the state from scripts.",
-    "verify": "Check everything that is stored.",
+    "verify": "Check everything in the store.",
     "stores": "List all stores with their projects.",
     "move-store": "Move the store out of its project, or into it.",
     "demo": "See the whole story, with real processes and a real kill -9.",
     "help": "Show the help of a command, or a guide.",
 }
-"""Every command with its short help, so that the help needs none of their modules."""
+"""Every command with its short help, so that --help imports no command module."""
 
 ONLY_PRINT = {"log", "show", "events", "status", "diff", "demo", "help"}
-"""Commands that end when nothing reads their output any more; others do their work first."""
+"""Commands that end when their output is closed; others complete their work first."""
 
 POINTS = """\b
 A POINT is a checkpoint's id or the beginning of one, a label, @latest,
@@ -78,7 +78,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which one may have been meant."""
+        """Find the command, or suggest similar ones."""
         if args[0] not in COMMANDS:
             raise click.UsageError(_no_command(args[0]), ctx)
         if args[0] in ONLY_PRINT:
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def run(args: Sequence[str]) -> int:
-    """Run one command and return its exit code; every failure becomes a sentence."""
+    """Run one command and return its exit code; every failure is reported in one sentence."""
     with guarded(colours=colour() is not False):
         return _run(args)
 
@@ -133,7 +133,7 @@ def _run(args: Sequence[str]) -> int:
             return CLOSED_PIPE
         return report(error, "--json" in args)
     if (reason := lost_reason()) is not None:
-        said = f"Warning: it is done, but the output could not be written: {reason}."
+        said = f"Warning: the command succeeded, but its output could not be written: {reason}."
         click.echo(said, err=True)
     return code
 

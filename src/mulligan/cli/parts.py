@@ -1,4 +1,4 @@
-"""Parts of a session as they are named from where a command is called."""
+"""Parts of a session, named relative to the current directory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ WORKSPACE = "workspace"
 def parts_from_here(
     only: tuple[str, ...], directory: Path | None, session: Session, points: Sequence[Point]
 ) -> tuple[str, ...] | None:
-    """Return the parts with files that are named from here named from the top.
+    """Return the parts with file paths relative to the top of the workspace.
 
-    ``./app.py`` is always from here. In a subdirectory ``app.py`` is, too, unless it is a component
-    of the state or a file at the top. A file at both places is an error: either may be meant.
+    ``./app.py`` is always relative to the current directory. In a subdirectory, so is ``app.py``,
+    unless it is a component of the state or a file at the top. A file at both places is an error,
+    because either may be meant.
     """
     if directory is None or not only:
         return only or None
@@ -30,7 +31,7 @@ def parts_from_here(
 
 
 class _Here:
-    """The directory of a command, as one inside of the workspace."""
+    """The current directory, as a path inside the workspace."""
 
     def __init__(self, directory: Path, session: Session, points: Sequence[Point]) -> None:
         self._root = directory
@@ -38,7 +39,7 @@ class _Here:
         self._points = points
 
     def part(self, part: str) -> str:
-        """Return a part as it is named from the top."""
+        """Return a part relative to the top."""
         if part.startswith(("./", "../", "/")):
             return self._file(part)
         inside = Path.cwd() != self._root.absolute() and Path.cwd().is_relative_to(self._root)
@@ -65,7 +66,7 @@ class _Here:
         return any(name in self._session.state_at(point) for point in self._points)
 
     def _has(self, named: str) -> bool:
-        """Whether there is such a file, now or at one of the points."""
+        """Whether the file exists, now or at one of the points."""
         from mulligan.errors import PathNotFound, UnknownPoint
 
         if os.path.lexists(self._root / named.removeprefix(f"{WORKSPACE}/")):

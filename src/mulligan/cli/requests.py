@@ -1,4 +1,4 @@
-"""What commands share that ask something of a running team: time limits, and late agents."""
+"""Shared by commands that send requests to a running team: time limits, and late agents."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
 
 def tell_of_late(call: CliContext, done: Answer) -> None:
-    """Name the agents that were not at a safe point in time."""
+    """Name the agents that did not reach a safe point in time."""
     if done.late and not call.quiet and not call.json:
         click.echo(clean(f"Not at a safe point: {', '.join(done.late)}."), err=True)

@@ -36,7 +36,7 @@ PAUSED = 75
 
 
 class TeamReporter(RunReporter):
-    """Prints how a run goes: sentences to standard error, and what several agents print."""
+    """Prints the progress of a run to standard error, and the output of several agents."""
 
     def __init__(self, call: CliContext, queue: OutputQueue) -> None:
         self._call = call
@@ -63,7 +63,7 @@ class TeamReporter(RunReporter):
         self._print([f"What was there before is kept in the checkpoint {kept}."])
 
     def output(self, agents: Sequence[str]) -> Show | None:
-        """Put the name of an agent before what it prints, where there are several."""
+        """Prefix output with the name of its agent, if there are several agents."""
         return None if len(agents) == 1 else _printer(self._call, self._queue, agents)
 
     def _print(self, lines: Iterable[str]) -> None:
@@ -73,7 +73,7 @@ class TeamReporter(RunReporter):
 
 @contextmanager
 def run_options(call: CliContext) -> Iterator[RunOptions]:
-    """Yield how the user wants a team to be run; what is reported is printed by the end."""
+    """Yield the options of a run; every report is printed before the block ends."""
     with OutputQueue() as queue:
         try:
             yield RunOptions(
@@ -89,7 +89,7 @@ def run_options(call: CliContext) -> Iterator[RunOptions]:
 
 
 def print_end(call: CliContext, session: Session, outcome: RunOutcome) -> None:
-    """Print how a session was left: JSON, or what a person can do now."""
+    """Print how the run ended: as JSON, or with the next command to type."""
     if call.json:
         print_json(run_view(session, outcome))
     elif outcome.status == "paused" and not call.quiet:

@@ -1,4 +1,4 @@
-"""`mulligan resume --watch`: notices of a recovery watch, and the processes it starts."""
+"""`mulligan resume --watch`: the notices of a recovery watch, and the processes it starts."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def start_resume(call: CliContext, name: str, rung: str) -> subprocess.Popen[byt
         stdin=subprocess.DEVNULL,
         # With --json, standard output is reserved for notices.
         stdout=sys.stderr.fileno() if call.json else None,
+        # Ctrl-C in the watcher's terminal must not reach the sessions that it resumed.
         start_new_session=True,
     )
 

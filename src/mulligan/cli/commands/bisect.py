@@ -36,9 +36,11 @@ EXAMPLE = example(
 
 
 @click.command("bisect", cls=Command, epilog=EXAMPLE)
-@click.option("--good", required=True, metavar="POINT", help="Where all was well.")
-@click.option("--bad", required=True, metavar="POINT", help="A later point where it is not.")
-@click.option("--mark", is_flag=True, help="Mark those tried in between, if it is found.")
+@click.option("--good", required=True, metavar="POINT", help="A point where everything works.")
+@click.option("--bad", required=True, metavar="POINT", help="A later point where it does not.")
+@click.option(
+    "--mark", is_flag=True, help="Mark the checkpoints tested in between, if one is found."
+)
 @click.argument("command_line", metavar="-- CMD", nargs=-1, required=True)
 @click.pass_obj
 def command(
@@ -46,10 +48,10 @@ def command(
 ) -> None:
     """Find the first bad checkpoint between two points by running CMD on their files.
 
-    The files of a checkpoint are written into a scratch directory, where CMD is run; its state is
-    in the JSON file that the variable MULLIGAN_STATE names. Exit status 0 is good, 125 skips the
-    checkpoint, every other one is bad. The two ends are tried first, then about log2(n) of the n
-    checkpoints in between.
+    CMD runs in a scratch directory that holds the files of the checkpoint. The variable
+    MULLIGAN_STATE names a JSON file with its state. Exit status 0 means good, 125 skips the
+    checkpoint, any other status means bad. Both ends are tested first, then about log2(n) of the n
+    checkpoints between them.
     """
     from mulligan.recovery.bisect import Bench, bisect
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mulligan.supervisor.requests import Answer
 
 SAFE_POINT_SECONDS = 30.0
-"""Seconds that a team has to come to a safe point, unless told otherwise."""
+"""Default time for a team to reach a safe point, in seconds."""
 
 EXAMPLE = example(
     "mulligan checkpoint -m 'before the refactoring'",
@@ -33,13 +33,13 @@ EXAMPLE = example(
     show_default=True,
     help="routine, pre_operation, recovery, manual, or one of your own.",
 )
-@click.option("-m", "--note", help="Why it was taken, in a sentence.")
-@click.option("--label", help="A name to find it by; one in use moves here.")
-@click.option("--team", is_flag=True, help="Have all running agents at a safe point.")
+@click.option("-m", "--note", help="Why it was taken, in one sentence.")
+@click.option("--label", help="Name it; a label already in use moves here.")
+@click.option("--team", is_flag=True, help="Wait until all running agents are at a safe point.")
 @click.option(
     "--limit",
     type=Duration(),
-    help="With --team: how long to wait for them; 30s unless you say otherwise.",
+    help="With --team: how long to wait for them; default 30s.",
 )
 @create_option
 @files_options
@@ -55,11 +55,11 @@ def command(
 ) -> None:
     """Take a checkpoint of state and files now and print its id.
 
-    The files are those of the directory that holds the store; `.mulliganignore` says which to
-    leave out, in the syntax of .gitignore. In a script the id is all that is printed.
+    It covers the files of the session's directory, except those that `.mulliganignore` lists (in
+    .gitignore syntax). In a script, only the id is printed.
 
-    With --team the supervisor takes it once every agent has answered; who was late is in its note.
-    Without -s it is the session that runs.
+    With --team, the supervisor takes it once every agent has answered; its note names late agents.
+    Without -s, --team uses the running session.
     """
     answer: Answer | None = None
     if team:
@@ -95,7 +95,9 @@ def _of_team(
     done = request_checkpoint(session, limit, kind=kind, note=note, label=label)
     tell_of_late(call, done)
     if done.checkpoint is None:
-        raise NotRunning("The supervisor could not take a checkpoint.", hint="It says why itself.")
+        raise NotRunning(
+            "The supervisor could not take a checkpoint.", hint="Its own output says why."
+        )
     return session.find_checkpoint(done.checkpoint), done
 
 

@@ -33,19 +33,19 @@ EXAMPLE = example(
 @click.option(
     "--only", multiple=True, metavar="PART", help="Only this: memory, workspace, src/app.py."
 )
-@click.option("--stat", is_flag=True, help="Count the lines of each file instead.")
-@click.option("--name-only", is_flag=True, help="Only the paths of files, one a line.")
-@click.option("--full", is_flag=True, help="Show all: long diffs, large files, .git, times.")
-@click.option("--patch", is_flag=True, help="With --json: the text diffs, too.")
+@click.option("--stat", is_flag=True, help="Show only the number of changed lines per file.")
+@click.option("--name-only", is_flag=True, help="Show only the paths of files, one per line.")
+@click.option("--full", is_flag=True, help="Show everything: long diffs, large files, .git, times.")
+@click.option("--patch", is_flag=True, help="With --json: include text diffs.")
 @files_options
 @click.pass_obj
 def command(
     call: CliContext, /, before: str, after: str | None, only: tuple[str, ...], **style: bool
 ) -> None:
-    """Show what differs in state, conversation and files from A to B; to the present, without B.
+    """Show what differs in state, conversation and files from A to B, or from A to the present.
 
-    Files are compared where both have them: A and B, if a checkpoint at or before them holds
-    files, and the present. Text is shown as a unified diff, anything else by its size.
+    Files are compared if both sides have them: the present does, and so does a point with a
+    checkpoint of files at or before it. Text is shown as a unified diff, anything else by its size.
     """
     shown = _checked(Style(**style), call.json)
     session = call.open_session(files=True, recover=False)
@@ -87,7 +87,7 @@ def _print_names(found: Diff, *, files_only: bool, full: bool) -> None:
 def _explain_missing_files(
     call: CliContext, session: Session, found: Diff, after: str | None
 ) -> None:
-    """Say why no files were compared, where somebody may wonder."""
+    """Explain why no files were compared, where that may be unexpected."""
     if call.directory is None:
         return
     for point in (found.before, *([] if after is None else [found.after])):

@@ -22,13 +22,13 @@ EXAMPLE = example("mulligan events --follow", "mulligan events --since @latest -
 @click.option("--since", metavar="POINT", help="Only events after this point.")
 @click.option("--until", metavar="POINT", help="Only events up to this point.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
-@click.option("-n", "count", type=click.IntRange(min=1), help="Only the last so many.")
+@click.option("-n", "count", type=click.IntRange(min=1), help="Show only the last N events.")
 @click.option(
     "--kind",
     "kinds",
     multiple=True,
     metavar="KIND",
-    help="Only this kind: state.set, or state for all of them. Can be repeated.",
+    help="Show only this kind: state.set, or state for all state.* kinds. Can be repeated.",
 )
 @click.pass_obj
 def command(
@@ -39,7 +39,7 @@ def command(
     count: int | None,
     kinds: tuple[str, ...],
 ) -> None:
-    """List the events of a session, oldest first; with --json one object a line."""
+    """List the events of a session, oldest first; with --json, one object per line."""
     session = call.open_to_look()
     last = session.head if until is None else session.point(until)
     _print(select_events(session, since, last, count=count, kinds=kinds), call.json)
@@ -48,7 +48,7 @@ def command(
 
 
 def _follow(session: Session, since: Point, kinds: tuple[str, ...], as_json: bool) -> None:
-    """Print events as they are written; Ctrl-C is the way to end it, and no failure."""
+    """Print events as they are written, until Ctrl-C, which is not a failure here."""
     try:
         _print(of_kinds(session.events(since, follow=True), kinds), as_json)
     except KeyboardInterrupt:
@@ -76,7 +76,7 @@ def _line(event: Event) -> str:
 
 
 def _summary(kind: str, payload: Any) -> str:
-    """Return what an event says, in a few words."""
+    """Summarize an event in a few words."""
     if kind == "state.set":
         return f"{_path(payload)} = {short(payload['value'])}"
     if kind == "state.append":
@@ -96,7 +96,7 @@ def _summary(kind: str, payload: Any) -> str:
 
 
 def _event_summary(payload: dict[str, Any]) -> str:
-    """Return what an event says that carries changes: its facts, then what it set."""
+    """Summarize an event that carries changes: its facts, then the values it set."""
     told = {key: v for key, v in payload.items() if key not in ("changes", "control")}
     facts = [v if isinstance(v, str) else f"{key}={short(v, 24)}" for key, v in told.items()]
     changes = [*payload.get("changes", ()), *payload.get("control", ())]

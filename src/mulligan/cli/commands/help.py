@@ -11,13 +11,13 @@ from mulligan.cli.context import Command, example
 
 GUIDES = {
     "agents": ("guide-agents.md", "Agents, tasks, mail, workflow files."),
-    "files": ("guide-files.md", "What checkpoints hold of files, and how they come back."),
+    "files": ("guide-files.md", "Which files checkpoints hold, and how they are restored."),
     "recovery": ("guide-recovery.md", "What happens after a crash."),
     "completion": ("completion.md", "Completing commands, points and sessions in the shell."),
     "json": ("cli-json.md", "Every field of --json, and all exit codes."),
     "format": ("FORMAT.md", "Every byte on disk."),
 }
-"""The guides that are shipped, by the names under which hints refer to them."""
+"""The guides in the package, by the names that hints use."""
 
 
 @click.command("help", cls=Command, epilog=example("mulligan help restore", "mulligan help agents"))
@@ -26,7 +26,7 @@ GUIDES = {
 def command(context: click.Context, topic: tuple[str, ...]) -> None:
     """Show the help of a COMMAND, or a GUIDE: agents, files, recovery, completion, json, format.
 
-    Without either it lists the commands and the guides.
+    Without an argument, it lists the commands and the guides.
     """
     if not topic:
         _print_overview(context)

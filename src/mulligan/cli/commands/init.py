@@ -14,7 +14,7 @@ from mulligan.cli.render.text import clean, print_json
 from mulligan.views.stores import made_store_view
 
 _MADE = "Made a store at"
-_FOUND = "There is a store already, left as it is:"
+_FOUND = "There is a store already, unchanged:"
 _ADOPTED = "From now on the store of this directory is"
 EXAMPLE = example(
     "mulligan init",
@@ -26,7 +26,7 @@ EXAMPLE = example(
 @click.command("init", cls=Command, epilog=EXAMPLE)
 @click.argument("directory", metavar="[DIR]", required=False)
 @click.option(
-    "--inside", is_flag=True, help="Keep the store in DIR/.mulligan, not outside of the project."
+    "--inside", is_flag=True, help="Keep the store in DIR/.mulligan instead of outside the project."
 )
 @click.option(
     "--adopt",
@@ -39,13 +39,13 @@ EXAMPLE = example(
 def command(call: CliContext, directory: str | None, inside: bool, adopt: Path | None) -> None:
     """Make a store for DIR (here, if none is given) with a first session.
 
-    It is made below $XDG_STATE_HOME/mulligan (~/.local/state/mulligan), where nothing that is done
-    to DIR can delete it, and DIR gets a small file .mulligan that points to it. With --inside the
+    The store is created in $XDG_STATE_HOME/mulligan (~/.local/state/mulligan), where nothing done
+    to DIR can delete it. DIR gets a small file .mulligan that points to it. With --inside, the
     store is DIR/.mulligan, for sandboxes that see nothing else.
 
-    Checkpoints will hold the files of DIR, so it is the directory of one project; the home
-    directory and / are refused unless forced. Running it again is fine: what is there stays as
-    it is.
+    Checkpoints will hold the files of DIR, so DIR should be the directory of one project; the home
+    directory and / are refused without --force. It is safe to run this again: an existing store
+    stays unchanged.
     """
     import mulligan
     from mulligan.layout import NAME
@@ -84,7 +84,7 @@ def command(call: CliContext, directory: str | None, inside: bool, adopt: Path |
 
 
 def _existing(root: Path) -> Path | None:
-    """Return the store that a directory has already, finished or not."""
+    """Return the store that a directory already has, complete or not."""
     from mulligan.layout import FORMAT
     from mulligan.locate.find import agree, copied, find_in
 
@@ -104,7 +104,7 @@ def _made(root: Path, inside: bool) -> Path:
     from mulligan.opener import make_outside
 
     state = state_home()
-    # One that was begun inside is completed there.
+    # A store that was started inside the project is completed there.
     if not inside and root.name != NAME and not os.path.lexists(root / NAME):
         root.mkdir(parents=True, exist_ok=True)
         return make_outside(root, state)
@@ -116,7 +116,7 @@ def _made(root: Path, inside: bool) -> Path:
 
 
 def _adopted(root: Path, store: Path) -> Path:
-    """Make a directory the project of a store, and the store that of the directory."""
+    """Link a directory and a store to each other."""
     from mulligan.errors import UnsafeWorkspace
     from mulligan.layout import NAME, read_format
     from mulligan.locate.pointer import write_pointer
@@ -125,7 +125,7 @@ def _adopted(root: Path, store: Path) -> Path:
     read_format(store)
     if store.name == NAME or (root / NAME).is_dir():
         raise UnsafeWorkspace(
-            f"{root} cannot adopt {store}: a store inside of a project belongs to that directory.",
+            f"{root} cannot adopt {store}: a store inside a project belongs to that directory.",
             hint="Nothing was changed. `mulligan move-store --outside` moves it out first.",
         )
     remember(store, root)
@@ -134,7 +134,7 @@ def _adopted(root: Path, store: Path) -> Path:
 
 
 def _other(root: Path, store: Path) -> Path | None:
-    """Return the store that a directory has, if it is another one."""
+    """Return the store of a directory if it is a different one."""
     from mulligan.errors import StoreNotFound
     from mulligan.locate.find import find_in
 
@@ -151,7 +151,7 @@ def _tell_of_before(directory: Path, store: Path) -> None:
 
 
 def _tell_of_others(directory: Path) -> None:
-    """Say that there is a store above: it held what is here, and will not any more."""
+    """Report a store in a parent directory: it covered this directory until now."""
     from mulligan.layout import NAME
 
     above = next((d for d in directory.parents if (d / NAME).exists()), None)
@@ -161,7 +161,7 @@ def _tell_of_others(directory: Path) -> None:
 
 
 def _refuse_missing_parent(root: Path) -> None:
-    """Refuse to make more than one directory: a missing parent is most likely a typing mistake."""
+    """Refuse to make more than one directory: a missing parent is most likely a typo."""
     if root.parent.is_dir():
         return
     missing = next(p for p in (*reversed(root.parents), root) if not p.is_dir())
@@ -172,7 +172,7 @@ def _refuse_missing_parent(root: Path) -> None:
 
 
 def _refuse_large(directory: Path) -> None:
-    """Refuse a directory that would be refused as a workspace by every command after."""
+    """Refuse a directory that every later command would refuse as a workspace."""
     from mulligan.errors import UnsafeWorkspace
     from mulligan.layout import NAME
     from mulligan.workspace.workspace import check_root
@@ -191,7 +191,7 @@ def _refuse_large(directory: Path) -> None:
 
 
 def _refuse_around_stores(directory: Path) -> None:
-    """Refuse a project that holds the place of the stores: what deletes its files deletes these."""
+    """Refuse a project that contains the stores: deleting its files would delete them."""
     from mulligan.errors import UnsafeWorkspace
     from mulligan.opener import NO_STATE
 

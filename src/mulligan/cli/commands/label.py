@@ -17,14 +17,13 @@ EXAMPLE = example("mulligan label", "mulligan label --drop tests-green")
 
 
 @click.command("label", cls=Command, epilog=EXAMPLE)
-@click.option("--drop", metavar="LABEL", help="Let this label name no checkpoint any more.")
+@click.option("--drop", metavar="LABEL", help="Remove this label; its checkpoint stays.")
 @click.pass_obj
 def command(call: CliContext, drop: str | None) -> None:
     """List the labels of a session with the checkpoints that they name, or drop one.
 
-    `mulligan checkpoint --label L` gives a label, or moves one that is in use: it names the newest
-    checkpoint that was given it. Earlier ones stay, and so does one whose label is dropped; their
-    ids name them.
+    `mulligan checkpoint --label L` sets a label, or moves one that is in use: a label names the
+    newest checkpoint that got it. Checkpoints that lose a label stay, and are named by their ids.
     """
     session = call.open_to_look() if drop is None else call.open_session()
     if drop is not None:

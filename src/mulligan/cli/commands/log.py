@@ -51,7 +51,7 @@ def _print_ids(session: Session, count: int) -> None:
 
 
 def _tell_of_others(store: Store, session: Session) -> None:
-    """Name the sessions that the user may have looked for."""
+    """Name other sessions that the user may have meant."""
     others = [other.name for other in store.sessions() if other.name != session.name]
     if others:
         more = ", …" if len(others) > SHOWN_SESSIONS else ""

@@ -47,8 +47,8 @@ def list_messages(call: CliContext) -> None:
 @click.argument("subject")
 @click.argument("body", required=False)
 @click.option("--priority", type=click.Choice(PRIORITIES), default="normal", show_default=True)
-@click.option("--ack", is_flag=True, help="Deliver it again until it is acknowledged.")
-@click.option("--id", "name", metavar="ID", help="Its id: a message is sent once under an id.")
+@click.option("--ack", is_flag=True, help="Redeliver it until it is acknowledged.")
+@click.option("--id", "name", metavar="ID", help="Its id; sending the same id again has no effect.")
 @agent_option
 @click.pass_obj
 def send(
@@ -79,9 +79,9 @@ def send(
 @agent_option
 @click.pass_obj
 def receive(call: CliContext, wait: float, agent: str | None) -> None:
-    """Print an agent's next message; it is processed with that, unless it is to be acknowledged.
+    """Print an agent's next message, which then counts as processed unless it needs an ack.
 
-    A message to be acknowledged is given to one command after the other until `mail ack`.
+    A message that needs an acknowledgement is delivered again until `mail ack`.
     """
     message = call.open_for_agent(agent).mailbox.receive(wait)
     if call.json:
@@ -101,7 +101,7 @@ def receive(call: CliContext, wait: float, agent: str | None) -> None:
 @agent_option
 @click.pass_obj
 def ack(call: CliContext, id: str, agent: str | None) -> None:
-    """Say that a message has been dealt with."""
+    """Acknowledge a message: it has been processed and is not delivered again."""
     call.open_for_agent(agent).mailbox.ack(id)
     if call.json:
         print_json(acknowledged_view(id))

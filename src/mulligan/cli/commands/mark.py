@@ -23,13 +23,13 @@ EXAMPLE = example(
 @click.command("mark", cls=Command, epilog=EXAMPLE)
 @click.argument("point")
 @click.argument("verdict", type=click.Choice(["good", "bad"]))
-@click.option("-m", "--note", help="Why, in a sentence.")
+@click.option("-m", "--note", help="Why, in one sentence.")
 @click.pass_obj
 def command(call: CliContext, point: str, verdict: Verdict, note: str | None) -> None:
     """Give the checkpoint at POINT, or the one before it, the verdict good or bad.
 
-    The points @good and @bad name the latest ones, @good~1 the good one before; `mulligan resume
-    --rollback` goes to @good. A later mark takes the place of an earlier one.
+    The points @good and @bad name the latest ones, and @good~1 the good one before that. `mulligan
+    resume --rollback` goes back to @good. A later mark replaces an earlier one.
     """
     session = call.open_session()
     marked = session.mark(point, verdict, note)

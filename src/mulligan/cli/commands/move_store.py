@@ -19,11 +19,11 @@ EXAMPLE = example("mulligan move-store", "mulligan move-store --inside")
 @click.option("--inside", is_flag=True, help="Into the project, as .mulligan.")
 @click.pass_obj
 def command(call: CliContext, outside: bool, inside: bool) -> None:
-    """Move the store out of its project (--outside, if nothing is said) or into it (--inside).
+    """Move the store out of its project (--outside, the default) or into it (--inside).
 
-    It is copied, compared, and deleted at its old place last; killed at any moment, it is whole at
-    one of the two. No other process may have it open, and no restore may be pending. Forks
-    go on finding it.
+    The store is copied and compared before the original is deleted, so a crash at any moment leaves
+    one complete store. No other process may have it open, and no restore may be pending. Forks
+    still find it afterwards.
     """
     from mulligan.layout import NAME
     from mulligan.move_store import move_inside, move_outside
@@ -80,7 +80,7 @@ def _project(store: Path) -> Path:
 
 
 def _refuse_pending(store: Path) -> None:
-    """Refuse a store with a restore that is to be finished first; its locks are not moved."""
+    """Refuse a store with a pending restore: its locks do not move with it."""
     import mulligan
     from mulligan.errors import RestorePending
 

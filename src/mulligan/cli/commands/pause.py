@@ -22,8 +22,8 @@ from mulligan.views.teams import pause_view
 def command(call: CliContext, timeout: float) -> None:
     """Stop every agent of a session at a safe point, and take a checkpoint.
 
-    Returns when they have stopped. An agent that is late gets SIGTERM, two seconds later SIGKILL,
-    and is named. `mulligan resume` continues. Without -s, the running session is paused.
+    Returns when they have stopped. An agent that is late gets SIGTERM, then SIGKILL after two
+    seconds, and is named. `mulligan resume` continues. Without -s, the running session is paused.
     """
     from mulligan.supervisor.requests import request_pause
 

@@ -25,11 +25,11 @@ from mulligan.cli.render.preview import print_undo
 @files_options
 @click.pass_obj
 def command(call: CliContext, dry_run: bool, yes: bool, touch: bool) -> None:
-    """Take the last undo back.
+    """Reverse the last undo.
 
-    Repeat it to go further forward. It asks, on a terminal, only when programs write to files that
-    change. An undo that was interrupted is taken back where it stands; a redo that was, is
-    finished.
+    Repeat it to go further forward. On a terminal, it asks for confirmation only when programs
+    write to files that change. An interrupted undo is reversed from where it stopped; an
+    interrupted redo is finished.
     """
     session = call.open_session(files=True, recover=False)
     if not call.json:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from mulligan.views.restores import Preview
 
 PREVIEW = 20
-NOTHING_TO_DO = "Nothing to restore: everything is as it was at the point already."
-NOTHING_ELSE = "Nothing else is to be restored."
+NOTHING_TO_DO = "Nothing to restore: everything already matches the point."
+NOTHING_ELSE = "There is nothing else to restore."
 EXAMPLE = example(
     "mulligan restore @latest --dry-run",
     "mulligan restore tests-green --only src/app.py --only memory",
@@ -61,7 +61,7 @@ EXAMPLE = example(
 )
 @dry_run_option
 @click.option("--continue", "goes_on", is_flag=True, help="Finish a restore that was interrupted.")
-@click.option("--abandon", is_flag=True, help="End one that was where it stands; no file changes.")
+@click.option("--abandon", is_flag=True, help="End an interrupted restore; no file changes.")
 @yes_option
 @touch_option
 @files_options
@@ -79,18 +79,18 @@ def command(
 ) -> None:
     """Bring state and files of POINT back, or parts of them.
 
-    A PART is a component of the state (memory, agents/coder), all files (workspace), or a file
-    or directory from the top of the workspace (src/app.py; workspace/memory, where the state has
-    a component of that name) or from here (./app.py; in a subdirectory app.py, too, unless
+    A PART is a component of the state (memory, agents/coder), all files (workspace), or one file
+    or directory. Its path starts at the top of the workspace (src/app.py; workspace/memory if the
+    state has a component of that name) or here (./app.py; in a subdirectory also app.py, unless
     there is one at the top).
 
-    The present is kept in a safety checkpoint first, and `mulligan undo` brings it back; so it
-    asks only on a terminal. What no checkpoint covers is left alone, apart from caches of tools
-    (__pycache__) that were made of files which change. The exit code is 83 when not all files
-    could be brought back.
+    A safety checkpoint keeps the present first, and `mulligan undo` brings it back. It asks for
+    confirmation only on a terminal. Files that no checkpoint covers are left alone, except tool
+    caches (__pycache__) of files that change. The exit code is 83 when some files could not be
+    restored.
 
-    One that was interrupted (Ctrl-C, a crash) is finished first. --continue does that alone,
-    `mulligan undo` takes it back, and --abandon leaves files and state as they are now.
+    An interrupted restore (Ctrl-C, a crash) is finished first. --continue does only that,
+    `mulligan undo` reverses it, and --abandon leaves files and state as they are now.
     """
     if goes_on or abandon:
         others = bool(only or copy_to or dry_run or touch)
@@ -127,7 +127,7 @@ def command(
 
 
 def _leave(call: CliContext, preview: Preview, *, dry_run: bool) -> None:
-    """Print the end of a restore that does nothing; what it cannot bring back is a failure."""
+    """Report a restore that changes nothing; files that cannot be restored are a failure."""
     problems = preview.files.problems
     said = DRY_RUN if preview else NOTHING_ELSE if problems else NOTHING_TO_DO
     print_unapplied(call, preview, "restore", said)
@@ -139,9 +139,9 @@ def _leave(call: CliContext, preview: Preview, *, dry_run: bool) -> None:
 def _end(
     call: CliContext, point: str | None, *, goes_on: bool, abandon: bool, others: bool
 ) -> None:
-    """Finish a restore that was interrupted, or end it where it stands."""
+    """Finish an interrupted restore, or abandon it."""
     if point is not None or others or goes_on == abandon:
-        raise click.UsageError("--continue and --abandon stand alone: no POINT, no other choices.")
+        raise click.UsageError("--continue and --abandon take no POINT and no other options.")
     session = call.open_session(files=goes_on, recover=False)
     if goes_on:
         go_on(call, session)
@@ -151,23 +151,23 @@ def _end(
 
 def _check(call: CliContext, only: tuple[str, ...], copy_to: Path | None, *, touch: bool) -> None:
     if "" in only:
-        raise click.UsageError("--only wants the name of a part; leave it away for everything.")
+        raise click.UsageError("--only needs the name of a part; omit it to restore everything.")
     if call.no_files and copy_to is not None:
         raise click.UsageError("--to and --no-files exclude each other.")
     if touch and (call.no_files or copy_to is not None):
-        raise click.UsageError("--touch is for files that are brought back in their place.")
+        raise click.UsageError("--touch is for files that are restored in place.")
     if call.no_files and any(is_workspace(part) for part in only):
         raise click.UsageError("--only workspace and --no-files exclude each other.")
 
 
 def _warn_of_consumed(session: Session, preview: Preview) -> None:
-    """Say what others have used already of what an agent made that is to go back alone."""
+    """Name what other agents have already used of the work that is rolled back."""
     from mulligan.recovery.resume_agent import consumed
 
     point = preview.state.after
     names = [part.split("/")[1] for part in preview.parts or () if part.startswith("agents/")]
     if point.session != session.name:
-        return  # then it is no going back
+        return  # not a rollback: the point is on another timeline
     for name in names:
         for one in consumed(session, name, point):
             said = f"Warning: {one.by} has {one.how} {one.what} {one.id} of {name} (#{one.seq})"
@@ -175,7 +175,7 @@ def _warn_of_consumed(session: Session, preview: Preview) -> None:
 
 
 def _explain_source(session: Session, preview: Preview) -> None:
-    """Say whose files these are when the point itself has none."""
+    """Say where the files come from when the point itself has none."""
     if preview.directory is None or not (outline(preview.files.files) or preview.parts is None):
         return
     point = preview.state.after
@@ -196,7 +196,7 @@ def _explain_source(session: Session, preview: Preview) -> None:
 
 
 def _copy(call: CliContext, point: str, named: tuple[str, ...], to: Path, *, dry_run: bool) -> None:
-    """Write the files of a point elsewhere."""
+    """Write the files of a point into another directory."""
     session = call.open_to_look()
     only = parts_from_here(named, call.project, session, (session.point(point),))
     plan = session.internal.plan_copy(point, only)
@@ -215,7 +215,7 @@ def _copy(call: CliContext, point: str, named: tuple[str, ...], to: Path, *, dry
 def _copied(
     session: Session, point: Point, to: Path, only: tuple[str, ...] | None
 ) -> list[Problem]:
-    """Write the files, and say what Ctrl-C leaves behind."""
+    """Write the files, and report what Ctrl-C leaves behind."""
     try:
         return session.copy_files(point, to, only)
     except KeyboardInterrupt:
@@ -223,5 +223,5 @@ def _copied(
             raise
         raise HalfDone(
             clean(f"Interrupted: {to} holds only a part of the files."),
-            "Nothing else was touched. Delete that directory, or name another one next time.",
+            "Nothing else was touched. Delete that directory, or name another one.",
         ) from None

@@ -96,7 +96,7 @@ def _check(choice: ResumeChoice, *, watch: bool, dry_run: bool) -> None:
     if choice.only is not None and choice.to is None and not choice.rollback:
         raise click.UsageError("--only needs --from POINT or --rollback.")
     if watch and (dry_run or choice.to or choice.rollback or choice.only or choice.reset):
-        raise click.UsageError("--watch decides by itself; it takes no other choices.")
+        raise click.UsageError("--watch decides on its own; it takes no other options.")
 
 
 def _chosen(call: CliContext, store: Store, name: str | None, *, is_asked: bool) -> Session | None:
@@ -127,7 +127,7 @@ def _running(store: Store, name: str | None) -> str | None:
 
 
 def _is_due(session: Session) -> bool:
-    """Whether a session still has to be resumed: that may have happened meanwhile."""
+    """Whether a session still has to be resumed; another process may have done it."""
     from mulligan.recovery.detect import reason
     from mulligan.recovery.watch import failed_to_come_back
 
@@ -169,7 +169,7 @@ def _resume(call: CliContext, store: Store, session: Session, choice: ResumeChoi
 
 
 def _workspace(call: CliContext, store: Store, session: Session) -> Path | None:
-    """Return the directory of the files, where no team has one recorded."""
+    """Return the directory of the files if no team has recorded one."""
     from mulligan.recovery.plan import team_of
 
     return call.files_of(store, session) if team_of(session) is None else None

@@ -28,13 +28,13 @@ AGENT = "agent"
     show_default=True,
     help="Time between routine checkpoints.",
 )
-@click.option("--prompt", metavar="TEXT|@FILE", help="What the agent is to do.")
+@click.option("--prompt", metavar="TEXT|@FILE", help="Instructions for the agent.")
 @click.option(
     "--restart",
     type=click.Choice(["on_failure", "always", "never"]),
     default="on_failure",
     show_default=True,
-    help="When to start it again.",
+    help="When to restart it.",
 )
 @files_options
 @click.argument("program", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)

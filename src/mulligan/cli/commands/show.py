@@ -33,7 +33,8 @@ MAX_SHOWN_PATHS = 8
 def command(call: CliContext, point: str) -> None:
     """Show the checkpoint at POINT, or the one before it; the latest, if none is given.
 
-    It says how many files it holds, and what was left out by which rule; --json has all paths.
+    It shows how many files the checkpoint holds, and which rules left files out; --json lists all
+    paths.
     """
     session = call.open_to_look()
     warn_of_pending(session)
@@ -75,7 +76,7 @@ def _print(record: dict[str, Any]) -> None:
 
 
 def _label(record: dict[str, Any]) -> str:
-    """Return the label that the checkpoint was given, and what became of it."""
+    """Return the label that the checkpoint got, and whether it still has it."""
     label, now = record["label"], record["label_at"]
     if label is None or now == record["checkpoint_id"]:
         return label or ""

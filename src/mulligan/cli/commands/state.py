@@ -23,7 +23,7 @@ _STARTS_LIKE_JSON = ("{", "[", '"')
 
 
 class ValueCommand(Command):
-    """A command with a VALUE, which may be a negative number and no option."""
+    """A command whose VALUE may be a negative number, which is not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let a negative number through."""
@@ -36,22 +36,22 @@ class ValueCommand(Command):
 def command(context: click.Context) -> None:
     """Read and write the state from scripts.
 
-    A PATH is KEY/KEY/INDEX; ~1 stands for / in a key. A VALUE is JSON; a word that is not JSON
-    is taken as a string; - reads it from standard input.
+    A PATH is KEY/KEY/INDEX; ~1 stands for / in a key. A VALUE is JSON. A word that is not JSON
+    is a string, and - reads the value from standard input.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 def _named(context: click.Context, argument: click.Parameter, path: str) -> str:
-    """Refuse the empty path, which is the whole state and seldom what was meant."""
+    """Refuse the empty path: it names the whole state, which is rarely intended."""
     if not path:
-        raise click.BadParameter("it is empty; the whole state is not changed in one go.")
+        raise click.BadParameter("it is empty, and the whole state cannot be changed at once.")
     return path
 
 
 expect_options = [
-    click.option("--expect", metavar="JSON", help="Only if the present value is this one."),
+    click.option("--expect", metavar="JSON", help="Only if the current value equals this one."),
     click.option("--expect-missing", is_flag=True, help="Only if there is no value yet."),
 ]
 
@@ -62,11 +62,11 @@ expect_options = [
     epilog=example("mulligan state get tasks/0/status --raw"),
 )
 @click.argument("path", default="")
-@click.option("--at", "point", metavar="POINT", help="As it was at this point.")
-@click.option("--raw", is_flag=True, help="Print a string without quotes, bytes as they are.")
+@click.option("--at", "point", metavar="POINT", help="Read the state at this point.")
+@click.option("--raw", is_flag=True, help="Print strings without quotes and bytes unchanged.")
 @click.pass_obj
 def get(call: CliContext, path: str, point: str | None, raw: bool) -> None:
-    """Print the value at PATH as JSON; the whole state, if none is given."""
+    """Print the value at PATH as JSON; without PATH, the whole state."""
     from mulligan import MISSING
     from mulligan.errors import PathNotFound
 
@@ -88,7 +88,7 @@ def get(call: CliContext, path: str, point: str | None, raw: bool) -> None:
 )
 @click.argument("path", callback=_named)
 @click.argument("value")
-@click.option("--text", is_flag=True, help="Take VALUE as a string, whatever it looks like.")
+@click.option("--text", is_flag=True, help="Take VALUE as a string, even if it looks like JSON.")
 @expect_options[0]
 @expect_options[1]
 @create_option
@@ -102,7 +102,7 @@ def set_(
     expect_missing: bool,
     create: bool,
 ) -> None:
-    """Set the value at PATH; dictionaries on the way are made."""
+    """Set the value at PATH; missing parent dictionaries are created."""
     wanted, expected = _value(value, text), _expected(expect, expect_missing)
     session = call.open_session(create)
     session.state.set(path, wanted, **expected)
@@ -114,11 +114,11 @@ def set_(
 )
 @click.argument("path", callback=_named)
 @click.argument("value")
-@click.option("--text", is_flag=True, help="Take VALUE as a string, whatever it looks like.")
+@click.option("--text", is_flag=True, help="Take VALUE as a string, even if it looks like JSON.")
 @create_option
 @click.pass_obj
 def append(call: CliContext, path: str, value: str, text: bool, create: bool) -> None:
-    """Append VALUE to the list at PATH, which is made if missing."""
+    """Append VALUE to the list at PATH, which is created if missing."""
     wanted = _value(value, text)
     session = call.open_session(create)
     session.state.append(path, wanted)
@@ -130,7 +130,7 @@ def append(call: CliContext, path: str, value: str, text: bool, create: bool) ->
 @expect_options[0]
 @click.pass_obj
 def delete(call: CliContext, path: str, expect: str | None) -> None:
-    """Delete what is at PATH."""
+    """Delete the value at PATH."""
     session = call.open_session()
     session.state.delete(path, **_expected(expect, missing=False))
     _print_done(call, session, path)
@@ -157,7 +157,7 @@ def _expected(given: str | None, missing: bool) -> dict[str, Any]:
 
 
 def _parsed(text: str, name: str) -> Any:
-    """Return JSON's value; words that do not look like JSON stand for themselves."""
+    """Return the value of JSON text; words that do not look like JSON are strings."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except RecursionError as error:

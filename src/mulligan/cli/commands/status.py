@@ -64,11 +64,11 @@ COLOURS = {"interrupted": "red", "failed": "red", "running": "green", "paused": 
 def command(call: CliContext, watch: bool) -> None:
     """Show the store, its sessions with their latest activity, and their agents.
 
-    The session with a * is the one that commands without -s work on here: that of the directory,
-    or main, or while main is empty the only one in use.
+    The * marks the session that commands without -s use here: the one of this directory, else
+    main, or the only session in use while main is empty.
 
-    A session is interrupted when its supervisor or agent died: `mulligan resume` brings it back.
-    Its health is degraded when more than 20 % of the tasks that ended have failed or one is
+    A session is interrupted when the process that ran it is gone; `mulligan resume` recovers it.
+    Its health is degraded when more than 20 % of the finished tasks have failed or a task is
     quarantined, and unhealthy above 50 %.
     """
     store = call.open_store(read_only=True)
@@ -76,7 +76,7 @@ def command(call: CliContext, watch: bool) -> None:
     if call.session and not sessions:
         call.known_session(store, call.session)
     _show(call, store, sessions)
-    with suppress(KeyboardInterrupt):  # that is how one stops watching
+    with suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop watching
         while watch:
             time.sleep(REFRESH_SECONDS)
             sessions = [s for s in store.sessions() if call.session in (None, s.name)]
@@ -114,7 +114,7 @@ def _print(call: CliContext, store: Store, sessions: list[Session]) -> None:
 
 
 def _directory(call: CliContext, session: Session) -> Path | None:
-    """Return where the files of a session are: its own directory, or that of the project."""
+    """Return the directory of a session's files: its own, or that of the project."""
     return session.directory or call.project
 
 

@@ -25,9 +25,9 @@ STATUS = {
 def command(call: CliContext) -> None:
     """List all stores of this user with their projects, sizes and last use.
 
-    Those that `mulligan init` made, and those inside of their projects that it knows of. The store
-    of a project that is gone can be given to another directory with `mulligan init --adopt STORE`,
-    or deleted by hand.
+    The list has every store that `mulligan init` made, and the known ones inside projects. If a
+    project is gone, `mulligan init --adopt STORE` links its store to another directory; or delete
+    the store by hand.
     """
     view = stores_view(state_home())
     found, damaged = view["stores"], view["damaged"]

@@ -33,8 +33,8 @@ SIGNS = {
 def command(context: click.Context) -> None:
     """List the tasks of a session, or change them from scripts.
 
-    A task is pending, in_progress, completed, failed or skipped. `claim` gives the first one that
-    is ready to one agent alone; after a crash the same agent gets it again.
+    A task is pending, in_progress, completed, failed or skipped. `claim` assigns the first ready
+    task to one agent; after a crash, the same agent gets it again.
     """
     if context.invoked_subcommand is None:
         _list(context.obj)
@@ -43,7 +43,7 @@ def command(context: click.Context) -> None:
 @command.command("list", short_help="List the tasks.", epilog=example("mulligan tasks list --json"))
 @click.pass_obj
 def list_tasks(call: CliContext) -> None:
-    """List the tasks, each under the one it is part of."""
+    """List the tasks, each under its parent."""
     _list(call)
 
 
@@ -53,9 +53,9 @@ def list_tasks(call: CliContext) -> None:
     epilog=example("mulligan tasks add 'Write the parser' --after design"),
 )
 @click.argument("title")
-@click.option("--id", "name", metavar="ID", help="Its id; the words of the title, if not given.")
-@click.option("--parent", metavar="ID", help="The task it is part of.")
-@click.option("--after", metavar="ID", multiple=True, help="What has to be done before it.")
+@click.option("--id", "name", metavar="ID", help="Its id; by default, made from the title.")
+@click.option("--parent", metavar="ID", help="The parent task.")
+@click.option("--after", metavar="ID", multiple=True, help="A task that has to be done first.")
 @agent_option
 @click.pass_obj
 def add(
@@ -66,21 +66,21 @@ def add(
     after: Sequence[str],
     agent: str | None,
 ) -> None:
-    """Add a task; one that is there under its id already stays as it is."""
+    """Add a task; an existing task with this id stays unchanged."""
     tasks = call.open_for_agent(agent).tasks
     _print(call, tasks.add(title, id=name, parent=parent, after=after))
 
 
 @command.command(
     "claim",
-    short_help="Take a task to work on.",
+    short_help="Claim a task to work on.",
     epilog=example("mulligan tasks claim --agent coder"),
 )
 @click.argument("id", required=False)
 @agent_option
 @click.pass_obj
 def claim(call: CliContext, id: str | None, agent: str | None) -> None:
-    """Take the first task that is ready, or the named one, and print its id.
+    """Claim the first ready task, or the named one, and print its id.
 
     Prints nothing when there is none.
     """
@@ -90,39 +90,39 @@ def claim(call: CliContext, id: str | None, agent: str | None) -> None:
     elif call.json:
         print_json(None)
     elif not call.bare:
-        click.echo("Nothing is ready to be worked on.", err=True)
+        click.echo("No task is ready.", err=True)
 
 
 def _ending(name: str, text: str, line: str) -> Callable[..., click.Command]:
     return command.command(name, short_help=text, epilog=example(line))
 
 
-@_ending("complete", "Say that a task is done.", "mulligan tasks complete write-the-parser")
+@_ending("complete", "Mark a task as completed.", "mulligan tasks complete write-the-parser")
 @click.argument("id")
-@click.option("--result", metavar="TEXT", help="What came of it.")
+@click.option("--result", metavar="TEXT", help="The result.")
 @agent_option
 @click.pass_obj
 def complete(call: CliContext, id: str, result: str | None, agent: str | None) -> None:
-    """Say that a task is done."""
+    """Mark a task as completed."""
     tasks = call.open_for_agent(agent).tasks
     tasks.complete(id, result)
     _print(call, tasks.get(id))
 
 
-@_ending("fail", "Say that a task could not be done.", "mulligan tasks fail deploy 'no network'")
+@_ending("fail", "Mark a task as failed.", "mulligan tasks fail deploy 'no network'")
 @click.argument("id")
 @click.argument("error")
 @agent_option
 @click.pass_obj
 def fail(call: CliContext, id: str, error: str, agent: str | None) -> None:
-    """Say that a task could not be done, and why."""
+    """Mark a task as failed, with the reason."""
     tasks = call.open_for_agent(agent).tasks
     tasks.fail(id, error)
     _print(call, tasks.get(id))
 
 
 def _add_change(name: str, text: str) -> None:
-    """Add a command that does one thing to a task and prints it."""
+    """Add a command that changes the status of a task and prints the task."""
 
     @_ending(name, text, f"mulligan tasks {name} deploy")
     @click.argument("id")
@@ -136,8 +136,8 @@ def _add_change(name: str, text: str) -> None:
     change.help = text
 
 
-_add_change("skip", "Leave a task undone; what comes after it need not wait.")
-_add_change("release", "Give a claimed task back, whichever agent holds it.")
+_add_change("skip", "Skip a task; tasks after it need not wait.")
+_add_change("release", "Release a claimed task, whichever agent holds it.")
 _add_change("retry", "Make a failed or skipped task pending again.")
 
 

@@ -25,11 +25,11 @@ from mulligan.cli.render.preview import print_undo
 @files_options
 @click.pass_obj
 def command(call: CliContext, dry_run: bool, yes: bool, touch: bool) -> None:
-    """Take the last restore back.
+    """Undo the last restore.
 
-    Repeat it to go further back; there is no limit. It asks, on a terminal, only when programs
-    write to files that change. A restore that was interrupted is taken back where it stands; an
-    undo that was, is finished.
+    Repeat it to go further back; there is no limit. On a terminal, it asks for confirmation only
+    when programs write to files that change. An interrupted restore is reversed from where it
+    stopped; an interrupted undo is finished.
     """
     session = call.open_session(files=True, recover=False)
     if not call.json:

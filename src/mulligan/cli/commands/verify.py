@@ -19,12 +19,12 @@ BROKEN = 60
 
 
 @click.command("verify", cls=Command, epilog=example("mulligan verify", "mulligan verify --quick"))
-@click.option("--quick", is_flag=True, help="Do not read objects or replay states.")
+@click.option("--quick", is_flag=True, help="Skip reading objects and replaying states.")
 @click.pass_obj
 def command(call: CliContext, quick: bool) -> None:
-    """Check everything that is stored, and name exactly what is broken.
+    """Check everything in the store, and name exactly what is broken.
 
-    The exit code is 60 when anything is.
+    The exit code is 60 if anything is.
     """
     report = _verify(call.open_store(salvage=True), full=not quick)
     if call.json:
@@ -51,7 +51,7 @@ def _print(report: Report, quiet: bool) -> None:
     for warning in report.warnings:
         _print_line("!", "yellow", warning)
     if report.ok and not quiet:
-        how = "all of it is sound" if report.full else "sound, as far as a quick look goes"
+        how = "all of it is sound" if report.full else "sound, as far as a quick check can tell"
         click.echo(f"{Cell('✓', 'green').styled()} {summary(report)}: {how}.")
     if report.ok and not quiet and report.unreferenced_bytes:
         click.echo(f"{size(report.unreferenced_bytes)} are unreferenced and can be collected.")

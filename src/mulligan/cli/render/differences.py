@@ -1,4 +1,4 @@
-"""Differences for people; several commands show them."""
+"""Differences as text, for several commands."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _line(change: str, place: str, said: str) -> str:
 
 
 def _value(value: Any, limit: int) -> str:
-    """Return a value shortened; a message of a conversation as who said what."""
+    """Return a shortened value; a message of a conversation as role and text."""
     if _is_message(value):
         return shorten(f"{clean(value['role'])}: {clean(_text(value['content']))}", limit)
     return short(value, limit)
@@ -66,7 +66,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _text(content: Any) -> str:
-    """Return what was said, where content is a text or a list of parts with texts."""
+    """Return the text of a message whose content is a string or a list of parts with texts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

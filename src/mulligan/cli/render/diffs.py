@@ -1,4 +1,4 @@
-"""What differs between two points, with the lines of files, for people."""
+"""The differences between two points, with the changed lines of files, as text."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 MAX_LINES_PER_FILE = 60
 MAX_LINES = 600
-"""How many lines of unified diffs are shown unless all are asked for."""
+"""How many lines of unified diffs are shown without ``--full``."""
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @dataclass(frozen=True)
 class Style:
-    """How much is to be shown."""
+    """How much to show."""
 
     stat: bool
     name_only: bool
@@ -38,7 +38,7 @@ class Style:
 
 
 def contents_of(call: CliContext, session: Session, found: Diff, after: str | None) -> FileContents:
-    """Return what reads the files of both sides of a diff."""
+    """Return readers for the files of both sides of a diff."""
     from mulligan.views.file_diffs import FileContents
 
     other = None if after is None else found.after
@@ -46,14 +46,14 @@ def contents_of(call: CliContext, session: Session, found: Diff, after: str | No
 
 
 def print_stat(call: CliContext, session: Session, found: Diff) -> None:
-    """Print what differs between two points, the files with how many lines of each."""
+    """Print what differs between two points, with the number of changed lines per file."""
     contents = contents_of(call, session, found, str(found.after.seq))
     style = Style(stat=True, name_only=False, full=False, patch=False)
     print_diff(found, contents, style, to_present=False)
 
 
 def print_diff(found: Diff, contents: FileContents, style: Style, *, to_present: bool) -> None:
-    """Print what differs, as much of it as is asked for."""
+    """Print what differs, in the requested style."""
     end = f"the present, {place(found.after)}" if to_present else place(found.after)
     click.echo(Cell(clean(f"{place(found.before)} → {end}"), bold=True).styled())
     print_differences(all_differences(found))
@@ -67,7 +67,7 @@ def print_diff(found: Diff, contents: FileContents, style: Style, *, to_present:
 
 
 def _print_changes(changes: Outline, contents: FileContents, *, full: bool) -> None:
-    """Print each file with its diff, until there is enough to read."""
+    """Print each file with its diff, up to the line limit."""
     left = MAX_LINES
     for change in changes.listed:
         click.echo("".join(change_lines([change])))
@@ -87,7 +87,7 @@ def _print_patch(patch: FileDiff, limit: int | None) -> int:
         click.echo(f"  not readable now ({clean(patch.problem)}); --full may help")
     shown = patch.lines[:limit]
     for line in shown:
-        text = line.removesuffix("\r")  # which belongs to the end of the line, behind the colour
+        text = line.removesuffix("\r")  # the line feed goes after the end of the colour
         click.echo(style(text, fg=_COLOURS.get(line[:1])) + line[len(text) :])
     if len(shown) < len(patch.lines):
         more = plural(len(patch.lines) - len(shown), "line")

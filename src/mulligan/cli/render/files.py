@@ -1,4 +1,4 @@
-"""Files for people: what differs, and what is left out."""
+"""Files as text: what differs, and what is left out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 GIT = ".git"
 DRAFT = ".mulligan-draft-"
-"""How the names begin of what a restore keeps beside the files that it replaces."""
+"""The prefix of the temporary names that a restore uses beside the files it replaces."""
 
 SHOWN_PATHS = 3
 WIDEST_PATH = 70
 STORE_RULE = "ignored by .mulligan"
-"""Why a store itself is left out, which nobody needs to be told."""
+"""The rule that leaves the store itself out; it is never shown."""
 
 _SIGNS = {
     "added": ("+", "green"),
@@ -48,18 +48,18 @@ TO_DO = {
 
 @dataclass(frozen=True)
 class Outline:
-    """The changes a person wants to see, and a line for each group of others."""
+    """The changes worth listing, and one line for each group of other changes."""
 
     listed: list[FileChange]
     asides: list[str]
 
     def __bool__(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether there is anything to show."""
         return bool(self.listed or self.asides)
 
 
 def outline(changes: Sequence[FileChange], *, full: bool = False) -> Outline:
-    """Return the changes for people; what git and a restore keep, and mere times, is counted."""
+    """Return the changes to list; those of git, temporary names and mere times are only counted."""
     kept = _telling(changes)
     if full:
         return Outline(kept, [])
@@ -79,7 +79,7 @@ def outline(changes: Sequence[FileChange], *, full: bool = False) -> Outline:
 
 
 def _telling(changes: Sequence[FileChange]) -> list[FileChange]:
-    """Return the changes without directories that only come or go with what is in them."""
+    """Return the changes without directories that are only added or removed with their content."""
     holders = {
         (change.change, change.path[:end])
         for change in changes
@@ -90,7 +90,7 @@ def _telling(changes: Sequence[FileChange]) -> list[FileChange]:
 
 
 def counted(changes: Sequence[FileChange], words: dict[str, str]) -> str:
-    """Return how many changes there are of each sort."""
+    """Return the number of changes of each kind."""
     counts: Counter[str] = Counter(change.change for change in changes)
     return ", ".join(f"{counts[name]:,} {word}" for name, word in words.items() if counts[name])
 
@@ -125,12 +125,12 @@ def coverage_text(coverage: Coverage | None) -> str:
 
 
 def without_store(found: Iterable[LeftOut]) -> list[LeftOut]:
-    """Return what is left out apart from the store, which always is."""
+    """Return what is left out, except the store, which always is."""
     return [left for left in found if left.rule != STORE_RULE]
 
 
 def left_out_lines(found: Iterable[LeftOut]) -> list[str]:
-    """Return a line for each rule, with how many paths it leaves out and the first of them."""
+    """Return one line per rule: how many paths it leaves out, and the first ones."""
     by_rule: dict[str, list[str]] = {}
     for left in without_store(found):
         by_rule.setdefault(left.rule, []).append(left.path)
@@ -142,7 +142,7 @@ def left_out_lines(found: Iterable[LeftOut]) -> list[str]:
 
 
 def some_paths(paths: Sequence[str]) -> str:
-    """Return the first of some paths."""
+    """Return the first few paths."""
     more = ", …" if len(paths) > SHOWN_PATHS else ""
     return ", ".join(shorten(clean(path), WIDEST_PATH) for path in paths[:SHOWN_PATHS]) + more
 

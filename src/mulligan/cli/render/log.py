@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def print_entries(session: Session, entries: Sequence[Entry]) -> None:
-    """Print the entries of a log for people; on a terminal they fit, and labels are never cut."""
+    """Print the entries of a log as text; they fit the terminal, and labels are never cut."""
     known = annotations_of(session)
     for line in fitted([_row(entry, known) for entry in entries], terminal_width()):
         click.echo(line)

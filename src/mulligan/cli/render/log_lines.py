@@ -8,13 +8,13 @@ from typing import NamedTuple
 from mulligan.cli.render.text import GAP, Cell
 
 AGE, FILES = 2, 6
-"""The columns that a narrow terminal goes without: first the files, then the age."""
+"""The columns that a narrow terminal drops: first the files, then the age."""
 
 INDENT = 14
-"""Where the label goes that does not fit behind its columns: below the sequence number."""
+"""The indent of a label that does not fit on its line: below the sequence number."""
 
 MIN_NOTE_WIDTH = 24
-"""A note is cut to no less than this; otherwise it goes to a line of its own, too."""
+"""The least width a note is cut to; with less room, it gets its own line."""
 
 
 class LogRow(NamedTuple):
@@ -61,13 +61,13 @@ def _below(row: LogRow, room: int) -> Iterator[str]:
 
 
 def _needed(row: LogRow) -> int:
-    """Return the least room that label and note take: the label whole, the note cut."""
+    """Return the least width of label and note: the label in full, the note cut."""
     parts = [len(row.label.text), min(len(row.note.text), MIN_NOTE_WIDTH)]
     return sum(parts) + len(GAP) * all(parts)
 
 
 def _words(row: LogRow, room: int | None) -> str:
-    """Return label and note; only the note is cut to the room."""
+    """Return label and note; only the note is cut to the width."""
     if not row.label.text:
         return row.note.styled(limit=room)
     if not row.note.text:

@@ -1,4 +1,4 @@
-"""Printing that holds nobody up: a terminal that was stopped (Ctrl-S) must not stop a team."""
+"""Non-blocking output: a terminal that was stopped (Ctrl-S) must not stop a team."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from itertools import groupby
 import click
 
 MAX_QUEUED_CHARACTERS = 64 << 20
-"""How many characters may wait for whoever reads them; later lines are counted, and lost."""
+"""How many characters may wait to be printed; further lines are counted and dropped."""
 
 Line = tuple[str, bool]
-"""What is to be printed, and whether as an error."""
+"""A text to print, and whether it goes to standard error."""
 
 
 class OutputQueue:
-    """Prints lines in order, from a thread of its own; the last ones when it is left."""
+    """Prints lines in order from its own thread; leaving the block prints the last ones."""
 
     def __init__(self, most: int = MAX_QUEUED_CHARACTERS) -> None:
         self._most = most
@@ -38,8 +38,9 @@ class OutputQueue:
         self._thread.join()
 
     def say(self, line: str, *, err: bool) -> None:
-        """Have a line printed, soon."""
+        """Queue a line; never blocks on the terminal."""
         with self._changed:
+            # Drop instead of wait: a caller that waited here would hang with the terminal.
             if self._size + len(line) > self._most:
                 self._lost += 1
                 return
@@ -49,12 +50,12 @@ class OutputQueue:
 
     def _run(self) -> None:
         while lines := self._next():
-            # As many as there are in one go, so that no agent prints faster than this.
+            # All waiting lines in one write, so that printing keeps up with any agent.
             for err, some in groupby(lines, key=lambda line: line[1]):
                 _print("\n".join(text for text, _ in some), err=err)
 
     def _next(self) -> list[Line]:
-        """Wait for lines and return them; none when there will be no more."""
+        """Wait for lines and return them; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._is_left)
             lines, self._lines, self._size = self._lines, [], 0
@@ -66,7 +67,7 @@ class OutputQueue:
 
 
 def _print(text: str, *, err: bool) -> None:
-    with suppress(OSError):  # a terminal that was closed is no reason to stop
+    with suppress(OSError):  # a closed terminal must not end the command
         try:
             click.echo(text, err=err)
         except UnicodeEncodeError:

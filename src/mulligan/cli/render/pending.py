@@ -1,4 +1,4 @@
-"""A restore of files that was begun and not ended: what is said of it, and how it ends."""
+"""A pending restore of files: how it is reported, and how it ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAIN = "main"
 
 
 def pending_lines(session: Session) -> list[str]:
-    """Return what is to be said of a pending restore, and how it ends; nothing if there is none."""
+    """Return the lines that describe a pending restore and how to end it; none without one."""
     pending = session.pending
     if pending is None:
         return []
@@ -37,7 +37,7 @@ def pending_lines(session: Session) -> list[str]:
 
 
 def ways(session: Session, pending: PendingRestore) -> str:
-    """Return how a pending restore can be finished, taken back or abandoned."""
+    """Return the commands that finish, undo or abandon a pending restore."""
     program = "mulligan" if session.name == MAIN else f"mulligan -s {clean(session.name)}"
     back = "redo" if pending.mode == "undo" else "undo"
     return (
@@ -47,21 +47,21 @@ def ways(session: Session, pending: PendingRestore) -> str:
 
 
 def warn_of_pending(session: Session) -> None:
-    """Say that a restore is pending, where a command only looks."""
+    """Warn of a pending restore, in a command that only reads."""
     for line in pending_lines(session):
         click.echo(Cell(line, "yellow").styled(), err=True)
 
 
 def tell_of_recovery(done: Restored) -> None:
-    """Say that a restore was finished first."""
+    """Report that a restore was finished first."""
     what = a(done.mode).capitalize()
     said = f"{what} to {place(done.point)} had been interrupted and was finished first;"
     click.echo(clean(said), err=True)
-    click.echo(f"the files of before are in the checkpoint {done.safety.id[:SHORT_ID]}.", err=True)
+    click.echo(f"the earlier files are in the checkpoint {done.safety.id[:SHORT_ID]}.", err=True)
 
 
 def tell_of_recovery_error(session: Session) -> None:
-    """Say that the files are not what any checkpoint says, and what can be done about it."""
+    """Warn that the files match no checkpoint, and say how to fix that."""
     begun = session.pending
     what = f"{a(begun.mode)} to {place(begun.point)}" if begun else "a restore"
     click.echo(clean(f"Warning: {what} of the files was interrupted halfway."), err=True)
@@ -73,7 +73,7 @@ def tell_of_recovery_error(session: Session) -> None:
 def undo_or_redo(
     call: CliContext, session: Session, mode: UndoMode, *, yes: bool, touch: bool
 ) -> None:
-    """Undo or redo, and print what was done; one that was interrupted is finished instead."""
+    """Undo or redo, and print the result; an interrupted one is finished instead."""
     open_files = check_open_files(call, session, mode, yes=yes)
     pending = session.pending
     with call.working(), interruptible(session):
@@ -86,7 +86,7 @@ def undo_or_redo(
 
 
 def go_on(call: CliContext, session: Session) -> None:
-    """Finish the pending restore, and print what was done."""
+    """Finish the pending restore, and print the result."""
     pending = _required(session)
     with call.working(), interruptible(session):
         done = session.recover()
@@ -96,12 +96,12 @@ def go_on(call: CliContext, session: Session) -> None:
             hint="Nothing was touched. Do this in that directory, and without --no-files.",
         )
     if done is None:
-        raise NothingToUndo("Another process has finished it meanwhile.")
+        raise NothingToUndo("Another process has finished it in the meantime.")
     print_restored(call, done)
 
 
 def abandon_pending(call: CliContext, session: Session) -> None:
-    """End the pending restore where it stands, and print how to take it back."""
+    """End the pending restore as it is, and print how to undo it."""
     pending, view = _required(session), pending_view(session)
     session.abandon()
     back = "redo" if pending.mode == "undo" else "undo"
@@ -114,7 +114,7 @@ def abandon_pending(call: CliContext, session: Session) -> None:
 
 
 def _left_pending(session: Session) -> PendingRestore | None:
-    """Return the restore that was begun here and has not ended."""
+    """Return the pending restore of this directory."""
     pending = session.pending
     return None if pending is None or pending.is_running else pending
 
@@ -128,7 +128,7 @@ def _required(session: Session) -> PendingRestore:
 
 @contextmanager
 def interruptible(session: Session) -> Iterator[None]:
-    """Say what Ctrl-C or a failure leaves behind: a restore that is half done, if it had begun."""
+    """Report what Ctrl-C or a failure leaves behind: a half-done restore, if it had started."""
     try:
         yield
     except DiskFull as error:

@@ -1,4 +1,4 @@
-"""What a restore, an undo or a redo would do, for people."""
+"""What a restore, an undo or a redo would do, as text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DRY_RUN = "Nothing was changed: this was a dry run."
 
 
 def print_preview(preview: Preview, limit: int | None, *, touch: bool = False) -> None:
-    """Print what would change, up to so many lines of state and of files."""
+    """Print what would change, with a limit on the lines for state and for files."""
     changes = all_differences(preview.state)
     way = clean(f"the present → {place(preview.state.after)}")
     click.echo(f"{Cell(way, bold=True).styled()}  {plural(len(changes), 'change')} of the state")
@@ -45,7 +45,7 @@ def print_preview(preview: Preview, limit: int | None, *, touch: bool = False) -
 
 
 def print_unapplied(call: CliContext, preview: Preview, mode: str, said: str) -> None:
-    """Print the end of what was only looked at."""
+    """Print that a dry run changed nothing."""
     if call.json:
         print_json(unapplied_view(preview, mode))
     elif not call.quiet:
@@ -66,9 +66,9 @@ def print_undo(call: CliContext, session: Session, mode: UndoMode, *, touch: boo
 def check_open_files(
     call: CliContext, session: Session, mode: UndoMode, *, yes: bool
 ) -> list[dict[str, Any]] | None:
-    """Name the programs that use what an undo or a redo replaces, and ask; return them as JSON.
+    """Name the programs that use files an undo or a redo replaces, and ask; return them as JSON.
 
-    A restore that was begun and not ended is none of that: it is ended first.
+    A pending restore is not checked here: it is finished first.
     """
     if call.directory is None or session.pending is not None:
         return None

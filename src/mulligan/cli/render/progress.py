@@ -1,4 +1,4 @@
-"""The line that shows on a terminal how far long work is."""
+"""The progress line of long work on a terminal."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from mulligan.cli.render.text import plural, shorten, size
 
 
 class ProgressLine:
-    """Shows one line in place of the one before; for terminals only.
+    """Shows one line that replaces the previous one; for terminals only.
 
-    It is overwritten with spaces, so that no escape sequence is needed.
+    Spaces overwrite the old text, so that no escape sequence is needed.
     """
 
     def __init__(self) -> None:
         self._width = 0
 
     def show(self, text: str) -> None:
-        """Show a text in place of the one before."""
+        """Show a text in place of the previous one."""
         text = shorten(text, shutil.get_terminal_size().columns - 1)
         click.echo(f"{LINE_START}{text.ljust(self._width)}", err=True, nl=False)
         self._width = len(text)
 
     def read(self, files: int, count: int) -> None:
-        """Show how many files, and bytes of files, a capture has read."""
+        """Show how many files and bytes a capture has read."""
         self.show(f"reading files: {plural(files, 'file')}, {size(count)}")
 
     def clear(self) -> None:
-        """Take the line away, so that something else can be printed."""
+        """Clear the line, so that something else can be printed."""
         if self._width:
             click.echo(f"{LINE_START}{' ' * self._width}{LINE_START}", err=True, nl=False)
             self._width = 0

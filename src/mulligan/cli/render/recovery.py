@@ -1,4 +1,4 @@
-"""What was interrupted, and what is done about it, for people."""
+"""What was interrupted, and how it is recovered, as text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_SHOWN = 20
 
 
 def print_nothing(call: CliContext, running: str | None = None) -> None:
-    """Say that there is nothing to do, and who does it already."""
+    """Report that there is nothing to do, and which process already does it."""
     if call.json:
         print_json(resume_view())
     elif not call.quiet:
@@ -38,7 +38,7 @@ def print_nothing(call: CliContext, running: str | None = None) -> None:
 
 
 def gave_up_words(why: str, tried: list[str]) -> str:
-    """Return after what it was given up to bring a session back, and why."""
+    """Return after which attempts the recovery of a session was given up, and why."""
     times = f"{plural(len(tried), 'attempt')} ({', '.join(tried)})" if tried else "no attempt"
     return f"gave up after {times}, for {why}; no process of it is left running"
 
@@ -54,14 +54,14 @@ def plan_lines(plan: ResumePlan) -> list[str]:
 
 
 def print_dry(plan: ResumePlan) -> None:
-    """Print what was found, and what would be done about it."""
+    """Print what was found, and what a recovery would do."""
     for line in [*_found_lines(plan, _WOULD), *_plan_lines(plan, _WOULD)]:
         click.echo(line)
     click.echo("Nothing was done: this was a dry run.")
 
 
 def print_prepared(call: CliContext, resumed: Resumed) -> None:
-    """Print what was done for agents that nobody supervised, and what is left to do."""
+    """Print what was done for agents without a supervisor, and what is left to do."""
     if call.json:
         print_json(resume_view(resumed.plan, resumed))
     elif call.quiet:
@@ -75,7 +75,7 @@ def print_prepared(call: CliContext, resumed: Resumed) -> None:
 
 
 class _Words(msgspec.Struct, frozen=True):
-    """How to speak of what is done, and of what would be."""
+    """The wording for an actual recovery, and for a dry run."""
 
     resumed: str
     finished: str
@@ -93,28 +93,28 @@ class _Words(msgspec.Struct, frozen=True):
 _DONE = _Words(
     resumed="is resumed",
     finished="is finished first",
-    stopped="It is not brought back again: every rung was tried.",
+    stopped="It is not recovered again: every rung was tried.",
     clean="Starting clean: only the list of tasks is kept.",
-    nothing="Nothing that was acknowledged is lost; files stay as they are.",
+    nothing="Nothing acknowledged is lost; files stay as they are.",
     go="go",
     goes="goes",
     empty="Emptied",
     absent="Nothing to empty in",
-    released="Given back, for their agents do not return",
-    next="The work goes on at",
+    released="Released, because their agents do not return",
+    next="Work continues at",
 )
 _WOULD = _Words(
     resumed="would be resumed",
     finished="would be finished first",
-    stopped="It would not be brought back again: every rung was tried.",
+    stopped="It would not be recovered again: every rung was tried.",
     clean="It would start clean: only the list of tasks would be kept.",
-    nothing="Nothing that was acknowledged would be lost; files would stay as they are.",
+    nothing="Nothing acknowledged would be lost; files would stay as they are.",
     go="would go",
     goes="would go",
     empty="Would be emptied",
     absent="There would be nothing to empty in",
-    released="Would be given back, for their agents do not return",
-    next="The work would go on at",
+    released="Would be released, because their agents do not return",
+    next="Work would continue at",
 )
 
 
@@ -127,7 +127,7 @@ def _plan_lines(plan: ResumePlan, words: _Words) -> list[str]:
         lines.append(clean(f"{words.empty}: {', '.join(plan.reset)}."))
     if plan.absent:
         names = ", ".join(plan.absent)
-        lines.append(clean(f"{words.absent} {names}: nobody has put anything there yet."))
+        lines.append(clean(f"{words.absent} {names}: nothing is stored there yet."))
     if plan.release:
         lines.append(clean(f"{words.released}: {_some(plan.release)}."))
     if plan.next_task is not None:
@@ -183,7 +183,7 @@ def _agent_row(agent: LostAgent) -> list[Cell]:
 
 
 def _how(agent: LostAgent) -> str:
-    """Return how an agent was started, as far as it is known."""
+    """Return how an agent was started, as far as known."""
     import shlex
 
     where = f" in {agent.directory}" if agent.directory else ""

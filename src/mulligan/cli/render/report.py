@@ -13,5 +13,5 @@ COUNTED = ("session", "event", "checkpoint", "keyframe", "object", "pack")
 
 
 def summary(report: Report) -> str:
-    """Return what was looked at, in one line."""
+    """Return what was checked, in one line."""
     return ", ".join(plural(getattr(report, f"{noun}s"), noun) for noun in COUNTED)

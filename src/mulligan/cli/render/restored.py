@@ -1,4 +1,4 @@
-"""What a restore, an undo or a redo did, for people, and its exit code."""
+"""What a restore, an undo or a redo did, as text, and its exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN_PROBLEMS = 20
 
 _VANISHED = os.strerror(errno.ENOENT)
 _ADVICE = {
-    errno.EROFS: "Let the filesystem be written to (`mount -o remount,rw`)",
+    errno.EROFS: "Make the filesystem writable (`mount -o remount,rw`)",
     errno.ENOSPC: "Free some space",
     errno.EDQUOT: "Free some space within the quota",
     errno.EACCES: "Make these and their directories writable",
@@ -31,9 +31,9 @@ _ADVICE = {
     errno.ENOTEMPTY: "Move these out of the way",
     errno.ENOTDIR: "Move these out of the way",
 }
-"""What to do about a path that the system refused, by its error."""
+"""What to do about a path that the system refused, by errno."""
 
-SEE_EACH = "Fix what is said of each"
+SEE_EACH = "Fix the cause given for each"
 _OPPOSITE = {"restore": "undo", "undo": "redo", "redo": "undo"}
 _DONE = {"restore": "Restored", "undo": "Undone", "redo": "Redone"}
 
@@ -41,10 +41,10 @@ _DONE = {"restore": "Restored", "undo": "Undone", "redo": "Redone"}
 def print_restored(
     call: CliContext, done: Restored, preview: Mapping[str, Any] = NOT_PREVIEWED
 ) -> None:
-    """Print what was done, where the present of before is kept, and how to take it back.
+    """Print what was done, where the previous state is kept, and how to undo it.
 
-    ``preview`` are the fields of what was seen before, for JSON.
-    The exit code is that of ``RestoreIncomplete`` when not all files could be brought back.
+    ``preview`` holds the fields of the preview, for JSON.
+    The exit code is that of ``RestoreIncomplete`` when some files could not be restored.
     """
     if call.json:
         print_json(restored_view(done, call.directory, preview))
@@ -57,7 +57,7 @@ def print_restored(
 
 
 def print_problems(call: CliContext, problems: Sequence[Problem]) -> None:
-    """Name what could not be brought back."""
+    """Name the paths that could not be restored."""
     if not problems or call.json:
         return
     count = f"{plural(len(problems), 'path')} could not be brought back:"
@@ -77,21 +77,21 @@ def _advice(problems: Sequence[Problem]) -> str:
     from mulligan.workspace.restore.swap import CHANGED
 
     if any(problem.detail.startswith(TOO_MANY_FILES) for problem in problems):
-        return "Let more files be open at once, with `ulimit -n 1024`"
+        return "Allow more open files with `ulimit -n 1024`"
     if any("cannot be read" in problem.detail for problem in problems):
         return "Make these readable and writable"
     if any(IN_USE in problem.detail for problem in problems):
-        return "End the programs that have these open"
+        return "Close the programs that have these open"
     if all(problem.detail.startswith(LEFT_ALONE) for problem in problems):
         return "Move these out of the way"
     if all(problem.detail.startswith((CHANGED, DIFFERS, _VANISHED)) for problem in problems):
-        return "Let the programs finish that change these"
+        return "Wait for the programs that change these"
     advised = {_advice_on(problem.detail) for problem in problems}
     return advised.pop() if len(advised) == 1 else SEE_EACH
 
 
 def _advice_on(detail: str) -> str:
-    """Return what helps where the system refused to write."""
+    """Return advice for paths that the system refused to write."""
     found = (advice for code, advice in _ADVICE.items() if os.strerror(code) in detail)
     return next(found, SEE_EACH)
 

@@ -1,7 +1,7 @@
-"""The standard streams of a command, whose work is done whether its output is read or not.
+"""The standard streams: a command completes its work whether its output is read or not.
 
-``mulligan restore X | head -1`` closes the pipe after a line. All that commands print passes
-through :class:`Stream`, which forgets the output that cannot be written. Only a command that does
+``mulligan restore X | head -1`` closes the pipe after one line. All output of commands passes
+through :class:`Stream`, which drops output that cannot be written. Only a command that does
 nothing but print (:func:`stop_when_closed`) ends there.
 """
 
@@ -21,13 +21,13 @@ STDOUT, STDERR = 1, 2
 
 
 class OutputFailed(OSError):
-    """The output cannot be written, for another reason than a reader that is gone."""
+    """The output cannot be written, for a reason other than a closed pipe."""
 
 
 class Stream(io.BufferedWriter):
-    """A standard stream that takes whatever is written, and keeps the first error.
+    """A standard stream that accepts all writes, and keeps the first error.
 
-    From that error on its descriptor leads nowhere, for the programs that are started, too.
+    After that error, its descriptor leads to /dev/null, also for child processes.
     """
 
     def __init__(self, number: int) -> None:
@@ -38,7 +38,7 @@ class Stream(io.BufferedWriter):
         """Why output was lost, if it was."""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Take some bytes, which may stay here until the next :meth:`flush`."""
+        """Accept some bytes, which may be buffered until the next :meth:`flush`."""
         try:
             return super().write(data)
         except BlockingIOError as error:
@@ -50,20 +50,20 @@ class Stream(io.BufferedWriter):
             return memoryview(data).nbytes
 
     def flush(self) -> None:
-        """Write what was taken."""
+        """Write the buffered bytes."""
         while True:
             try:
                 return super().flush()
             except BlockingIOError:
-                # A pipe that does not block takes nothing while it is full.
+                # A non-blocking pipe accepts nothing while it is full.
                 select.select([], [self.fileno()], [])
             except OSError as error:
                 self._lose(error)
 
     def _lose(self, error: OSError) -> None:
-        """Forget all output from now on."""
+        """Drop all output from now on."""
         if self.lost is not None:
-            raise error  # not even /dev/null takes it
+            raise error  # not even /dev/null can be opened
         self.lost = error
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
@@ -75,11 +75,11 @@ class Stream(io.BufferedWriter):
 
 
 def open_streams() -> None:
-    """Let every standard stream be open, and lose what cannot be written.
+    """Open every standard stream, and drop output that cannot be written.
 
-    A stream that was closed when the program started (``>&-``) leads nowhere. Left closed, its
-    number would go to the next file that is opened, a file of the store perhaps, and whatever is
-    printed would end up there.
+    A stream that was closed when the program started (``>&-``) is opened on /dev/null. Otherwise
+    the next file to be opened, perhaps a file of the store, would get its descriptor number, and
+    printed text would end up in that file.
     """
     for number in range(3):
         _fill(number)
@@ -101,7 +101,7 @@ def lost_output() -> OSError | None:
 
 
 def lost_reason() -> str | None:
-    """Return why output was lost that somebody may still wait for; a reader who left does not."""
+    """Return why output was lost, unless the reader closed the pipe and does not expect any."""
     lost = lost_output()
     return None if lost is None or lost.errno == errno.EPIPE else lost.strerror
 
@@ -119,13 +119,13 @@ def _fill(number: int) -> None:
         if made != number:
             os.dup2(made, number)
             os.close(made)
-        os.set_inheritable(number, True)  # for the agents, as the others are
+        os.set_inheritable(number, True)  # inherited by agents, like the other streams
 
 
 def _text(number: int, old: TextIO | None) -> TextIO:
-    """Return a stream for text over a standard stream, in the encoding of the one that was there.
+    """Return a text stream over a standard stream, in the encoding of the original one.
 
-    What that encoding does not have is written out: no work may fail because of how it is told.
+    Characters outside that encoding are escaped: no command may fail because of its output.
     """
     return io.TextIOWrapper(
         Stream(number),

@@ -1,12 +1,12 @@
-"""The way of all output to the terminal: what was not written by us is made visible here.
+"""All output to the terminal passes here, where control characters are escaped.
 
-Names, notes, paths and values may hold characters that command a terminal: escape sequences that
+Names, notes, paths and values may hold characters that control a terminal: escape sequences that
 set its title or clear it, or marks that turn the direction of text. While a command runs, standard
 output and error are replaced by streams that write such characters as ``\\u001b``, wherever the
-text comes from. In JSON that is the same value. Our own colours are marked by a word that no
-outside text can know, and become escape sequences only here.
+text comes from. In JSON that is the same value. Our own colours are marked by a random word that
+outside text cannot guess, and become escape sequences only here.
 
-The output of agents is theirs and passes as it is; see :func:`untouched`.
+The output of agents passes unchanged; see :func:`untouched`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARK = f"\ufdd0{_WORD}"
 _END = "\ufdd1"
 
 _UNSAFE = re.compile(
-    r"\r(?!\n)|"  # the end of a line in files of Windows does no harm
+    r"\r(?!\n)|"  # a Windows line ending is harmless
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # C0 but tab and line feed, DEL, C1
     "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, direction
     "\ud800-\udfff\ufdd0-\ufdef\U000e0000-\U000e007f]"  # no characters, tags
@@ -38,10 +38,10 @@ LINE_START = f"{_MARK}seq\r{_END}"
 """Goes back to the start of the line."""
 
 CLEAR_SCREEN = f"{_MARK}scr[2J[1;1H{_END}"
-"""Takes everything away; nothing where escape sequences are unwanted."""
+"""Clears the screen; empty where escape sequences are unwanted."""
 
 PLAIN = {"…": "...", "→": "->", "─": "-", "│": "|", "├": "+", "└": "+", "✓": "ok", "✗": "x"}
-"""What stands for our own signs where they cannot be encoded."""
+"""Replacements for our own symbols where they cannot be encoded."""
 
 
 def style(
@@ -53,17 +53,17 @@ def style(
 
 
 def untouched(text: str) -> str:
-    """Return text that is to pass as it is."""
+    """Return text that passes unchanged."""
     return f"{_MARK}raw{_END}{text}{_MARK}end{_END}"
 
 
 def visible(text: str) -> str:
-    """Return text with all characters that would command a terminal written out."""
+    """Return text with all characters that control a terminal escaped."""
     return _UNSAFE.sub(_written_out, text)
 
 
 def encodable(text: str, encoding: str | None) -> str:
-    """Return text with all characters written out that an encoding does not have."""
+    """Return text with all characters escaped that an encoding lacks."""
     try:
         text.encode(encoding or "utf-8")
     except UnicodeEncodeError:
@@ -89,7 +89,7 @@ def _code_units(text: str) -> str:
 
 
 class Visible(io.TextIOBase):
-    """A stream that writes everything visibly to another one, and our own colours as such."""
+    """A stream that escapes control characters before another one, except our own colours."""
 
     def __init__(self, behind: TextIO, *, colours: bool) -> None:
         self.behind = behind
@@ -97,20 +97,20 @@ class Visible(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Always UTF-8: any text is taken, and what cannot be encoded is written out.
+        """Always UTF-8: any text is accepted, and what cannot be encoded is escaped.
 
-        Click replaces a stream that calls itself ASCII by one of its own, past this one.
+        Click would replace a stream that reports ASCII with its own, which bypasses this one.
         """
         return "utf-8"
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """What the stream behind does with characters that it cannot encode."""
+        """How the underlying stream handles characters that it cannot encode."""
         return self.behind.errors
 
     @property
     def buffer(self) -> io.BufferedIOBase:
-        """Where bytes go, which are somebody's data and pass as they are."""
+        """The stream for bytes, which are data and pass unchanged."""
         return self.behind.buffer  # type: ignore[return-value]
 
     def write(self, text: str) -> int:
@@ -134,7 +134,7 @@ class Visible(io.TextIOBase):
         return codes.replace("[", "\x1b[")
 
     def flush(self) -> None:
-        """Flush the stream behind."""
+        """Flush the underlying stream."""
         self.behind.flush()
 
     def isatty(self) -> bool:
@@ -142,7 +142,7 @@ class Visible(io.TextIOBase):
         return self.behind.isatty()
 
     def fileno(self) -> int:
-        """Return the descriptor behind, for programs that are started."""
+        """Return the underlying descriptor, for child processes."""
         return self.behind.fileno()
 
     def writable(self) -> bool:
@@ -151,21 +151,21 @@ class Visible(io.TextIOBase):
 
 
 def print_exactly(value: str | bytes) -> None:
-    """Print a value byte by byte for the program that reads it; on a terminal text is visible."""
+    """Print a value byte for byte for programs; on a terminal, control characters are escaped."""
     if isinstance(value, str) and not sys.stdout.isatty():
         value = value.encode("utf-8", "surrogateescape")
     click.echo(value)
 
 
 def encoding_of(stream: TextIO) -> str:
-    """Return the encoding in which text leaves through a stream."""
+    """Return the encoding that a stream writes."""
     shown: TextIO = getattr(stream, "behind", stream)
     return shown.encoding or "utf-8"
 
 
 @contextmanager
 def guarded(*, colours: bool) -> Iterator[None]:
-    """Let everything that is printed meanwhile be visible; colours show on terminals only."""
+    """Escape control characters in everything printed inside; colours only on terminals."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
         Visible(stream, colours=colours and stream.isatty()) for stream in before

@@ -74,7 +74,7 @@ def columns(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
 
 
 def terminal_width() -> int | None:
-    """Return how many columns standard output has; None if it is no terminal."""
+    """Return the width of standard output in columns; None if it is not a terminal."""
     if not sys.stdout.isatty():
         return None
     import shutil  # slow to import
@@ -89,12 +89,12 @@ def echo_columns(rows: Sequence[Sequence[Cell]]) -> None:
 
 
 def fields(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names with their values, those without one left out."""
+    """Print names with their values; empty ones are left out."""
     echo_columns([(Cell(name, dim=True), Cell(clean(value))) for name, value in pairs if value])
 
 
 def ago(moment: datetime, now: datetime | None = None) -> str:
-    """Return how long ago a moment was, in its largest unit."""
+    """Return the age of a moment in its largest unit."""
     seconds = int(((now or datetime.now(UTC)) - moment).total_seconds())
     for size, unit in _UNITS:
         if seconds >= size:
@@ -126,12 +126,12 @@ def plural(count: int, noun: str, nouns: str | None = None) -> str:
 
 
 def place(point: Point) -> str:
-    """Return a point for people."""
+    """Return a point as text."""
     return f"{point.session} #{point.seq}"
 
 
 def verdict_cell(verdict: str | None) -> Cell:
-    """Return the verdict on a checkpoint for people."""
+    """Return the verdict on a checkpoint as a cell."""
     return Cell(verdict or "", {"good": "green", "bad": "red"}.get(verdict or ""), bold=True)
 
 
