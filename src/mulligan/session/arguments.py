@@ -1,4 +1,4 @@
-"""Arguments that would do something else than what was meant: refused with a sentence."""
+"""Checks of arguments: a wrong one is refused with a clear error before anything changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_SHOWN_CHARACTERS = 60
 
 
 def parts(only: Any) -> list[PathLike] | None:
-    """Return the parts that are named; a text alone would be taken letter by letter."""
+    """Return the named parts; a plain string is refused, because it would be split into letters."""
     if only is None:
         return None
     if isinstance(only, str | bytes | os.PathLike | Mapping) or not isinstance(only, Iterable):
@@ -27,26 +27,26 @@ def parts(only: Any) -> list[PathLike] | None:
     if "" in named:
         raise InvalidPath(
             "only= has an empty name for a part.",
-            hint="Nothing was changed. Leave only= out for everything.",
+            hint="Nothing was changed. Omit only= to include everything.",
         )
     for part in named:
         if isinstance(part, bytes) or not isinstance(part, str | list | tuple):
             raise InvalidPath(
                 f"A part is named by a text or a path, not by {_shown(part)}.",
-                hint='Nothing was changed. Write for example "memory", "src/app.py".',
+                hint='Nothing was changed. Write "memory" or "src/app.py", for example.',
             )
     return named
 
 
 def items(values: Any, what: str, refusal: type[MulliganError], hint: str) -> list[Any]:
-    """Return the items of a list, or of whatever else yields them; a text or a dict is one item."""
+    """Return the items of an iterable; a string or a dict is refused, because it is one item."""
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
         raise refusal(f"{what}, not {_shown(values)}.", hint=hint)
     return list(values)
 
 
 def seconds(value: Any, what: str, *, zero: bool = False) -> float:
-    """Return a time span that is more than nothing, or with ``zero`` at least that."""
+    """Return a positive number of seconds; with ``zero``, 0 is allowed."""
     wrong = isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value)
     if wrong or value < 0 or (value == 0 and not zero):
         least = "0 seconds or more" if zero else "more than 0 seconds"
@@ -55,19 +55,19 @@ def seconds(value: Any, what: str, *, zero: bool = False) -> float:
 
 
 def text(value: Any, what: str, refusal: type[MulliganError] = InvalidTask) -> str:
-    """Return a text; anything else could not be read back as one."""
+    """Return a string; any other type would not be read back unchanged."""
     if not isinstance(value, str):
         raise refusal(f"{what} is a text, not {_shown(value)}.")
     return value
 
 
 def optional_text(value: Any, what: str, refusal: type[MulliganError] = InvalidTask) -> str | None:
-    """Return a text or None."""
+    """Return a string or None."""
     return None if value is None else text(value, what, refusal)
 
 
 def directory(path: Any, what: str) -> str | os.PathLike[str]:
-    """Return the path of a directory; an empty one, as of a variable that is not set, is none."""
+    """Return the path of a directory; an empty path, as from an unset variable, is refused."""
     if not isinstance(path, str | os.PathLike):
         raise UnsafeWorkspace(f"{what} is a path, not {_shown(path)}.")
     if not os.fspath(path):

@@ -1,4 +1,4 @@
-"""The components of a session's state: what each holds, who writes it, and how it comes back.
+"""The components of a session's state: what each holds, which API writes it, how it is restored.
 
 One table for everything that depends on a component: writes through ``session.state``, restores
 beside other writers, rollbacks of operations, and clean starts of a recovery. Components that are
@@ -24,8 +24,8 @@ AGENTS = "agents"
 ORCHESTRATOR = "orchestrator"
 
 Merge = Literal["paths", "records"]
-"""What stays of writes that happen during a restore: each changed path, or each changed record
-(``NAME/KEY``) as a whole, where half a record would be none."""
+"""What is kept of writes that happen during a restore: each changed path, or each changed record
+(``NAME/KEY``) as a whole, where half a record would be invalid."""
 
 CleanStart = Literal["kept", "identity", "removed"]
 """What a clean start does: keep it, keep only what identifies each agent, or remove it."""
@@ -86,12 +86,12 @@ COMPONENTS = {component.name: component for component in _TABLE}
 
 
 def component(name: str | int) -> Component:
-    """Return what is known of a component, by the first part of a path."""
+    """Return the entry of a component, by the first part of a path."""
     return COMPONENTS.get(str(name), DEFAULT)
 
 
 def merge_unit(path: Path) -> Path:
-    """Return what stays as a whole when this path is written during a restore."""
+    """Return the unit that is kept as a whole when this path is written during a restore."""
     return path[:2] if path and component(path[0]).merge == "records" else path
 
 

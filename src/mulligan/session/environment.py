@@ -1,4 +1,4 @@
-"""The surroundings of a checkpoint: machine, tools, git head, and variables without secrets."""
+"""The environment of a checkpoint: machine, tools, git head, and variables without secrets."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class EnvironmentReader:
-    """Captures the environment of a process whose variables it is given.
+    """Captures the environment of a process, given its variables.
 
-    ``cache`` is a file that keeps the versions of tools for the next process.
+    ``cache`` is a file that keeps tool versions for the next process.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class EnvironmentReader:
 
     @cached_property
     def _constant(self) -> Environment:
-        import platform  # needed once a process, and slow to import
+        import platform  # slow to import, and needed only once per process
 
         tools = find_tools(self._cache)
         return Environment(
@@ -84,7 +84,7 @@ class EnvironmentReader:
 
 
 def safe_variables(variables: Mapping[str, str], keep: Iterable[str]) -> dict[str, str]:
-    """Return the allowed variables; whatever looks like a secret is left out all the same."""
+    """Return the allowed variables, without those that look like secrets."""
     return {
         name: variables[name]
         for name in sorted(keep)
@@ -99,13 +99,13 @@ def git_head(git: Path) -> str | None:
         return _commit(head)
     ref = head.removeprefix("ref:").strip()
     if not ref.startswith("refs/") or ".." in ref.split("/"):
-        return None  # it would lead out of the git directory
+        return None  # it would lead outside the git directory
     common = git / (_line(git / "commondir") or ".")
     return _commit(_line(git / ref) or _line(common / ref) or _packed(common, ref))
 
 
 def _commit(text: str | None) -> str | None:
-    """Return what is the digest of a commit, and nothing else that may be in a file."""
+    """Return the text if it is the digest of a commit; a file may hold anything."""
     return text if text is not None and _COMMIT.fullmatch(text) else None
 
 
@@ -118,7 +118,7 @@ def _packed(git: Path, ref: str) -> str | None:
 
 
 def _line(file: Path) -> str | None:
-    """Return the text of a short regular file; a FIFO would be waited for."""
+    """Return the text of a short regular file; reading a FIFO would block."""
     try:
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""What was written to a session's timeline: its points, events, checkpoints and documents."""
+"""Reading a session's timeline: its points, events, checkpoints and documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE_EVENTS = 256
 """How many events are read within one snapshot."""
 
 POLL_SECONDS = (0.002, 0.05)
-"""How long to wait for new events: at first, and at most."""
+"""How long to wait between looks for new events: at first, and at most."""
 
 
 class History:
@@ -44,7 +44,7 @@ class History:
             return Point(view.session(origin.session).name, origin.seq)
 
     def directory(self) -> OsPath | None:
-        """Return the directory that the session, or the nearest fork it came from, was given."""
+        """Return the directory of the session's fork, or of its nearest ancestor that has one."""
         with self._engine.read() as view:
             record = self._record
             while (origin := record.origin) is not None:
@@ -55,7 +55,7 @@ class History:
         return None
 
     def point(self, point: PointLike) -> Point:
-        """Return the place that a point names."""
+        """Return the session and sequence number that a point names."""
         with self._engine.read() as view:
             return self._points(view).find(point)
 
@@ -68,7 +68,7 @@ class History:
     def checkpoints(self, newest: int | None = None) -> list[Checkpoint]:
         """Return the checkpoints, oldest first, those before a fork included.
 
-        ``newest`` is how many of the last ones to read.
+        ``newest`` limits them to the last ones.
         """
         with self._engine.read() as view:
             head = view.head(self._record.number)
@@ -93,7 +93,7 @@ class History:
             return read_checkpoint(self._engine, event_at(view, number, found[0]))
 
     def checkpoint_at(self, seq: int) -> Checkpoint:
-        """Return the checkpoint that an event of the session is."""
+        """Return the checkpoint that an event of the session records."""
         with self._engine.read() as view:
             event = event_at(view, self._record.number, seq)
         return read_checkpoint(self._engine, event)
@@ -107,9 +107,9 @@ class History:
     def events(
         self, since: PointLike | None, until: PointLike | None, *, follow: bool
     ) -> Iterator[Event]:
-        """Yield the events after a point up to another; with ``follow`` wait for new ones.
+        """Yield the events after a point up to another; with ``follow``, wait for new ones.
 
-        Raises ``StoreGone`` where it would wait and the store was removed or replaced.
+        Raises ``StoreGone`` instead of waiting if the store was removed or replaced.
         """
         seq = 0 if since is None else self.point(since).seq
         last = None if until is None else self.point(until).seq
@@ -122,8 +122,9 @@ class History:
                 continue
             if not follow or (last is not None and seq >= last):
                 return
-            # Of a deleted journal the last page stays readable for ever, without a new event.
+            # A deleted journal stays readable while it is open, but never gets a new event.
             self._engine.check_present()
+            # Back off: an idle session should cost little, and a busy one show events at once.
             self._engine.clock.sleep(pause)
             pause = min(pause * 2, longest)
 

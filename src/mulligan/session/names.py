@@ -1,4 +1,4 @@
-"""Names of sessions, labels, kinds and actors: what may be one."""
+"""Names of sessions, labels, kinds and actors: which ones are valid."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from mulligan.errors import InvalidName
 MAX_NAME = 120
 
 PLAIN = "main"
-"""The actor of handles that were opened for no agent."""
+"""The actor of handles that are not opened for an agent."""
 
 PERSON = "cli"
-"""The actor of commands, so that a person's hand is told from an agent's."""
+"""The actor of commands, which tells a person's writes from an agent's."""
 
 SUPERVISOR = "supervisor"
 """The actor under whose lease a team is run."""
 NO_AGENTS = frozenset({PLAIN, PERSON})
-"""The actors that are no agents: no lease keeps them from writing, and none is given out."""
+"""The actors that are not agents: they have no lease and need none to write."""
 
 
 def check_name(name: object, what: str) -> str:
-    """Return the name if it may be one, or raise ``InvalidName``."""
+    """Return the name if it is valid, or raise ``InvalidName``."""
     if not isinstance(name, str):
         raise InvalidName(f"{a(what).capitalize()} is a string, not {type(name).__name__}.")
     if not 1 <= len(name) <= MAX_NAME:

@@ -163,7 +163,7 @@ class Session:
 
     @property
     def actor(self) -> str:
-        """Under which name this handle writes."""
+        """The name under which this handle writes."""
         return self._writer.actor
 
     @property
@@ -173,15 +173,15 @@ class Session:
 
     @property
     def directory(self) -> OsPath | None:
-        """The directory that a fork was given, or the one it came from; None if no fork was.
+        """The directory of this fork, or of its nearest ancestor; None without one.
 
-        It is where the files were; nothing says that they still are.
+        The files were there when it was made; they may have been moved since.
         """
         return self._history.directory()
 
     @property
     def head(self) -> Point:
-        """The newest event's place."""
+        """The session and sequence number of the newest event."""
         with self._engine.read() as view:
             return Point(self.name, view.head(self._record.number).seq)
 
@@ -197,7 +197,7 @@ class Session:
         return self._writer.lease
 
     def close(self) -> None:
-        """Save what is known of the files for the next process, and release the lease.
+        """Save the file index for the next process, and release the lease.
 
         Idempotent; the store stays open. Without it, the next process reads all files again.
         """
@@ -207,28 +207,29 @@ class Session:
             if self._workspace is not None:
                 self._workspace.close()
         finally:
+            # Last: while the index is written, no other process may write for this agent.
             if self.lease is not None:
                 self.internal.release()
 
     def batch(self) -> AbstractContextManager[None]:
-        """Make one transaction of all state changes inside: all of them happen, or none.
+        """Group all state changes inside into one transaction: all of them happen, or none.
 
-        It belongs to the thread and the asyncio task that opened it. Until it ends, nothing else
-        sees its changes, and other threads that write through this handle wait. Other tasks of
-        the thread, and what is started inside (``asyncio.gather``, ``asyncio.to_thread``), may
-        read; a write of theirs raises ``BatchOpen``. Give each task a handle of its own,
-        ``store.session(name)``, where they have to write at the same time.
+        It belongs to the thread and the asyncio task that opened it. Until it ends, its changes
+        are not visible elsewhere, and other threads that write through this handle wait. Other
+        tasks of the thread, and work started inside (``asyncio.gather``, ``asyncio.to_thread``),
+        may read; their writes raise ``BatchOpen``. Give each task its own handle,
+        ``store.session(name)``, if they have to write at the same time.
         """
         return self._writer.batch()
 
     def operation(self, name: str, rollback: Rollback | None = None) -> Operation:
-        """Take a checkpoint before something risky; roll back to it when that raises.
+        """Take a checkpoint before something risky; roll back to it if that raises.
 
-        A context manager and a decorator. ``rollback`` says what goes back: ``state``,
-        ``workspace``, ``both`` or ``none``. If it is not said that is both, but only the state
-        while other agents are at work here, for the files are theirs, too. What others wrote into
-        the state meanwhile always stays. Before that a recovery checkpoint keeps what the failure
-        left; after it the error goes on.
+        A context manager and a decorator. ``rollback`` says what is rolled back: ``state``,
+        ``workspace``, ``both`` or ``none``. The default is both, but only the state while other
+        agents are at work here, because they share the files. What others wrote to the state in
+        the meantime always stays. A recovery checkpoint keeps what the failure left before the
+        rollback; afterwards the exception propagates.
         """
         return Operation(self, name, rollback)
 
@@ -264,8 +265,8 @@ class Session:
 
         ``kind`` is ``routine``, ``pre_operation``, ``recovery``, ``manual`` or one of your own. A
         ``label`` that is in use moves here; the checkpoint that had it keeps it in its record.
-        It waits while another process restores files in the workspace, and finishes a restore
-        that was interrupted; while that cannot be done it holds no files, and its note says so.
+        It waits while another process restores files in the workspace, and first finishes an
+        interrupted restore. If that fails, the checkpoint holds no files, and its note says so.
         """
         check_name(kind, "checkpoint kind")
         if label is not None:
@@ -274,7 +275,8 @@ class Session:
             note = freeze(arguments.text(note, "A note", UnstorableValue), ("note",))
         started = self._engine.clock.monotonic()
         bundle = self._engine.bundle()
-        # The lock is kept until the commit: files from before a restore must not come after it.
+        # The lock is held until the commit: otherwise a restore could come in between, and files
+        # from before it would be recorded after it.
         with self._writer.alone(), self._captures.settled() as pending:
             noted = note if pending is None else note_without_files(note, pending)
             request = CheckpointRequest(kind, noted, label)
@@ -287,7 +289,7 @@ class Session:
     def checkpoints(self, newest: int | None = None) -> list[Checkpoint]:
         """Return the checkpoints on this timeline, oldest first, those before a fork included.
 
-        ``newest`` is how many of the last ones to read; all of them, if it is not given.
+        ``newest`` limits them to the last ones.
         """
         return self._history.checkpoints(newest)
 
@@ -326,14 +328,14 @@ class Session:
     def labels(self) -> dict[str, Point]:
         """Return the labels of this timeline with the checkpoints that they name, newest first.
 
-        A label names the newest checkpoint that was given it.
+        A label names the newest checkpoint that got it.
         """
         return self._history.labels()
 
     def drop_label(self, label: str) -> Checkpoint:
-        """Let a label name no checkpoint any more, and return the one it named.
+        """Remove a label, and return the checkpoint it named.
 
-        That one stays, and can be named by its id; a later checkpoint can be given the label.
+        The checkpoint stays and can be named by its id; a later one can get the label.
         """
         with self._engine.read() as view:
             seq = label_seq(self._engine, view, self._record, check_name(label, "label"))
@@ -347,7 +349,7 @@ class Session:
         return checkpoint
 
     def point(self, point: PointLike) -> Point:
-        """Return the place that a point names; see ``mulligan.timeline.points``."""
+        """Return the session and sequence number of a point; see ``mulligan.timeline.points``."""
         return self._history.point(point)
 
     def events(
@@ -355,7 +357,7 @@ class Session:
     ) -> Iterator[Event]:
         """Yield the events after ``since`` up to and including ``until``.
 
-        With ``follow`` it waits for new ones of all writers and never ends by itself.
+        With ``follow``, it waits for new events from any process, and does not end on its own.
         It raises ``StoreGone`` once the store was removed or replaced.
         """
         return self._history.events(since, until, follow=follow)
@@ -374,8 +376,8 @@ class Session:
     ) -> Diff:
         """Return what differs in state, conversation and files between two points.
 
-        ``after`` defaults to the present. The points may lie in different sessions. ``only``
-        names the parts to look at; a part that neither has is a ``PathNotFound``.
+        ``after`` defaults to the present. The points may be in different sessions. ``only`` names
+        the parts to compare; a part that neither point has raises ``PathNotFound``.
         """
         only = arguments.parts(only)
         one = self.point(before)
@@ -420,11 +422,11 @@ class Session:
         *,
         touch: bool = False,
     ) -> Restored:
-        """Bring the state of a point back, or the named parts of it.
+        """Restore the state and files of a point, or the named parts of them.
 
-        The present is kept in a safety checkpoint first, and history is never rewritten:
-        the restore is a new event, which :meth:`undo` takes back. With ``touch`` the files that
-        change get the present time, not that of the point, for builds that go by it.
+        A safety checkpoint keeps the present first, and history is never rewritten: the restore is
+        a new event, which :meth:`undo` reverses. With ``touch``, restored files get the current
+        time instead of their recorded one, for builds that compare times.
         """
         target = msgspec.structs.replace(self._restore_target(point, only), touch=touch)
         return self._restorer.restore(target)
@@ -437,7 +439,7 @@ class Session:
             return self._files.plan(target.point, target.tree, target.paths, target.held)
 
     def preview(self, mode: UndoMode) -> RestorePreview:
-        """Return what :meth:`undo` or :meth:`redo`, whichever is named, would do."""
+        """Return what :meth:`undo` or :meth:`redo` would do, depending on the mode."""
         target = self._restorer.undo_target(mode)
         with self._writer.exclusive():
             plan = self._files.plan(target.point, target.tree, target.paths, target.held)
@@ -448,7 +450,7 @@ class Session:
         return RestorePreview(found, plan, only, target.workspace)
 
     def _restore_target(self, point: PointLike, only: Sequence[PathLike] | None) -> Target:
-        """Return where a restore goes; files that are asked for by name must be there."""
+        """Return the target of a restore; files that are named must exist there."""
         only = arguments.parts(only)
         target = self._targets.find(self.point(point), only)
         if only is not None and target.paths != [] and target.tree is None:
@@ -464,22 +466,22 @@ class Session:
     ) -> list[Problem]:
         """Write the files of a point into a new or empty directory; nothing else is touched.
 
-        ``only`` names some of them. Returns what could not be written.
+        ``only`` selects some of them. Returns the paths that could not be written.
         """
         parts, target = arguments.parts(only), OsPath(arguments.directory(to, "The directory"))
         tree = self._files.tree_at(self.point(point))
         return self._files.copy(tree, target, self._files.paths_in(tree, parts))
 
     def undo(self, *, touch: bool = False) -> Restored:
-        """Take the last restore back; repeat to go further. ``touch`` is as in :meth:`restore`."""
+        """Undo the last restore; repeat to go further back. ``touch`` is as in :meth:`restore`."""
         return self._restorer.undo_or_redo("undo", touch=touch)
 
     def redo(self, *, touch: bool = False) -> Restored:
-        """Take the last undo back; repeat to go further. ``touch`` is as in :meth:`restore`."""
+        """Reverse the last undo; repeat to go further. ``touch`` is as in :meth:`restore`."""
         return self._restorer.undo_or_redo("redo", touch=touch)
 
     def recover(self) -> Restored | None:
-        """Complete a restore of files that another process began and did not finish."""
+        """Complete a restore of files that another process started and did not finish."""
         return self._captures.recover()
 
     @property
@@ -501,7 +503,7 @@ class Session:
         return msgspec.structs.replace(pending, is_running=is_running)
 
     def abandon(self) -> PendingRestore | None:
-        """End the pending restore where it stands and return it; :meth:`undo` takes it back."""
+        """End the pending restore as it is, and return it; :meth:`undo` reverses it."""
         return self._restorer.abandon()
 
     def fork(
@@ -514,15 +516,15 @@ class Session:
     ) -> Session:
         """Make a new session that continues from a point and shares all storage with this one.
 
-        With ``workspace`` the files of the point are written into that new or empty directory,
-        which belongs to the new session alone. Session and directory are made together or not at
-        all, and are durable when this returns. With ``pointer`` commands in the directory find the
-        store and the session. The fork takes over the marks that its checkpoints up to the point
-        have now; later ones stay in the session they are given in.
+        With ``workspace``, the files of the point are written into that new or empty directory,
+        which belongs to the new session alone. Session and directory are created together or not
+        at all, and are durable when this returns. With ``pointer``, commands in the directory find
+        the store and the session. The fork copies the current marks of its checkpoints up to the
+        point; later marks stay in the session that they are made in.
         """
         if name is not None:
             check_name(name, "session name")
-        place = self.point(point)  # once, so that files and state are of the same moment
+        place = self.point(point)  # resolved once, so that files and state are from the same moment
         if workspace is None:
             record, files = make_fork(self._engine, place, name, self.actor), None
         else:

@@ -1,10 +1,9 @@
 """The system and the versions of tools that a checkpoint records, and their cache in the store.
 
-To ask git for its version takes longer than a whole checkpoint of a small project, and most
-checkpoints on the command line are processes of their own; ``platform.platform()`` runs a program
-as well. So the answers are kept in the store's
-``tmp/`` together with what they depend on: the program that was asked, the system's own words, and
-the directory that packages are installed in, whose time changes with every installation.
+Asking git for its version takes longer than a whole checkpoint of a small project, and each
+checkpoint on the command line is a new process; ``platform.platform()`` also runs a program. So the
+answers are cached in the store's ``tmp/`` together with what they depend on: the git program, the
+system's name, and the directory of installed packages, whose time changes with every installation.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ CACHE = "tools"
 """The name of the cache in ``tmp/``."""
 
 GIT_TIMEOUT_SECONDS = 5.0
-"""How long git has to tell its version; a checkpoint is taken without it after that."""
+"""Time limit for git to report its version; after that, a checkpoint is taken without it."""
 
 
 class _Stamp(msgspec.Struct, frozen=True):
-    """A file or directory as it was: replaced or written to, it has another stamp."""
+    """Identity and time of a file or directory; a write or a replacement changes the stamp."""
 
     path: str
     ino: int
@@ -33,14 +32,14 @@ class _Stamp(msgspec.Struct, frozen=True):
 
 
 class Tools(msgspec.Struct, frozen=True):
-    """The system by its full name, and the versions of what matters here."""
+    """The full name of the system, and the versions of tools."""
 
     platform: str
     versions: dict[str, str]
 
 
 class _Sources(msgspec.Struct, frozen=True):
-    """What the answers were found from; while it is equal, they hold."""
+    """What the answers depend on; they are valid while it is equal."""
 
     system: str
     packages: _Stamp | None
@@ -48,7 +47,7 @@ class _Sources(msgspec.Struct, frozen=True):
 
 
 class _Cached(msgspec.Struct, frozen=True):
-    """What was found, and what it was found from."""
+    """The answers, and what they depend on."""
 
     sources: _Sources
     tools: Tools
@@ -57,8 +56,8 @@ class _Cached(msgspec.Struct, frozen=True):
 def find_tools(cache: Path | None) -> Tools:
     """Return the system, and the versions of Mulligan, LMDB and git.
 
-    ``cache`` is a file that may know them, and is written if it does not.
-    A tool whose version cannot be told is left out.
+    ``cache`` is a file that may hold them; otherwise it is written.
+    A tool of unknown version is left out.
     """
     git = _stamp(_program("git"))
     sources = _Sources(f"{' '.join(os.uname())} {sys.version}", _stamp(_packages()), git)
@@ -72,7 +71,7 @@ def find_tools(cache: Path | None) -> Tools:
     if version is not None:
         found["git"] = version
     tools = Tools(platform.platform(), found)
-    # A git that did not answer is asked again next time: it may have been busy.
+    # Do not cache a missing answer: git may have been slow only this time.
     if cache is not None and (git is None or version is not None):
         _write(cache, _Cached(sources, tools))
     return tools
@@ -85,7 +84,7 @@ def _installed() -> dict[str, str]:
 
 
 def _git_version(git: str) -> str | None:
-    """Return what git says; None if it fails or hangs, because a checkpoint matters more."""
+    """Return git's version; None if it fails or hangs, which must not fail a checkpoint."""
     import subprocess  # slow to import
 
     try:
@@ -103,7 +102,7 @@ def _git_version(git: str) -> str | None:
 
 
 def _program(name: str) -> str | None:
-    """Return where a program is found on PATH; ``shutil.which`` is slow to import."""
+    """Return the path of a program on PATH; ``shutil.which`` is slow to import."""
     places = (os.path.join(place, name) for place in os.get_exec_path())
     return next((p for p in places if os.path.isfile(p) and os.access(p, os.X_OK)), None)
 
@@ -134,7 +133,7 @@ def _read(cache: Path | None) -> _Cached | None:
 
 
 def _write(cache: Path, found: _Cached) -> None:
-    # Renamed into place, so that no reader sees half of it; not synced, because it is a cache.
+    # Renamed into place, so that no reader sees a partial file; not synced: it is a cache.
     draft = cache.with_name(f"{cache.name}.{os.getpid()}")
     try:
         draft.write_bytes(msgspec.json.encode(found))

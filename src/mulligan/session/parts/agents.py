@@ -1,4 +1,4 @@
-"""Agents: what the session knows of each agent's process, and how an agent says more."""
+"""Agents: the record of each agent's process, and how an agent updates it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATES: tuple[AgentState, ...] = get_args(AgentState)
 """What an agent can be doing."""
 
 AT_REST: tuple[AgentState, ...] = ("suspended", "done", "failed")
-"""The states in which nobody expects the agent's process to run."""
+"""The states in which the agent's process is not expected to run."""
 
 
 class Agent:
@@ -32,10 +32,10 @@ class Agent:
         self._writer = writer
         self.name = name
         self.heart: HeartbeatWriter | None = None
-        """The heartbeat that its supervisor looks at, if it has one."""
+        """The heartbeat that its supervisor reads, if it has one."""
 
     def get(self) -> dict[str, Any]:
-        """Return what is known of the agent."""
+        """Return the agent's record."""
         document = self._writer.document()
         found = document.find((*STATE, AGENTS, self.name))
         plain = {} if found is MISSING else document.plain(found)
@@ -50,7 +50,7 @@ class Agent:
         last_action: str | None = None,
         **details: Any,
     ) -> None:
-        """Say what the agent is doing; what is not given stays, what is the same costs nothing."""
+        """Update the agent's record; omitted fields stay, and unchanged values write nothing."""
         if state is not None and state not in STATES:
             raise InvalidTask(f"An agent's state is one of {', '.join(STATES)}, not {state!r}.")
         given = {
@@ -65,7 +65,8 @@ class Agent:
     def expect(self, deadline: float | None, doing: str | None = None) -> None:
         """Tell the supervisor that a step begins, and how many seconds it may take.
 
-        None is what the supervisor allows by itself. Costs no event, and nothing without one.
+        None means the supervisor's default. It writes no event, and does nothing without a
+        supervisor.
         """
         if deadline is not None:
             seconds(deadline, "A deadline")
@@ -75,7 +76,7 @@ class Agent:
 
     @contextmanager
     def step(self, doing: str, deadline: float) -> Iterator[None]:
-        """Allow a step that takes long, a call to a model for example, its own deadline."""
+        """Give a long step its own deadline, for example a call to a model."""
         self.expect(seconds(deadline, "A deadline"), doing)
         try:
             yield

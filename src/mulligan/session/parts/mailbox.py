@@ -1,6 +1,6 @@
 """Mailboxes: messages between agents, each processed once across crashes.
 
-What has been processed is part of the state, and with it of every checkpoint: after a restore an
+The ids of processed messages are part of the state, and so of every checkpoint: after a restore, an
 agent receives again what it had not processed at that point, and nothing that it had.
 """
 
@@ -24,13 +24,13 @@ from mulligan.session.write.writer import Writer
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
 MIN_REMEMBERED_IDS = 1000
-"""How many processed messages an agent knows the ids of, at least; at most it is twice as many."""
+"""The least number of processed message ids that are kept per agent; the most is twice that."""
 
 _POLL_SECONDS = 0.05
 
 
 class Mailbox:
-    """The mailbox of one agent of a session, and the way to those of the others."""
+    """The mailbox of one agent of a session; it also sends to the other agents."""
 
     def __init__(self, writer: Writer, process: str) -> None:
         self._writer = writer
@@ -48,9 +48,10 @@ class Mailbox:
     ) -> str:
         """Send a message to an agent and return its id; durable when this returns.
 
-        A message with an ``id`` that waits for the agent, or that is among the last
-        ``MIN_REMEMBERED_IDS`` it has processed, is not sent again. One that ``requires_ack`` is
-        delivered again to a later process until it is acknowledged.
+        Sending is idempotent by ``id``: a message that is still waiting, or among the last
+        ``MIN_REMEMBERED_IDS`` that the agent has processed, is not sent again. With
+        ``requires_ack``, delivery is at-least-once: a later process gets the message again until
+        it is acknowledged.
         """
         check_name(to, "agent")
         text(subject, "The subject of a message")
@@ -84,8 +85,8 @@ class Mailbox:
     def receive(self, timeout: float = 0) -> Message | None:
         """Return the next message: the most urgent, then the oldest; None if there is none.
 
-        It is processed with that, unless it requires an acknowledgement. ``timeout`` is how many
-        seconds to wait for one.
+        The message then counts as processed, unless it requires an acknowledgement. ``timeout`` is
+        how many seconds to wait for a message.
         """
         self._writer.check_alone("Receiving")
         clock = self._writer.engine.clock
@@ -97,7 +98,7 @@ class Mailbox:
             clock.sleep(_POLL_SECONDS)
 
     def ack(self, message: Message | str) -> None:
-        """Say that a message has been dealt with; one that was is left as it is."""
+        """Acknowledge a message; one that is already processed stays so."""
         name = text(message.id if isinstance(message, Message) else message, "A message's id")
 
         def decide(work: Changes) -> None:
@@ -166,7 +167,7 @@ class _Box:
         return name in self.inbox or done is not MISSING
 
     def free_id(self, sender: str) -> str:
-        """Return an id that the agent does not know, whatever ids were chosen by hand."""
+        """Return an id that is unused, also among ids that callers chose."""
         names = (f"{sender}-{number}" for number in count(self.count))
         return next(name for name in names if not self.knows(name))
 
@@ -186,7 +187,7 @@ class _Box:
         ]
 
     def _remembered(self, name: str) -> list[Any]:
-        """Return the change that adds a message to the processed; now and then old ones go."""
+        """Return the change that records a message as processed; old ids are dropped at times."""
         resolve = self._document.resolved
         done = resolve(self._at("done", {}))
         if nodes.size(done) < 2 * MIN_REMEMBERED_IDS:

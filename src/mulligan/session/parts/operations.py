@@ -30,8 +30,8 @@ ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 class Operation(ContextDecorator):
     """A ``with`` block, or a decorated function, that is rolled back when it raises.
 
-    ``checkpoint`` is the one taken before; ``restored`` what a rollback did. The record of the
-    operation stays on the timeline while it is under way, so that its checkpoint is kept.
+    ``checkpoint`` is the one taken before it; ``restored`` is what a rollback did. The operation
+    is recorded on the timeline while it runs, so that its checkpoint is kept.
     """
 
     def __init__(self, session: Session, name: str, rollback: Rollback | None) -> None:
@@ -44,14 +44,14 @@ class Operation(ContextDecorator):
         self.restored: Restored | None = None
 
     def __call__(self, function: Function) -> Function:
-        """Decorate a function: every call is an operation of its own, until it is done.
+        """Decorate a function: every call is its own operation.
 
-        A call of a coroutine function is done when it was awaited to its end.
+        The operation of a coroutine function lasts until the coroutine ends.
         """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidTask(
-                f"{function.__name__!r} is a generator, whose call is over before its body runs.",
-                hint="Use `with session.operation(NAME):` inside of it.",
+                f"{function.__name__!r} is a generator: a call returns before its body runs.",
+                hint="Use `with session.operation(NAME):` inside it.",
             )
         if not inspect.iscoroutinefunction(function):
             return super().__call__(function)
@@ -64,7 +64,7 @@ class Operation(ContextDecorator):
         return cast(Function, awaited)
 
     def _recreate_cm(self) -> Self:
-        """Give every call of a decorated function an operation of its own."""
+        """Give every call of a decorated function its own operation."""
         return type(self)(self._session, self.name, self.rollback)
 
     def __enter__(self) -> Self:
@@ -83,9 +83,10 @@ class Operation(ContextDecorator):
             self._say("operation.succeeded", [self._place])
             return
         if isinstance(error, SystemExit | GeneratorExit):
-            self._say("operation.left", [self._place])  # on purpose, so nothing is taken back
+            self._say("operation.left", [self._place])  # deliberate, so there is no rollback
             return
         reason = f"{type(error).__name__}: {error}"
+        # First the checkpoint: a crash during the rollback must not lose what the failure left.
         self._session.checkpoint("recovery", note=f"{self.name} failed: {reason}"[:500])
         rollback = self.rollback or self._safe_rollback()
         self._roll_back(rollback)
@@ -103,7 +104,7 @@ class Operation(ContextDecorator):
         )
 
     def _safe_rollback(self) -> Rollback:
-        """Return what goes back if nobody said: no files that others work on, too."""
+        """Return the default rollback: without files while other agents work on them."""
         session = self._session
         agents = session.state.get(AGENTS, {})
         others = [
@@ -124,9 +125,9 @@ class Operation(ContextDecorator):
             self.restored = self._session.restore(self.checkpoint, only=only)
 
     def _parts(self, checkpoint: Checkpoint) -> list[Path]:
-        """Return what goes back: all but the records of processes, and mail, which was sent.
+        """Return what is rolled back: everything but process records and mail that was sent.
 
-        Where others have written meanwhile, it is only what this agent changed and nobody else.
+        If others have written in the meantime, only what this agent alone changed is rolled back.
         """
         mine: list[Path] = []
         theirs: list[Path] = []

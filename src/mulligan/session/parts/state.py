@@ -20,14 +20,14 @@ _ONE = "Nothing was written. `append` adds one value, whatever it is."
 
 
 class StateWriter(Protocol):
-    """What the state needs of its session."""
+    """What the state needs from its session."""
 
     def write(self, decision: Decision[T]) -> T:
-        """Write what is decided in a transaction, or in the batch; return the result."""
+        """Write a decision in a transaction, or in the open batch; return its result."""
         ...
 
     def document(self) -> Document:
-        """Return the newest document, the open batch included."""
+        """Return the newest document, including the open batch."""
         ...
 
 
@@ -36,34 +36,34 @@ class State:
 
     Paths are tuples or ``/``-separated strings. Every change is durable when its call returns,
     or, inside ``session.batch()``, when the batch ends. ``expected`` makes a change conditional:
-    it raises ``Conflict`` unless the present value is that one (``MISSING``: none at all).
+    it raises ``Conflict`` unless the current value equals it (``MISSING``: no value).
     ``tasks``, ``mailbox``, ``agents`` and ``orchestrator`` can be read here; they are written
     through their own API only, and a write raises ``InvalidPath``.
     """
 
     def __init__(self, session: StateWriter, *, is_guarded: bool = True) -> None:
-        """Join it with its session; unless guarded, it writes every component."""
+        """Connect to a session; unless guarded, every component can be written."""
         self._session = session
         self._is_guarded = is_guarded
 
     def get(self, path: PathLike = "", default: Any = None) -> Any:
-        """Return a copy of the value at a path, or the default where there is none."""
+        """Return a copy of the value at a path, or the default if there is none."""
         document = self._session.document()
         found = document.find((*STATE, *parse_path(path)))
         return default if found is MISSING else document.plain(found)
 
     def set(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
-        """Set the value at a path; missing dictionaries on the way are made."""
+        """Set the value at a path; missing parent dictionaries are created."""
         place = self._writable(path)
         frozen = freeze(value, place)
         self._write(place, frozen, decisions.set_change(place, frozen, _expected(expected)))
 
     def append(self, path: PathLike, value: Any) -> None:
-        """Append one value to the list at a path, which is made if missing."""
+        """Append one value to the list at a path, which is created if missing."""
         self.extend(path, [value])
 
     def extend(self, path: PathLike, values: Iterable[Any]) -> None:
-        """Append values to the list at a path, which is made if missing."""
+        """Append values to the list at a path, which is created if missing."""
         place = self._writable(path)
         if not place:
             raise InvalidPath("The root of the state is a dictionary and cannot be appended to.")
@@ -74,15 +74,15 @@ class State:
     def put(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
         """Make the value at a path equal to a whole value, storing only what changed.
 
-        Lists that only grew become appends, so handing over a whole conversation at every
-        step costs no more storage than appending to it.
+        Lists that only grew become appends, so passing a whole conversation at every step needs no
+        more storage than appending to it.
         """
         place = self._writable(path)
         frozen = freeze(value, place)
         self._write(place, frozen, decisions.put_change(place, frozen, _expected(expected)))
 
     def delete(self, path: PathLike, *, expected: Any = UNSET) -> None:
-        """Delete what is at a path; raises ``PathNotFound`` when nothing is."""
+        """Delete the value at a path; raises ``PathNotFound`` if there is none."""
         place = self._writable(path)
         self._session.write(decisions.delete_change(place, _expected(expected)))
 
@@ -93,7 +93,7 @@ class State:
         return place
 
     def _write(self, place: Path, value: Any, decide: Decision[None]) -> None:
-        """Write a value; one for the root must leave components with their own API as they are."""
+        """Write a value; a new root must leave components with their own API unchanged."""
 
         def checked(work: Changes) -> None:
             if nodes.is_map(value):  # anything else is refused below

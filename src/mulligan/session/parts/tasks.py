@@ -1,7 +1,7 @@
 """Tasks: a tree of subtasks with dependencies, claimed by one agent at a time.
 
 Every decision is made on the newest document inside the write transaction, so two agents never
-claim the same task, and a resumed session goes on at the first one that is not done.
+claim the same task, and a resumed session continues at the first one that is not done.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SKIPPED: Final = "skipped"
 DONE = (COMPLETED, SKIPPED)
 
 QUARANTINED = "quarantined: "
-"""How the error of a task begins that a supervisor gave up because it ended its agents."""
+"""The prefix of a quarantined task's error: the supervisor gave up on it."""
 
 _ONE = "Nothing was written. Put one into a list: [...]."
 
@@ -75,10 +75,10 @@ class Tasks:
         after: Iterable[str] = (),
         data: Any = None,
     ) -> Task:
-        """Add a task and return it; one that is there under this id already stays as it is.
+        """Add a task and return it; an existing task with this id stays unchanged.
 
-        ``id`` defaults to the words of the title, so a plan can be added again at every start.
-        ``after`` names the tasks that have to be done before, ``parent`` the one it is part of.
+        ``id`` defaults to the words of the title, so adding a plan again at every start is safe.
+        ``after`` names the tasks that must be done first, ``parent`` the task it is part of.
         """
         wanted = {"title": title, "id": id, "parent": parent, "after": after, "data": data}
         return self.plan([wanted])[0]
@@ -102,18 +102,18 @@ class Tasks:
         return [self.get(name) for name, _ in wanted]
 
     def next(self) -> Task | None:
-        """Return the task that ``claim`` would give, without claiming it."""
+        """Return the task that ``claim`` would return, without claiming it."""
         document = self._writer.document()
         board = Board(document)
         name = board.next_for(self._writer.actor)
         return None if name is None else _task(document, name, board.records[name])
 
     def claim(self, id: str | None = None) -> Task | None:
-        """Take a task to work on: the named one, or the first incomplete one that is ready.
+        """Claim a task to work on: the named one, or the first incomplete one that is ready.
 
-        What this agent had claimed before, and did not live to end, comes first. None when nothing
-        is ready. A named task that is done, not ready or another's raises ``Conflict``. The
-        agent's record says from then on that it works on it, by its id.
+        A task that this agent claimed before a crash comes first. Returns None when nothing is
+        ready. A named task that is done, not ready or claimed by another agent raises
+        ``Conflict``. The agent's record then names the task.
         """
         self._writer.check_alone("A claim")
         actor = self._writer.actor
@@ -149,7 +149,7 @@ class Tasks:
             self.complete(task.id)
 
     def update(self, id: str, *, progress: float | None = None, note: str | None = None) -> None:
-        """Say how far a task is, from 0 to 1, and what is being done."""
+        """Record the progress of a task, from 0 to 1, and the step under way."""
         is_number = isinstance(progress, int | float) and not isinstance(progress, bool)
         if progress is not None and not (is_number and 0 <= progress <= 1):
             raise InvalidTask(f"The progress of {id!r} is between 0 and 1, not {progress!r}.")
@@ -165,25 +165,25 @@ class Tasks:
         self._writer.write(decide)
 
     def complete(self, id: str, result: Any = None) -> None:
-        """Say that a task is done; a parent is done with the last of its children."""
+        """Mark a task as completed; a parent completes with the last of its children."""
         self._end(id, "task.completed", {"status": COMPLETED, "result": result, "progress": 1.0})
 
     def fail(self, id: str, error: str) -> None:
-        """Say that a task could not be done; ``retry`` gives it another chance."""
+        """Mark a task as failed; ``retry`` makes it pending again."""
         said = arguments.text(error, "An error")
         self._end(id, "task.failed", {"status": FAILED, "error": said})
 
     def skip(self, id: str, note: str | None = None) -> None:
-        """Leave a task undone; what comes after it need not wait for it."""
+        """Skip a task; tasks after it no longer wait for it."""
         said = arguments.optional_text(note, "A note")
         self._end(id, "task.skipped", {"status": SKIPPED, "note": said})
 
     def release(self, id: str, note: str | None = None) -> None:
-        """Give a claimed task back, whichever agent holds it, for any agent to claim."""
+        """Release a claimed task, whichever agent holds it, so that any agent can claim it."""
         self._again(id, "task.released", (IN_PROGRESS,), arguments.optional_text(note, "A note"))
 
     def retry(self, id: str) -> None:
-        """Make a failed or skipped task pending again, its attempts forgotten."""
+        """Make a failed or skipped task pending again, and reset its attempts."""
         self._again(id, "task.retried", (FAILED, SKIPPED), None)
 
     def _end(self, id: str, kind: str, fields: Mapping[str, Any]) -> None:
@@ -221,7 +221,7 @@ class Board:
 
     @cached_property
     def records(self) -> dict[str, Record]:
-        """All tasks; read only where one alone does not do."""
+        """All tasks; loaded only when a single one is not enough."""
         found = self._document.find((*STATE, TASKS))
         resolve = self._document.resolved
         node = {} if found is MISSING else resolve(found)
@@ -241,7 +241,7 @@ class Board:
         return known
 
     def next_order(self) -> int:
-        """Return a place behind all tasks that are there."""
+        """Return an order after all existing tasks."""
         return max((record["order"] for record in self.records.values()), default=-1) + 1
 
     def in_order(self) -> list[str]:
@@ -256,7 +256,7 @@ class Board:
         return ordered
 
     def next_for(self, actor: str) -> str | None:
-        """Return what an agent should work on: what it has begun, or the first that is ready."""
+        """Return what an agent should work on: its unfinished task, or the first ready one."""
         inner = {record.get("parent") for record in self.records.values()}
         first: tuple[int, str] | None = None
         for name, record in self.records.items():
@@ -292,7 +292,7 @@ class Board:
         return record
 
     def done_with(self, id: str) -> list[str]:
-        """Return the parents that have nothing left to do once this task is done."""
+        """Return the parents that are complete once this task is done."""
         ended, done = id, []
         if self.known(id).get("parent") is None:
             return []
@@ -308,7 +308,7 @@ class Board:
         return done
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise ``InvalidTask`` where new tasks depend on what is not there, or on themselves."""
+        """Raise ``InvalidTask`` if new tasks depend on missing tasks, or on themselves."""
         for name in names:
             record = self.records[name]
             for other in (*record["after"], *([record["parent"]] if "parent" in record else ())):
@@ -335,7 +335,7 @@ class Board:
         return [*known, *([] if parent is None else [parent])]
 
     def _parent(self, name: str) -> str | None:
-        """Return what a task is part of, unless that was taken out of the state."""
+        """Return the parent of a task, unless it was removed from the state."""
         parent = self.records[name].get("parent")
         return parent if parent in self.records else None
 
@@ -343,7 +343,7 @@ class Board:
         return not self._waiting_for(name)
 
     def _waiting_for(self, name: str | None) -> list[str]:
-        """Return what has to be done before a task, or before what it is part of."""
+        """Return the unfinished tasks that a task, or one of its parents, depends on."""
         waiting: list[str] = []
         while name is not None:
             before = (o for o in self.records[name]["after"] if o in self.records)
@@ -359,7 +359,7 @@ class Board:
 
 
 def _is_task(record: Any) -> bool:
-    """Whether a value under ``tasks`` is a task of ours; a user may have put anything there."""
+    """Whether a value under ``tasks`` is a task; an older store may hold anything there."""
     return isinstance(record, dict) and {"title", "status", "order", "after"} <= record.keys()
 
 
@@ -410,7 +410,7 @@ def _set(name: str, fields: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def _started(document: Document, agent: str, id: str) -> list[list[Any]]:
-    """Return the changes by which the record of an agent, if it has one, says what it works on."""
+    """Return the changes that put the task into the record of its agent, if it has one."""
     if not _has_record(document, agent):
         return []
     changes: list[list[Any]] = [[[AGENTS, agent, "working_on"], id]]
@@ -420,7 +420,7 @@ def _started(document: Document, agent: str, id: str) -> list[list[Any]]:
 
 
 def _ended(document: Document, agent: str, id: str, status: str) -> list[list[Any]]:
-    """Return the changes by which the record of an agent says what it did last."""
+    """Return the changes that record in the agent's record how its last task ended."""
     if not _has_record(document, agent):
         return []
     changes: list[list[Any]] = [[[AGENTS, agent, "last_action"], f"{status} {id}"]]

@@ -1,1 +1,1 @@
-"""A session inside of an agent's process: its loop and its heartbeat."""
+"""A session inside an agent's process: its loop and its heartbeat."""

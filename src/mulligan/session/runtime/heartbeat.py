@@ -1,7 +1,7 @@
-"""Heartbeats: a small file that tells a supervisor that its agent lives and gets on.
+"""Heartbeats: a small file that shows a supervisor that its agent is alive and makes progress.
 
-Its modification time is the sign of life; its content says until when the step under way should
-be over, so that a slow call to a model is not taken for a hang.
+Its modification time is the heartbeat. Its content says how long the current step may take, so that
+a slow call to a model is not taken for a hang.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pathlib import Path
 import msgspec
 
 HEARTBEAT_SECONDS = 1.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 
 
 class AgentStep(msgspec.Struct, frozen=True):
-    """What an agent is doing, and how many seconds it may take from when it said so."""
+    """What an agent is doing, and how many seconds it may take from its start."""
 
     deadline: float | None = None
     doing: str | None = None
     number: int = 0
-    """Counts the steps, so that a new one shows even if it is said in the same words."""
+    """Counts the steps, so that a new step with the same name is recognised."""
 
 
 class HeartbeatWriter:
-    """Beats from a thread of its own until it is stopped; ``also`` is called now and then, too."""
+    """Writes heartbeats from its own thread until stopped; a second thread calls ``also``."""
 
     def __init__(
         self, file: Path, also: Callable[[], None], interval: float = HEARTBEAT_SECONDS
@@ -39,39 +39,41 @@ class HeartbeatWriter:
         self._stop = threading.Event()
         self._pid = os.getpid()
         self._steps = 0
-        # Apart, so that no sign of life has to wait for whatever else is done.
+        # A separate thread: ``also`` may wait for a lock, and no heartbeat may wait with it.
         self._threads = [
             threading.Thread(target=run, name="mulligan-heart", daemon=True)
             for run in (self._run, self._run_also)
         ]
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the heartbeats."""
         self.beat()
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop the heartbeats."""
         self._stop.set()
         for thread in self._threads:
             if self._pid == os.getpid() and thread.is_alive():
                 thread.join(self._interval)
 
     def beat(self) -> None:
-        """Give one sign of life."""
+        """Write one heartbeat."""
         with open(self._file, "ab"):
             os.utime(self._file)
 
     def expect(self, deadline: float | None, doing: str | None = None) -> None:
-        """Say how many seconds the step that begins now may take; None is for as long as it likes.
+        """Announce how many seconds the step that begins now may take; None sets no limit.
 
-        It takes the place of what was said before, and is a sign of life, too.
+        It replaces the previous announcement, and counts as a heartbeat.
         """
         draft = self._file.with_name(self._file.name + ".draft")
         self._steps += 1
-        # The directory goes with the store, of which the next safe point or write tells.
+        # The directory is gone only if the store is; the next safe point or write reports that.
         with suppress(FileNotFoundError, NotADirectoryError):
+            # Renamed into place: the supervisor must never read a partial step. Not synced:
+            # after a power failure there is no process that it could describe.
             draft.write_bytes(msgspec.json.encode(AgentStep(deadline, doing, self._steps)))
             os.replace(draft, self._file)
 
@@ -80,7 +82,7 @@ class HeartbeatWriter:
             try:
                 self.beat()
             except (FileNotFoundError, NotADirectoryError):
-                return  # the directory is gone, and with it the supervisor that would look
+                return  # the directory is gone, and so is the supervisor that would read it
             except OSError:
                 continue  # one beat is missed; the supervisor waits for several
 
@@ -90,7 +92,7 @@ class HeartbeatWriter:
 
 
 def read_step(file: Path) -> tuple[int, AgentStep]:
-    """Return when the last sign of life was, in nanoseconds, and the step under way."""
+    """Return the time of the last heartbeat in nanoseconds, and the current step."""
     try:
         status = os.stat(file)
         data = file.read_bytes()
@@ -100,5 +102,5 @@ def read_step(file: Path) -> tuple[int, AgentStep]:
         return status.st_mtime_ns, msgspec.json.decode(
             data, type=AgentStep
         ) if data else AgentStep()
-    except ValueError:  # not JSON, not a step, or not UTF-8: a heartbeat that says nothing more
+    except ValueError:  # not JSON, not a step, or not UTF-8: a heartbeat without a step
         return status.st_mtime_ns, AgentStep()

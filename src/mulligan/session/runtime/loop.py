@@ -1,8 +1,7 @@
 """The loop of an agent: cycles with safe points between them.
 
-At a safe point the agent's state is whole, so that is where routine checkpoints are taken, where
-requests of the supervisor are answered, and where a process that has grown old makes room for a
-fresh one.
+At a safe point the agent's state is consistent. So routine checkpoints are taken there, requests of
+the supervisor are answered there, and a long-running process is replaced by a new one there.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ if TYPE_CHECKING:
     from mulligan.session.session import Session
 
 CHECKPOINT_INTERVAL_SECONDS = 30 * 60.0
-"""Seconds between two routine checkpoints, unless told otherwise."""
+"""Default seconds between two routine checkpoints."""
 
 REFRESH_SECONDS = 2 * 60 * 60.0
-"""Seconds after which a process is restarted from a recovery checkpoint, unless told otherwise."""
+"""Default seconds after which a process is restarted from a recovery checkpoint."""
 
 RESTART_STATUS = 75
 """The exit status that asks a supervisor to start the agent again: ``EX_TEMPFAIL``."""
 
 ORPHAN_GRACE_SECONDS = 30.0
-"""Seconds that an agent goes on after its supervisor died, so that another one can take over."""
+"""Seconds that an agent continues after its supervisor died, so that a new one can take over."""
 
 PAUSE = "pause"
 CHECKPOINT = "checkpoint"
 
 
 class Cycle:
-    """One turn of an agent's loop; as a context manager it notices what goes wrong in it."""
+    """One turn of an agent's loop; as a context manager, it records a failure of its body."""
 
     def __init__(self, session: Session, number: int) -> None:
         self._session = session
@@ -66,14 +65,14 @@ class Cycle:
             self.end()
 
     def end(self) -> None:
-        """Write down that the cycle went well; what is written down once stays."""
+        """Record that the cycle succeeded; the first record counts."""
         self._record(None)
 
     def fail(self, reason: str) -> None:
-        """Write down that it did not, and keep everything as it is now in a checkpoint."""
+        """Record that the cycle failed, and keep the present in a recovery checkpoint."""
         if self.has_ended:
             return
-        with suppress(StoreGone):  # what made the cycle fail says more
+        with suppress(StoreGone):  # the error that ended the cycle says more
             self._record(reason[:500])
             note = f"cycle {self.number} failed: {reason}"[:500]
             self._session.checkpoint("recovery", note=note)
@@ -118,15 +117,15 @@ class Loop:
             try:
                 yield cycle
             except GeneratorExit:
-                # The body was left by an exception or a break; which one cannot be seen here.
+                # An exception or a break left the body; a generator cannot tell which.
                 cycle.fail("the loop was left")
                 raise
             cycle.end()
 
     def _goes_on(self) -> bool:
-        """Do what is due at a safe point; False when the loop is to end.
+        """Do what is due at a safe point; return False when the loop has to end.
 
-        Raises ``StoreGone`` once the store was removed or replaced: nothing can be kept any more.
+        Raises ``StoreGone`` if the store was removed or replaced: nothing can be saved any more.
         """
         self._session.internal.check_present()
         self._session.agent.expect(None)
@@ -141,7 +140,7 @@ class Loop:
         return True
 
     def _introduce(self) -> None:
-        """Write down which process this is and how it was started, where no supervisor does."""
+        """Record this process and its command, if there is no supervisor to do it."""
         known = self._session.agent.get()
         has_died = "process_id" in known and known.get("state") != "done"
         before = known.get("restarts")
@@ -157,13 +156,13 @@ class Loop:
         self._session.agent.record("agent.started", {**process, "state": "working"})
 
     def _checkpoint(self, kind: str, note: str | None = None) -> None:
-        """Take a checkpoint that knows what this process has used."""
+        """Take a checkpoint that records the resource usage of this process."""
         if (used := usage(os.getpid())) is not None:
             self._session.agent.update(resources=used)
         self._session.checkpoint(kind, note)
 
     def _answer(self) -> bool:
-        """Answer what the supervisor asks; False when that is to pause."""
+        """Answer the supervisor's requests; return False for a pause."""
         request = self._session.internal.control("request")
         name = self._session.actor
         if not request or self._session.internal.control(("answers", name)) == request["id"]:
@@ -182,7 +181,7 @@ class Loop:
         return not pauses
 
     def _is_supervised(self, now: float) -> bool:
-        """Whether there is still somebody who looks after this agent, if there ever was."""
+        """Whether the supervisor is alive or died only just now; True if there never was one."""
         if not self._session.internal.is_supervised or self._session.internal.is_held(SUPERVISOR):
             self._alone_since = None
             return True
@@ -195,11 +194,12 @@ class Loop:
         return False
 
     def _refresh(self) -> None:
-        """Keep everything, then let a fresh process go on from there."""
+        """Take a recovery checkpoint, then replace this process with a new one."""
         self._checkpoint("recovery", f"refresh after {_span(self._refresh_after)}")
         self._session.agent.update(state="starting", last_action="refresh")
         if self._session.internal.is_supervised:
             raise SystemExit(RESTART_STATUS)
+        # Before execv, which runs no cleanup: the lease must be free and the output written.
         self._session.close()
         sys.stdout.flush()
         sys.stderr.flush()

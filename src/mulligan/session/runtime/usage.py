@@ -1,4 +1,4 @@
-"""What a process has used so far: processor time and memory, as the system counts them."""
+"""Resource usage of a process: processor time and memory, as the system counts them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mulligan import procfs
 
 
 def usage(pid: int) -> dict[str, Any] | None:
-    """Return what a process, with the children it has waited for, has used; None if unknown.
+    """Return the usage of a process and the children it has waited for; None if unknown.
 
-    The fields are those that are written down when it ends.
+    The fields are the same as those recorded when it ends.
     """
     stat, status = procfs.stat(pid), procfs.status(pid)
     if stat is None or status is None or "VmHWM" not in status:
-        return None  # gone, or it has ended, and nobody has waited for it yet
+        return None  # gone, or a zombie
     ticks = os.sysconf("SC_CLK_TCK")
     return {
         "user_seconds": round((stat.user + stat.waited_user) / ticks, 3),
