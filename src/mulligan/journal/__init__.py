@@ -1,6 +1,6 @@
 """The journal: sessions, events, checkpoints, leases and the index of objects.
 
-``protocol`` says what a journal does. ``kv`` (with ``kv_view`` and ``kv_transaction``) does it over
-any ordered tables with transactions; ``lmdb`` and ``memory`` are such tables. ``records`` encodes
-keys and records, ``chain`` is the hash chain, ``lock_owner`` names the process others wait for.
+``protocol`` defines what a journal does. ``kv`` (with ``kv_view``, ``kv_transaction``) implements
+it over any ordered tables with transactions; ``lmdb`` and ``memory`` are such tables. ``records``
+encodes keys and records, ``chain`` is the hash chain, ``lock_owner`` names the owner of a lock.
 """

@@ -1,4 +1,4 @@
-"""The hash chain: what an event's record is, and how it proves its place."""
+"""The hash chain: how an event is encoded, and how its hash proves its place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mulligan.errors import DamagedJournal, DamageError
 from mulligan.model import DIGEST_SIZE, Event, NewEvent
 
 GENESIS = bytes(DIGEST_SIZE)
-"""What stands for the previous event's hash at the first event of a session."""
+"""The previous hash of the first event of a session."""
 
 _COMPRESS_FROM = 1024
 _PLAIN, _ZSTD = b"\x00", b"\x01"
@@ -28,13 +28,13 @@ def chain(prev: bytes, seq: int, body: bytes) -> bytes:
 
 
 def encode_body(draft: NewEvent, *, time: datetime, actor: str, epoch: int) -> bytes:
-    """Return the canonical bytes of an event apart from its place."""
+    """Return the canonical bytes of an event, without its place."""
     payload = msgspec.Raw(draft.payload)
     return codec.encode([codec.to_micros(time), actor, epoch, draft.kind, payload])
 
 
 def pack_record(hash_: bytes, body: bytes) -> bytes:
-    """Return what the journal stores: the hash, then the body, compressed if that helps."""
+    """Return the stored record: the hash, then the body, compressed if that makes it smaller."""
     if len(body) >= _COMPRESS_FROM:
         squeezed = codec.compress_small(body)
         if len(squeezed) + _SIZE.size < len(body):
@@ -43,12 +43,12 @@ def pack_record(hash_: bytes, body: bytes) -> bytes:
 
 
 def record_hash(record: bytes) -> bytes:
-    """Return the hash a record claims to have."""
+    """Return the hash stored in a record, unchecked."""
     return record[:DIGEST_SIZE]
 
 
 def read_record(session: str, seq: int, prev: bytes, record: bytes) -> Event:
-    """Return the event of a record after checking it against the hash before it."""
+    """Return the event of a record after checking it against the previous hash."""
     where = f"event #{seq} of session {session!r}"
     body = _body(record, where)
     hash_ = record_hash(record)

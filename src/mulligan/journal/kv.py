@@ -1,4 +1,4 @@
-"""A journal over ordered tables with transactions, written once for all of them."""
+"""A journal over ordered tables with transactions, shared by all table implementations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mulligan.journal.kv_view import KvView, ReadCache
 from mulligan.journal.protocol import Examined, Tables
 from mulligan.journal.records import CHECKSUM_SIZE, LENGTH, STORE, checksum, decode_head, opened
 
-# Transactions are classes, not generators: they are begun for every single look-up.
+# Transactions are classes, not generators, which are slower: every look-up begins one.
 
 
 class _Read:
@@ -77,7 +77,7 @@ class KvJournal:
         self, tables: Tables, *, failpoint: FailpointHook = ignore, clock: Clock | None = None
     ) -> None:
         self._tables = tables
-        # All writers of these tables run on one machine, so its clock is the one they share.
+        # All writers of these tables run on one machine, so they share its clock.
         self._clock = clock or SystemClock()
         self._failpoint = failpoint
         self._memory = ReadCache()
@@ -91,11 +91,11 @@ class KvJournal:
         return _Write(self._tables, self._memory, self._failpoint, session)
 
     def now(self) -> datetime:
-        """Return the time by the clock that lease times are compared with."""
+        """Return the time of the clock that lease times are compared with."""
         return self._clock.now()
 
     def examine(self) -> Examined:
-        """Check the storage below the tables; those that are damaged are refused afterwards."""
+        """Check the storage below the tables; damaged ones are refused afterwards."""
         return self._tables.examine()
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class KvJournal:
 
 
 def claim(tables: Tables, identity: bytes) -> bytes:
-    """Make the tables those of a store and return its id: the given one, or the one they had."""
+    """Assign the tables to a store and return its id: the given one, or the existing one."""
     with tables.write() as writer:
         found = writer.get("meta", STORE)
         if found is None:
@@ -114,10 +114,10 @@ def claim(tables: Tables, identity: bytes) -> bytes:
 
 
 def check_identity(tables: Tables, identity: bytes) -> None:
-    """Raise ``DamagedJournal`` when the tables are not those of the store with this id.
+    """Raise ``DamagedJournal`` if the tables belong to a store with another id.
 
-    A journal that was lost and made anew must be noticed before anything is written: to it,
-    all packs are unacknowledged.
+    A journal that was lost and recreated must be noticed before anything is written: it knows no
+    acknowledged bytes, so a writer would cut every pack.
     """
     with tables.read() as reader:
         found = reader.get("meta", STORE)
@@ -129,11 +129,11 @@ def check_identity(tables: Tables, identity: bytes) -> None:
 
 
 def check_ends(tables: Tables) -> None:
-    """Raise ``DamagedJournal`` when a head or a pack's length is older than what it tells of.
+    """Raise ``DamagedJournal`` if a head or a pack's length is older than the data it describes.
 
-    These are the records that are written over. A page of them from an older commit is whole and
-    has every checksum right; only what was written after it gives it away. To write after such a
-    head would write over events. Any other damage is found by whoever reads the record.
+    These are the only records that are overwritten. A page of them from an older commit is intact
+    and all its checksums are right; only the data written after it shows that it is stale. A write
+    after such a head would overwrite events. Any other damage is found when the record is read.
     """
     with tables.read() as reader:
         view = KvView(reader, ReadCache())

@@ -1,4 +1,4 @@
-"""Writing to a journal that is kept in ordered tables."""
+"""Writing to a journal in ordered tables."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from mulligan.model import (
 )
 
 MAX_AHEAD = timedelta(minutes=1)
-"""How far the time of an event may run ahead of the writer's clock."""
+"""How far the time of an event may be ahead of the writer's clock."""
 
 EARLIEST = datetime(2025, 1, 1, tzinfo=UTC)
-"""A clock that shows an earlier time was never set; this program is younger."""
+"""A clock before this time was never set: this program is newer."""
 
 
 class KvTransaction(KvView):
-    """A write transaction of the journal; with ``session`` it writes to that session alone."""
+    """A write transaction of the journal; with ``session``, it writes only to that session."""
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class KvTransaction(KvView):
         self._hashes: dict[tuple[int, int], bytes] = {}
 
     def session(self, number: int) -> SessionRecord:
-        """Return the session of that number; one made here is not remembered before the commit."""
+        """Return the session of that number; a new one is not cached before the commit."""
         return self._created.get(number) or super().session(number)
 
     def head(self, number: int) -> Head:
-        """Return the newest event's place, this transaction's own events included."""
+        """Return the newest event's place, including this transaction's own events."""
         head = self._heads.get(number)
         if head is None:
             head = self._heads[number] = super().head(number)
         return head
 
     def create(self, name: str, time: datetime, origin: ForkOrigin | None) -> SessionRecord:
-        """Make a session; a fork starts at its origin's seq."""
+        """Create a session; a fork starts at its origin's seq."""
         self._check_owned(None)
         if self.find(name) is not None:
             raise SessionExists(f"There is a session {name!r} already.")
@@ -97,7 +97,7 @@ class KvTransaction(KvView):
         time: datetime,
         fenced: bool = True,
     ) -> list[Event]:
-        """Give the drafts the next seqs and chain them."""
+        """Assign the next seqs to the new events and chain them."""
         self._check_owned(number)
         session = self.session(number)
         if fenced:
@@ -120,11 +120,11 @@ class KvTransaction(KvView):
         return events
 
     def _time_after(self, number: int, head: Head, time: datetime) -> datetime:
-        """Return the time of the next event: the clock's, as long as that can be believed.
+        """Return the time of the next event: the clock's, unless it is implausible.
 
-        A clock that is a little behind the last event is taken for one that was corrected. One
-        that is far behind it shows that the last event's clock was ahead; to follow it until the
-        clock catches up could take years, so the step back is written down instead.
+        If the clock is slightly behind the last event, it was corrected, and the last event's time
+        is used. If it is far behind, the clock of the last event was ahead. It could take years to
+        catch up with that, so the step back is recorded instead.
         """
         if time >= head.time:
             return time
@@ -148,7 +148,7 @@ class KvTransaction(KvView):
         return identity.hex()
 
     def put_keyframe(self, number: int, seq: int, digest: Digest) -> None:
-        """Note that the object holds the session's document as of ``seq``."""
+        """Record that the object holds the session's document as of ``seq``."""
         self._check_owned(number)
         self._put("keyframes", PLACE.pack(number, seq), digest)
         self._put_head(number, msgspec.structs.replace(self.head(number), keyframe=seq))
@@ -167,14 +167,14 @@ class KvTransaction(KvView):
         )
         self._writer.add_all("objects", places)
         for pack, length in packs.items():
-            # Another bundle of the same pack may have acknowledged more already.
+            # Never lower it: another bundle of the same pack may have acknowledged more already.
             length = max(length, self.pack_length(pack))
             self._put("packs", NUMBER.pack(pack), LENGTH.pack(length))
         self._failpoint(Failpoint.JOURNAL_INDEXED)
 
     def _check_owned(self, number: int | None) -> None:
-        # These tables have one lock for all writers, so nothing here depends on it; a journal with
-        # row locks does, and what breaks there must break here first.
+        # Not needed with these tables, which have one lock for all writers. A journal with row
+        # locks relies on it, so the tests must already fail with these tables.
         if self._only is not None and number != self._only:
             what = "makes no sessions" if number is None else f"does not write to session {number}"
             raise ValueError(f"A transaction of session {self._only} {what}.")
@@ -194,7 +194,7 @@ class KvTransaction(KvView):
         self._moved.add(number)
 
     def finish(self) -> None:
-        """Write the heads, each once, however often it moved."""
+        """Write each head that moved, once."""
         for number in self._moved:
             head, key = self._heads[number], NUMBER.pack(number)
             value = encode_head(head)
@@ -203,7 +203,7 @@ class KvTransaction(KvView):
             self._memory.heads[number] = (record, head)
 
     def _first_head(self, record: SessionRecord) -> Head:
-        """Return the head of a new session: nothing, or all that its origin has."""
+        """Return the head of a new session: empty, or that of its origin."""
         if record.origin is None:
             return Head(0, chain.GENESIS, record.created)
         number, seq = record.origin.session, record.origin.seq

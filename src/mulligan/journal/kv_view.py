@@ -1,4 +1,4 @@
-"""Reading a journal that is kept in ordered tables."""
+"""Reading a journal in ordered tables."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from mulligan.model import Digest, Event, Head, Lease, Location, SessionRecord
 
 
 class ReadCache:
-    """What was read or written before: session records never change, and a head whose record is
-    the same to the byte need not be checked again."""
+    """A cache: session records never change, and a head whose record has the same bytes need not
+    be checked again."""
 
     def __init__(self) -> None:
         self.records: dict[int, SessionRecord] = {}
@@ -41,7 +41,7 @@ class KvView:
         self._memory = memory
 
     def sessions(self) -> list[SessionRecord]:
-        """Return all sessions in the order they were made."""
+        """Return all sessions in the order of creation."""
         found = self._reader.scan("sessions", b"", None)
         return [decode(opened("sessions", k, v), SessionRecord, "sessions") for k, v in found]
 
@@ -89,7 +89,7 @@ class KvView:
         return None if nearest is None else (nearest[0], nearest[1].hex())
 
     def checkpoints_by_id(self, prefix: str) -> list[tuple[str, int, int]]:
-        """Return (id, session number, seq) of every checkpoint whose id starts so."""
+        """Return (id, session number, seq) of every checkpoint whose id has the prefix."""
         digits = prefix.lower()
         start = bytes.fromhex(digits[: len(digits) // 2 * 2])
         found = []
@@ -132,7 +132,7 @@ class KvView:
         return found
 
     def own_steps_back(self, number: int) -> list[int]:
-        """Return those of them that are the session's own, and not an ancestor's."""
+        """Return only those of the session itself, not of an ancestor."""
         value = self._get("meta", clock_key(number)) or b""
         if len(value) % LENGTH.size:
             raise DamagedJournal("A record of the journal's table 'meta' is damaged.")
@@ -149,12 +149,12 @@ class KvView:
         return None if value is None else decode_lease(value)
 
     def locate(self, digest: Digest) -> Location | None:
-        """Return where the object lies."""
+        """Return the object's location."""
         value = self._reader.get("objects", digest)
         return None if value is None else decode_location(value)
 
     def locate_all(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
-        """Return where those objects lie that the index knows."""
+        """Return the locations of the objects that the index has."""
         found = self._reader.get_all("objects", digests)
         return {Digest(digest): decode_location(value) for digest, value in found}
 
@@ -180,7 +180,7 @@ class KvView:
         return decode(value, SessionRecord, "sessions")
 
     def _segments(self, number: int, first: int, last: int) -> list[tuple[SessionRecord, int, int]]:
-        """Return who owns which part of ``first..last``, oldest ancestor first."""
+        """Return which session owns which part of ``first..last``, oldest ancestor first."""
         segments: list[tuple[SessionRecord, int, int]] = []
         first = max(first, 1)
         while last >= first:
@@ -207,7 +207,7 @@ class KvView:
             raise DamagedJournal(f"Event #{seq} of session {session.name!r} is missing.")
 
     def _hash_before(self, session: SessionRecord, seq: int) -> bytes:
-        """Return the hash of the event before ``seq``, which may be the parent's."""
+        """Return the hash of the event before ``seq``, which may belong to the parent."""
         if seq == 1:
             return chain.GENESIS
         owner = session
@@ -219,7 +219,7 @@ class KvView:
         return chain.record_hash(record)
 
     def _nearest(self, table: str, number: int, seq: int) -> tuple[int, bytes] | None:
-        """Return the newest record at or before ``seq``, the parent's included."""
+        """Return the newest record at or before ``seq``, including those of the parent."""
         for session, start, stop in reversed(self._segments(number, 1, seq)):
             for key, value in self._scan(table, session.number, start, stop, reverse=True):
                 return PLACE.unpack(key)[1], value

@@ -17,7 +17,7 @@ REPORT_AFTER_SECONDS = 3.0
 """A wait that takes longer than this is reported."""
 
 STOPPED_POLL_SECONDS = 0.05
-"""How often a wait for a stopped process looks whether it continues."""
+"""How often a wait for a stopped process checks whether it continues."""
 
 WRITING = "writing to the store"
 
@@ -33,16 +33,16 @@ class LockOwner(msgspec.Struct, frozen=True):
 
 
 OnWait = Callable[[LockOwner | None], None]
-"""Called with the process that is waited for; None where it cannot be found out."""
+"""Called with the owner of the lock that is waited for; None if it is unknown."""
 
 
 def find_flock_owner(handle: int, doing: str) -> LockOwner | None:
-    """Return who has the ``flock`` of an open file, which this process waits for.
+    """Return the owner of the ``flock`` of an open file that this process waits for.
 
-    None if no process is seen to have it: it may run in another container.
+    None if no owner is visible: it may run in another container.
     """
     for pid in procfs.flock_pids(os.fstat(handle).st_ino):
-        # The same number of an inode may be another device's.
+        # The same inode number may belong to another device.
         if pid > 0 and procfs.has_open(pid, handle):
             return LockOwner(pid, procfs.command(pid), procfs.is_stopped(pid), doing)
     return None

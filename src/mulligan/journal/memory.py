@@ -1,4 +1,4 @@
-"""Ordered tables in memory: the twin of ``lmdb`` for tests and throw-away stores."""
+"""Ordered tables in memory: the counterpart of ``lmdb`` for tests and temporary stores."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MemoryTables:
             self._failpoint(Failpoint.JOURNAL_COMMITTED)
 
     def examine(self) -> Examined:
-        """Memory is what it is."""
+        """Return no damage: memory is not checked."""
         return Examined({})
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class MemoryReader:
         return self._tables[table].values.get(key)
 
     def get_all(self, table: str, keys: Iterable[bytes]) -> Iterable[tuple[bytes, bytes]]:
-        """Return those of the keys that have a value, each with its value."""
+        """Return the keys that have a value, with their values."""
         values = self._tables[table].values
         return [(key, values[key]) for key in keys if key in values]
 
@@ -90,7 +90,7 @@ class MemoryReader:
 
 
 class MemoryWriter(MemoryReader):
-    """The tables inside the write transaction, with what is needed to take it back."""
+    """The tables inside the write transaction, with an undo log."""
 
     def __init__(self, tables: dict[str, _Table]) -> None:
         super().__init__(tables)
@@ -102,13 +102,13 @@ class MemoryWriter(MemoryReader):
         self._set(table, key, value)
 
     def add_all(self, table: str, items: Iterable[tuple[bytes, bytes]]) -> None:
-        """Set the values of those keys that have none."""
+        """Set the values of the keys that have none."""
         for key, value in items:
             if self.get(table, key) is None:
                 self.put(table, key, value)
 
     def undo(self) -> None:
-        """Put everything back as it was."""
+        """Undo all changes of the transaction."""
         for table, key, value in reversed(self._before):
             self._set(table, key, value)
 

@@ -1,4 +1,4 @@
-"""What every journal does: keep the events of sessions in order, and never forget one."""
+"""What every journal does: keep the events of sessions in order, and lose none."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class View(Protocol):
 
     Sessions are addressed by their number. A forked session continues its parent's
     sequence: reading an event at or before the fork reads the parent's.
-    Everything here raises ``DamagedJournal`` for a record that is not what was written.
+    Every method raises ``DamagedJournal`` for a damaged record.
     """
 
     def sessions(self) -> list[SessionRecord]:
-        """Return all sessions in the order they were made."""
+        """Return all sessions in the order of creation."""
         ...
 
     def find(self, name: str) -> SessionRecord | None:
@@ -50,7 +50,7 @@ class View(Protocol):
         ...
 
     def checkpoints_by_id(self, prefix: str) -> list[tuple[str, int, int]]:
-        """Return (id, session number, seq) of every checkpoint whose id starts so."""
+        """Return (id, session number, seq) of every checkpoint whose id has the prefix."""
         ...
 
     def labels(self, number: int) -> list[tuple[str, int]]:
@@ -68,12 +68,12 @@ class View(Protocol):
     def steps_back(self, number: int) -> list[int]:
         """Return the seqs of the events that are earlier than the one before them, in order.
 
-        The clock was put back there. Between them time does not go backwards.
+        The clock was set back there. Between them, time does not go backwards.
         """
         ...
 
     def own_steps_back(self, number: int) -> list[int]:
-        """Return those of them that are the session's own, and not an ancestor's."""
+        """Return only those of the session itself, not of an ancestor."""
         ...
 
     def keyframe(self, number: int, seq: int) -> tuple[int, Digest] | None:
@@ -81,15 +81,15 @@ class View(Protocol):
         ...
 
     def lease(self, number: int, actor: str) -> Lease | None:
-        """Return the last lease on the actor, whether expired, released or valid."""
+        """Return the actor's last lease, whether expired, released or valid."""
         ...
 
     def locate(self, digest: Digest) -> Location | None:
-        """Return where the object lies."""
+        """Return the object's location."""
         ...
 
     def locate_all(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
-        """Return where those objects lie that the index knows."""
+        """Return the locations of the objects that the index has."""
         ...
 
     def locations(self) -> Iterator[tuple[Digest, Location]]:
@@ -108,12 +108,12 @@ class View(Protocol):
 class Txn(View, Protocol):
     """A write transaction, of one session or of the store: all of it happens, or none.
 
-    One of a session writes to that session alone: ``create``, and every method here that is given
-    the number of another session, raises ``ValueError``. It reads everything.
+    A transaction of a session writes only to that session: ``create``, and every method that gets
+    the number of another session, raises ``ValueError``. It can read everything.
     """
 
     def create(self, name: str, time: datetime, origin: ForkOrigin | None) -> SessionRecord:
-        """Make a session; raises ``SessionExists``. A fork starts at its origin's seq."""
+        """Create a session; raises ``SessionExists``. A fork starts at its origin's seq."""
         ...
 
     def append(
@@ -126,12 +126,13 @@ class Txn(View, Protocol):
         time: datetime,
         fenced: bool = True,
     ) -> list[Event]:
-        """Give the drafts the next seqs and chain them.
+        """Assign the next seqs to the new events and chain them.
 
-        Time goes backwards within a session only where the clock was put back by more than a
-        minute, which is written down: see ``View.steps_back``. Raises ``StaleLease`` unless
-        ``epoch`` is that of the actor's lease (0 for an actor without one). Without ``fenced`` no
-        lease is looked at: for actors that are no agents, whatever an agent of the same name holds.
+        Time goes backwards within a session only where the clock was set back by more than a
+        minute, which is recorded: see ``View.steps_back``. Raises ``StaleLease`` unless ``epoch``,
+        the fencing token, is that of the actor's lease (0 for an actor without one). Without
+        ``fenced``, no lease is checked: for actors that are not agents, even if an agent of the
+        same name holds one.
         """
         ...
 
@@ -140,7 +141,7 @@ class Txn(View, Protocol):
         ...
 
     def put_keyframe(self, number: int, seq: int, digest: Digest) -> None:
-        """Note that the object holds the session's document as of ``seq``."""
+        """Record that the object holds the session's document as of ``seq``."""
         ...
 
     def put_lease(self, number: int, lease: Lease) -> None:
@@ -148,7 +149,7 @@ class Txn(View, Protocol):
         ...
 
     def index_objects(self, entries: Mapping[Digest, Location], packs: Mapping[int, int]) -> None:
-        """Make flushed objects findable. Idempotent: an object known already stays where it is."""
+        """Make flushed objects findable. Idempotent: a known object keeps its location."""
         ...
 
 
@@ -162,25 +163,25 @@ class Journal(Protocol):
     def write(self, session: int | None = None) -> AbstractContextManager[Txn]:
         """Open a write transaction, waiting for other writers.
 
-        It belongs to the session of that number, and excludes other writers of it; a journal with
-        row locks need not let those of other sessions wait. Without a number it belongs to the
-        store, for what spans sessions, and excludes all other writers. Objects are indexed in
-        either: that is idempotent.
+        It belongs to the session of that number, and excludes other writers of that session; with
+        row locks, writers of other sessions need not wait. Without a number, it belongs to the
+        store, for changes that span sessions, and excludes all other writers. Both can index
+        objects, because that is idempotent.
 
-        On a clean exit it is committed and durable when this returns; on an exception nothing of
-        it happened. Raises ``DiskFull`` and ``ReadOnlyStore``.
+        On a clean exit it is committed and durable when this returns; on an exception, nothing is
+        written. Raises ``DiskFull`` and ``ReadOnlyStore``.
         """
         ...
 
     def now(self) -> datetime:
         """Return the time, in UTC, by the one clock that lease times are written and compared with.
 
-        A journal that several machines share has to answer by a clock that they share as well.
+        A journal that several machines share must use a clock that they share as well.
         """
         ...
 
     def examine(self) -> Examined:
-        """Check the storage below the tables; those that are damaged are refused afterwards."""
+        """Check the storage below the tables; damaged ones are refused afterwards."""
         ...
 
     def close(self) -> None:
@@ -189,14 +190,14 @@ class Journal(Protocol):
 
 
 ALL_TABLES = "*"
-"""Stands for every table: what leads to them is damaged."""
+"""Stands for all tables: the path to them is damaged."""
 
 
 class Examined(NamedTuple):
-    """What a check of the storage below the tables has found.
+    """The result of a check of the storage below the tables.
 
-    ``damage`` says of each damaged table, or of ``ALL_TABLES``, what is wrong; ``lost`` is how many
-    commits are known to have been made that are not there.
+    ``damage`` says what is wrong with each damaged table, or with ``ALL_TABLES``; ``lost`` is how
+    many known commits are missing.
     """
 
     damage: Mapping[str, str]
@@ -211,7 +212,7 @@ class TableReader(Protocol):
         ...
 
     def get_all(self, table: str, keys: Iterable[bytes]) -> Iterable[tuple[bytes, bytes]]:
-        """Return those of the keys that have a value, each with its value."""
+        """Return the keys that have a value, with their values."""
         ...
 
     def scan(
@@ -229,12 +230,12 @@ class TableWriter(TableReader, Protocol):
         ...
 
     def add_all(self, table: str, items: Iterable[tuple[bytes, bytes]]) -> None:
-        """Set the values of those keys that have none."""
+        """Set the values of the keys that have none."""
         ...
 
 
 class Tables(Protocol):
-    """A small ordered key-value store with transactions, which ``KeyedJournal`` stands on."""
+    """A small ordered key-value store with transactions, the base of ``KvJournal``."""
 
     def read(self) -> AbstractContextManager[TableReader]:
         """Open a snapshot."""
@@ -245,7 +246,7 @@ class Tables(Protocol):
         ...
 
     def examine(self) -> Examined:
-        """Check the storage below the tables; those that are damaged are refused afterwards."""
+        """Check the storage below the tables; damaged ones are refused afterwards."""
         ...
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Keys and records of the journal's tables: how each is encoded, and how it is checked.
 
-FORMAT.md describes the same bytes. Every small record ends in a checksum that covers its table and
-its key as well, so a record that was copied to another place is refused.
+FORMAT.md describes the same bytes. Every small record ends in a checksum that also covers its table
+and its key, so a record that was copied to another place is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOCATION = struct.Struct(">IQII")
 _HEAD = struct.Struct(f">Q{DIGEST_SIZE}sqQQ{ID_SIZE}s")
 CHECKSUM_SIZE = 8
 STORE = b"store"
-"""The key in the table ``meta`` under which the id of the store is kept."""
+"""The key of the store's id in the table ``meta``."""
 
 MAX_SEQ = 2**64 - 2
 
@@ -61,7 +61,7 @@ def label_key(number: int, label: str) -> bytes:
 
 
 def checksum(table: str, key: bytes, value: bytes) -> bytes:
-    """Return the checksum of a small record; it covers where the record stands, too."""
+    """Return the checksum of a small record, which also covers its table and key."""
     return blake3(b"%s\x00%s\x00%s" % (table.encode(), key, value)).digest(length=CHECKSUM_SIZE)
 
 
@@ -87,7 +87,7 @@ def decode(value: bytes, type_: type[T], table: str) -> T:
 
 
 class _StoredLease(msgspec.Struct, frozen=True):
-    """A lease as it is stored: its holder is kept as text."""
+    """A lease as it is stored, with its holder as text."""
 
     actor: str
     epoch: int
@@ -106,7 +106,7 @@ def encode_lease(lease: Lease) -> bytes:
 def decode_lease(value: bytes) -> Lease:
     """Return the lease of a record.
 
-    Every append looks at the lease of its actor, which changes only when it is renewed.
+    Cached: every append reads the lease of its actor, which changes only when it is renewed.
     """
     found = decode(value, _StoredLease, "leases")
     holder = Holder.parse(found.holder)

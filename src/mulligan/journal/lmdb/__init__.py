@@ -1,7 +1,7 @@
 """The journal's tables in LMDB.
 
-``tables`` is the door. ``environment`` is what the handles of a process share, ``map_size`` and
-``errors`` its size and its errors. ``examine`` decides by ``clean_close`` and ``pages`` whether a
-file is sound before LMDB reads it; ``lockfile`` and ``write_lock`` tell which process has it open
-and which one writes. ``layout`` is all that is known here of LMDB's own files.
+``tables`` is the entry point. ``environment`` is shared by the handles of a process; ``map_size``
+and ``errors`` define its size and its errors. Before LMDB reads a file, ``examine`` uses
+``clean_close`` and ``pages`` to decide whether it is sound. ``lockfile`` and ``write_lock`` find
+the process that has it open and the one that writes. ``layout`` describes LMDB's own files.
 """

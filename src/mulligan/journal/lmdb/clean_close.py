@@ -1,11 +1,11 @@
-"""The mark of a clean close: what the journal's file looked like when its last writer left it.
+"""The mark of a clean close: size, times and digest of the journal's file at that moment.
 
-A file that still looks so is as LMDB left it, and is opened at once. Any other (its writer was
-killed, the power failed, it was copied, put back or tampered with) is checked page by page first.
+A file that matches its mark is as LMDB left it, and is opened at once. Any other file (its writer
+was killed, the power failed, it was copied, restored or modified) is first checked page by page.
 The mark is a hint: it is not synced, and without it the file is checked.
 
-A disk that loses bits changes neither the size nor the time of a file, so the mark has a digest of
-its content, too, unless the file is so large that every command would have to wait for it.
+A disk that loses bits changes neither the size nor the time of a file. So the mark also has a
+digest of the content, unless the file is so large that computing it would slow every command.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_DIGEST = "-"
 
 
 class Mark(NamedTuple):
-    """What was written down at the last clean close.
+    """The record of the last clean close.
 
     ``highest`` is the highest commit that any mark of this journal ever named: a journal that ends
     before it is an older copy. ``digest`` is that of the file's content, if it is not too large.
@@ -45,9 +45,9 @@ class Mark(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What is compared of a file: anything that writes to it changes one of them.
+    """The fields of a file that are compared: every write changes at least one of them.
 
-    Programs that copy over a file set its ``mtime`` to what it was; nobody can set ``ctime``.
+    Copy programs may reset ``mtime`` to the old value; no program can set ``ctime``.
     """
 
     size: int
@@ -56,13 +56,13 @@ class Look(NamedTuple):
 
 
 def look(file: Path) -> Look:
-    """Return what a file looks like."""
+    """Return the compared fields of a file."""
     status = os.stat(file)
     return Look(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def read(directory: Path) -> Mark | None:
-    """Return the mark of a journal; None without one that can be read."""
+    """Return the mark of a journal; None if it is missing or unreadable."""
     try:
         fd = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -81,7 +81,7 @@ def read(directory: Path) -> Mark | None:
 
 
 def write(directory: Path, found: Look, commit: int) -> None:
-    """Write down that the journal was left clean at this commit; raises ``OSError``."""
+    """Record that the journal was closed cleanly at this commit; raises ``OSError``."""
     before = read(directory)
     highest = max(commit, before.highest if before else 0)
     digest = _digest_now(directory, found).encode()
@@ -89,7 +89,7 @@ def write(directory: Path, found: Look, commit: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(directory / NAME, flags, 0o600)
     try:
-        # In one piece and over the old one. Torn, its checksum is wrong, and it counts for nothing.
+        # One write over the old mark. A torn write fails the checksum, and the mark is ignored.
         data = line + b" " + _checksum(line) + b"\n"
         os.pwrite(fd, data, 0)
         os.ftruncate(fd, len(data))
@@ -98,7 +98,7 @@ def write(directory: Path, found: Look, commit: int) -> None:
 
 
 def is_clean(mark: Mark | None, found: Look, commit: int, fd: int) -> bool:
-    """Whether a journal, which is open as ``fd``, still is as its mark says."""
+    """Whether a journal, open as ``fd``, still matches its mark."""
     if mark is None or mark[:4] != (*found, commit):
         return False
     return mark.digest in (_NO_DIGEST, _digest(fd, found.size))
@@ -107,7 +107,7 @@ def is_clean(mark: Mark | None, found: Look, commit: int, fd: int) -> bool:
 def _digest_now(directory: Path, found: Look) -> str:
     """Return the digest of a journal's file; raises ``OSError``.
 
-    If others write to it meanwhile, the digest does not fit, and the file is checked.
+    If others write to it in the meantime, the digest does not match, and the file is checked.
     """
     fd = os.open(directory / DATA, os.O_RDONLY | os.O_CLOEXEC)
     try:

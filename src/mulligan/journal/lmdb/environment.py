@@ -1,4 +1,4 @@
-"""The LMDB environment that all handles of a process share: opened, renewed, closed."""
+"""The LMDB environment that all handles of a process share: opening, reopening, closing."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from mulligan.journal.protocol import ALL_TABLES, TABLES, Examined
 MAX_READERS = 1022
 
 CLOSE_WAIT_SECONDS = 5.0
-"""Seconds that closing and renewing wait for the transactions of other threads."""
+"""Seconds that closing and reopening wait for the transactions of other threads."""
 
 _MAX_EXAMINATIONS = 20
-"""How often a check of the newest commit is begun anew when writers are quicker."""
+"""How often a check of the newest commit is restarted when writers overtake it."""
 
 _WAY_OUT = (
     "Nothing was changed, and the packs are untouched. `mulligan verify` names what is damaged; "
@@ -34,13 +34,13 @@ _WAY_OUT = (
 )
 
 FORK_WAIT_SECONDS = 0.5
-"""Seconds that forking a process waits for transactions of this one, its own thread's included."""
+"""Seconds that a fork waits for transactions of this process, including those of its own thread."""
 
 Key = tuple[int, int]
 
 
 class OpenTables(dict[str, "lmdb._Database"]):
-    """The tables by name; those that are damaged are refused, so that LMDB never reads them."""
+    """The tables by name; damaged ones are refused, so that LMDB never reads them."""
 
     damage: dict[str, str]
 
@@ -63,13 +63,13 @@ def damaged(damage: dict[str, str]) -> DamagedJournal:
 class Environment:
     """One LMDB environment, shared by every handle of this process on the same directory.
 
-    With ``salvage`` a damaged one is opened all the same, for reading what is sound.
+    With ``salvage``, a damaged one is opened too, to read its intact tables.
     """
 
     env: lmdb.Environment | None
     tables: OpenTables
     checked: tuple[clean_close.Look, int] | None
-    """What a file that was in doubt looked like, and its commit, until it is vouched for."""
+    """The fields and the commit of a file in doubt, until :meth:`vouch`."""
     _lock_file: LockFile | None
 
     def __init__(self, directory: Path, *, read_only: bool, salvage: bool = False) -> None:
@@ -90,7 +90,7 @@ class Environment:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the file is so damaged that LMDB must not be given it, not even to be read."""
+        """Whether the file is so damaged that LMDB must not open it, not even for reading."""
         return self._salvage and ALL_TABLES in self.tables.damage
 
     def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
@@ -98,7 +98,7 @@ class Environment:
         try:
             return self._begun(write)
         except (lmdb.PanicError, lmdb.MapResizedError):
-            # A commit failed in another thread, or another process has outgrown this map.
+            # A commit failed in another thread, or another process outgrew this map.
             self.wear()
             return self._begun(write)
 
@@ -112,7 +112,7 @@ class Environment:
                 self._renew()
             self.active += 1
         try:
-            if self.env is None:  # nothing of it can be salvaged
+            if self.env is None:  # nothing can be salvaged
                 raise damaged(self.tables.damage)
             return self.env.begin(write=write)
         except BaseException:
@@ -127,29 +127,29 @@ class Environment:
                 self._idle.notify_all()
 
     def wear(self) -> None:
-        """Have the environment opened anew before it is used again.
+        """Reopen the environment before it is used again.
 
-        After an error of the disk LMDB refuses all further work, and a sync that is tried again
-        on the same descriptor reports success for pages that the kernel has dropped.
+        After a disk error, LMDB refuses all further work. A second sync on the same descriptor
+        would report success for pages that the kernel has already dropped.
         """
         self._is_worn = True
 
     def committed(self) -> None:
-        """Note what the file looks like after a commit of this process."""
+        """Remember the file's fields after a commit of this process."""
         try:
             self._left = clean_close.look(self.directory / DATA)
-        except OSError:  # the store was removed under it: there is nothing to leave clean
+        except OSError:  # the store was removed while open: there is nothing to mark as clean
             self._left = None
 
     def vouch(self) -> None:
-        """Write down that a file that was in doubt has been checked, if it can be written."""
+        """Mark a file that was in doubt as checked, if it can be written."""
         if self.checked is not None:
             with suppress(OSError):
                 clean_close.write(self.directory, *self.checked)
             self.checked = None
 
     def examine(self) -> Examined:
-        """Check every page of the newest commit, and use no table any more that is damaged."""
+        """Check every page of the newest commit, and refuse damaged tables from then on."""
         if self.is_lost or not layout.has_known_pages():
             return Examined(dict(self.tables.damage))
         for _ in range(_MAX_EXAMINATIONS):
@@ -157,7 +157,7 @@ class Environment:
             if found is not None:
                 break
         else:
-            raise StoreUnwritable("The journal is written too quickly to be checked.")
+            raise StoreUnwritable("The journal changes too quickly to be checked.")
         damage, number = {**self.tables.damage, **found[0]}, found[1]
         self.tables.damage = damage
         for name in TABLES:
@@ -166,7 +166,7 @@ class Environment:
         return Examined(damage, commits_lost(self.directory, number))
 
     def _examined(self) -> tuple[dict[str, str], int] | None:
-        # As long as a reader keeps a commit, no writer takes its pages.
+        # While a reader holds a commit, no writer reuses its pages.
         txn = self.begin()
         try:
             found = check_commit(self.directory, txn.id())
@@ -176,9 +176,10 @@ class Environment:
             self.leave()
 
     def close(self) -> bool:
-        """Close once the transactions of other threads have ended; whether that came about.
+        """Close after the transactions of other threads have ended; return whether they did.
 
-        LMDB would end the process if it were closed under them, so it is rather left open.
+        Closing LMDB under an open transaction would crash the process. So if they do not end in
+        time, it is left open.
         """
         with self._lock:
             if not self._wait_for(lambda: self.active == 0):
@@ -188,8 +189,9 @@ class Environment:
             return True
 
     def shut(self) -> None:
-        """Close at once: nothing of this process is under way here."""
+        """Close at once: this process has no open transaction here."""
         self.leave_clean()
+        # The lock file last: closing its descriptor drops the locks that LMDB has on it.
         if self.env is not None:
             self.env.close()
             self.env = None
@@ -198,33 +200,33 @@ class Environment:
             self._lock_file = None
 
     def renew_lock(self) -> None:
-        """Begin with a lock that no thread has, as in a process that was just forked off."""
+        """Replace the lock with a free one: in a forked process, its owner may not exist."""
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._is_paused = False
 
     def pause(self) -> bool:
-        """Let no transaction be under way until ``resume``; whether that came about.
+        """Wait for open transactions and start none until ``resume``; return whether they ended.
 
-        One of another thread would never end in a process that is forked off meanwhile.
+        A transaction of another thread would never end in a process forked in the meantime.
         """
         if not self._lock.acquire(timeout=FORK_WAIT_SECONDS):
             return False
-        self._is_paused = True  # for as long as the lock is let go to wait
+        self._is_paused = True  # the wait below releases the lock
         self._wait_for(lambda: self.active == 0, FORK_WAIT_SECONDS)
         return True
 
     def resume(self) -> None:
-        """Let transactions be begun again."""
+        """Allow new transactions again."""
         self._is_paused = False
         self._idle.notify_all()
         self._lock.release()
 
     def abandon(self) -> None:
-        """Let go of the environment of the process that this one was forked from.
+        """Drop the environment inherited from the parent process.
 
-        To close it here would take the parent's readers off the list by which writers know what is
-        still read, and wait for threads that are not here. So it is only forgotten.
+        Closing it here would remove the parent's readers from the table that keeps writers off
+        pages in use, and would wait for threads that do not exist here. So it is only dropped.
         """
         self.env = None
         self.tables = OpenTables()
@@ -234,7 +236,7 @@ class Environment:
             self._lock_file = None
 
     def leave_clean(self) -> None:
-        """Write the mark of a clean close, if the last commit was made by this process."""
+        """Write the mark of a clean close, if this process made the last commit."""
         left, self._left = self._left, None
         if left is None or self.env is None or self.pid != os.getpid():
             return
@@ -243,10 +245,10 @@ class Environment:
                 clean_close.write(self.directory, left, self.env.info()["last_txnid"])
 
     def _renew(self) -> None:
-        """Open the environment anew, once no other thread is inside; called with the lock."""
+        """Reopen the environment once no other thread uses it; the caller holds the lock."""
         if not self._wait_for(lambda: self.active == 0 or not self._is_due()):
             raise StoreUnwritable(
-                "The journal has to be opened anew, and another thread is reading it.",
+                "The journal has to be reopened, and another thread is reading it.",
                 hint="Everything acknowledged before is safe. Try again.",
             )
         if self.closed:
@@ -254,16 +256,18 @@ class Environment:
         if self._is_due():
             self._is_worn = True
             self.shut()
-            self._open(may_be_new=False)  # LMDB would make a file that has gone, with nothing in it
+            self._open(
+                may_be_new=False
+            )  # LMDB would create a missing file, and an empty journal with it
             self._is_worn = False
-            self._idle.notify_all()  # others need not wait any more to do the same
+            self._idle.notify_all()  # other threads need not reopen it as well
 
     def _is_due(self) -> bool:
-        """Whether it is to be opened anew, and no other thread has done so meanwhile."""
+        """Whether it has to be reopened, and no other thread has done so in the meantime."""
         return self._is_worn or self._is_nearly_full()
 
     def _wait_for(self, is_over: Callable[[], bool], seconds: float = CLOSE_WAIT_SECONDS) -> bool:
-        """Wait for the transactions of other threads; whether it came about. Needs the lock."""
+        """Wait for the transactions of other threads; return whether they ended. Needs the lock."""
         self._waiting += 1
         try:
             return self._idle.wait_for(is_over, seconds)
@@ -311,8 +315,8 @@ class Environment:
 
     def _open_tables(self, env: lmdb.Environment) -> None:
         if not self.read_only:
-            # In a transaction of ours: with its own, LMDB would keep every thread of this process
-            # waiting for whoever writes, not only this one.
+            # In a transaction of ours: LMDB's own would keep every thread of this process
+            # waiting for the current writer, not only this one.
             with env.begin(write=True) as txn:
                 self.tables.update({n: env.open_db(n.encode(), txn=txn) for n in TABLES})
             return
@@ -333,7 +337,7 @@ _registry_lock = threading.Lock()
 
 
 class _Releases(threading.local):
-    """What a thread that forks has to let go after it; two may fork at the same time."""
+    """What a thread has to release after its fork; two threads may fork at the same time."""
 
     def __init__(self) -> None:
         self.all: list[Callable[[], None]] = []
@@ -343,9 +347,9 @@ _releases = _Releases()
 
 
 def _before_fork() -> None:
-    """Have no transaction under way in a fork: it would never end there, nor could LMDB be opened.
+    """Wait until no transaction is open: in the fork it would never end, and would block LMDB.
 
-    All waits are bounded: the thread that forks may be inside of a transaction itself.
+    All waits are bounded: the thread that forks may itself be inside a transaction.
     """
     if _registry_lock.acquire(timeout=FORK_WAIT_SECONDS):
         _releases.all.append(_registry_lock.release)
@@ -360,7 +364,7 @@ def _after_fork() -> None:
 
 
 def _renew_locks() -> None:
-    """Threads that are not in this process held them when it was forked off."""
+    """Replace locks that may have been held at the fork by threads that do not exist here."""
     global _registry_lock
     _registry_lock = threading.Lock()
     for shared in _environments.values():
@@ -373,13 +377,13 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 @atexit.register
 def _leave_clean() -> None:
-    """A program that ends without closing its stores has left them clean all the same."""
+    """Mark the journals of a program as clean that exits without closing its stores."""
     for shared in list(_environments.values()):
         shared.leave_clean()
 
 
 def identity(directory: Path) -> Key:
-    """Return what a directory is known by, whatever path led to it."""
+    """Return the identity of a directory, independent of its path."""
     status = directory.stat()
     return status.st_dev, status.st_ino
 
@@ -389,7 +393,7 @@ def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False
     with _registry_lock:
         shared = _environments.get(key)
         if shared is not None and shared.pid != os.getpid():
-            # After a fork the parent's handle must go before LMDB can be opened anew.
+            # After a fork, the parent's handle must be dropped before LMDB can be opened again.
             shared.abandon()
             del _environments[key]
             shared = None
@@ -407,7 +411,7 @@ def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False
 
 
 def release(key: Key, shared: Environment) -> None:
-    """Give an environment back; the last handle of the process closes it."""
+    """Release an environment; the last handle of the process closes it."""
     with _registry_lock:
         shared.users -= 1
         if shared.users == 0 and shared.pid == os.getpid() and shared.close():

@@ -1,4 +1,4 @@
-"""What LMDB's errors mean: a full disk, a refusal, a fault of the disk, or damage."""
+"""What LMDB's errors mean: a full disk, missing permission, a disk error, or damage."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _FAULT_HINT = (
     "Everything acknowledged before is safe. Try again; if it fails again, check the disk."
 )
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""What this process, or the system, has no more of; it says nothing about the journal."""
+"""Exhausted limits of the process or the system; the journal itself is fine."""
 
 _SCARCE_HINT = (
     "Everything acknowledged before is safe. End other processes that use the store, or raise the "
     "limit (`ulimit -n`, `ulimit -v`), then try again."
 )
-_GROWN_HINT = "Everything acknowledged before is safe. Try again: there is more room then."
+_GROWN_HINT = "Everything acknowledged before is safe. Try again: the map is larger then."
 
 
 @contextmanager
@@ -48,14 +48,14 @@ def translated(what: str = "the journal") -> Iterator[None]:
 
 
 def translation(error: Exception, what: str) -> Exception:
-    """Return our error for one of LMDB's or of the system."""
+    """Return our error for an error of LMDB or of the system."""
     number = error_number(error)
     if isinstance(error, lmdb.MapFullError):
         return StoreUnwritable(f"The map was too small to write {what}.", hint=_GROWN_HINT)
     if number in _FULL:
         return DiskFull(f"There is no space left to write {what}.")
     if isinstance(error, lmdb.ReadonlyError) or number in READ_ONLY:
-        return ReadOnlyStore(f"It is not permitted to write {what}.")
+        return ReadOnlyStore(f"Permission to write {what} was denied.")
     if number == errno.EIO or isinstance(error, lmdb.PanicError):
         said = os.strerror(errno.EIO)
         return StoreUnwritable(
@@ -63,17 +63,17 @@ def translation(error: Exception, what: str) -> Exception:
         )
     if number in _SCARCE or isinstance(error, lmdb.ReadersFullError):
         said = str(error) if number is None else os.strerror(number)
-        return StoreUnwritable(f"It was not possible to use {what}: {said}.", hint=_SCARCE_HINT)
+        return StoreUnwritable(f"Could not use {what}: {said}.", hint=_SCARCE_HINT)
     if "already open in this process" in str(error):
         return StoreOpenedTwice("The journal is already open in this process.")
     if isinstance(error, lmdb.Error):
-        return DamagedJournal(f"It was not possible to read or write {what}: {error}.")
+        return DamagedJournal(f"Could not read or write {what}: {error}.")
     return error
 
 
 def commit_failure(error: lmdb.Error, directory: str) -> Exception:
     """Return our error for a commit that failed."""
-    # LMDB calls a write that was cut short, as happens when a disk fills up, an I/O error.
+    # LMDB reports a short write, as on a disk that fills up, as an I/O error.
     if error_number(error) == errno.EIO and os.statvfs(directory).f_bavail < _NEARLY_NOTHING:
         return DiskFull("There is no space left to write the journal.")
     return translation(error, "the journal")

@@ -1,4 +1,4 @@
-"""Deciding whether a journal's file can be trusted, and checking it when that is in doubt."""
+"""Deciding whether a journal's file can be trusted, and checking it if in doubt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_ATTEMPTS = 5
 
 
 class Verdict(NamedTuple):
-    """What is wrong with which tables, and what was checked, if it was in doubt."""
+    """The damaged tables with the reason, and what was checked if the file was in doubt."""
 
     damage: dict[str, str]
     checked: tuple[clean_close.Look, int] | None = None
@@ -26,9 +26,9 @@ IsShared = Callable[[], bool]
 
 
 def examine(directory: Path, *, is_shared: IsShared, may_be_new: bool) -> Verdict:
-    """Check a file before LMDB opens it, unless it is as it was left, or others have it open.
+    """Check a file before LMDB opens it, unless it matches its mark or others have it open.
 
-    They checked it when they opened it; it may have had any number of commits since.
+    Other processes checked it when they opened it, and may have committed any number of times.
     """
     nothing = Verdict({} if may_be_new else {ALL_TABLES: "there is no data.mdb, or nothing in it"})
     file = directory / DATA
@@ -49,9 +49,9 @@ def examine(directory: Path, *, is_shared: IsShared, may_be_new: bool) -> Verdic
 def _verdict(fd: int, file: Path, mark: clean_close.Mark | None, *, is_shared: IsShared) -> Verdict:
     damage: dict[str, str] = {}
     checked = -1
-    # Others may be committing, or begin to: then the pages that were looked at are not those of
-    # one commit, and another look is taken. They may have opened it only since the last look, so
-    # that is asked each time: a quick writer would spoil every look.
+    # If another process commits during the check, the pages read are not from one commit, and the
+    # check is repeated. Each time, look first whether another process has opened the file since:
+    # a busy writer would spoil every check.
     for _ in range(_MAX_ATTEMPTS):
         found = clean_close.look(file)
         try:
@@ -73,8 +73,7 @@ def _verdict(fd: int, file: Path, mark: clean_close.Mark | None, *, is_shared: I
 def _newest(fd: int) -> layout.Commit:
     """Return the newest commit; raises ``Unreadable`` unless the other one is its predecessor.
 
-    LMDB goes by whichever has the higher number, so a flipped bit there would take commits back
-    without a word.
+    LMDB uses the one with the higher number, so a flipped bit there would silently lose commits.
     """
     newest, before = layout.commits(fd)
     if newest.number - before.number not in ((1,) if newest.number else (0,)):
@@ -86,9 +85,9 @@ def _newest(fd: int) -> layout.Commit:
 
 
 def check_commit(directory: Path, number: int) -> dict[str, str] | None:
-    """Check the tables as of a commit that a reader keeps; None if it is not to be found any more.
+    """Check the tables as of a commit that a reader holds; None if it is no longer on record.
 
-    Only the two newest commits are on record, and a writer may be quick.
+    Only the two newest commits are on record, and a writer may have made two more.
     """
     fd = os.open(directory / DATA, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -101,9 +100,9 @@ def check_commit(directory: Path, number: int) -> dict[str, str] | None:
 
 
 def commits_lost(directory: Path, number: int) -> int:
-    """Return how many commits are known to have been made after this one, the newest of the file.
+    """Return how many known commits came after this one, the newest of the file.
 
-    More than none are missing from a file that was put back from an older copy.
+    They are missing from a file that was restored from an older copy.
     """
     mark = clean_close.read(directory)
     return max(0, mark.highest - number) if mark else 0

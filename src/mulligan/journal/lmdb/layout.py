@@ -1,8 +1,8 @@
-"""The layout of LMDB's two files, as far as anything here reads them without LMDB.
+"""The layout of LMDB's two files, as far as we read them without LMDB.
 
-LMDB promises none of it. So it is all in this module, it holds for LMDB 0.9 alone, and each use
-asks first whether the layout is known: ``has_known_pages`` and ``has_known_lock``. Where it is not,
-pages are not checked and the owner of the write lock is not named; everything else works.
+LMDB does not guarantee this layout. So all of it is in this module, it is valid only for LMDB 0.9,
+and every use first checks that the layout is known: ``has_known_pages`` and ``has_known_lock``. If
+it is not, pages are not checked and the owner of the write lock is not named; the rest works.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NamedTuple
 import lmdb
 
 VERSION = (0, 9)
-"""The version of LMDB whose layout this is; the last part of its number changes no layout."""
+"""The version of LMDB with this layout; patch releases do not change it."""
 
-# data.mdb, on a machine of 64 bits, in the machine's byte order.
+# data.mdb, on a 64-bit machine, in the machine's byte order.
 PAGE = struct.Struct("=QHHHH")
 NODE = struct.Struct("=HHHH")
 TREE = struct.Struct("=IHHQQQQQ")
@@ -49,12 +49,12 @@ _MUTEX_WORD = struct.Struct("=I")
 _OWNER_BITS = 0x3FFFFFFF
 """The bits of a robust mutex's word that are its owner's thread."""
 LOCK_SIZE = _WRITE_MUTEX + _MUTEX_WORD.size
-"""How much of the lock file ``write_lock_thread`` needs."""
+"""How many bytes of the lock file ``write_lock_thread`` needs."""
 
 
 @cache
 def has_known_pages() -> bool:
-    """Whether this LMDB writes data files of the layout that is described here."""
+    """Whether this LMDB writes data files of the layout described here."""
     return lmdb.version()[:2] == VERSION and struct.calcsize("P") == 8
 
 
@@ -67,14 +67,14 @@ def has_known_lock() -> bool:
 def _has_glibc() -> bool:
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
-    except (OSError, ValueError):  # another C library does not know the question
+    except (OSError, ValueError):  # another C library does not know this name
         return False
 
 
 def write_lock_thread(data: bytes) -> int:
     """Return the thread that holds the writers' mutex of a lock file; 0 if it is free.
 
-    ``data`` is the beginning of the file. A file of another format has no owner that is known.
+    ``data`` is the beginning of the file. In a file of another format, the owner is unknown.
     """
     if len(data) < LOCK_SIZE or _LOCK_HEAD.unpack_from(data) != (_MAGIC, _LOCK_FORMAT):
         return 0
@@ -87,7 +87,7 @@ class Unreadable(Exception):
 
 
 class Tree(NamedTuple):
-    """What LMDB notes of a tree: where it begins, and how much there is of everything."""
+    """LMDB's record of a tree: its root, and its counts of pages and entries."""
 
     pad: int
     flags: int
@@ -100,7 +100,7 @@ class Tree(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """One of the two newest commits, as its meta page tells it."""
+    """One of the two newest commits, as its meta page describes it."""
 
     number: int
     last_page: int
@@ -127,10 +127,10 @@ def _commit(data: bytes, number: int) -> Commit:
     page, _, flags, _, _ = PAGE.unpack_from(data)
     magic, version, _, _ = _META_HEAD.unpack_from(data, PAGE.size)
     if (page, flags, magic, version) != (number, META, _MAGIC, _DATA_VERSION):
-        raise Unreadable(f"page {number} does not tell of a commit")
+        raise Unreadable(f"page {number} does not describe a commit")
     at = PAGE.size + _META_HEAD.size
     free, main = (Tree(*TREE.unpack_from(data, at + n * TREE.size)) for n in range(2))
     last, commit = _META_TAIL.unpack_from(data, at + 2 * TREE.size)
     if commit and commit % 2 != number:
-        raise Unreadable(f"page {number} tells of commit {commit}, which belongs on the other")
+        raise Unreadable(f"page {number} describes commit {commit}, which belongs on the other")
     return Commit(commit, last, free.pad, free, main)

@@ -1,9 +1,9 @@
-"""Looking into LMDB's lock file without taking LMDB's locks away.
+"""Reading LMDB's lock file without dropping LMDB's locks.
 
-LMDB's locks on ``lock.mdb`` are POSIX record locks, and a process loses all that it has on a file
-as soon as it closes *any* descriptor of that file: the next process to open the journal would
-then believe to be alone, and reset the lock under a writer. So each process has one descriptor
-per lock file, shared by everything that looks into it, and closes it after the environment.
+LMDB's locks on ``lock.mdb`` are POSIX record locks. A process loses all its locks on a file as soon
+as it closes *any* descriptor of that file. The next process to open the journal would then assume
+that it is alone, and reset the lock under a writer. So each process has one descriptor per lock
+file, shared by all code that reads it, and closes it after the environment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _guard = threading.Lock()
 
 
 def _renew_guard() -> None:
-    """Another thread may have held the lock when this process was forked off."""
+    """Replace the lock: another thread may have held it at the fork."""
     global _guard
     _guard = threading.Lock()
 
@@ -45,7 +45,7 @@ os.register_at_fork(after_in_child=_renew_guard)
 
 
 class LockFile:
-    """A hold on this process's descriptor of a journal's lock file."""
+    """A reference to this process's descriptor of a journal's lock file."""
 
     __slots__ = ("_descriptor", "_key")
 
@@ -60,7 +60,7 @@ class LockFile:
 
     def _opened(self, path: Path) -> _Descriptor:
         made = _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
-        # The file may be another one by now; a descriptor too many is left open, never closed.
+        # The file may have been replaced; leak the descriptor, because closing it drops locks.
         self._key = _identity(os.fstat(made.fd))
         return _descriptors.setdefault(self._key, made)
 
@@ -69,7 +69,7 @@ class LockFile:
         return os.pread(self._descriptor.fd, length, 0)
 
     def is_used_elsewhere(self) -> bool:
-        """Whether another process has the environment open, as far as that can be told."""
+        """Whether another process has the environment open, as far as the lock file shows."""
         if sys.platform != "linux" or struct.calcsize("P") != 8:
             return False
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
@@ -77,7 +77,7 @@ class LockFile:
         return int(_FLOCK.unpack(answer)[0]) != fcntl.F_UNLCK
 
     def release(self) -> None:
-        """Let go; call it once, after the environment of this process was closed."""
+        """Release the reference; call it once, after the environment of this process was closed."""
         with _guard:
             self._descriptor.holds -= 1
             if self._descriptor.holds == 0:
@@ -86,7 +86,7 @@ class LockFile:
 
 
 def _create(path: Path) -> None:
-    """Make the file if it is missing: a new one has no locks that closing it could drop."""
+    """Create the file if it is missing: a new one has no locks that closing it could drop."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""How much address space the journal's map takes: a terabyte, or what a memory limit leaves.
+"""How much address space the journal's map takes: a terabyte, or what a memory limit allows.
 
-The map has to hold the whole file. A large one costs nothing, since the file only grows as it is
-used; but address space can be limited (``ulimit -v``), and then a small one is taken and grown.
+The map has to hold the whole file. A large map costs nothing, because the file grows only as it is
+used. But address space can be limited (``ulimit -v``); then a small map is used and grown.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from mulligan.errors import MemoryLimit
 
 MAP_SIZE = 1 << 40
-"""The address space that is reserved if there is no limit."""
+"""The address space that is reserved without a limit."""
 
 FRACTION_OF_LIMIT = 4
-"""The map takes at most this part of the address space that a process may use."""
+"""The map takes at most this fraction of the address space that a process may use."""
 
 MIN_ROOM_BYTES = 16 << 20
-"""A map to write in has at least so many bytes more than the file."""
+"""A map for writing has at least this many bytes more than the file."""
 
 _MIB = 1 << 20
 
@@ -43,7 +43,7 @@ def needs_growth(size: int, used: int) -> bool:
 
 
 def too_little_memory(file: Path, *, read_only: bool) -> MemoryLimit:
-    """Return the error for a map that cannot be had."""
+    """Return the error for a map that cannot be allocated."""
     least, limit = _least(file, read_only) >> 20, _limit()
     said = "the system refuses it" if limit is None else f"the limit is {limit >> 20} MiB"
     return MemoryLimit(

@@ -1,10 +1,10 @@
 """Checking the pages of LMDB's file without LMDB, which would trust them.
 
-LMDB has no checksums of its own. A page that is not what it was written as (zeroed, from an older
-copy, from another place) makes it fail an assertion or read outside of its map, and either ends the
-process. So whoever has a reason to doubt a file walks it here first: every page that can be
-reached is where it belongs, whole, in order and reached once; every count is right; no page is
-both free and in use. The walk reads one commit, byte by byte, and never maps the file.
+LMDB has no checksums of its own. A damaged page (zeroed, from an older copy, from another place)
+makes it fail an assertion or read outside its map, and either ends the process. So a file in doubt
+is walked here first: every reachable page is where it belongs, complete, in order and reached once;
+every count is right; no page is both free and in use. The walk reads one commit and never maps the
+file.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from mulligan.journal.lmdb.layout import (
 from mulligan.journal.protocol import ALL_TABLES
 
 FREE = "free pages"
-"""Stands for the list of free pages, which only writers need."""
+"""The name of the list of free pages, which only writers need."""
 
 _SLACK = 1 << 20
-"""Pages that a file may lack at its end: LMDB counts some that were never written."""
+"""Pages that may be missing at the end of a file: LMDB counts some that were never written."""
 
 
 def check(fd: int, commit: Commit) -> dict[str, str]:
-    """Return what is wrong with the tables of a commit, by table; nothing if all is well."""
+    """Return what is wrong with the tables of a commit, by table; empty if all are sound."""
     return _Check(fd, commit).run()
 
 
@@ -59,7 +59,7 @@ class _Check:
         self._damage: dict[str, str] = {}
 
     def run(self) -> dict[str, str]:
-        # A file may end before its last page, if that one was never written; not long before.
+        # A file may end shortly before its last page, if that page was never written.
         pages, last = os.fstat(self._fd).st_size // self._size, self._commit.last_page
         if not META_PAGES - 1 <= last <= 2 * pages + _SLACK:
             return {ALL_TABLES: f"{pages} pages are there of {last + 1}"}
@@ -94,7 +94,7 @@ class _Check:
             self._damage[FREE] = str(error)
 
     def take(self, page: int, count: int = 1) -> None:
-        """Note that pages are in use, or free; each can be only once."""
+        """Record that pages are in use, or free; each page only once."""
         stop = page + count
         if page < META_PAGES or stop > len(self._used):
             raise Unreadable(f"there is no page {page}")
@@ -177,7 +177,7 @@ class _Walk:
             keys.append(page[at + NODE.size : at + NODE.size + length])
             children.append(first | second << 16 | third << 32)
             used += (NODE.size + length + 1) & ~1
-        # The first key of a branch is not looked at by LMDB, and mostly empty.
+        # LMDB ignores the first key of a branch, which is usually empty.
         self._check_page(number, keys[1:], low, high, is_filled=used == self._size - upper)
         bounds = [low, *keys[1:], high]
         for child, (start, stop) in zip(children, pairwise(bounds), strict=True):
@@ -221,13 +221,13 @@ class _Walk:
             self._found.append((key, data))
 
     def _large(self, page: bytes, size: int, start: int) -> bytes:
-        """Check a value that has pages of its own; return it where somebody will look at it."""
+        """Check a value on its own pages; return it if the caller needs it."""
         (first,) = NUMBER.unpack_from(page, start)
         self._check.take(first)
         head = self._check.read(first)
         own, _, flags, _, _ = PAGE.unpack_from(head)
         (count,) = COUNT.unpack_from(head, 12)
-        # More pages than it needs, if a larger value was there before.
+        # It has spare pages if it replaced a larger value.
         if (own, flags) != (first, OVERFLOW) or count * self._size < PAGE.size + size:
             raise Unreadable(f"page {first} is something else")
         self._check.take(first + 1, count - 1)
@@ -245,7 +245,7 @@ class _Walk:
         *,
         is_filled: bool,
     ) -> None:
-        """Refuse entries that overlap, or are not in order between those of the pages around."""
+        """Refuse entries that overlap, or are out of order with the neighbouring pages."""
         if not is_filled:
             raise Unreadable(f"page {number} has entries that overlap")
         lengths = {len(key) for key in keys}

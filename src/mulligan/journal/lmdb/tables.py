@@ -21,8 +21,8 @@ from mulligan.journal.protocol import Examined
 class LmdbTables:
     """Ordered tables in the LMDB environment of a directory.
 
-    Opening raises ``DamagedJournal`` for a file that LMDB must not be given; with ``salvage``,
-    which is for reading only, what is sound is read and only the damaged tables are refused.
+    Opening raises ``DamagedJournal`` for a file that LMDB must not open. With ``salvage``, which is
+    read-only, intact tables are read and only the damaged ones are refused.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class LmdbTables:
             None if on_wait is None or self._read_only else LockWaitMonitor(directory, on_wait)
         )
         self._key = identity(directory)
-        with self._monitor or nullcontext():  # even opening waits for whoever writes
+        with self._monitor or nullcontext():  # even opening waits for the current writer
             self._shared: Environment | None = acquire(
                 self._key, directory, read_only=self._read_only, salvage=salvage
             )
@@ -59,21 +59,21 @@ class LmdbTables:
         return _Write(shared, self._failpoint, self._monitor)
 
     def examine(self) -> Examined:
-        """Check every page of the file; tables that are damaged are refused from then on."""
+        """Check every page of the file; damaged tables are refused from then on."""
         return self._environment().examine()
 
     @property
     def damage(self) -> dict[str, str]:
-        """What is wrong with the tables that are refused."""
+        """The refused tables, each with its damage."""
         return dict(self._environment().tables.damage)
 
     @property
     def is_unproven(self) -> bool:
-        """Whether the file was not as its last writer left it; see ``vouch``."""
+        """Whether the file did not match its clean-close mark; see ``vouch``."""
         return self._environment().checked is not None
 
     def vouch(self) -> None:
-        """Say that what the tables hold was checked, too: the next to open it need not do it."""
+        """Record that the content of the tables was checked too: the next open can skip it."""
         self._environment().vouch()
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class LmdbTables:
         return shared
 
 
-# Transactions are classes, not generators: they are begun for every single look-up.
+# Transactions are classes, not generators, which are slower: every look-up begins one.
 
 
 class _Read:
@@ -115,7 +115,9 @@ class _Read:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         txn = self._reader.end()
-        if self._shared.pid == os.getpid():  # in a process forked off meanwhile it is the parent's
+        if (
+            self._shared.pid == os.getpid()
+        ):  # in a process forked in the meantime, it belongs to the parent
             txn.abort()
         self._shared.leave()
         if isinstance(error, lmdb.Error):
@@ -160,7 +162,7 @@ class _Write:
         if error is not None:
             self._txn.abort()
             if isinstance(error, lmdb.MapFullError):
-                self._shared.wear()  # a larger map is taken next time
+                self._shared.wear()  # the next open takes a larger map
             if isinstance(error, lmdb.Error):
                 raise translation(error, "the journal") from error
             return
@@ -168,6 +170,7 @@ class _Write:
         try:
             self._txn.commit()
         except lmdb.Error as failure:
+            # Whether the commit reached the disk is unknown; only a reopened file shows it.
             self._shared.wear()
             raise commit_failure(failure, str(self._shared.directory)) from failure
         self._shared.committed()
@@ -193,8 +196,8 @@ class LmdbReader:
     def end(self) -> lmdb.Transaction[bytes]:
         """Return the transaction and forget it.
 
-        A reader that is kept somewhere must not keep the environment: in a process that is forked
-        off, LMDB can be opened anew only when nothing refers to the parent's.
+        A reader that outlives its block must not keep the environment alive: a forked process can
+        open LMDB again only when nothing refers to the parent's environment.
         """
         txn = self._txn
         del self._txn, self._tables
@@ -205,7 +208,7 @@ class LmdbReader:
         return self._txn.get(key, db=self._tables[table])
 
     def get_all(self, table: str, keys: Iterable[bytes]) -> Iterable[tuple[bytes, bytes]]:
-        """Return those of the keys that have a value, each with its value."""
+        """Return the keys that have a value, with their values."""
         with self._txn.cursor(db=self._tables[table]) as cursor:
             return cursor.getmulti(keys)
 
@@ -224,7 +227,7 @@ class LmdbReader:
 
 
 class RefusingReader:
-    """A snapshot of tables none of which can be read."""
+    """A snapshot of tables that cannot be read at all."""
 
     def __init__(self, shared: Environment) -> None:
         self._tables = shared.tables
@@ -250,14 +253,14 @@ class LmdbWriter(LmdbReader):
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Set the value of a key."""
         db = self._tables[table]
-        # Events of the newest session come after all others, and LMDB fills pages to the end
-        # when told so; for any other key it refuses without having touched anything.
+        # Append mode fills pages completely, and events of the newest session come after all
+        # others. For any other key, LMDB refuses it and leaves the table untouched.
         if table == "events" and self._txn.put(key, value, db=db, append=True):
             return
         self._txn.put(key, value, db=db)
 
     def add_all(self, table: str, items: Iterable[tuple[bytes, bytes]]) -> None:
-        """Set the values of those keys that have none."""
+        """Set the values of the keys that have none."""
         with self._txn.cursor(db=self._tables[table]) as cursor:
             cursor.putmulti(items, overwrite=False)
 

@@ -1,4 +1,4 @@
-"""The write lock of LMDB: who holds it, and waits for it that take long."""
+"""The write lock of LMDB: which process holds it, and how long waits are reported."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ POLL_SECONDS = 0.5
 
 
 def find_write_lock_owner(directory: Path) -> LockOwner | None:
-    """Return who has the lock of the writers of a journal; None if nobody is seen to have it.
+    """Return the owner of a journal's write lock; None if it is free or the owner is not visible.
 
-    The lock says which thread has it. It is only believed of a process that has the lock's file
-    mapped: from within another container the same number may be somebody else. Where the layout of
-    the lock file is not known, the owner is not either.
+    The lock holds the number of its thread. That counts only for a process that has the lock file
+    mapped: in another container, the same number may be another process. If the layout of the lock
+    file is unknown, so is the owner.
     """
     if not layout.has_known_lock():
         return None
@@ -33,7 +33,7 @@ def find_write_lock_owner(directory: Path) -> LockOwner | None:
         if thread == 0 or not procfs.has_mapped(thread, directory / lockfile.NAME):
             return None
     except (OSError, ValueError):
-        return None  # gone meanwhile, or another user's
+        return None  # it has ended, or belongs to another user
     stat, status = procfs.stat(thread), procfs.status(thread)
     if stat is None or status is None:
         return None
@@ -50,10 +50,10 @@ def _owner(directory: Path) -> int:
 
 
 class LockWaitMonitor:
-    """Knows which threads of this process wait to write; entered for as long as one does.
+    """Tracks the threads of this process that wait to write; each enters it while it waits.
 
-    A process that is stopped while it holds the lock is waited for outside of LMDB, where a signal,
-    or an exception from ``on_wait``, ends the wait. A thread reports the other waits.
+    If the lock's owner is stopped, the wait happens outside LMDB, where a signal, or an exception
+    from ``on_wait``, can end it. A thread reports the other waits.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class LockWaitMonitor:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
+        # Before LMDB waits for its mutex: that wait cannot be interrupted.
         self._wait_for_stopped()
         self._since[threading.get_ident()] = time.monotonic()
         if self._thread is None:
@@ -78,7 +79,7 @@ class LockWaitMonitor:
         self._since.pop(threading.get_ident(), None)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the monitor."""
         self._stop.set()
 
     def _wait_for_stopped(self) -> None:
@@ -101,7 +102,7 @@ class LockWaitMonitor:
                 self._look(late)
 
     def _look(self, late: list[int]) -> None:
-        """Tell once of a wait, and again if whoever is waited for turns out to be stopped."""
+        """Report a wait once, and again if the owner of the lock turns out to be stopped."""
         holder = find_write_lock_owner(self._directory)
         reported = {self._reported.get(thread) for thread in late if thread in self._reported}
         is_news = holder is not None and holder.is_stopped and holder not in reported
