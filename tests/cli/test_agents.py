@@ -208,7 +208,7 @@ def test_the_session_that_runs_is_the_one_that_is_paused(store, process, place: 
     one = started(process, place, "-s", "one")
     taken = store("checkpoint", "--team", "--json")
     assert taken.json["session"] == "one"
-    assert taken.err == "The session that runs is one.\n"
+    assert taken.err == "The running session is one.\n"
     two = started(process, place, "-s", "two")
     failed = store("pause", "--json")
     assert failed.code == 20

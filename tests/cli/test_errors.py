@@ -101,7 +101,7 @@ def test_a_directory_that_was_deleted_under_a_shell(cli, place: Path, monkeypatc
     for args in (["status"], ["init"], ["checkpoint"]):
         failed = cli(*args)
         assert failed.code == 74
-        assert "does not exist any more" in failed.err
+        assert "no longer exists" in failed.err
         assert 'cd "$PWD"' in failed.err
 
 
@@ -202,7 +202,7 @@ def test_a_label_that_moves_says_where_from(store):
 def test_a_refusal_names_reason_and_path_without_a_number():
     failure = cli_errors.describe(OSError(30, "Read-only file system", "/mnt/project"))
     assert failure.message == "The system refused: Read-only file system: /mnt/project."
-    assert "filesystem that can be written" in failure.hint
+    assert "on a writable filesystem" in failure.hint
     assert "Errno" not in failure.message + failure.hint
     two = cli_errors.describe(OSError(18, "Invalid cross-device link", "/a", None, "/b"))
     assert two.message == "The system refused: Invalid cross-device link: /a → /b."

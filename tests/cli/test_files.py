@@ -406,7 +406,7 @@ class TestRestore:
         assert "Warning: 1 path cannot be brought back" in shown.err
         done = project("restore", "one")
         assert done.code == 83
-        assert "everything is as it was" not in done.out
+        assert "everything already matches" not in done.out
         assert "run.sh: it is left alone" in done.err
         assert "Move these out of the way" in done.err
         told = project("restore", "one", "--json")

@@ -128,7 +128,7 @@ def test_a_component_that_is_not_there_yet_is_no_failure(lost, place: Path):
         opened.session("main").state.delete("memory")
     said = lost("resume", "--reset", "memory", "--dry-run")
     assert said.code == 0
-    assert "nothing to empty in memory: nobody has put anything there yet" in said.out
+    assert "nothing to empty in memory: nothing is stored there yet" in said.out
     assert lost("resume", "--reset", "memroy").code == 42
     done = lost("resume", "--reset", "memory")
     assert done.code == 0
