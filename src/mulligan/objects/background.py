@@ -1,6 +1,6 @@
-"""One more thread: compression and decompression leave the interpreter free meanwhile.
+"""A helper thread for compression and decompression, which release the interpreter lock.
 
-``concurrent.futures`` is slow to import, and most who open a store never need it.
+``concurrent.futures`` is slow to import, and most programs that open a store never need it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class Helper:
-    """A thread beside the caller's, made when there is a first job for it."""
+    """A helper thread that starts with its first job."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._pool: ThreadPoolExecutor | None = None
 
     def do(self, job: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a job done, one after the other."""
+        """Run a job in the thread; jobs run one at a time."""
         with self._lock:
             if self._pool is None:
                 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ class Helper:
             return self._pool.submit(job, *args, **kwargs)
 
     def done(self, result: T) -> Future[T]:
-        """Return what ``do`` would have given for a job that the caller has done already."""
+        """Return what ``do`` returns, for a job that the caller has already done."""
         from concurrent.futures import Future
 
         future: Future[T] = Future()
@@ -41,7 +41,7 @@ class Helper:
         return future
 
     def close(self) -> None:
-        """Wait for what is being done and end the thread; a later job makes another."""
+        """Wait for the running job and end the thread; a later job starts a new one."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:

@@ -32,13 +32,13 @@ ENTRY_SIZE = 37
 CHECKSUM_SIZE = 12
 
 MAX_COUNT = 1 << 20
-"""The most objects in one frame, so that a damaged count cannot ask for all memory."""
+"""The most objects in one frame, so that a damaged count cannot exhaust the memory."""
 
 MAX_FRAME = FRAME_HEADER_SIZE + MAX_COUNT * ENTRY_SIZE + MAX_OBJECT
-"""The longest frame in bytes; a location that says more is damaged."""
+"""The longest frame in bytes; a location with a larger length is damaged."""
 
 BULK_FRAME_BYTES = 128 << 10
-"""Files that fill a frame of this size are of many, where the time to compress them counts."""
+"""A frame of this size holds many files, and the time to compress them counts."""
 
 _LEVEL = 3
 _PACK_HEADER = struct.Struct(f"<8sII{ID_SIZE}s")
@@ -49,7 +49,7 @@ _PACK_NAME = re.compile(r"([0-9a-f]{8})\.pack", re.ASCII)
 
 
 class DamagedFrame(ValueError):
-    """Bytes that break the pack format; whoever knows the file and offset says where."""
+    """Bytes that break the pack format; the caller adds file and offset."""
 
 
 class Entry(NamedTuple):
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
 
 class FrameHeader(msgspec.Struct, frozen=True):
-    """The fixed part of a frame; only the directory's checksum makes it trustworthy."""
+    """The fixed part of a frame; do not trust it before the directory's checksum is checked."""
 
     codec: int
     count: int
@@ -71,7 +71,7 @@ class FrameHeader(msgspec.Struct, frozen=True):
 
     @property
     def body_start(self) -> int:
-        """Return where the body begins, counted from the start of the frame."""
+        """Return the offset of the body from the start of the frame."""
         return FRAME_HEADER_SIZE + self.count * ENTRY_SIZE
 
     @property
@@ -81,7 +81,7 @@ class FrameHeader(msgspec.Struct, frozen=True):
 
 
 class Frame:
-    """A checked directory and the raw bytes of its objects, or of the first ones."""
+    """A checked directory and the raw bytes of its objects, or of its first objects."""
 
     __slots__ = ("cost", "directory", "raw", "starts")
 
@@ -92,11 +92,11 @@ class Frame:
         self.cost = len(raw) + len(directory) + self.starts.itemsize * len(self.starts)
 
     def reaches(self, slot: int) -> bool:
-        """Whether the bytes of a slot, if there is one, are among those that are there."""
+        """Whether the bytes of a slot are present, or there is no such slot."""
         return slot >= len(self.starts) - 1 or self.starts[slot + 1] <= len(self.raw)
 
     def object(self, slot: int, kind: int, digest: Digest) -> bytes:
-        """Return the object in a slot once its kind, its digest and its bytes agree."""
+        """Return the object in a slot after checking its kind, digest and bytes."""
         if not 0 <= slot < len(self.starts) - 1:
             raise DamagedFrame(f"the frame has no slot {slot}")
         at = slot * ENTRY_SIZE
@@ -129,7 +129,7 @@ def encode_pack_header(number: int, store_id: bytes) -> bytes:
 
 
 def pack_owner(data: bytes) -> bytes | None:
-    """Return the id of the store that a pack header names; None if it is not a whole header."""
+    """Return the store id in a pack header; None if the header is incomplete."""
     if len(data) < PACK_HEADER_SIZE or not data.startswith(PACK_MAGIC):
         return None
     owner: bytes = _PACK_HEADER.unpack_from(data)[3]
@@ -152,7 +152,7 @@ def check_pack_header(data: bytes, number: int, store_id: bytes) -> None:
 
 
 def encode_frame(objects: Sequence[tuple[int, Digest, bytes]]) -> bytes:
-    """Return a frame that holds the objects in this order, compressed where that pays."""
+    """Return a frame with the objects in this order, compressed if that saves enough."""
     raw = b"".join(data for _, _, data in objects)
     if not 1 <= len(objects) <= MAX_COUNT or len(raw) > MAX_OBJECT:
         raise ValueError(f"{len(objects)} objects of {len(raw)} bytes do not fit a frame")
@@ -165,7 +165,7 @@ def encode_frame(objects: Sequence[tuple[int, Digest, bytes]]) -> bytes:
 def _squeeze(raw: bytes, *, of_files: bool) -> tuple[int, bytes]:
     much = of_files and len(raw) >= BULK_FRAME_BYTES
     packed = codec.compress_much(raw) if much else codec.compress(raw, _LEVEL)
-    # A few percent are not worth a decompression at every read.
+    # Saving a few percent is not worth a decompression at every read.
     if len(packed) < len(raw) - len(raw) // 32:
         return ZSTD, packed
     return RAW, raw
@@ -176,7 +176,7 @@ def _checksum(start: bytes, directory: bytes) -> bytes:
 
 
 def decode_header(data: bytes) -> FrameHeader:
-    """Return the header at the start of the bytes; nothing in it is trusted beyond its limits."""
+    """Return the header at the start of the bytes; only its limits are checked."""
     if len(data) < FRAME_HEADER_SIZE:
         raise DamagedFrame("the frame header is cut short")
     magic, method, zeros, count, raw_length, stored_length = _FRAME_START.unpack_from(data)
@@ -208,9 +208,9 @@ def entries(directory: bytes) -> Iterator[Entry]:
 
 
 def decode_frame(data: bytes, last: int | None = None) -> Frame:
-    """Return the frame that the bytes are, from first to last; its objects are not verified.
+    """Decode bytes that are exactly one frame; its objects are not verified.
 
-    With ``last`` only the objects up to that slot are there, which takes less time.
+    With ``last``, only the objects up to that slot are decoded, which takes less time.
     """
     header, directory = decode_directory(data)
     if len(data) != header.length:

@@ -1,4 +1,4 @@
-"""Objects in a dictionary: the twin of the packs for tests and for stores that need no disk."""
+"""Objects in a dictionary: the counterpart of packs, for tests and temporary stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mulligan.objects.protocol import MAX_OBJECT, Flushed, Places, Stored, Store
 _Contents = dict[Digest, tuple[int, bytes]]
 
 AREA = 0
-"""The one area of a store in memory: its objects lie in it in the order in which they came."""
+"""The only area of a store in memory; its objects are in the order of arrival."""
 
 
 class MemoryObjects:
@@ -43,7 +43,7 @@ class MemoryObjects:
         return digest in self._contents
 
     def sort_by_location(self, digests: Iterable[Digest]) -> list[Digest]:
-        """Return the digests; here any order is as good."""
+        """Return the digests unchanged: every order costs the same here."""
         return sorted(digests, key=lambda digest: digest not in self._contents)
 
     def get(self, kind: int, digest: Digest) -> bytes:
@@ -61,23 +61,23 @@ class MemoryObjects:
         """Return None: no other process can read them."""
 
     def get_at(self, kind: int, places: Places) -> Iterator[tuple[Digest, bytes]]:
-        """Yield many objects; there are no places but their digests."""
+        """Yield many objects; their digests are their only locations."""
         return self.get_all(kind, [digest for digest, _ in places])
 
     def areas(self) -> list[int]:
-        """Return the one area, once there is something in it."""
+        """Return the only area, if it is not empty."""
         return [AREA] if self._contents else []
 
     def area_name(self, area: int) -> str:
-        """Return what there is to say of an area."""
+        """Return the name of an area."""
         return "memory"
 
     def area_size(self, area: int) -> int:
-        """Return how many bytes of objects there are."""
+        """Return the total size of the objects in bytes."""
         return self._size
 
     def is_foreign(self, area: int) -> bool:
-        """Memory belongs to nobody else."""
+        """Return False: memory belongs to this store."""
         return False
 
     def enumerate(self, area: int, end: int, *, full: bool) -> Iterator[StoredGroup]:
@@ -90,7 +90,7 @@ class MemoryObjects:
                 yield StoredGroup(area, place.offset, place.length, (found,))
 
     def values_after(self, area: int, start: int) -> Iterator[bytes]:
-        """Yield the values that came later; see ``Objects.values_after``."""
+        """Yield the values past an offset; see ``Objects.values_after``."""
         for digest, place in list(self._locations.items()):
             kind, data = self._contents[digest]
             if place.offset >= start and kind == ObjectKind.VALUE:
@@ -101,10 +101,10 @@ class MemoryObjects:
         self._closed = True
 
     def take_in(self, pending: _Contents) -> dict[Digest, Location]:
-        """Make objects visible, all at once, and return where those lie that are new."""
+        """Make objects visible atomically, and return the locations of the new ones."""
         self._check_open()
         new: dict[Digest, Location] = {}
-        # Offsets are given out under the lock, so that no two objects lie at the same place.
+        # Offsets are assigned under the lock, so that no two objects get the same one.
         with self._lock:
             for digest, (kind, data) in pending.items():
                 if digest not in self._contents:
@@ -128,7 +128,7 @@ class MemoryBundle:
         self._new: dict[Digest, Location] = {}
 
     def put(self, kind: int, data: bytes) -> Digest:
-        """Take in an object and return its digest; see ``Bundle.put``."""
+        """Add an object and return its digest; see ``Bundle.put``."""
         if len(data) > MAX_OBJECT:
             raise UnstorableValue(
                 f"An object of {len(data)} bytes is larger than {MAX_OBJECT}.",

@@ -30,16 +30,16 @@ OPEN_FILES = 32
 """How many packs are kept open for reading."""
 
 CACHE_BYTES = 24 << 20
-"""How many bytes of frames are kept decompressed, because neighbours are read together."""
+"""How many bytes of decompressed frames are cached, because neighbours are read together."""
 
 KEPT_BYTES = 2 << 20
-"""How many of them are kept after a write: a long-lived writer reads a little of many frames."""
+"""How many of them stay cached after a write: a long-lived writer reads little of many frames."""
 
 WORTH_AHEAD = 4
-"""So many frames are read sooner than handed to another thread and back."""
+"""Up to this many frames, reading them directly is faster than using another thread."""
 
 _Key = tuple[int, int, int]
-"""What a frame is known by: its pack, its offset and its length."""
+"""The key of a frame: its pack, its offset and its length."""
 
 _MEDIA_ERRORS = (errno.EIO, errno.ELOOP, errno.EISDIR)
 
@@ -53,7 +53,7 @@ def _frame_of(place: tuple[Digest, Location]) -> _Key:
 
 
 class ReadHandle:
-    """A pack open for reading; it closes when the last thread that uses it lets go."""
+    """A pack open for reading; it closes when its last user releases it."""
 
     __slots__ = ("fd",)
 
@@ -66,7 +66,7 @@ class ReadHandle:
             os.close(self.fd)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return the bytes there, fewer only at the end of the file."""
+        """Return the bytes at an offset, fewer only at the end of the file."""
         try:
             data = os.pread(self.fd, length, offset)
             while len(data) < length:
@@ -86,7 +86,7 @@ def _as_damage(error: OSError) -> Exception:
 
 
 def open_pack(path: Path) -> ReadHandle:
-    """Open a pack; raise ``FileNotFoundError``, or ``DamagedFrame`` where no file can be read."""
+    """Open a pack; raise ``FileNotFoundError``, or ``DamagedFrame`` if it cannot be read."""
     try:
         return ReadHandle(path)
     except OSError as error:
@@ -94,7 +94,7 @@ def open_pack(path: Path) -> ReadHandle:
 
 
 class PackReader:
-    """Objects by location, through a few open files and a few decompressed frames."""
+    """Reads objects by location, with caches of open files and decompressed frames."""
 
     def __init__(self, directory: Path, helper: Helper) -> None:
         self._directory = directory
@@ -116,7 +116,7 @@ class PackReader:
             try:
                 return self._frame(location).object(location.slot, kind, digest)
             except DamagedFrame:
-                # What was kept in memory may be of a file that has been replaced since.
+                # Retry without the cache: it may be from a file that was replaced since.
                 self._forget(location)
                 return self._frame(location).object(location.slot, kind, digest)
         except DamagedFrame as error:
@@ -129,9 +129,9 @@ class PackReader:
     def read_all(
         self, kind: int, places: Sequence[tuple[Digest, Location]]
     ) -> Iterator[tuple[Digest, bytes]]:
-        """Yield the objects at places that are in order; those that cannot be read are left out.
+        """Yield the objects at sorted locations; unreadable ones are left out.
 
-        It is done in one thread: two would spend what they gain on waiting for each other.
+        It runs in one thread: two would lose their gain by waiting for each other.
         """
         for _, found in groupby(places, key=_frame_of):
             wanted = list(found)
@@ -147,7 +147,7 @@ class PackReader:
                 yield digest, data
 
     def expect(self, locations: Sequence[Location]) -> None:
-        """Hear what will be read, in order: each frame is made ready while one reads the last."""
+        """Announce the next reads in order: a frame is prepared while the previous one is used."""
         frames = list({_key(location): location for location in locations}.items())
         last: dict[_Key, int] = {}
         for location in locations:
@@ -163,12 +163,12 @@ class PackReader:
             }
 
     def trim(self) -> None:
-        """Let go of frames that were not read lately."""
+        """Drop frames that were not read recently."""
         with self._lock:
             self._shrink(KEPT_BYTES)
 
     def close(self) -> None:
-        """Let go of all files and frames."""
+        """Close all files and drop all frames."""
         with self._lock:
             self._following.clear()
             self._last.clear()
@@ -199,7 +199,7 @@ class PackReader:
         return frame
 
     def _load_expected(self, location: Location) -> Frame:
-        """Return a frame with as many of its objects as somebody said will be read."""
+        """Return a frame, decoded up to the last object that was announced."""
         last = self._last.get(_key(location))
         return self._load(location, None if last is None else max(last, location.slot))
 

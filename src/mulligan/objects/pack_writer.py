@@ -1,7 +1,7 @@
 """Appending to packs: each writing process owns the pack it appends to.
 
-Ownership is an exclusive ``flock`` that is held as long as bytes of this process may still be
-on their way into the index. Whoever takes a pack over cuts off what was never acknowledged.
+Ownership is an exclusive ``flock``, held as long as bytes of this process may not be in the index
+yet. The next owner of a pack truncates what was never acknowledged.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from mulligan.objects.frames import (
 from mulligan.objects.protocol import CommittedLength
 
 CANDIDATES = 16
-"""How many of the newest packs are tried before a new one is made."""
+"""How many of the newest packs are tried before a new one is created."""
 
 START_SYNC = 8 << 20
-"""After so many bytes the system is asked to write them, so that a sync has less to wait for."""
+"""After this many bytes, writeback is started, so that the sync has less left to do."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -51,8 +51,8 @@ def _explained(path: Path) -> Iterator[None]:
         if error.errno == errno.EIO:
             raise StoreUnwritable(
                 f"The disk failed to write {path}: {error.strerror}.",
-                hint="Everything acknowledged before is safe. Try again, which takes another pack; "
-                "if it fails again, check the disk.",
+                hint="Everything acknowledged before is safe. Try again: that uses another pack. "
+                "If it fails again, check the disk.",
             ) from error
         raise
 
@@ -61,7 +61,7 @@ def _sync(fd: int) -> None:
     if sys.platform == "darwin":
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync alone leaves the bytes in the drive's cache
     else:
-        os.fdatasync(fd)
+        os.fdatasync(fd)  # data and length; the other metadata is not needed to read it back
 
 
 def _sync_directory(path: Path) -> None:
@@ -114,7 +114,7 @@ class OwnPack:
                 self._failpoint(Failpoint.PACK_FRAME_HALF_WRITTEN)
                 _write(self._fd, view[half:], offset + half)
             except BaseException:
-                # Only to give the space back: the next frame goes over these bytes anyway.
+                # Only to free the space: the next frame overwrites these bytes anyway.
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._fd, offset)
                 raise
@@ -125,37 +125,38 @@ class OwnPack:
         return offset
 
     def _start_sync(self) -> None:
-        """Have the newest frames written in the background; whether it works, the sync will say."""
+        """Start writeback of the newest frames; errors show at the sync."""
         start, self._started = self._started, self.end
         if hasattr(os, "posix_fadvise"):
-            # Of pages that are not written yet, "not needed" means no more than to write them.
+            # For dirty pages, DONTNEED only starts writeback.
             with contextlib.suppress(OSError):
                 os.posix_fadvise(self._fd, start, self.end - start, os.POSIX_FADV_DONTNEED)
 
     def sync(self, end: int) -> None:
-        """Make everything before ``end`` durable; threads that wait share one sync."""
+        """Make everything before ``end`` durable; waiting threads share one sync."""
         with self._syncing, _explained(self.path):
             if self._synced >= end:
                 return
             if self.failed:
                 raise OSError(errno.EIO, "An earlier sync of this pack failed", str(self.path))
+            # Read before the sync: frames that other threads append during it may not be covered.
             target = self.end
             try:
                 _sync(self._fd)
             except OSError:
-                # The kernel may have dropped the pages, and a second sync would not tell.
+                # The kernel may have dropped the pages, and a second sync would report success.
                 self.failed = True
                 raise
             self._synced = target
 
     def release(self) -> None:
-        """Unlock and close; nothing of this process may be on its way into the index."""
+        """Unlock and close; everything appended must be in the index, or be given up."""
         with contextlib.suppress(OSError):
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close without unlocking: after a fork the lock is the parent's."""
+        """Close without unlocking: after a fork, the lock belongs to the parent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -194,7 +195,7 @@ class PackWriter:
                 pack.release()
 
     def abandon(self) -> None:
-        """Close every pack without unlocking, without waiting for a lock the parent held."""
+        """Close every pack without unlocking, and without a lock that may be held for good."""
         for pack in self._owned():
             pack.abandon()
 
@@ -215,8 +216,8 @@ class PackWriter:
         return pack
 
     def _release_retired(self) -> None:
-        # A pack stays locked until the journal has heard of all of it: were it unlocked
-        # before, another process could cut off frames that are about to be committed.
+        # A pack stays locked until all of it is in the journal: if it were unlocked earlier,
+        # another process could truncate frames that are about to be committed.
         owned, self._retired = self._retired, []
         for pack in owned:
             if not pack.failed and self._committed(pack.number) >= pack.end:
@@ -243,11 +244,11 @@ class PackWriter:
         number = max(list_packs(self._directory), default=0) + 1
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         while True:
-            # A number the journal has heard of belongs to a pack that was lost.
+            # A number that the journal knows belongs to a pack that was lost; do not reuse it.
             if not self._committed(number):
                 with contextlib.suppress(FileExistsError):
                     fd = os.open(self._path(number), flags, 0o600)
-                    # Another process may have found and locked the new file already.
+                    # Another process may already have found and locked the new file.
                     pack = self._claim(fd, number)
                     if pack is not None:
                         return pack
@@ -257,10 +258,11 @@ class PackWriter:
         return self._directory / pack_name(number)
 
     def _claim(self, fd: int, number: int) -> OwnPack | None:
-        """Return the pack as our own, or None (and close it) when it is not to be had."""
+        """Lock the pack and return it; return None and close it if that is not possible."""
         end = None
         try:
             with contextlib.suppress(BlockingIOError):
+                # Never wait: the owner may keep its pack for hours, and any other pack will do.
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 end = self._prepared(fd, number)
         finally:
@@ -271,8 +273,9 @@ class PackWriter:
         return OwnPack(self._path(number), number, fd, end, self._failpoint)
 
     def _prepared(self, fd: int, number: int) -> int | None:
-        """Return where a locked pack ends once it is fit to be appended to, or None."""
+        """Prepare a locked pack for appending and return its end; None if that is not possible."""
         status = os.fstat(fd)
+        # Read under the lock: before it, the previous owner could still commit more.
         committed = self._committed(number)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink == 0:
             return None
@@ -288,7 +291,7 @@ class PackWriter:
             return None
         end = max(committed, PACK_HEADER_SIZE)
         if not committed:
-            # Its maker may have died before its name was durable.
+            # Its creator may have died before the name was durable.
             _sync_directory(self._directory)
         if status.st_size > end:
             self._cut_tail(fd, end)
@@ -296,11 +299,13 @@ class PackWriter:
 
     def _write_header(self, fd: int, number: int) -> None:
         _write(fd, memoryview(encode_pack_header(number, self._store_id)), 0)
+        # Both before the first frame: an acknowledged frame needs its header and its name.
         os.fsync(fd)
         _sync_directory(self._directory)
         self._failpoint(Failpoint.PACK_CREATED)
 
     def _cut_tail(self, fd: int, end: int) -> None:
         os.ftruncate(fd, end)
+        # Synced before new frames: a power cut must not bring the old tail back behind them.
         os.fsync(fd)
         self._failpoint(Failpoint.PACK_TAIL_CUT)

@@ -1,4 +1,4 @@
-"""Objects in append-only pack files; where each lies is the journal's to know."""
+"""Objects in append-only pack files; the journal's index holds their locations."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 FRAME_TARGET = 256 << 10
-"""Small objects share a frame up to this many bytes; a larger object stands alone.
+"""Small objects share a frame up to this many bytes; a larger object gets its own frame.
 
-More would compress better (1 MiB by 9 %), but to read one file its frame is decompressed up to it.
+More would compress better (1 MiB by 9 %), but reading one file decompresses its frame up to it.
 """
 
 VALUE_TARGET = 64 << 10
-"""The same where there are values, which are read one here and one there: files are read whole."""
+"""The same for frames with values, which are read one at a time; files are read together."""
 
 MAX_SEALED = 48
-"""How many full frames may wait to be written; more would only use memory."""
+"""How many full frames may wait to be written; more would only cost memory."""
 
 MAX_HANDED = 12
-"""With so many frames waiting the helper is behind: whoever fills the next compresses it."""
+"""With this many frames waiting, the helper is behind, and the caller compresses the next one."""
 
 WORTH_HELP = FRAME_TARGET // 4
-"""A frame of fewer bytes is compressed sooner than handed to another core."""
+"""Below this many bytes, compressing directly is faster than using the helper."""
 
 PACK_LIMIT = 512 << 20
-"""A pack that has reached this many bytes is not appended to any more."""
+"""A pack of this many bytes gets no more frames."""
 
 
 _Objects = dict[Digest, tuple[int, bytes]]
@@ -96,9 +96,9 @@ class Handles:
 class PackObjects:
     """Implements ``Objects`` over a directory of packs.
 
-    Several processes may write at once, each to a pack of its own; a handle survives ``fork``.
-    Close it only after the transactions of its bundles have ended: what was flushed and
-    not yet committed may be cut off by the next owner of the pack.
+    Several processes may write at once, each to its own pack; a handle survives ``fork``. Close it
+    only after the transactions of its bundles have ended: the next owner of the pack may truncate
+    what was flushed and not yet committed.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class PackObjects:
         """Return the object's bytes after checking them; see ``Objects.get``."""
         ahead = self._ahead.pop(digest, None)
         if ahead is not None:
-            # It may have been moved since it was looked up; then the index knows better.
+            # Look it up again: it may have been moved since.
             with suppress(MissingObject, DamagedObject):
                 return self.handles().reader.read(kind, digest, ahead)
         location = self.locate(digest)
@@ -146,7 +146,7 @@ class PackObjects:
         return self.handles().reader.read(kind, digest, location)
 
     def sort_by_location(self, digests: Iterable[Digest]) -> list[Digest]:
-        """Return the digests in the order in which they lie in the packs, to be read at once."""
+        """Return the digests in pack order, in which reading is cheapest."""
         wanted = list(digests)
         found = self.locate_all(wanted)
         places = _in_order(found)
@@ -155,15 +155,15 @@ class PackObjects:
         return [digest for digest, _ in places] + [d for d in wanted if d not in found]
 
     def get_all(self, kind: int, digests: Iterable[Digest]) -> Iterator[tuple[Digest, bytes]]:
-        """Yield many objects in the order in which they lie; see ``Objects.get_all``."""
+        """Yield many objects in pack order; see ``Objects.get_all``."""
         return self.handles().reader.read_all(kind, self._places(digests))
 
     def locate_many(self, digests: Iterable[Digest]) -> Locations:
-        """Say where many objects lie; see ``Objects.locate_many``."""
+        """Return the locations of many objects; see ``Objects.locate_many``."""
         return Locations(os.fsencode(self.directory.absolute()), self._places(digests))
 
     def get_at(self, kind: int, places: Places) -> Iterator[tuple[Digest, bytes]]:
-        """Yield the objects at places that are in order; see ``Objects.get_at``."""
+        """Yield the objects at sorted locations; see ``Objects.get_at``."""
         return self.handles().reader.read_all(kind, places)
 
     def _places(self, digests: Iterable[Digest]) -> Places:
@@ -184,7 +184,7 @@ class PackObjects:
                 handles.abandon()
 
     def areas(self) -> list[int]:
-        """Return the numbers of the packs that are there, in order."""
+        """Return the numbers of the existing packs, in order."""
         return list_packs(self.directory)
 
     def path(self, number: int) -> Path:
@@ -225,7 +225,7 @@ class PackObjects:
         return is_foreign(self.path(area), self._store_id)
 
     def values_after(self, area: int, start: int) -> Iterator[bytes]:
-        """Yield the values of a pack that lie past its acknowledged length, as far as they go."""
+        """Yield the intact values of a pack past its acknowledged length."""
         return values_after(self._file(area), start)
 
     def _file(self, number: int) -> ReadHandle:
@@ -238,7 +238,7 @@ class PackObjects:
             raise DamagedPack(f"Pack {path} is damaged at offset 0: {error}.") from error
 
     def handles(self) -> Handles:
-        """Return the files and locks of this process, anew after a fork."""
+        """Return the files and locks of this process; new ones after a fork."""
         if self._closed:
             raise StoreClosed(f"The object store in {self.directory} was closed.")
         return self._by_process.get(os.getpid()) or self._after_fork()
@@ -261,7 +261,7 @@ class PackObjects:
 
 
 class _Sealed(NamedTuple):
-    """A full frame whose bytes are being made."""
+    """A full frame that is being compressed."""
 
     objects: _Objects
     size: int
@@ -286,7 +286,7 @@ class PackBundle:
         self._size = 0
 
     def put(self, kind: int, data: bytes) -> Digest:
-        """Take in an object and return its digest; see ``Bundle.put``."""
+        """Add an object and return its digest; see ``Bundle.put``."""
         size = len(data)
         if size > MAX_OBJECT:
             raise UnstorableValue(
@@ -320,7 +320,7 @@ class PackBundle:
         return self._store.get(kind, digest)
 
     def flush(self) -> Flushed:
-        """Make everything put so far durable and say where it lies; idempotent."""
+        """Make everything put so far durable and return the locations; idempotent."""
         self._check_process()
         self._drop_known()
         while self._sealed:
@@ -344,7 +344,7 @@ class PackBundle:
             )
 
     def _held(self, digest: Digest) -> tuple[int, bytes] | None:
-        """Return an object that is not written yet."""
+        """Return an object that is still in memory."""
         found = self._pending.get(digest)
         if found is None:
             for sealed in self._sealed:
@@ -352,7 +352,7 @@ class PackBundle:
         return found
 
     def _make_room(self, target: int, cost: int) -> None:
-        """Seal the frame if so many bytes more, of a kind with this target, are too many for it."""
+        """Seal the frame if it has no room for this many more bytes, given the target size."""
         self._target = min(self._target, target)
         if self._pending_size + cost > self._target:
             self._drop_known()
@@ -362,7 +362,7 @@ class PackBundle:
             self._target = target
 
     def _drop_known(self) -> None:
-        """Take out of the frame what the store has already: one look-up for many objects."""
+        """Remove objects that the store already has, with one look-up for all of them."""
         if self._unchecked:
             for digest in self._store.locate_all(self._unchecked):
                 _, data = self._pending.pop(digest)
@@ -370,7 +370,7 @@ class PackBundle:
             self._unchecked = []
 
     def _seal(self) -> None:
-        """Have the full frame compressed on another core, unless that one is behind."""
+        """Compress the full frame in the helper thread, unless that is behind."""
         self._check_writable()
         helper = self._handles.helper
         is_behind = self._sealed_size + self._pending_size > MAX_HANDED * FRAME_TARGET
@@ -386,7 +386,7 @@ class PackBundle:
             self._write_sealed()
 
     def _write_sealed(self) -> None:
-        """Write the oldest sealed frame; it stays sealed, to be tried again, when that fails."""
+        """Write the oldest sealed frame; if that fails, it stays sealed for another attempt."""
         oldest = self._sealed[0]
         self._write(oldest.objects, oldest.frame.result())
         self._sealed.popleft()
@@ -406,7 +406,7 @@ class PackBundle:
 
 
 def _stored(frame: ScannedFrame) -> tuple[Stored, ...]:
-    """Return the objects of a frame, each with where it lies."""
+    """Return the objects of a frame with their locations."""
     damage = frame.damage
     return tuple(
         Stored(entry.digest, frame.location(slot), damage.get(slot))
@@ -415,7 +415,7 @@ def _stored(frame: ScannedFrame) -> tuple[Stored, ...]:
 
 
 def _in_order(places: dict[Digest, Location]) -> list[tuple[Digest, Location]]:
-    """Return objects in the order in which they lie in the packs."""
+    """Return objects in pack order."""
     order = attrgetter("pack", "offset", "slot")
     return sorted(places.items(), key=lambda item: order(item[1]))
 

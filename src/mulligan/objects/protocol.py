@@ -10,16 +10,16 @@ import msgspec
 from mulligan.model import Digest, Location
 
 MAX_OBJECT = 1 << 30
-"""The largest object in bytes; larger content is split by whoever stores it."""
+"""The largest object in bytes; callers split larger content."""
 
 Locate = Callable[[Digest], Location | None]
 """Looks an object up in the journal's index."""
 
 LocateAll = Callable[[Iterable[Digest]], dict[Digest, Location]]
-"""Looks many objects up in one snapshot of the index; those it does not have are left out."""
+"""Looks many objects up in one snapshot of the index; unknown ones are left out."""
 
 CommittedLength = Callable[[int], int]
-"""The acknowledged length of a pack by its number; 0 when the journal has not heard of it."""
+"""The acknowledged length of a pack by its number; 0 if the journal does not know it."""
 
 
 class Flushed(msgspec.Struct, frozen=True):
@@ -31,13 +31,13 @@ class Flushed(msgspec.Struct, frozen=True):
 
 
 Places = list[tuple[Digest, Location]]
-"""Objects in the order in which they lie, each with where it does."""
+"""Objects in storage order, with their locations."""
 
 
 class Locations(msgspec.Struct, frozen=True):
-    """Where objects lie, for another process to read them.
+    """Locations of objects, for another process to read them.
 
-    ``source`` says how it gets at them; only the implementation that made it understands it.
+    ``source`` says how to open them; only the implementation that made it understands it.
     """
 
     source: bytes
@@ -45,7 +45,7 @@ class Locations(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """An object that is stored, where the index should have it, and what is wrong with it."""
+    """A stored object, the location that the index should have, and its damage, if any."""
 
     digest: Digest
     location: Location
@@ -53,7 +53,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class StoredGroup(msgspec.Struct, frozen=True):
-    """Objects that are stored together, in ``length`` bytes from ``offset`` of an area on."""
+    """Objects that are stored together, in ``length`` bytes from ``offset`` of an area."""
 
     area: int
     offset: int
@@ -74,7 +74,7 @@ class Bundle(Protocol):
     """New objects on their way into the store; they belong to one journal transaction."""
 
     def put(self, kind: int, data: bytes) -> Digest:
-        """Take in an object and return its digest.
+        """Add an object and return its digest.
 
         Idempotent. Not durable before :meth:`flush` and not findable by others before the
         journal committed what ``flush`` returned. Raises ``UnstorableValue`` above
@@ -87,10 +87,10 @@ class Bundle(Protocol):
         ...
 
     def flush(self) -> Flushed:
-        """Make everything put so far durable and say where it lies.
+        """Make everything put so far durable and return the locations.
 
-        Objects that the store held already are not written again. When the caller's
-        transaction fails afterwards, the bytes are unreferenced and harmless. Raises ``DiskFull``.
+        Objects that the store already has are not written again. If the caller's transaction
+        fails afterwards, the bytes are unreferenced and harmless. Raises ``DiskFull``.
         """
         ...
 
@@ -109,7 +109,7 @@ class Objects(Protocol):
     def sort_by_location(self, digests: Iterable[Digest]) -> list[Digest]:
         """Return the digests in the order in which reading them is cheapest.
 
-        Those that the store does not have come last.
+        Unknown ones come last.
         """
         ...
 
@@ -124,21 +124,21 @@ class Objects(Protocol):
     def get_all(self, kind: int, digests: Iterable[Digest]) -> Iterator[tuple[Digest, bytes]]:
         """Yield many objects, each once and checked as by :meth:`get`, in the cheapest order.
 
-        Those that cannot be returned are left out; ``get`` says why.
+        Unreadable ones are left out; ``get`` raises the reason.
         """
         ...
 
     def locate_many(self, digests: Iterable[Digest]) -> Locations | None:
-        """Say where many objects lie, in the order of :meth:`get_all`; None if only in memory.
+        """Return the locations of many objects, in the order of :meth:`get_all`; None in memory.
 
-        Those that the index does not know are left out. They may be moved any time after.
+        Unknown ones are left out. Objects may be moved at any time afterwards.
         """
         ...
 
     def get_at(self, kind: int, places: Places) -> Iterator[tuple[Digest, bytes]]:
-        """Yield objects as :meth:`get_all` does, at places that :meth:`locate_many` gave.
+        """Yield objects as :meth:`get_all` does, at locations from :meth:`locate_many`.
 
-        Those that are not there any more are left out.
+        Objects that are no longer there are left out.
         """
         ...
 
@@ -146,11 +146,11 @@ class Objects(Protocol):
     # grows at its end; the journal knows how much of each was acknowledged.
 
     def areas(self) -> list[int]:
-        """Return the numbers of the areas that are there, in order."""
+        """Return the numbers of the existing areas, in order."""
         ...
 
     def area_name(self, area: int) -> str:
-        """Return what people find an area by, whether it is there or not."""
+        """Return the name of an area for messages, whether it exists or not."""
         ...
 
     def area_size(self, area: int) -> int:
@@ -162,15 +162,15 @@ class Objects(Protocol):
         ...
 
     def enumerate(self, area: int, end: int, *, full: bool) -> Iterator[StoredGroup | StoredGap]:
-        """Yield everything in an area up to ``end``, in order; damage does not end it.
+        """Yield everything in an area up to ``end``, in order, and continue after damage.
 
-        With ``full`` every object is checked against its digest; otherwise only what says where
-        objects are is read. Raises ``DamageError`` when the area cannot be read at all.
+        With ``full``, every object is checked against its digest; otherwise only the locations are
+        read. Raises ``DamageError`` when the area cannot be read at all.
         """
         ...
 
     def values_after(self, area: int, start: int) -> Iterator[bytes]:
-        """Yield the values past ``start``, which no journal acknowledged, as far as they go."""
+        """Yield the intact values past ``start``, which no journal acknowledged."""
         ...
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Walking a pack from its first frame to its last, for ``verify`` and to rebuild the index.
 
-Damage never ends the walk: an object whose bytes are wrong is named in its frame, and a
-stretch where no frame can be read is a gap after which the walk goes on.
+Damage never ends the walk: a damaged object is reported with its frame, and a stretch without a
+readable frame is a gap, after which the walk continues.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _WINDOW = 1 << 20
 class ScannedFrame(msgspec.Struct, frozen=True):
     """A frame whose header and directory are intact.
 
-    ``damage`` says by slot which objects are not what was put; it is empty when all are
-    well, and when the bodies were not read.
+    ``damage`` names the damaged objects by slot; it is empty when all are intact, and when the
+    bodies were not read.
     """
 
     pack: int
@@ -47,7 +47,7 @@ class ScannedFrame(msgspec.Struct, frozen=True):
     damage: dict[int, str]
 
     def location(self, slot: int) -> Location:
-        """Return where the object in a slot lies, as the index has it."""
+        """Return the location of the object in a slot, as in the index."""
         return Location(self.pack, self.offset, self.length, slot)
 
 
@@ -66,7 +66,7 @@ Scanned = ScannedFrame | ScannedGap
 def scan_pack(
     file: ReadHandle, number: int, store_id: bytes, end: int | None, *, bodies: bool
 ) -> Iterator[Scanned]:
-    """Yield every frame and gap up to ``end``, in the order in which they lie.
+    """Yield every frame and gap up to ``end``, in order.
 
     Frames and gaps cover the pack without holes; only an intact pack header is not reported.
     ``end`` is the acknowledged length, by default the file's.
@@ -84,7 +84,7 @@ def scan_pack(
 
 
 def is_foreign(path: Path, store_id: bytes) -> bool:
-    """Whether a pack belongs to another store; a header that a crash cut short names none."""
+    """Whether a pack belongs to another store; an incomplete header names none."""
     with contextlib.suppress(OSError, DamagedFrame):
         if path.is_file():  # opening a FIFO would block
             return pack_owner(open_pack(path).read(0, PACK_HEADER_SIZE)) not in (None, store_id)
@@ -92,7 +92,7 @@ def is_foreign(path: Path, store_id: bytes) -> bool:
 
 
 def values_after(file: ReadHandle, start: int) -> Iterator[bytes]:
-    """Yield the values in the whole frames from ``start`` on, up to the first that is not whole."""
+    """Yield the values in the complete frames from ``start`` up to the first incomplete one."""
     stop = os.fstat(file.fd).st_size
     offset = max(start, PACK_HEADER_SIZE)
     with contextlib.suppress(DamagedFrame):
@@ -152,7 +152,7 @@ def _next_frame(file: ReadHandle, start: int, stop: int) -> int:
     """Return where the next intact frame begins, or ``stop``."""
     offset = start
     while offset < stop:
-        # Overlapping by the magic, so that one across the border of two windows is seen.
+        # Windows overlap by the magic's length, so that one across a border is found.
         length = min(_WINDOW + len(FRAME_MAGIC) - 1, stop - offset)
         for candidate in _magics(file, offset, length):
             try:

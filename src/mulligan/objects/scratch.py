@@ -1,4 +1,4 @@
-"""Objects that are looked at and never stored: how a store that is only read sees what is new."""
+"""Objects that are never stored: how a read-only store compares new content."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from mulligan.objects.protocol import Flushed, Objects
 
 
 class Scratch:
-    """New objects that are forgotten with it; implements ``Bundle``.
+    """New objects that are dropped with it; implements ``Bundle``.
 
-    Of the contents of files only the digests are kept: that is enough to compare them.
+    For the contents of files, only the digests are kept: that is enough to compare them.
     """
 
     def __init__(self, objects: Objects) -> None:
