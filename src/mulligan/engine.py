@@ -31,11 +31,11 @@ from mulligan.objects.protocol import Bundle, Flushed, Objects
 _NOTHING = Flushed({}, {}, 0)
 
 CLOSE_WAIT_SECONDS = 5.0
-"""Seconds that closing waits for the writes of other threads."""
+"""Seconds that ``close`` waits for the writes of other threads."""
 
 
 class PendingObjects:
-    """A bundle that is only begun when there is something to put into it."""
+    """A bundle that is created with its first object."""
 
     __slots__ = ("_bundle", "_objects")
 
@@ -44,7 +44,7 @@ class PendingObjects:
         self._bundle: Bundle | None = None
 
     def put(self, kind: int, data: bytes) -> Digest:
-        """Take in an object; see ``Bundle.put``."""
+        """Add an object; see ``Bundle.put``."""
         if self._bundle is None:
             self._bundle = self._objects.bundle()
         return self._bundle.put(kind, data)
@@ -71,6 +71,7 @@ class Write:
     def __enter__(self) -> Txn:
         self._engine.begin_write()
         try:
+            # Before the transaction: the sync of the objects is slow, and other writers would wait.
             early = self._bundle.flush()
             self._writing = self._engine.journal.write(self._session)
             self._txn = self._writing.__enter__()
@@ -88,6 +89,7 @@ class Write:
         trace: TracebackType | None,
     ) -> None:
         try:
+            # Before the commit: no event may refer to an object that is not durable.
             if error is None:
                 self._index_or_abort(None)
             self._writing.__exit__(kind, error, trace)
@@ -95,7 +97,7 @@ class Write:
             self._engine.end_write()
 
     def _index_or_abort(self, flushed: Flushed | None) -> None:
-        """Make objects findable that were not when this was called before."""
+        """Index the objects that were flushed since the last call; abort on an error."""
         try:
             flushed = flushed or self._bundle.flush()
             if len(flushed.entries) > self._indexed:
@@ -123,14 +125,14 @@ class Engine:
     ) -> None:
         self.failpoint = failpoint
         self.features = features
-        """What may be used here that not all stores have; see ``mulligan.layout``."""
+        """The optional features of this store; see ``mulligan.layout``."""
         self.read_only = read_only
-        """Whether nothing can be written here, so that nobody is waited for."""
+        """Whether nothing can be written, so that no lock is waited for."""
         self.held: set[tuple[str, int, int]] = set()
         """The locks of directories that this process holds: lock, process, thread."""
         self.directory_lock = threading.RLock()
-        """Stands for the locks of all directories where there is no file to lock."""
-        self._on_wait_hook = on_wait
+        """Replaces the locks of all directories if there is no file to lock."""
+        self._waiting = waiting
         self._lock, self._lock_pid = threading.Lock(), os.getpid()
         self._writes = 0
         self._closed = False
@@ -148,36 +150,36 @@ class Engine:
 
     @property
     def is_own_process(self) -> bool:
-        """Whether this is the process that opened it, and none that was forked off."""
+        """Whether this is the process that opened it, not a fork of it."""
         return self._pid == os.getpid()
 
     def on_wait(self, holder: LockOwner | None) -> None:
-        """Say for whom this process waits; None where that cannot be found out."""
-        if self._on_wait_hook is not None:
-            self._on_wait_hook(holder)
+        """Report the owner of a lock that this process waits for; None if it is unknown."""
+        if self._waiting is not None:
+            self._waiting(holder)
 
     def read(self) -> AbstractContextManager[View]:
         """Open a snapshot of the journal; keep it short."""
         return self.journal.read()
 
     def bundle(self) -> Bundle:
-        """Begin a bundle of new objects."""
+        """Start a bundle of new objects."""
         return PendingObjects(self.objects)
 
     def write(self, bundle: Bundle | None = None, *, session: int | None = None) -> Write:
         """Open the write transaction in which the bundle's objects become part of the store.
 
-        It belongs to the session of that number, or to the store for what spans sessions; see
-        ``Journal.write``. What is put into the bundle inside the transaction becomes durable
+        It belongs to the session of that number, or to the store for changes that span sessions;
+        see ``Journal.write``. Objects put into the bundle inside the transaction become durable
         before the commit.
         """
         return Write(self, bundle or self.bundle(), session)
 
     def check_present(self) -> None:
-        """Raise ``StoreGone`` unless the store is where it was, and the one that was opened.
+        """Raise ``StoreGone`` unless the opened store is still at its path.
 
-        The journal is open, so its inode cannot become that of another file. Without this, writes
-        would go on into a deleted file, and be acknowledged.
+        The journal is open, so its inode number cannot be reused by another file. Without this
+        check, writes would go to a deleted file and be acknowledged.
         """
         if (now := self._seen()) != self._opened:
             what = "was removed or moved" if now is None else "was replaced by another one"
@@ -193,7 +195,7 @@ class Engine:
         return status.st_dev, status.st_ino
 
     def begin_write(self) -> None:
-        """Count a write, so that nobody releases its pack before it is committed."""
+        """Count a write, so that ``close`` does not release its pack before the commit."""
         self.check_present()
         with self._guard():
             if self._closed:
@@ -201,12 +203,12 @@ class Engine:
             self._writes += 1
 
     def end_write(self) -> None:
-        """A write has ended."""
+        """Count the end of a write."""
         with self._guard():
             self._writes -= 1
 
     def _guard(self) -> threading.Lock:
-        """Return the lock of this process; a copy from before a fork may be held for good."""
+        """Return the lock of this process; one inherited by a fork may be held forever."""
         if self._lock_pid != os.getpid():
             self._lock, self._lock_pid = threading.Lock(), os.getpid()
         return self._lock
@@ -229,13 +231,15 @@ class Engine:
     def close(self) -> None:
         """Release everything, after the writes of other threads have ended. Idempotent.
 
-        A pack that is let go before its objects are committed may be cut by its next owner.
+        If a pack were released before its objects are committed, its next owner could truncate it.
         """
         with self._guard():
             self._closed = True
         deadline = time.monotonic() + CLOSE_WAIT_SECONDS
         while self._writes and self._pid == os.getpid() and time.monotonic() < deadline:
             time.sleep(0.001)
+        # After the time limit the packs stay locked until the process ends: releasing them could
+        # cost a write that is still under way.
         if not self._writes or self._pid != os.getpid():
             self.objects.close()
         self.journal.close()

@@ -1,4 +1,4 @@
-"""Opening a store: find its directory, check its format, join its journal and its objects."""
+"""Opening a store: find its directory, check its format, connect its journal and its objects."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def open_store(
         directory, format_, clock, failpoint, on_wait, read_only=read_only, salvage=salvage
     )
     if directory.name == layout.NAME and not engine.read_only:
-        with suppress(OSError):  # a store without its guard is as good as any other
+        with suppress(OSError):  # a store works without its guard
             guard(directory)
     _call_move_off(engine)
     end_interrupted(engine)
@@ -103,10 +103,10 @@ def open_store(
 
 
 def _call_move_off(engine: Engine) -> None:
-    """Forget a move that was interrupted before it took place, now that the store is used again.
+    """Cancel a move that was interrupted before it took effect, now that the store is in use.
 
-    A copy of the store that turns up at the target later is an older one. Nobody moves the store
-    meanwhile: a mover needs it for itself.
+    From now on, a copy at the target would be outdated. No move can run at the same time: it needs
+    exclusive access to the store.
     """
     directory = engine.directory
     if directory is not None and not engine.read_only and registry.current(directory) == directory:
@@ -115,10 +115,10 @@ def _call_move_off(engine: Engine) -> None:
 
 
 def make_outside(directory: Path, state: Path, failpoint: FailpointHook = ignore) -> Path:
-    """Make the store of a project below the state directory and return its path.
+    """Create the store of a project in the state directory and return its path.
 
-    A process that is killed meanwhile leaves nothing that anything refers to, or a store that
-    knows its project, so that only the pointer is missing.
+    A process that is killed here leaves either an unreferenced directory, or a store that knows its
+    project, so that only the pointer is missing.
     """
     try:
         store = registry.make(state, directory, _new_journal, failpoint)
@@ -132,12 +132,12 @@ def make_outside(directory: Path, state: Path, failpoint: FailpointHook = ignore
     except OSError as error:
         if not isinstance(layout.translation(error, directory), ReadOnlyStore):
             raise layout.translation(error, directory) from error
-        # Files that only others may write can be checkpointed; the store is found by their path.
+        # A read-only project can be checkpointed too; its store is found by the project's path.
     return store
 
 
 def _project(directory: Path) -> Path:
-    """Return the directory of a store's project, as far as the store itself knows."""
+    """Return the directory of a store's project, as recorded in the store."""
     place = project_of(directory)
     return Path(place.path) if place else directory.parent
 
@@ -175,7 +175,7 @@ def attach(variables: Mapping[str, str]) -> Session:
 
 
 def _is_taken(session: Session, epoch: int, variables: Mapping[str, str]) -> bool:
-    """Whether another process of the agent, which started this one, holds its lease already."""
+    """Whether the agent's process that started this one already holds the lease."""
     lease = session.internal.lease_of(session.actor)
     if lease is None or lease.epoch != epoch or not session.internal.is_held(session.actor):
         return False
@@ -193,7 +193,7 @@ def agent_variables(
     workspace: Path | None = None,
     prompt: str | None = None,
 ) -> dict[str, str]:
-    """Return the variables by which a child process learns which agent it is."""
+    """Return the variables that tell a child process which agent it is."""
     found = {
         STORE: store,
         SESSION: session,
@@ -209,7 +209,7 @@ def agent_variables(
 
 
 def _renewal(session: Session) -> Callable[[], None]:
-    """Return what renews the lease while the agent is busy elsewhere, a third of it at a time."""
+    """Return a function that renews the lease after a third of it, while the agent is busy."""
     due = session.internal.clock.monotonic() + LEASE_TTL / 3
 
     def renew() -> None:
@@ -233,7 +233,7 @@ def _format(directory: Path, create: bool, failpoint: FailpointHook) -> layout.F
 
 
 def _new_journal(directory: Path) -> bytes:
-    """Make the journal of a new store and return the id that it carries."""
+    """Create the journal of a new store and return the store's id in it."""
     tables = LmdbTables(directory)
     try:
         identity = claim(tables, os.urandom(16))
@@ -243,14 +243,14 @@ def _new_journal(directory: Path) -> bytes:
     packs = directory.parent / "packs"
     if any(is_foreign(packs / pack_name(number), identity) for number in list_packs(packs)):
         raise NotAStore(
-            f"{directory.parent} holds the packs of another store than its journal.",
+            f"{directory.parent} has a journal and packs from different stores.",
             hint=layout.ORPHANS_HINT,
         )
     return identity
 
 
 def _check_tables(tables: LmdbTables, identity: bytes, salvage: bool) -> None:
-    """Refuse the journal of another store, and one that is older in parts than in others."""
+    """Refuse the journal of another store, and one with outdated parts."""
     if not tables.damage:
         check_identity(tables, identity)
     if tables.is_unproven and not salvage:

@@ -24,11 +24,11 @@ from mulligan.workspace.capture.progress import untold
 from mulligan.workspace.workspace import Workspace, check_root
 
 LEASE_TTL = 30.0
-"""Seconds until a lease that nobody renews can be taken over."""
+"""Seconds until a lease that is not renewed can be taken over."""
 
 
 class Store:
-    """The sessions of one place, from ``mulligan.open(path)``.
+    """An open store and its sessions, from ``mulligan.open(path)``.
 
     Handles are cheap to share between threads and survive ``fork``; several processes may
     have the same store open. Use it as a context manager, or call :meth:`close`.
@@ -42,7 +42,7 @@ class Store:
         limits: CaptureLimits,
         stores: Path,
     ) -> None:
-        """Join what makes a store; ``stores`` is where all stores outside of projects are."""
+        """Combine the parts of a store; ``stores`` is the directory of stores outside projects."""
         self._engine = engine
         self._stores = {place.resolve() for place in (stores, engine.directory) if place}
         self._environment_reader = environment
@@ -68,7 +68,7 @@ class Store:
     def check_present(self) -> None:
         """Raise ``StoreGone`` if the store was removed or replaced since it was opened.
 
-        Every write does so, too. For processes that stay and only read.
+        Every write checks this too. For long-lived processes that only read.
         """
         self._engine.check_present()
 
@@ -83,15 +83,15 @@ class Store:
         progress: CaptureProgress | None = None,
         recover: bool = True,
     ) -> Session:
-        """Return the session of that name, made if missing unless ``create`` is false.
+        """Return the session of that name, created if missing unless ``create`` is false.
 
-        With ``workspace`` its checkpoints hold the files of that directory, too, and restores
+        With ``workspace``, its checkpoints also hold the files of that directory, and restores
         bring them back. The root of the filesystem, the home directory and the parents of the
         store's directory are refused unless ``force``. A restore of files that another process
-        did not finish is completed here. When that fails, for want of space for example,
+        did not finish is completed here. If that fails, for example because the disk is full,
         ``Session.pending`` is that restore and ``Session.recovery_error`` the reason.
-        ``recover=False`` leaves it as it is, for programs that only read. ``progress`` is called
-        now and then with the number of files, and of their bytes, that a capture has read.
+        ``recover=False`` leaves it alone, for programs that only read. ``progress`` is called
+        repeatedly with the number of files and bytes that a capture has read.
 
         Events are written under the name ``actor``, and no lease keeps other handles from
         writing. :meth:`agent` opens a session as the only writer of an agent.
@@ -120,9 +120,9 @@ class Store:
 
         The handle takes the agent's lease for ``ttl`` seconds; every write renews it. While
         another live process holds it, this raises ``LeaseHeld``, unless ``steal``: then the writes
-        of that process are refused from now on. ``Session.close`` gives the lease up. ``main``
-        and ``cli``, under which handles without a lease and commands write, name no agent. The
-        other arguments are those of :meth:`session`.
+        of that process are refused from now on. ``Session.close`` releases the lease. An agent
+        cannot be named ``main`` or ``cli``: handles without a lease and commands write under these
+        names. The other arguments are those of :meth:`session`.
         """
         check_name(session, "session name")
         length = seconds(ttl, "A lease")
@@ -157,12 +157,12 @@ class Store:
         ]
 
     def verify(self, full: bool = True, progress: Callable[[str], None] | None = None) -> Report:
-        """Check everything that is stored and say exactly what is broken.
+        """Check everything in the store and report exactly what is broken.
 
-        Without ``full`` the bodies of objects are not read and states are not replayed.
-        ``progress`` is told what is being looked at.
+        Without ``full``, the bodies of objects are not read and states are not replayed.
+        ``progress`` is called with what is being checked.
         """
-        from mulligan.check.verify import verify  # it imports a lot, and few commands need it
+        from mulligan.check.verify import verify  # slow to import, and few commands need it
 
         return verify(self._engine, full=full, progress=progress or (lambda _: None))
 
@@ -179,7 +179,7 @@ class Store:
         return Workspace(real, self._engine, self._limits, failpoint, tell, self._stores)
 
     def _agent(self, session: str, agent: str) -> str:
-        """Return an agent's name if it may have it; one that had a lease before keeps it."""
+        """Return an agent's name if it is allowed; a name with an earlier lease stays allowed."""
         name = check_name(agent, "agent name")
         with self._engine.read() as view:
             record = view.find(session)
@@ -205,7 +205,7 @@ class Store:
 
 
 def _refuse_commands(root: Path, store: Path | None) -> None:
-    """Refuse commands of a store beside the files: it may have come with a clone or an archive."""
+    """Refuse commands of a store inside the workspace: it may come from a clone or an archive."""
     if store is None:
         return
     real = store.resolve()
