@@ -1,1 +1,1 @@
-"""Upkeep of a store: verify."""
+"""Verification of a store."""

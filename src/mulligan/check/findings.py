@@ -8,7 +8,7 @@ from mulligan.model import Problem
 
 
 class Findings:
-    """Collects problems and warnings; checking goes on after each of them."""
+    """Collects problems and warnings; the check continues after each of them."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -16,15 +16,15 @@ class Findings:
         self._refused: set[str] = set()
 
     def report(self, what: str, where: str, detail: object) -> None:
-        """Note one thing that is broken."""
+        """Record one thing that is broken."""
         self.problems.append(Problem(what, where, str(detail)))
 
     def warn(self, what: str, where: str, detail: object) -> None:
-        """Note one thing that may be broken."""
+        """Record one thing that may be broken."""
         self.warnings.append(Problem(what, where, str(detail)))
 
     def refuse(self, tables: Iterable[str]) -> None:
-        """Note which tables of the journal cannot be read: nothing else is blamed for it."""
+        """Record unreadable tables of the journal, so that nothing else is reported for them."""
         self._refused.update(tables)
 
     def can_read(self, *tables: str) -> bool:

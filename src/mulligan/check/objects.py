@@ -33,7 +33,7 @@ class ObjectCheck:
         self.unreferenced = 0
 
     def check(self, progress: Callable[[str], None]) -> None:
-        """Check all packs, then every index entry that no pack has answered for."""
+        """Check all packs, then every index entry that was not found in a pack."""
         lengths = self._lengths()
         try:
             for number in sorted({*lengths, *self._objects.areas()}):
@@ -48,7 +48,7 @@ class ObjectCheck:
             self._findings.report("journal", "table 'objects'", error)
 
     def _lengths(self) -> dict[int, int]:
-        """Return the acknowledged lengths, or the files' where the journal cannot tell."""
+        """Return the acknowledged lengths, or the file sizes if the journal is unreadable."""
         try:
             if self._findings.can_read("packs"):
                 return self._view.packs()
@@ -73,10 +73,10 @@ class ObjectCheck:
             self._findings.report("pack", self._name(number), error)
 
     def _look_for_newer(self, number: int, length: int) -> None:
-        """Warn of a pack that goes on longer than one write that was not acknowledged would.
+        """Warn of a pack with more past its acknowledged length than one lost write can leave.
 
-        A crash leaves what one transaction was about to commit, with one state and one change of
-        files at most. More of either was committed once, by a journal newer than this one.
+        A crash leaves at most what one transaction was about to commit: one state and one change of
+        files. More of either was committed once, by a newer journal than this one.
         """
         if not self._findings.can_read("packs"):
             return
@@ -110,7 +110,7 @@ class ObjectCheck:
             self.unreferenced += found.length
 
     def _report_entries(self, lengths: dict[int, int]) -> None:
-        """Name every index entry that does not lead to its object."""
+        """Report every index entry that does not lead to its object."""
         true = {
             (stored.digest, stored.location)
             for number, length in lengths.items()
@@ -124,7 +124,7 @@ class ObjectCheck:
     def _groups(self, number: int, length: int) -> list[StoredGroup]:
         try:
             found = list(self._objects.enumerate(number, length, full=False))
-        except MulliganError:  # the pack itself was blamed already
+        except MulliganError:  # the pack itself was already reported
             return []
         return [group for group in found if isinstance(group, StoredGroup)]
 

@@ -23,7 +23,7 @@ from mulligan.workspace.entries import FILE, split_chunks
 
 
 class Graph:
-    """Follows references from events and keyframes; each object is looked at once."""
+    """Follows references from events and keyframes; each object is checked once."""
 
     def __init__(self, engine: Engine, findings: Findings, full: bool) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class Graph:
         self._patched: defaultdict[Digest, set[str]] = defaultdict(set)
 
     def follow(self, value: Any, where: str) -> None:
-        """Check that everything a frozen value refers to is there."""
+        """Check that everything a frozen value refers to exists."""
         pending = list(references(value))
         while pending:
             digest = pending.pop()
@@ -47,7 +47,7 @@ class Graph:
                 self._findings.report("object", f"{digest.hex()}, needed by {where}", error)
 
     def follow_tree(self, tree: Digest, where: str) -> None:
-        """Check that a tree, everything below it and the content of its files are there."""
+        """Check that a tree, everything below it and the content of its files exist."""
         try:
             self._check_patch(tree)
         except MulliganError as error:
@@ -69,7 +69,7 @@ class Graph:
                 self._findings.report("object", f"{digest.hex()}, needed by {where}", error)
 
     def _check_patch(self, tree: Digest) -> None:
-        """Check that a patch can be laid over its base; each place of a base is looked at once."""
+        """Check that a patch can be applied to its base; each part of a base is checked once."""
         document = Document({}, self._engine.load)
         patch = read_patch(document, tree)
         base, known = document.with_root(Ref(patch.base)), self._patched[patch.base]
@@ -96,7 +96,7 @@ class Graph:
 
 
 def references(value: Any) -> Iterator[Digest]:
-    """Yield the digests a frozen value refers to, its own objects not loaded."""
+    """Yield the digests that a frozen value refers to, without loading its objects."""
     if isinstance(value, Ref):
         yield value.digest
     elif isinstance(value, dict):
@@ -110,7 +110,7 @@ def references(value: Any) -> Iterator[Digest]:
 
 
 def chunk_lists(node: Any) -> Iterator[Any]:
-    """Yield what the files in a part of a tree are made of: digests in a row, or a reference."""
+    """Yield the chunk lists of the files in a part of a tree: digests, or a reference."""
     if isinstance(node, dict):
         for entry in node.values():
             yield from chunk_lists(entry)
@@ -156,11 +156,11 @@ class SessionCheck:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Events, checkpoints and keyframes of the session's own."""
+        """The numbers of the session's own events, checkpoints and keyframes."""
         return self.events, len(self._checkpoints), len(self._keyframes)
 
     def check(self) -> None:
-        """Check everything of the session; damage is noted and the rest goes on."""
+        """Check everything in the session; damage is recorded and the check continues."""
         for step, tables in (
             (self._names, ("names", "heads")),
             (self._find_keyframes, ("heads", "keyframes")),
@@ -212,7 +212,7 @@ class SessionCheck:
             self._report("index", "head", f"there is an event after its #{head.seq}")
 
     def _times(self) -> None:
-        """Check that time goes backwards where that was written down, and nowhere else."""
+        """Check that time goes backwards only where that is recorded."""
         # The first event of a fork is compared with its parent's, which is not read here.
         noted = {
             seq for seq in self._view.own_steps_back(self._record.number) if seq > self._base + 1
@@ -224,7 +224,7 @@ class SessionCheck:
             self._report("index", f"event #{seq}", "its time is not before the one before it")
 
     def _own_events(self, last: int) -> Iterator[tuple[int, Event | None]]:
-        """Yield each seq with its event, or None where it is broken, which is noted."""
+        """Yield each seq with its event; a broken event is recorded, and None takes its place."""
         seq = self._base + 1
         while seq <= last:
             try:
@@ -239,7 +239,7 @@ class SessionCheck:
     def _has_event(self, seq: int) -> bool:
         try:
             return any(True for _ in self._view.events(self._record.number, seq, seq))
-        except MulliganError:  # there is none, as there should be
+        except MulliganError:  # as expected, there is none
             return False
 
     def _event(self, event: Event, before: Event | None) -> None:
@@ -275,7 +275,7 @@ class SessionCheck:
             self._report("index", place, "its keyframe is not the one in the index")
 
     def _restore(self, event: Event) -> None:
-        """Check the tree of what a restore left: the files of every point after it."""
+        """Check the tree that a restore left: later points refer to its files."""
         place = f"restore #{event.seq}"
         try:
             files = restored_files(self._engine, event)
@@ -302,7 +302,7 @@ class SessionCheck:
             return None
 
     def _replayed(self, document: Document | None, event: Event, seq: int) -> Document | None:
-        """Fold an event, and compare with the keyframe if there is one here."""
+        """Fold an event, and compare the result with the keyframe at its seq, if any."""
         keyframe = self._keyframes.get(seq)
         try:
             if document is not None:

@@ -1,4 +1,4 @@
-"""Verify: read everything that is stored, check it against everything else, name what is broken.
+"""Verify: read everything in the store, cross-check it, and name what is broken.
 
 Two truths are checked on their own (every hash chain, every object's digest) and every index
 against them: heads, checkpoints, ids, labels, keyframes, the index of objects, pack lengths.
@@ -51,7 +51,7 @@ def verify(engine: Engine, *, full: bool, progress: Progress = lambda _: None) -
 
 
 def _check_pages(engine: Engine, findings: Findings) -> None:
-    """Name the tables of the journal whose pages are damaged; they are not read any further."""
+    """Report the tables of the journal with damaged pages; they are not read any further."""
     damage, lost = engine.journal.examine()
     for name, detail in damage.items():
         where = "data.mdb" if name == ALL_TABLES else name
@@ -65,7 +65,7 @@ def _check_pages(engine: Engine, findings: Findings) -> None:
 
 
 def _check_strangers(view: View, findings: Findings, ids: set[str]) -> None:
-    """Name entries of store-wide indexes that lead to nothing."""
+    """Report entries of store-wide indexes that lead to nothing."""
     if not findings.can_read("sessions", "heads", "events", "ids", "names"):
         return
     try:
