@@ -3,7 +3,7 @@
 A point is a checkpoint id or a unique prefix of one, a label (the newest checkpoint that was given
 it), ``@latest``, any of these with ``~N`` (N checkpoints earlier), ``#SEQ``, or a time: ISO 8601,
 ``10m ago``, ``36 minutes ago``, or the clock time ``11:26`` (see ``timeline.times``). ``@latest``
-and ``~N`` pass over safety checkpoints, so that a restore to ``@latest`` can be repeated. ``@good``
+and ``~N`` skip safety checkpoints, so that a restore to ``@latest`` can be repeated. ``@good``
 and ``@bad`` are the latest checkpoints that were marked so, ``@good~1`` the good one before that.
 With ``SESSION:`` in front it is looked up in that session.
 """
@@ -25,10 +25,10 @@ from mulligan.timeline.marks import marked_before
 from mulligan.timeline.times import aware, parse_ago, parse_clock, parse_iso, shown
 
 PointLike = Point | Checkpoint | Event | str | int | datetime
-"""Everything that can be given where a point is wanted."""
+"""Everything that can be passed as a point."""
 
 MIN_PREFIX = 4
-"""The shortest prefix of a checkpoint id that is looked up."""
+"""The length of the shortest prefix of a checkpoint id that is looked up."""
 
 _DIGITS = 20
 _HEX = re.compile(rf"[0-9a-fA-F]{{{MIN_PREFIX},{ID_SIZE * 2}}}")
@@ -68,7 +68,7 @@ class Points:
         )
 
     def _existing(self, point: Point) -> Point:
-        """Return the place if there is such a session with such an event."""
+        """Return the place if its session and event exist."""
         Points(self._engine, self._view, self._record(point.session))._at_seq(point.seq)
         return point
 
@@ -121,7 +121,7 @@ class Points:
         return Point(self._session.name, *found)
 
     def _marked(self, verdict: str, steps: int) -> Point:
-        """Return the newest checkpoint of a verdict, or the one so many of them before it."""
+        """Return the newest checkpoint with a verdict, or the Nth one before it."""
         number, seq = self._session.number, self._head.seq
         document = document_at(self._view, number, seq, self._engine.load)
         places = list(islice(marked_before(self._view, number, seq, document, verdict), steps + 1))
@@ -135,7 +135,7 @@ class Points:
         return Point(self._session.name, *places[steps])
 
     def _labelled(self, label: str) -> Point | None:
-        """Return the checkpoint that a label names on this timeline, the parents' included."""
+        """Return the checkpoint that a label names on this timeline, including the parents."""
         seq = label_seq(self._engine, self._view, self._session, label)
         return None if seq is None else self._checkpoint(self._session, seq)
 
@@ -149,7 +149,7 @@ class Points:
         return Point(point.session, *place)
 
     def _taken_before(self, number: int, seq: int) -> tuple[int, str] | None:
-        """Return the newest checkpoint at or before ``seq`` that somebody asked for."""
+        """Return the newest checkpoint at or before ``seq`` that is not a safety checkpoint."""
         found = self._view.checkpoint_before(number, seq)
         while found is not None and is_safety(event_at(self._view, number, found[0])):
             found = self._view.checkpoint_before(number, found[0] - 1)
@@ -165,7 +165,7 @@ class Points:
         return self._place(*found[0]) if found else None
 
     def _place(self, identity: str, number: int, seq: int) -> Point:
-        """Return a checkpoint as a place on this session's timeline if it lies on it."""
+        """Return the place of a checkpoint, on this session's timeline if it is on it."""
         on_this = (seq, identity) in self._view.checkpoints(self._session.number, seq, seq)
         name = self._session.name if on_this else self._view.session(number).name
         return Point(name, seq, identity)
@@ -179,10 +179,10 @@ class Points:
         return None if moment is None else self._at_time(moment, text)
 
     def _at_time(self, moment: datetime, text: str) -> Point:
-        """Return the last event at or before a time; without an offset it is local time."""
+        """Return the last event at or before a time; a time without an offset is local."""
         moment = aware(moment)
-        # Where the clock was put back, what came before cannot have been later than what follows:
-        # the newest stretch that had begun by then is the one that counts.
+        # The clock may have been set back, so a time can occur more than once. Use the newest
+        # stretch that had started by then: events before a step back are really earlier.
         last = self._head.seq
         for first in reversed([1, *self._view.steps_back(self._session.number)]):
             if self._time(first) <= moment:
@@ -252,7 +252,7 @@ class Points:
 
 
 def _valid(text: str) -> str:
-    """Return a text that the journal can be asked for."""
+    """Return a text that can be looked up in the journal."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
