@@ -132,7 +132,7 @@ class Engine:
         """The locks of directories that this process holds: lock, process, thread."""
         self.directory_lock = threading.RLock()
         """Replaces the locks of all directories if there is no file to lock."""
-        self._waiting = waiting
+        self._on_wait_hook = on_wait
         self._lock, self._lock_pid = threading.Lock(), os.getpid()
         self._writes = 0
         self._closed = False
@@ -155,8 +155,8 @@ class Engine:
 
     def on_wait(self, holder: LockOwner | None) -> None:
         """Report the owner of a lock that this process waits for; None if it is unknown."""
-        if self._waiting is not None:
-            self._waiting(holder)
+        if self._on_wait_hook is not None:
+            self._on_wait_hook(holder)
 
     def read(self) -> AbstractContextManager[View]:
         """Open a snapshot of the journal; keep it short."""
