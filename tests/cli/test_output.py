@@ -97,7 +97,9 @@ def test_output_that_could_not_be_written_is_told_of_and_is_no_full_store(place:
     with full() as stdout:
         code, err = run(place, "checkpoint", stdout=stdout)
     assert code == 0
-    assert "it is done, but the output could not be written: No space left on device" in err
+    assert (
+        "the command succeeded, but its output could not be written: No space left on device" in err
+    )
 
 
 def test_neither_stream_has_to_be_read(place: Path) -> None:
