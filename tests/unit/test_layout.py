@@ -186,7 +186,7 @@ def test_packs_beside_the_journal_of_another_store_are_not_taken_over(tmp_path: 
     (one / "FORMAT").unlink()
     shutil.rmtree(one / "journal")
     shutil.copytree(other / "journal", one / "journal")
-    with pytest.raises(NotAStore, match="another store"):
+    with pytest.raises(NotAStore, match="different stores"):
         mulligan.open(tmp_path / "one")
     assert not (one / "FORMAT").exists()
 
