@@ -1,0 +1,1 @@
+"""The signals: each measures one way in which a run goes wrong."""
