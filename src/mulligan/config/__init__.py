@@ -1,0 +1,1 @@
+"""Settings in TOML files: tables checked against shapes; errors name file, line and key."""
