@@ -1,0 +1,69 @@
+"""What upkeep costs in a process of its own: ``python -m benchmarks.upkeep_child WHAT STORE``.
+
+``collect`` gives back what nothing refers to, ``verify`` reads everything. Each prints seconds,
+seconds of processors and the peak memory as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.timing import Spent, peak_memory, timed_with_cpu
+
+
+class Cost(NamedTuple):
+    """What a child process needed."""
+
+    spent: Spent
+    peak: int
+
+
+def start(what: str, store: Path) -> subprocess.Popen[bytes]:
+    """Start a child process."""
+    command = [sys.executable, "-m", "benchmarks.upkeep_child", what, str(store)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
+
+
+def cost_of(child: subprocess.Popen[bytes]) -> Cost:
+    """Return what a child process needed, after its end."""
+    out, _ = child.communicate()
+    if child.returncode:
+        raise AssertionError(f"the child process ended with {child.returncode}")
+    wall, cpu, peak = json.loads(out)
+    return Cost(Spent(wall, cpu), peak)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Do it and print what it took."""
+    import mulligan
+
+    what, place = argv
+    with mulligan.open(place, create=False) as store:
+        spent = timed_with_cpu({"collect": _collect, "verify": _verify}[what], store)
+    print(json.dumps([*spent, peak_memory()]))
+
+
+def _collect(store: Any) -> None:
+    from mulligan.store import engine_of
+    from mulligan.upkeep.lock import upkeep_lock
+    from mulligan.upkeep.space import reclaim
+
+    engine = engine_of(store)
+    with upkeep_lock(engine, wait=True):
+        done = reclaim(engine)
+    if not done.removed:
+        raise AssertionError("there was no garbage")
+
+
+def _verify(store: Any) -> None:
+    if problems := store.verify(full=True).problems:
+        raise AssertionError(f"the store is damaged: {problems[0]}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,257 @@
+"""Bit flips and truncations over all files of a store, each of which verify has to find.
+
+``python -m mulligan.testing.bitrot --rounds 1000 [--seed N]`` is part of ``make crash``. In each
+round one bit of one file of a store is flipped, or the file is cut short; half of the time its
+modification time stays, as with a failing disk. A process of its own then verifies every byte.
+It must find the damage. If it finds none, the damage must be in free space: everything that can be
+read from the store must be what it was. The process may not die either way. Then the store is
+repaired. Every checkpoint that could be read before must be what it was, byte for byte; so must
+every one that the repair does not name as damaged; and verify must find nothing more. All but the
+newest events are in the packs as well, so damage to the journal may cost those alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+from blake3 import blake3
+
+import mulligan
+from mulligan import Session
+from mulligan.errors import MulliganError
+from mulligan.layout import NAME
+from mulligan.model import ObjectKind
+from mulligan.repair_store import repair_store
+from mulligan.store import engine_of
+from mulligan.testing.objects import noise
+from mulligan.upkeep.drill_files import expected_paths
+from mulligan.upkeep.gc import collect
+from mulligan.upkeep.lock import upkeep_lock
+from mulligan.upkeep.space import reclaim
+from mulligan.workspace.entries import File
+
+FOUND, SAME, DIFFERENT, ERROR = "found", "free space", "NOT FOUND", "ERROR"
+"""How a round ends; the last two are violations, and so is a process that died."""
+
+REPAIRED = "repaired"
+
+CACHES = ("tmp", "locks", "config.toml", ".gitignore")
+"""What may be deleted at any time, or was written by a person; verify does not look at it."""
+
+
+def build(project: Path) -> Path:
+    """Make a store with some of everything, also with free space; return its directory."""
+    files = project / "files"
+    files.mkdir(parents=True)
+    with mulligan.open(project) as store:
+        session = store.session("run", workspace=files, force=True)
+        for number in range(12):
+            (files / "text.txt").write_text(f"line {number}\n" * 3000)
+            (files / f"noise-{number % 3}.bin").write_bytes(noise(30_000, number))
+            session.state.append("conversation", f"message {number} " * 60)
+            session.checkpoint(label=f"point {number}")
+        session.restore("point 4")
+        session.fork("point 6", "branch").state.set("x", noise(9_000).hex())
+        store.session("other").state.set("text", "long " * 40_000)
+        engine = engine_of(store)
+        with engine.pin():
+            bundle = engine.bundle()
+            bundle.put(ObjectKind.CHUNK, noise(50_000, 99))  # nothing refers to it
+            with engine.write(bundle):
+                pass
+        with upkeep_lock(engine, wait=True):
+            collect(engine)
+            reclaim(engine)
+        session.checkpoint(label="last")
+    return project / NAME
+
+
+def content(project: Path) -> str:
+    """Return a digest of everything that can be read from a store; raises ``MulliganError``."""
+    found = blake3()
+    with mulligan.open(project, read_only=True) as store:
+        engine = engine_of(store)
+        with engine.read() as view:
+            places = dict(view.locations())
+            for record in view.sessions():
+                last = view.head(record.number).seq
+                said: list[Any] = [
+                    record,
+                    view.labels(record.number),
+                    view.steps_back(record.number),
+                ]
+                said += [view.folds(record.number), view.checkpoints(record.number, 1, last)]
+                said += [event.hash for event in view.remaining(record.number, 1, last)]
+                found.update(msgspec.msgpack.encode(said))
+        for kind in (ObjectKind.VALUE, ObjectKind.CHUNK):
+            for digest, data in sorted(engine.objects.get_all(kind, places)):
+                found.update(digest + data)
+        for session in store.sessions():
+            found.update(msgspec.json.encode(session.state.get("")))
+    return found.hexdigest()
+
+
+def targets(store: Path) -> list[Path]:
+    """Return the files of a store that hold what was written, by their sizes."""
+    files = [path for path in sorted(store.rglob("*")) if path.is_file() and path.stat().st_size]
+    return [file for file in files if file.relative_to(store).parts[0] not in CACHES]
+
+
+def damage(file: Path, rng: random.Random) -> str:
+    """Flip a bit of a file or cut it; return what was done."""
+    data, status = bytearray(file.read_bytes()), file.stat()
+    at = rng.randrange(len(data))
+    if rng.random() < 0.8:
+        bit = rng.randrange(8)
+        data[at] ^= 1 << bit
+        done = f"bit {bit} of byte {at} flipped"
+    else:
+        del data[at:]
+        done = f"cut to {at} bytes"
+    file.write_bytes(data)
+    if rng.random() < 0.5:
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        done += ", with the same time"
+    return done
+
+
+def in_child(work: Callable[[], str], out: Path) -> str:
+    """Run work in a process of its own; return what it returns, or how it died."""
+    out.write_text("")
+    if (pid := os.fork()) == 0:
+        _child(work, out)
+    status = os.waitpid(pid, 0)[1]
+    if os.WIFSIGNALED(status):
+        return f"DIED of signal {os.WTERMSIG(status)}"
+    return out.read_text()
+
+
+def _child(work: Callable[[], str], out: Path) -> NoReturn:
+    try:
+        out.write_text(work())
+    except BaseException as error:
+        out.write_text(f"{ERROR}: {type(error).__name__}: {error}")
+    finally:
+        os._exit(0)
+
+
+def check(project: Path, before: str) -> str:
+    """Verify every byte of a damaged store; return how that ended."""
+    try:
+        with mulligan.open(project, create=False, salvage=True) as store:
+            if not store.verify().ok:
+                return FOUND
+    except MulliganError:
+        return FOUND
+    try:
+        return SAME if content(project) == before else DIFFERENT
+    except MulliganError as error:
+        return f"{DIFFERENT}: {error}"
+
+
+NEWEST = "last"
+"""The label of the newest checkpoint, whose event is in the journal alone."""
+
+
+def points(project: Path, *, salvage: bool = False) -> dict[str, str]:
+    """Return a digest of state and files of every labelled checkpoint that can be read."""
+    found: dict[str, str] = {}
+    with suppress(MulliganError), mulligan.open(project, create=False, salvage=salvage) as store:
+        session = store.session("run", create=False)
+        for label in [f"point {number}" for number in range(12)] + [NEWEST]:
+            with suppress(MulliganError):
+                found[label] = _point(session, label)
+    return found
+
+
+def _point(session: Session, label: str) -> str:
+    engine, found = session.internal.engine, blake3()
+    found.update(msgspec.json.encode(session.state_at(label)))
+    held = session.internal.files_at(label)
+    for path, entry in expected_paths(engine, held.tree) if held else ():
+        found.update(msgspec.msgpack.encode([path, entry]))
+        for chunk in entry.chunks if isinstance(entry, File) else ():
+            found.update(engine.objects.get(ObjectKind.CHUNK, chunk))
+    return found.hexdigest()
+
+
+def repair(project: Path, sound: dict[str, str], *, is_journal: bool) -> str:
+    """Repair a damaged store; return what is wrong afterwards, or ``REPAIRED``."""
+    before = points(project, salvage=True)
+    done = repair_store(project / NAME, {"HOME": str(project.parent)})
+    if done.report is None or not done.report.ok:
+        return f"verify still finds {done.report and done.report.problems[:3]}"
+    after = points(project)
+    damaged = {one.label for one in done.damaged}
+    for label, expected in sound.items():
+        was_intact = before.get(label) == expected or (is_journal and label != NEWEST)
+        is_lost = label == NEWEST if is_journal else label in damaged
+        if after.get(label) != expected and (was_intact or not is_lost):
+            return f"{label!r} is not what it was; damaged: {sorted(map(str, damaged))}"
+    return REPAIRED
+
+
+def run(rounds: int, seed: int, only: str | None = None) -> list[str]:
+    """Damage a store this many times; return the violations."""
+    rng, counts, violations = random.Random(seed), Counter[tuple[str, str]](), []
+    with tempfile.TemporaryDirectory(prefix="mulligan-bitrot-") as top:
+        project, out = Path(top) / "project", Path(top) / "out"
+        store, sound = project / NAME, Path(top) / "sound"
+        # In a child: a process that has LMDB open must not fork others that use it.
+        _built(in_child(lambda: str(build(project)), out))
+        shutil.copytree(store, sound)
+        before = in_child(lambda: content(project), out)
+        intact = json.loads(in_child(lambda: json.dumps(points(project)), out))
+        for _ in range(rounds):
+            shutil.rmtree(store)
+            shutil.copytree(sound, store)
+            files = [file for file in targets(store) if only is None or only in str(file)]
+            # Most of what can be lost is in the packs and the journal.
+            large = [file for file in files if file.suffix in (".pack", ".mdb")] or files
+            file = rng.choice(large if rng.random() < 0.8 else files)
+            done = damage(file, rng)
+            outcome = in_child(lambda: check(project, before), out)
+            name = file.relative_to(store)
+            counts[file.name, outcome] += 1
+            is_journal = name.parts[0] == "journal"
+            repaired = in_child(lambda: repair(project, intact, is_journal=is_journal), out)  # noqa: B023
+            for ended, allowed in ((outcome, (FOUND, SAME)), (repaired, (REPAIRED,))):
+                if ended not in allowed:
+                    violations.append(f"{name}, {done}: {ended}")
+                    print(f"VIOLATION: {violations[-1]}", flush=True)
+    shown = {f"{name}: {outcome}": count for (name, outcome), count in sorted(counts.items())}
+    print(f"{rounds} damages, {len(violations)} violations: {json.dumps(shown, indent=1)}")
+    return violations
+
+
+def _built(outcome: str) -> None:
+    if outcome.startswith((ERROR, "DIED")):
+        raise RuntimeError(outcome)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Damage a store; exit 1 if verify missed something or died."""
+    parser = argparse.ArgumentParser(prog="python -m mulligan.testing.bitrot", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--only", help="damage only files whose path contains this")
+    options = parser.parse_args(arguments)
+    seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    return 1 if run(options.rounds, seed, options.only) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

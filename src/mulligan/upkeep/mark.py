@@ -1,0 +1,261 @@
+"""Marking: which objects the events, keyframes and folds of a store need.
+
+The candidates are the objects that the index has at the start, at ten bytes of memory each. Two
+objects whose digests start with the same eight bytes are kept together. Objects that are stored
+later are no candidates. The journal lists them as fresh, and what they refer to is kept as well: an
+object may be stored before the event that needs it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from mulligan import codec
+from mulligan.document.fold import CHECKPOINT
+from mulligan.engine import Engine
+from mulligan.errors import MissingObject
+from mulligan.journal.protocol import View
+from mulligan.model import DIGEST_SIZE, Digest, Event, ObjectKind, SessionRecord
+from mulligan.timeline.losses import lost_objects
+from mulligan.timeline.references import bare_digests, event_references, references
+
+PAGE_ENTRIES = 20_000
+"""How many entries of the index are read within one snapshot."""
+
+PAGE_EVENTS = 512
+"""How many events are read within one snapshot."""
+
+BATCH_OBJECTS = 2_048
+"""How many objects are read together, in the order of their locations."""
+
+_PREFIX = 8
+
+
+class MarkSet:
+    """The candidates, and which of them are needed.
+
+    A candidate is *kept* when something refers to it, and *walked* when what it refers to itself is
+    kept too. Bytes that look like a digest keep an object without walking it, so the two differ.
+    """
+
+    def __init__(self) -> None:
+        self._prefixes = array("Q")
+        self._twins: set[int] = set()
+        self._kept = bytearray()
+        self._walked = bytearray()
+        self._walked_twins: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._prefixes)
+
+    def add(self, digests: Iterable[Digest]) -> None:
+        """Add candidates, in ascending order."""
+        for digest in digests:
+            prefix = _prefix(digest)
+            if self._prefixes and self._prefixes[-1] == prefix:
+                self._twins.add(prefix)
+            else:
+                self._prefixes.append(prefix)
+
+    def freeze(self) -> None:
+        """Start marking; no candidate is added from here on."""
+        self._kept = bytearray(len(self._prefixes) // 8 + 1)
+        self._walked = bytearray(len(self._prefixes) // 8 + 1)
+
+    def keep(self, digest: bytes) -> bool:
+        """Keep an object; return whether it is a candidate that was not kept before."""
+        place = self._place(digest)
+        return place is not None and _set(self._kept, place)
+
+    def walk(self, digest: bytes) -> bool:
+        """Return whether an object is a candidate that has to be walked now; only once for each."""
+        place = self._place(digest)
+        if place is None:
+            return False
+        if self._prefixes[place] in self._twins:
+            # They share one bit, and each of them has to be walked.
+            is_new = digest not in self._walked_twins
+            self._walked_twins.add(digest)
+            return is_new
+        return _set(self._walked, place)
+
+    def is_garbage(self, digest: bytes) -> bool:
+        """Whether an object is a candidate that was not kept."""
+        place = self._place(digest)
+        return place is not None and not self._kept[place >> 3] & 1 << (place & 7)
+
+    def _place(self, digest: bytes) -> int | None:
+        prefix = _prefix(digest)
+        place = bisect_left(self._prefixes, prefix)
+        if place == len(self._prefixes) or self._prefixes[place] != prefix:
+            return None
+        return place
+
+
+def _set(bits: bytearray, place: int) -> bool:
+    """Set a bit; return whether it was not set before."""
+    mask = 1 << (place & 7)
+    if bits[place >> 3] & mask:
+        return False
+    bits[place >> 3] |= mask
+    return True
+
+
+def _prefix(digest: bytes) -> int:
+    return int.from_bytes(digest[:_PREFIX], "big")
+
+
+def is_pruned(view: View, number: int, event: Event) -> bool:
+    """Whether an event is a checkpoint that was pruned."""
+    if event.kind != CHECKPOINT:
+        return False
+    pruned = view.pruned_before(number, event.seq)
+    return pruned is not None and pruned[0] == event.seq
+
+
+class Marker:
+    """Marks everything that a store needs, and later what was added to that."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.set = MarkSet()
+        self._seen: dict[int, int] = {}
+        self._fresh: set[Digest] = set()
+        self._rescued: list[Digest] | None = None
+        self._lost: set[Digest] | None = None
+
+    def collect_candidates(self) -> None:
+        """Read the index, in short snapshots."""
+        last: Digest | None = None
+        while page := self.page_of_index(last):
+            self.set.add(page)
+            last = page[-1]
+        self.set.freeze()
+
+    def mark_all(self) -> None:
+        """Mark what the events, keyframes and folds refer to."""
+        with self._engine.read() as view:
+            sessions = view.sessions()
+            # What purges left takes the place of objects that the index does not have.
+            left = [stone.replacement for _, stone in view.buried_objects() if stone.replacement]
+            # Later ones are no candidates: no two copies are equal.
+            for copy in view.copies():
+                self._keep(copy.digest)
+        self._walk(left)
+        for record in sessions:
+            while self._advance(record):
+                pass
+
+    def catch_up(self, view: View) -> list[Digest]:
+        """Mark what was committed since; return the candidates that turned out to be needed.
+
+        ``view`` may be a write transaction: then nothing can be committed before its end.
+        """
+        rescued: list[Digest] = []
+        self._rescued = rescued
+        for record in view.sessions():
+            first, head = self._next(record), view.head(record.number).seq
+            if first <= head:
+                self._walk(self._roots(view, record.number, first, head))
+                self._seen[record.number] = head
+        fresh = [digest for digest in view.fresh() if digest not in self._fresh]
+        self._fresh.update(fresh)
+        self._walk(self._children(fresh))
+        self._rescued = None
+        return rescued
+
+    def behind(self, view: View) -> int:
+        """Return how many events and fresh objects ``catch_up`` would read."""
+        sessions = view.sessions()
+        events = sum(view.head(record.number).seq + 1 - self._next(record) for record in sessions)
+        return events + sum(1 for _ in view.fresh()) - len(self._fresh)
+
+    def page_of_index(self, after: Digest | None) -> list[Digest]:
+        """Return the digests of the index that follow one, as many as one snapshot should read."""
+        page: list[Digest] = []
+        with self._engine.read() as view:
+            for digest, _ in view.locations(after):
+                page.append(digest)
+                if len(page) == PAGE_ENTRIES:
+                    break
+        return page
+
+    def _next(self, record: SessionRecord) -> int:
+        """Return the seq of the session's own next event to read."""
+        return self._seen.get(record.number, record.origin.seq if record.origin else 0) + 1
+
+    def _advance(self, record: SessionRecord) -> bool:
+        """Mark the next page of a session's events; return whether there was one."""
+        first = self._next(record)
+        with self._engine.read() as view:
+            last = min(view.head(record.number).seq, first + PAGE_EVENTS - 1)
+            if first > last:
+                return False
+            roots = list(self._roots(view, record.number, first, last))
+        self._walk(roots)
+        self._seen[record.number] = last
+        return True
+
+    def _roots(self, view: View, number: int, first: int, last: int) -> Iterator[Digest]:
+        """Yield what the session's own events, keyframes and folds in a range refer to."""
+        for event in view.remaining(number, first, last):
+            yield from event_references(event, is_pruned=is_pruned(view, number, event))
+        for fold in view.folds(number):
+            if first <= fold.last <= last:
+                yield fold.keyframe
+        seq = last
+        while (keyframe := view.keyframe(number, seq)) is not None and keyframe[0] >= first:
+            yield keyframe[1]
+            seq = keyframe[0] - 1
+
+    def _walk(self, roots: Iterable[Digest]) -> None:
+        """Keep objects and everything below them."""
+        pending = [digest for digest in roots if self._refer(digest)]
+        while pending:
+            batch = pending[-BATCH_OBJECTS:]
+            del pending[-BATCH_OBJECTS:]
+            pending += self._children(batch)
+
+    def _children(self, digests: list[Digest]) -> list[Digest]:
+        """Keep what objects refer to; return what has to be walked in turn."""
+        found: list[Digest] = []
+        for data in self._values(digests):
+            value = codec.decode(data)
+            for listed in bare_digests(value):
+                for start in range(0, len(listed), DIGEST_SIZE):
+                    self._keep(listed[start : start + DIGEST_SIZE])
+            found += [digest for digest in references(value) if self._refer(digest)]
+        return found
+
+    def _refer(self, digest: Digest) -> bool:
+        self._keep(digest)
+        return self.set.walk(digest)
+
+    def _keep(self, digest: bytes) -> None:
+        if self.set.keep(digest) and self._rescued is not None:
+            self._rescued.append(Digest(digest))
+
+    def _values(self, digests: list[Digest]) -> Iterator[bytes]:
+        """Yield the objects of values; raises an error for one that cannot be read.
+
+        What a damaged object refers to is unknown, so nothing could be removed safely.
+        """
+        missing = set(digests)
+        for digest, data in self._engine.objects.get_all(ObjectKind.VALUE, digests):
+            missing.discard(digest)
+            yield data
+        for digest in missing:
+            try:
+                yield self._engine.load(digest)
+            except MissingObject:
+                # What is recorded as lost refers to nothing any more.
+                if digest not in self._known_lost():
+                    raise
+
+    def _known_lost(self) -> set[Digest]:
+        if self._lost is None:
+            with self._engine.read() as view:
+                self._lost = lost_objects(view, self._engine.load)
+        return self._lost

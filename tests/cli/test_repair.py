@@ -1,0 +1,133 @@
+"""mulligan verify --repair, and what other commands say of a checkpoint that lost something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mulligan.testing.objects import noise
+from tests.cli.conftest import Cli
+from tests.stores import store_of
+
+FIRST, SECOND = noise(30_000, 7), noise(30_000, 8)
+
+
+@pytest.fixture
+def used(store: Cli, place: Path) -> Cli:
+    (place / "first.bin").write_bytes(FIRST)
+    assert store("checkpoint", "--label", "one").code == 0
+    (place / "second.bin").write_bytes(SECOND)
+    assert store("checkpoint", "--label", "two").code == 0
+    return store
+
+
+def flip(place: Path, content: bytes) -> None:
+    [pack] = (store_of(place) / "packs").iterdir()
+    data = bytearray(pack.read_bytes())
+    data[data.index(content[1000:1100])] ^= 1
+    pack.write_bytes(data)
+
+
+def lose(place: Path, content: bytes, name: str) -> None:
+    flip(place, content)
+    (place / name).write_bytes(b"changed since")
+
+
+def test_a_sound_store_needs_no_repair(used: Cli) -> None:
+    done = used("verify", "--repair")
+    assert done.code == 0
+    assert "Nothing to repair" in done.out
+    again = used("verify", "--repair", "--json").json
+    assert (again["ok"], again["steps"], again["originals"]) == (True, [], [])
+
+
+def test_content_that_the_workspace_has_is_brought_back(used: Cli, place: Path) -> None:
+    flip(place, FIRST)
+    done = used("verify", "--repair")
+    assert done.code == 0
+    assert "first.bin: read again" in done.out
+    assert "nothing is lost" in done.out
+    assert used("restore", "one", "--to", "out").code == 0
+    assert (place / "out" / "first.bin").read_bytes() == FIRST
+
+
+def test_a_loss_is_named_by_every_command_that_meets_it(used: Cli, place: Path) -> None:
+    lose(place, SECOND, "second.bin")
+    done = used("verify", "--repair", "--json")
+    assert done.code == 60
+    [damaged] = done.json["damaged"]
+    assert (damaged["label"], damaged["lost_files"]) == ("two", ["second.bin"])
+    assert damaged["nearest_intact"] == used("show", "one", "--json").json["checkpoint_id"]
+    assert done.json["verify"]["ok"]
+    assert "lost file second.bin" in used("status").out
+    [listed] = used("status", "--json").json["sessions"][0]["damaged"]
+    assert listed["lost_files"] == ["second.bin"]
+    refused = used("restore", "two", "--yes")
+    assert refused.code == 38
+    assert "second.bin" in refused.err
+    assert "--partial" in refused.err
+    assert used("restore", "two", "--to", "out").code == 38
+    assert used("verify", "--full").code == 0
+
+
+def test_the_rest_is_restored_when_told(used: Cli, place: Path) -> None:
+    lose(place, SECOND, "second.bin")
+    assert used("verify", "--repair", "-q").code == 60
+    (place / "first.bin").write_bytes(b"changed since")
+    assert used("restore", "two", "--partial", "--yes").code == 0
+    assert (place / "first.bin").read_bytes() == FIRST
+    assert (place / "second.bin").read_bytes() == b"changed since"
+    assert used("restore", "two", "--partial", "--to", "out").code == 0
+    assert [path.name for path in (place / "out").iterdir()] == ["first.bin"]
+    assert used("restore", "two", "--partial", "--only", "memory").code == 2
+
+
+def test_a_dry_run_says_what_would_be_done(used: Cli, place: Path) -> None:
+    flip(place, FIRST)
+    done = used("verify", "--repair", "--dry-run")
+    assert done.code == 60
+    assert "nothing was changed" in done.out
+    assert not (store_of(place) / "damaged").exists()
+
+
+def test_originals_are_kept_until_discarded(used: Cli, place: Path) -> None:
+    flip(place, FIRST)
+    kept = used("verify", "--repair", "--json").json["originals"]
+    assert [Path(path).is_dir() for path in kept] == [True]
+    assert used("verify", "--discard", "--json").json["discarded_bytes"] > 30_000
+    assert not Path(kept[0]).exists()
+    assert "no damaged originals" in used("verify", "--discard").out
+
+
+def test_a_store_without_format_and_journal_is_found_and_repaired(used: Cli, place: Path) -> None:
+    home = store_of(place)
+    (home / "FORMAT").write_bytes(b"\x00" * 10)
+    (home / "journal" / "data.mdb").unlink()
+    assert used("log").code != 0
+    done = used("verify", "--repair")
+    assert done.code == 0
+    assert "FORMAT" in done.out
+    assert used("restore", "one", "--to", "out").code == 0
+    assert (place / "out" / "first.bin").read_bytes() == FIRST
+
+
+def test_a_store_is_found_without_its_pointer(used: Cli, place: Path) -> None:
+    flip(place, FIRST)
+    (place / ".mulligan").unlink()
+    assert used("verify", "--repair").code == 0
+
+
+def test_a_damaged_note_of_the_project_is_written_again(used: Cli, place: Path) -> None:
+    (store_of(place) / "PROJECT").write_bytes(b"{}")
+    assert used("verify", "--repair").code == 0
+    (place / "first.bin").unlink()
+    assert used("restore", "one", "--yes").code == 0
+    assert (place / "first.bin").read_bytes() == FIRST
+
+
+@pytest.mark.parametrize(
+    "options", [["--dry-run"], ["--yes"], ["--discard", "--dry-run"], ["--repair", "--sample", "x"]]
+)
+def test_options_that_do_not_fit_are_refused(used: Cli, options: list[str]) -> None:
+    assert used("verify", *options).code == 2
