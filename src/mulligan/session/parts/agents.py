@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from mulligan.document.compare import same
 from mulligan.document.document import MISSING, Document
@@ -14,9 +14,11 @@ from mulligan.errors import InvalidTask
 from mulligan.model import AgentState
 from mulligan.session.arguments import optional_text, seconds
 from mulligan.session.components import AGENTS
-from mulligan.session.runtime.heartbeat import HeartbeatWriter
-from mulligan.session.write.decisions import Changes
-from mulligan.session.write.writer import Writer
+
+if TYPE_CHECKING:
+    from mulligan.session.runtime.heartbeat import HeartbeatWriter
+    from mulligan.session.write.decisions import Changes
+    from mulligan.session.write.writer import Writer
 
 STATES: tuple[AgentState, ...] = get_args(AgentState)
 """What an agent can be doing."""
@@ -41,6 +43,12 @@ class Agent:
         plain = {} if found is MISSING else document.plain(found)
         return plain if isinstance(plain, dict) else {}
 
+    @property
+    def handover(self) -> str | None:
+        """What the agent was told when it last started again with a clean context."""
+        found = self.get().get("handover")
+        return found if isinstance(found, str) else None
+
     def update(
         self,
         *,
@@ -63,7 +71,7 @@ class Agent:
         self.record("agent.updated", {**fields, **details})
 
     def expect(self, deadline: float | None, doing: str | None = None) -> None:
-        """Tell the supervisor that a step begins, and how many seconds it may take.
+        """Announce to the supervisor that a step begins, and how many seconds it may take.
 
         None means the supervisor's default. It writes no event, and does nothing without a
         supervisor.
@@ -89,6 +97,7 @@ class Agent:
         frozen = {key: freeze(value, (*place, key)) for key, value in fields.items()}
 
         def decide(work: Changes) -> None:
+            # Compared inside the decision, so that an update without changes writes no event.
             changes = [
                 [[*place, key], value]
                 for key, value in frozen.items()

@@ -7,7 +7,7 @@ agent receives again what it had not processed at that point, and nothing that i
 from __future__ import annotations
 
 from itertools import count
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
@@ -18,8 +18,10 @@ from mulligan.model import Message, Priority
 from mulligan.session.arguments import seconds, text
 from mulligan.session.components import MAILBOX
 from mulligan.session.names import check_name
-from mulligan.session.write.decisions import Changes
-from mulligan.session.write.writer import Writer
+
+if TYPE_CHECKING:
+    from mulligan.session.write.decisions import Changes
+    from mulligan.session.write.writer import Writer
 
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
@@ -71,6 +73,8 @@ class Mailbox:
 
         def decide(work: Changes) -> str:
             box = _Box(work.document, to)
+            # Inside the decision: an id that was free outside may be taken when the write lock is
+            # held.
             given = name or box.free_id(self._writer.actor)
             if not box.knows(given):
                 changes: list[list[Any]] = [
@@ -92,6 +96,7 @@ class Mailbox:
         clock = self._writer.engine.clock
         until = clock.monotonic() + seconds(timeout, "A timeout", zero=True)
         while True:
+            # Each look is its own transaction: waiting inside one would block all other writers.
             message = self._receive()
             if message is not None or clock.monotonic() >= until:
                 return message
@@ -133,6 +138,7 @@ class Mailbox:
             if name is None:
                 return None
             message = box.message(name, self._process)
+            # Marked as delivered to this process only: another process of the agent gets it again.
             if message.requires_ack:
                 changes = [[box.path("inbox", name, "delivered"), self._process]]
             else:
@@ -179,7 +185,7 @@ class _Box:
         return sorted(self.inbox, key=key)
 
     def processed(self, name: str) -> list[list[Any]]:
-        """Return the changes that take a message out of the inbox."""
+        """Return the changes that remove a message from the inbox."""
         return [
             [self.path("inbox", name)],
             self._remembered(name),
@@ -187,7 +193,7 @@ class _Box:
         ]
 
     def _remembered(self, name: str) -> list[Any]:
-        """Return the change that records a message as processed; old ids are dropped at times."""
+        """Return the change that records a message as processed; it may drop old ids."""
         resolve = self._document.resolved
         done = resolve(self._at("done", {}))
         if nodes.size(done) < 2 * MIN_REMEMBERED_IDS:

@@ -10,19 +10,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, get_args
 
 from mulligan.document.fold import event_change
-from mulligan.document.values import PathLike
 from mulligan.errors import InvalidTask
 from mulligan.model import Checkpoint, Path, Restored, Rollback
-from mulligan.session.components import AGENTS, component, merge_unit
-from mulligan.session.write.files import WORKSPACE
+from mulligan.session.components import component, merge_unit
+from mulligan.session.names import WORKSPACE
+from mulligan.session.runtime.rollback import others_at_work
 from mulligan.timeline.undo import outermost
 
 if TYPE_CHECKING:
+    from mulligan.document.values import PathLike
     from mulligan.session.session import Session
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPERATIONS = "operations"
+FAILED_OPERATIONS = "failed_operations"
+"""Control: the checkpoints before operations that failed. Their events may be folded away."""
 
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 
@@ -68,6 +71,7 @@ class Operation(ContextDecorator):
         return type(self)(self._session, self.name, self.rollback)
 
     def __enter__(self) -> Self:
+        # Before the record: an operation that is recorded always has a checkpoint to go back to.
         self.checkpoint = self._session.checkpoint("pre_operation", note=self.name)
         record = {"name": self.name, "agent": self._session.actor}
         self._say("operation.begun", [self._place, record])
@@ -90,26 +94,24 @@ class Operation(ContextDecorator):
         self._session.checkpoint("recovery", note=f"{self.name} failed: {reason}"[:500])
         rollback = self.rollback or self._safe_rollback()
         self._roll_back(rollback)
-        self._say("operation.failed", [self._place], error=reason[:500], rollback=rollback)
+        # Last: until then the operation counts as open, and a resume after a crash here names it.
+        failed = [[FAILED_OPERATIONS, self._place[1]], self.name]
+        self._say("operation.failed", [self._place], failed, error=reason[:500], rollback=rollback)
 
     @property
     def _place(self) -> list[str | int]:
         assert self.checkpoint is not None  # noqa: S101 -- set on entering
         return [OPERATIONS, self.checkpoint.id]
 
-    def _say(self, kind: str, change: list[Any], **facts: Any) -> None:
+    def _say(self, kind: str, *changes: list[Any], **facts: Any) -> None:
         facts = {"name": self.name, "checkpoint": self._place[1], **facts}
         self._session.internal.commit_events(
-            lambda _: [event_change(kind, control=[change], **facts)]
+            lambda _: [event_change(kind, control=changes, **facts)]
         )
 
     def _safe_rollback(self) -> Rollback:
         """Return the default rollback: without files while other agents work on them."""
-        session = self._session
-        agents = session.state.get(AGENTS, {})
-        others = [
-            name for name in agents if name != session.actor and session.internal.is_held(name)
-        ]
+        others = others_at_work(self._session, self._session.actor)
         return "state" if others else "both"
 
     def _roll_back(self, rollback: Rollback) -> None:
@@ -122,10 +124,10 @@ class Operation(ContextDecorator):
         if rollback != "state" and self.checkpoint.workspace is not None:
             only.append(WORKSPACE)
         if only:
-            self.restored = self._session.restore(self.checkpoint, only=only)
+            self.restored = self._session.internal.roll_back(self.checkpoint, only)
 
     def _parts(self, checkpoint: Checkpoint) -> list[Path]:
-        """Return what is rolled back: everything but process records and mail that was sent.
+        """Return what is rolled back: everything except process records and sent mail.
 
         If others have written in the meantime, only what this agent alone changed is rolled back.
         """

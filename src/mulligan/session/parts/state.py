@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE
 from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.errors import InvalidPath, UnstorableValue
-from mulligan.model import Path
 from mulligan.session.arguments import items
 from mulligan.session.components import check_root, check_writable
 from mulligan.session.write import decisions
 from mulligan.session.write.decisions import UNSET, Changes, Decision, T
+
+if TYPE_CHECKING:
+    from mulligan.model import Path
 
 _ONE = "Nothing was written. `append` adds one value, whatever it is."
 

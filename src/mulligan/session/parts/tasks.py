@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -18,13 +18,22 @@ from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE, event_change
 from mulligan.document.values import freeze
-from mulligan.errors import Conflict, InvalidTask, UnknownTask
+from mulligan.errors import (
+    ApprovalPending,
+    Conflict,
+    EffectInDoubt,
+    InvalidTask,
+    UnknownTask,
+)
 from mulligan.model import Task
 from mulligan.session import arguments
 from mulligan.session.components import AGENTS, TASKS
 from mulligan.session.names import check_name
-from mulligan.session.write.decisions import Changes
-from mulligan.session.write.writer import Writer
+from mulligan.session.occurrences import Scope
+
+if TYPE_CHECKING:
+    from mulligan.session.write.decisions import Changes
+    from mulligan.session.write.writer import Writer
 
 PENDING: Final = "pending"
 IN_PROGRESS: Final = "in_progress"
@@ -38,7 +47,7 @@ QUARANTINED = "quarantined: "
 
 _ONE = "Nothing was written. Put one into a list: [...]."
 
-_WORDS = re.compile(r"[^\W_]+")
+_WORDS = r"[^\W_]+"
 _MAX_SLUG = 60
 _FIELDS = frozenset(Task.__struct_fields__) - {"id"}
 
@@ -49,8 +58,9 @@ Record = Mapping[str, Any]
 class Tasks:
     """The tasks of a session, as one agent sees and changes them."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, scope: Scope | None = None) -> None:
         self._writer = writer
+        self._scope = scope or Scope(writer.actor)
 
     def __iter__(self) -> Iterator[Task]:
         """Yield the tasks, each after its parent, in the order they were added."""
@@ -115,11 +125,15 @@ class Tasks:
         ready. A named task that is done, not ready or claimed by another agent raises
         ``Conflict``. The agent's record then names the task.
         """
+        # Not inside a batch: the caller would start work on a task that another agent may have
+        # claimed by the end of the batch.
         self._writer.check_alone("A claim")
         actor = self._writer.actor
 
         def decide(work: Changes) -> str | None:
             board = Board(work.document)
+            # Chosen inside the decision: of two agents that claim at once, the second run sees the
+            # claim of the first and takes the next task.
             name = board.next_for(actor) if id is None else board.claimable(id, actor)
             if name is None:
                 return None
@@ -132,19 +146,30 @@ class Tasks:
             work.add(event_change("task.claimed", changes, task=name, agent=actor))
             return name
 
+        # Committed before the task is returned: from then on no other agent gets it, and a crash
+        # leaves it with this one.
         claimed = self._writer.write(decide)
-        return None if claimed is None else self.get(claimed)
+        if claimed is None:
+            return None
+        self._scope.claimed(claimed)
+        return self.get(claimed)
 
     @contextmanager
     def working(self, id: str | None = None) -> Iterator[Task | None]:
-        """Claim a task for a ``with`` block: completed at its end, failed if it raises."""
+        """Claim a task for a ``with`` block: completed at its end, failed if it raises.
+
+        A task whose effect waits for approval, or is in doubt, stays claimed.
+        """
         task = self.claim(id)
         try:
             yield task
+        except (ApprovalPending, EffectInDoubt):
+            raise  # it has not failed: the agent goes on with it once the effect is settled
         except Exception as error:
             if task is not None:
                 self.fail(task.id, f"{type(error).__name__}: {error}")
             raise
+        # The body may have ended the task itself, or another process released it.
         if task is not None and self.get(task.id).status == IN_PROGRESS:
             self.complete(task.id)
 
@@ -199,6 +224,7 @@ class Tasks:
             work.add(event_change(kind, changes, task=id, agent=self._writer.actor))
 
         self._writer.write(decide)
+        self._scope.ended(id)
 
     def _again(self, id: str, kind: str, statuses: tuple[str, ...], note: str | None) -> None:
         def decide(work: Changes) -> None:
@@ -211,10 +237,11 @@ class Tasks:
             work.add(event_change(kind, _set(id, fields), task=id))
 
         self._writer.write(decide)
+        self._scope.ended(id)
 
 
 class Board:
-    """The tasks of one document, and what follows from them."""
+    """The tasks of one document, and what can be derived from them."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -397,7 +424,7 @@ def _wanted(item: str | Mapping[str, Any]) -> tuple[str, Record]:
 
 def slug(title: str) -> str:
     """Return the words of a title as an id."""
-    words = "-".join(_WORDS.findall(title.lower()))
+    words = "-".join(re.findall(_WORDS, title.lower()))
     return words[:_MAX_SLUG].rstrip("-") or "task"
 
 

@@ -1,0 +1,384 @@
+"""Durable steps: a step that was completed returns its recorded result instead of running again.
+
+A step is known by its name and its occurrence in the task, or else in the agent, that it belongs
+to. Its result is one transaction after the call. Options of a step are those of
+``Session.durable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial, wraps
+from typing import Any, Literal, Protocol, TypeVar, cast, get_args
+
+import msgspec
+
+from mulligan import codec
+from mulligan.document.document import MISSING, settle
+from mulligan.document.fold import STATE, Change, event_change
+from mulligan.document.values import freeze
+from mulligan.errors import EffectError, InvalidEffect, StepChanged, UnstorableValue
+from mulligan.failpoints import Failpoint
+from mulligan.model import EffectKind
+from mulligan.session.components import STEPS
+from mulligan.session.occurrences import Scope
+from mulligan.session.parts.effects import ActiveEffect, Effects, check_name, said
+from mulligan.session.write.ledger import LOCAL
+from mulligan.session.write.writer import Writer
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+T = TypeVar("T")
+
+Changed = Literal["stop", "reuse", "rerun"]
+"""What is done about a step whose arguments are not those that it was recorded with."""
+
+MAX_DELAY_SECONDS = 60.0
+"""The longest pause between two attempts of a step."""
+
+ARGUMENT_CHARACTERS = 16
+
+
+class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a step is run; see ``Session.durable``."""
+
+    retries: int = 0
+    delay: float = 1.0
+    backoff: float = 2.0
+    errors: tuple[type[Exception], ...] = (Exception,)
+    changed: Changed = "stop"
+    at_most_once: bool = False
+    effect: str | None = None
+    effect_options: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        retries: Any = self.retries
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise InvalidEffect(f"retries= is a whole number from 0 on, not {retries!r}.")
+        for name, least in (("delay", 0.0), ("backoff", 1.0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+                raise InvalidEffect(f"{name}= is a number from {least:g} on, not {value!r}.")
+        if self.changed not in get_args(Changed):
+            known = ", ".join(get_args(Changed))
+            raise InvalidEffect(f"changed= is one of {known}, not {self.changed!r}.")
+        errors: Any = self.errors
+        kinds = errors if isinstance(errors, tuple) else (errors,)
+        if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+            raise InvalidEffect(f"errors= is a tuple of exceptions, not {errors!r}.")
+
+
+PLAIN = StepOptions()
+
+
+class _StepCall:
+    """One call of a step: which record it has, and what was given to it."""
+
+    def __init__(
+        self, name: str, scope: str, number: int, arguments: dict[str, str], options: StepOptions
+    ) -> None:
+        self.name = name
+        self.scope = scope
+        self.number = number
+        self.arguments = arguments
+        self.options = options
+        self.failures = 0
+        self.is_running = False
+        """Whether its function runs: only what that raises is a failure of the step."""
+
+    @property
+    def key(self) -> str:
+        """The key of its record."""
+        return f"{self.scope}/{self.name}#{self.number}"
+
+
+class _Recorded(msgspec.Struct, frozen=True):
+    """A result that was recorded."""
+
+    result: Any
+
+
+class Runner(Protocol):
+    """Makes the calls of a step that is awaited, which read and write the store."""
+
+    async def call(self, call: Callable[[], T]) -> T:
+        """Make a call and return its result."""
+        ...
+
+    def context(self, manager: Any) -> AbstractAsyncContextManager[Any]:
+        """Enter and leave a context manager."""
+        ...
+
+
+class _Inline:
+    """Makes the calls where they are: a step of a session without a worker thread."""
+
+    async def call(self, call: Callable[[], T]) -> T:
+        return call()
+
+    @asynccontextmanager
+    async def context(self, manager: Any) -> AsyncIterator[Any]:
+        with manager as entered:
+            yield entered
+
+
+class Steps:
+    """Runs the steps of one handle."""
+
+    def __init__(self, writer: Writer, scope: Scope, effects: Callable[[], Effects]) -> None:
+        self._writer = writer
+        self._scope = scope
+        self._effects = effects
+        self._clock = writer.engine.clock
+        self._failpoint = writer.engine.failpoint
+
+    def run(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        options: StepOptions = PLAIN,
+    ) -> Any:
+        """Return the recorded result, or run the function and record what it returns.
+
+        For a coroutine function it returns a coroutine that does so.
+        """
+        check_name(name, "step")
+        if not callable(function):
+            raise InvalidEffect(f"The step {name!r} needs a function, not {function!r}.")
+        if inspect.iscoroutinefunction(function):
+            return self.run_async(_Inline(), name, function, args, kwargs, options)
+        return self._run(name, function, args, kwargs, options)
+
+    def decorated(self, function: Function, name: str | None, options: StepOptions) -> Function:
+        """Return a function each of whose calls is a step."""
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidEffect(
+                f"{function.__name__!r} is a generator: a call returns before its body runs.",
+                hint="Nothing was written. Make a step of what it yields.",
+            )
+        called = check_name(name or function.__name__, "step")
+
+        @wraps(function)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            return self.run(called, function, args, kwargs, options)
+
+        return cast(Function, step)
+
+    def _run(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        options: StepOptions,
+    ) -> Any:
+        call = self._call(name, args, kwargs, options)
+        try:
+            while (found := self._recorded(call)) is None:
+                try:
+                    with self._effect(call, args, kwargs, function) as effect:
+                        call.is_running = not effect.settled
+                        result = effect.result if effect.settled else function(*args, **kwargs)
+                        self._ran(call, effect, result)
+                    self._record_settled(call, effect, result)
+                except Exception as error:
+                    self._clock.sleep(self._pause(call, error))
+                else:
+                    return result
+        except BaseException:
+            self._put_back(call)
+            raise
+        return found.result
+
+    async def run_async(
+        self,
+        runner: Runner,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        options: StepOptions = PLAIN,
+    ) -> Any:
+        """Do as ``run`` does where the function is awaited; the runner makes all other calls."""
+        call = await runner.call(lambda: self._call(name, args, kwargs, options))
+        try:
+            while (found := await runner.call(lambda: self._recorded(call))) is None:
+                try:
+                    act = self._effect(call, args, kwargs, function)
+                    async with runner.context(act) as effect:
+                        call.is_running = not effect.settled
+                        result = effect.result
+                        if not effect.settled:
+                            result = await function(*args, **kwargs)
+                        await runner.call(partial(self._ran, call, effect, result))
+                    await runner.call(partial(self._record_settled, call, effect, result))
+                except Exception as error:
+                    await asyncio.sleep(await runner.call(partial(self._pause, call, error)))
+                else:
+                    return result
+        except BaseException:
+            self._put_back(call)
+            raise
+        return found.result
+
+    def _call(
+        self, name: str, args: Sequence[Any], kwargs: dict[str, Any], options: StepOptions
+    ) -> _StepCall:
+        # Chosen inside a batch, the result would count although the batch may still fail.
+        self._writer.check_alone("A step")
+        scope = self._scope.name
+        number = self._scope.occurrences.take(scope, f"step {name}")
+        return _StepCall(name, scope, number, _digests(args, kwargs), options)
+
+    def _put_back(self, call: _StepCall) -> None:
+        self._scope.occurrences.put_back(call.scope, f"step {call.name}", call.number)
+
+    def _recorded(self, call: _StepCall) -> _Recorded | None:
+        """Return the recorded result; None if the step has to run."""
+        document = self._writer.document()
+        found = document.find((*STATE, STEPS, call.key))
+        if found is MISSING:
+            return None
+        record = document.plain(found)
+        if "result" not in record:
+            return None
+        differing = _differing(record.get("args", {}), call.arguments)
+        if differing and call.options.changed == "rerun":
+            return None
+        if differing and call.options.changed == "stop":
+            raise StepChanged(
+                f"The step {call.name!r} (occurrence {call.number}) was recorded with other "
+                f"arguments: {', '.join(differing)}."
+            )
+        return _Recorded(record["result"])
+
+    def _effect(
+        self,
+        call: _StepCall,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        function: Callable[..., Any],
+    ) -> Any:
+        options = call.options
+        if options.effect is None and not options.at_most_once:
+            return _NoEffect()
+        given = dict(options.effect_options)
+        if options.effect is None:
+            given["kind"] = cast(EffectKind, LOCAL)
+        intent = given.pop("intent", None)
+        if intent is None:
+            intent = _intent(function, args, kwargs)
+        elif callable(intent):
+            intent = intent(*args, **kwargs)
+        if callable(key := given.get("key")):
+            given["key"] = key(*args, **kwargs)
+        return self._effects().make(options.effect or call.name, intent, **given)
+
+    def _ran(self, call: _StepCall, effect: Any, result: Any) -> None:
+        """Record the result: alone, or together with the outcome of its effect."""
+        call.is_running = False
+        self._failpoint(Failpoint.STEP_RAN)
+        change = _completed(call, result)
+        if isinstance(effect, ActiveEffect):
+            if not effect.settled:
+                effect.result = result
+                effect.also.append(change)
+            return
+        self._commit(change)
+
+    def _record_settled(self, call: _StepCall, effect: Any, result: Any) -> None:
+        if isinstance(effect, ActiveEffect) and effect.settled:
+            self._commit(_completed(call, result))
+
+    def _commit(self, change: Change) -> None:
+        self._writer.commit(lambda work: work.add(change))
+        self._failpoint(Failpoint.STEP_RECORDED)
+
+    def _pause(self, call: _StepCall, error: Exception) -> float:
+        """Note a failed attempt and return the seconds until the next one; raises the last one."""
+        # An effect inside that waits for approval, or is in doubt, has not failed.
+        if not call.is_running or isinstance(error, EffectError):
+            raise error
+        call.is_running = False
+        call.failures += 1
+        options = call.options
+        record = {"args": call.arguments, "error": said(error), "attempts": call.failures}
+        self._commit(_step_change("step.failed", call, record, error=said(error)))
+        if not isinstance(error, options.errors) or call.failures > options.retries:
+            raise error
+        pause = options.delay * options.backoff ** (call.failures - 1)
+        return float(min(pause, MAX_DELAY_SECONDS))
+
+
+class _NoEffect:
+    """A step that is no effect."""
+
+    settled = False
+    result = None
+
+    def __enter__(self) -> _NoEffect:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
+def _completed(call: _StepCall, result: Any) -> Change:
+    record: dict[str, Any] = {"result": result}
+    if call.arguments:
+        record["args"] = call.arguments
+    return _step_change("step.completed", call, record)
+
+
+def _step_change(kind: str, call: _StepCall, record: dict[str, Any], **facts: Any) -> Change:
+    try:
+        frozen = freeze(record)
+    except UnstorableValue as error:
+        raise UnstorableValue(
+            f"The result of the step {call.name!r} cannot be stored: {error}",
+            hint="The step ran, and is not recorded. Return plain values: dicts, lists, texts, "
+            "numbers, bytes.",
+        ) from error
+    changes = [[[STEPS, call.key], frozen]]
+    return event_change(kind, changes, step=call.name, occurrence=call.number, **facts)
+
+
+def _digests(args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, str]:
+    """Return the digests of the arguments that can be stored, by their position or name.
+
+    Digests, not values: a step that is given the whole conversation must not store it again.
+    """
+    named = {**{str(number): value for number, value in enumerate(args)}, **kwargs}
+    found = {}
+    for name, value in named.items():
+        try:
+            data = settle(freeze(value), codec.value_digest)
+        except UnstorableValue:
+            continue  # an object of the program: there is nothing to compare
+        found[name] = codec.value_digest(data).hex()[:ARGUMENT_CHARACTERS]
+    return found
+
+
+def _differing(recorded: dict[str, str], given: dict[str, str]) -> list[str]:
+    names = [*recorded, *(name for name in given if name not in recorded)]
+    return [
+        f"argument {name}" if name.isdecimal() else name
+        for name in names
+        if recorded.get(name) != given.get(name)
+    ]
+
+
+def _intent(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by their names."""
+    try:
+        return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+    except (TypeError, ValueError):
+        return {**{str(number): value for number, value in enumerate(args)}, **kwargs}
