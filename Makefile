@@ -5,13 +5,21 @@ VENV       ?= .venv
 BENCH_VENV ?= .venv-bench
 WORKERS    ?= 2
 ROUNDS     ?= 200
-BLOWS      ?= 100
+SIGNALS    ?= 100
+STEPS      ?= 3000
+EFFECTS    ?= 300
 CUTS       ?= 40
-STRIKES    ?= 30
+FAULTS     ?= 30
 DAMAGES    ?= 60
+FLIPS      ?= 1000
 CHECKPOINTS ?= 20
+COLLECTIONS ?= 1000
+SCALE      ?= 10
 # Passed on: make test ARGS="-k journal", make bench ARGS=--quick, make crash ROUNDS=1000.
 ARGS       ?=
+
+# Tests that try harder in make crash than in make test: see tests/scale.py.
+HARDER := tests/properties tests/crash tests/unit/workspace/test_beneath.py tests/unit/workspace/capture/test_index.py
 
 READY       := $(VENV)/.ready
 BENCH_READY := $(BENCH_VENV)/.ready
@@ -31,7 +39,7 @@ demo: $(READY) ## the whole story; the first time it sets everything up, in abou
 	@$(VENV)/bin/mulligan demo $(ARGS)
 
 test: $(READY) ## the whole test suite
-	@$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(READY) ## format, lint and types, changing nothing
 	@$(VENV)/bin/ruff format --check --quiet . || { echo "make format puts the files above in shape" >&2; exit 1; }
@@ -45,14 +53,18 @@ format: $(READY) ## put the code in shape
 bench: $(BENCH_READY) ## every benchmark, with the peers in the same run
 	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
 
-crash: $(READY) ## kill, cut the power, fail system calls and damage files at random; ROUNDS, BLOWS, CUTS, STRIKES, DAMAGES
+crash: $(READY) ## kill, cut the power, fail system calls and damage files at random; ROUNDS, SIGNALS, STEPS, CUTS, FAULTS, DAMAGES, FLIPS, SCALE
 	@$(VENV)/bin/python -m mulligan.testing.crash --rounds $(ROUNDS) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.collector --rounds $(COLLECTIONS) $(ARGS)
 	@$(VENV)/bin/python -m tests.crash.damage --kinds $(ROUNDS) $(ARGS)
-	@$(VENV)/bin/python -m mulligan.testing.chaos --blows $(BLOWS) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.chaos --signals $(SIGNALS) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.effects_chaos --steps $(STEPS) --effects $(EFFECTS) $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.power --cuts $(CUTS) $(ARGS)
-	@$(VENV)/bin/python -m mulligan.testing.strikes --strikes $(STRIKES) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.syscall_faults --faults $(FAULTS) $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.damage --rounds $(DAMAGES) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.bitrot --rounds $(FLIPS) $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.neighbours --checkpoints $(CHECKPOINTS) $(ARGS)
+	@MULLIGAN_TEST_SCALE=$(SCALE) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --timeout 7200 $(HARDER)
 
 clean: ## remove everything made by make
 	@rm -rf $(VENV) $(BENCH_VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

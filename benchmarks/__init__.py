@@ -17,6 +17,11 @@
     workspace.py   files: the first capture, steps, restores, rollbacks, size and memory
     team_agent.py  the agents of team.py
     team.py        teams of agents: killed, resumed, and what supervision costs
+    daily.py       weeks of an agent's work in a project, and a clock that skips the nights
+    live.py        what of a store is live
+    thinning.py    who thins a history: Mulligan, restic, borg
+    upkeep_child.py  the processes of upkeep.py that collect and verify
+    upkeep.py      a store that runs for a year: retention, collection, verify, daily work
     startup.py     the command line as it is felt: help, looks, checkpoints
 
 Each topic is ``python -m benchmarks.NAME [--quick] [--check] [--json FILE]``, and

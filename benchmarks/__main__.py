@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from benchmarks import append, busy, harness, reopen, startup, steps, team, workspace
+from benchmarks import (
+    append,
+    busy,
+    drift,
+    effects,
+    harness,
+    reopen,
+    startup,
+    steps,
+    team,
+    upkeep,
+    workspace,
+)
 
 if __name__ == "__main__":
-    modules = (startup, append, steps, reopen, workspace, busy, team)
+    modules = (startup, append, steps, effects, reopen, workspace, busy, team, upkeep, drift)
     benchmarks = (module.BENCHMARK for module in modules)
     raise SystemExit(harness.main(*benchmarks))

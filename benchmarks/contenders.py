@@ -180,6 +180,27 @@ class LangGraphSaver(Contender):
         self._config = self._saver.put(self._config, checkpoint, metadata, {"messages": version})
 
 
+class MulliganRecordedStep(MulliganAppend):
+    """One durable step per message, which it returns."""
+
+    name = "mulligan: recorded step"
+
+    def _append(self, message: Message) -> None:
+        self._session.step("remember", lambda: message)
+
+
+class MulliganEffect(MulliganAppend):
+    """One effect per message, which is its result: the intent, and the outcome."""
+
+    name = "mulligan: effect"
+    _next = 0
+
+    def _append(self, message: Message) -> None:
+        self._next += 1
+        with self._session.effect("remember", key=str(self._next)) as effect:
+            effect.result = message
+
+
 class DbosStep(Contender):
     """One step of a running DBOS workflow per message, on its SQLite system database."""
 

@@ -13,9 +13,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from benchmarks.timing import peak_memory
+
+if TYPE_CHECKING:
+    from mulligan.clock import Clock
 
 
 class Keeper(ABC):
@@ -42,6 +45,10 @@ class Keeper(ABC):
     def restore(self, to: Path) -> None:
         """Write the newest capture into an empty directory."""
 
+    def check(self) -> None:
+        """Read every byte that is stored, and check it."""
+        raise NotImplementedError
+
     def close(self) -> None:  # noqa: B027 -- a program that has ended holds nothing
         """Let go of everything; the store stays."""
 
@@ -56,18 +63,18 @@ class MulliganScan(Keeper):
 
     name = "mulligan: scan"
 
-    def __init__(self, tree: Path, directory: Path) -> None:
-        import mulligan
+    def __init__(self, tree: Path, directory: Path, clock: Clock | None = None) -> None:
+        from mulligan.testing.stores import open_store
 
         super().__init__(tree, directory)
-        self._store = mulligan.open(directory / "store")
-        self.session = self._store.session("bench", workspace=tree)
+        self.store = open_store(directory / "store", clock=clock)
+        self.session = self.store.session("bench", workspace=tree)
 
     def capture(self) -> None:
         self.newest = self.session.checkpoint(kind="routine")
 
     def restore(self, to: Path) -> None:
-        problems = self.session.copy_files(self.newest, to)
+        problems = self.session.files.copy(self.newest, to)
         if problems:
             raise AssertionError(f"{len(problems)} files were not restored")
 
@@ -78,7 +85,7 @@ class MulliganScan(Keeper):
             raise AssertionError(f"{len(done.problems)} files were not rolled back")
 
     def close(self) -> None:
-        self._store.close()
+        self.store.close()
 
 
 class MulliganWatch(MulliganScan):
@@ -135,6 +142,9 @@ class Restic(Keeper):
     def restore(self, to: Path) -> None:
         self._restic("restore", "latest", "--target", str(to))
 
+    def check(self) -> None:
+        self._restic("check", "--read-data")
+
     def _restic(self, *arguments: str) -> None:
         self._run(
             *("restic", "--quiet", *arguments),
@@ -163,6 +173,9 @@ class Borg(Keeper):
     def restore(self, to: Path) -> None:
         to.mkdir()
         self._borg("extract", self._newest, cwd=to)
+
+    def check(self) -> None:
+        self._borg("check", "--verify-data", str(self._repository), cwd=self.tree)
 
     @property
     def _repository(self) -> Path:

@@ -46,7 +46,7 @@ def tree_copy(count: int, keep: Path, to: Path) -> Path:
 def generate(root: Path, count: int) -> None:
     """Write a tree with so many files; the same for the same count."""
     source = random.Random(count)
-    text, noise = _text(), source.randbytes(4 * LARGEST)
+    text, noise = source_text(), source.randbytes(4 * LARGEST)
     root.mkdir(parents=True)
     directories = _directories(root, source, max(1, count // 10))
     left = count
@@ -80,7 +80,7 @@ class Steps:
     def __init__(self, root: Path) -> None:
         self._source = random.Random(str(root.name))
         self._root = root
-        self._text = _text()
+        self._text = source_text()
         self._files = [path for path in _files(root) if not path.is_symlink()]
         self._before = list(self._files)
         self._taken = 0
@@ -110,7 +110,7 @@ class Steps:
         path.write_bytes(data[:middle] + line + data[middle:])
 
 
-def _text() -> bytes:
+def source_text() -> bytes:
     """A few megabytes of real code: the standard library's."""
     paths = sorted(Path(os.__file__).parent.glob("*.py"))
     return b"".join(path.read_bytes() for path in paths)

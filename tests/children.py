@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 Tell = Callable[[str], None]
 
@@ -53,3 +55,24 @@ def _listen(reading: int, pid: int, seconds: float | None) -> list[str]:
         while data := pipe.read(1 << 16):
             heard += data
     return heard.decode().splitlines()
+
+
+def processes_in(directory: Path) -> list[int]:
+    """Return the processes that work in a directory or below it, but for this one."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and (entry / "cwd").readlink().is_relative_to(directory):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def end_processes_in(directory: Path) -> None:
+    """Kill the processes that work in a directory or below it."""
+    # Again until there are none: a supervisor may start an agent before its turn comes.
+    while found := processes_in(directory):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -27,13 +27,14 @@ _LINE = re.compile(
 )
 _GIVEN = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\.\.\.)?|(?:AT_FDCWD|\d+)<([^>]*)>|([^,\s]+)')
 
+Call = tuple[str, list[str], str]
+"""A system call: its name, its arguments, and the path that it opened."""
+
 Dirt = set[tuple[str, str]]
 """What is not durable: ``names`` of a directory, or ``content`` of a file or directory."""
 
 
-def recorded(
-    command: Sequence[str], place: Path, *, cwd: Path, env: dict[str, str]
-) -> list[tuple[str, list[str], str]]:
+def recorded(command: Sequence[str], place: Path, *, cwd: Path, env: dict[str, str]) -> list[Call]:
     """Run a command and return its calls that change or sync files: name, arguments, new path."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
@@ -49,7 +50,7 @@ def recorded(
     return [call for _, call in sorted(_parsed(place, cwd))]
 
 
-def _parsed(place: Path, cwd: Path) -> Iterator[tuple[float, tuple[str, list[str], str]]]:
+def _parsed(place: Path, cwd: Path) -> Iterator[tuple[float, Call]]:
     for file in place.glob("trace.*"):
         for line in file.read_text().splitlines():
             if (found := _LINE.fullmatch(line)) is not None:
@@ -59,7 +60,7 @@ def _parsed(place: Path, cwd: Path) -> Iterator[tuple[float, tuple[str, list[str
                 yield float(found["at"]), (found["call"], given, found["made"] or "")
 
 
-def lost(calls: Iterable[tuple[str, list[str], str]], *, whole: bool) -> Dirt:
+def lost(calls: Iterable[Call], *, whole: bool) -> Dirt:
     """Return what is not durable after the calls; ``whole`` if ``syncfs`` does what it says."""
     dirt: Dirt = set()
     for call, given, made in calls:

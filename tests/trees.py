@@ -25,27 +25,28 @@ def checkpoint_of(
 ) -> Checkpoint:
     """Add a checkpoint that names a forged tree; what makes its value may put objects, too."""
     engine = session._engine
-    bundle = engine.bundle()
-    digest = bundle.put(ObjectKind.VALUE, codec.encode(tree(bundle.put)))
-    held = session.checkpoint()
-    with engine.read() as view:
-        payload = next(iter(view.events(session._record.number, held.seq, held.seq))).payload
+    with engine.pin():
+        bundle = engine.bundle()
+        digest = bundle.put(ObjectKind.VALUE, codec.encode(tree(bundle.put)))
+        held = session.checkpoint()
+        with engine.read() as view:
+            payload = next(iter(view.events(session._record.number, held.seq, held.seq))).payload
 
-    def decide(work: Any) -> int:
-        change = checkpoint_change(
-            kind="manual",
-            label=None,
-            note=None,
-            parent=held.id,
-            keyframe=None,
-            environment=payload["environment"].digest,
-            ms=0.0,
-            size=0,
-            tree=digest,
-            coverage=held.coverage,
-        )
-        seq: int = work.add(change)
-        work.labels[seq] = None
-        return seq
+        def decide(work: Any) -> int:
+            change = checkpoint_change(
+                kind="manual",
+                label=None,
+                note=None,
+                parent=held.id,
+                keyframe=None,
+                environment=payload["environment"].digest,
+                ms=0.0,
+                size=0,
+                tree=digest,
+                coverage=held.coverage,
+            )
+            seq: int = work.add(change)
+            work.labels[seq] = None
+            return seq
 
-    return session.find_checkpoint(session._writer.commit(decide, bundle))
+        return session.find_checkpoint(session._writer.commit(decide, bundle))

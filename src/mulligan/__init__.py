@@ -5,12 +5,15 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     cli/          the command line
     views/        every JSON shape that a command, a server or an MCP server shows
     supervisor/   teams of agents as processes: started, watched, restarted, paused
-    aio.py        the public calls as awaitables
     recovery/     interrupted sessions: found, planned, resumed; bisect
-    opener.py     what mulligan.open() does: find, check, join
+    aio.py        the public calls as awaitables
+    make_store.py the store of a directory: made, or adopted
     move_store.py a store moved into its project, or out of it
+    opener.py     what mulligan.open() does: find, check, join
+    upkeep/       what a store keeps, removes and proves: retention, prune, gc, drills
     store.py      Store: the open handle, what mulligan.open() returns
     session/      Session: write/ the write path, parts/ with their own API, runtime/ in an agent
+    drift/        runs that go wrong: signals, detector, ladder of responses, hand-over
     check/        verify: everything against everything
     timeline/     points, checkpoint records, labels, marks, diff, undo
     workspace/    files: capture/, watch/, restore/ in place, checkout/ into an empty directory
@@ -22,6 +25,10 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     codec.py      canonical encoding          model.py    the nouns
     failpoints.py where a crash is injected   errors.py   every error, in one tree
     procfs.py     other processes             redact.py   no secrets at rest
+    pins.py       nothing is removed while an operation may still use it
+    attempts.py   attempts in a row: cooldown, and how many to remember
+    storage_limit.py  how much a store may still grow
+    config/       tables of TOML files, checked; errors with file, line and key
 
 Imports point down this list; ``tests/unit/test_layers.py`` holds it.
 """
@@ -29,31 +36,42 @@ Imports point down this list; ``tests/unit/test_layers.py`` holds it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from mulligan import errors
-from mulligan.errors import MulliganError
+# Not from ``typing``, nor anything else that takes time to import: until ``cli.entry`` runs, a
+# Ctrl-C would print a traceback.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from mulligan import errors
     from mulligan.document.document import MISSING
     from mulligan.document.values import PathLike
+    from mulligan.errors import MulliganError
     from mulligan.journal.lock_owner import LockOwner, OnWait
     from mulligan.model import (
         AgentState,
+        CallStatus,
         Changing,
         Checkpoint,
         CheckpointKind,
         Cost,
         Coverage,
         Digest,
+        Effect,
+        EffectKind,
+        EffectPlan,
+        EffectRule,
+        EffectStatus,
         Environment,
         Event,
         FileChange,
+        Finding,
         Holder,
         Lease,
         LeftOut,
+        Location,
         Message,
         OpenFile,
         PathChange,
@@ -62,25 +80,31 @@ if TYPE_CHECKING:
         Point,
         Priority,
         Problem,
+        Question,
+        Repeat,
         Report,
         Restored,
         RestoreMode,
         RestoreOrigin,
         Rollback,
+        Stakes,
         Task,
         TaskStatus,
-        UndoMode,
+        ToolCall,
         ValueChange,
         Verdict,
     )
     from mulligan.session import Session
     from mulligan.session.parts.agents import Agent
+    from mulligan.session.parts.approvals import Approvals
+    from mulligan.session.parts.effects import ActiveEffect, Effects
+    from mulligan.session.parts.files import Files
     from mulligan.session.parts.mailbox import Mailbox
     from mulligan.session.parts.operations import Operation
     from mulligan.session.parts.state import State
     from mulligan.session.parts.tasks import Tasks
+    from mulligan.session.parts.tools import ActiveCall, Tools
     from mulligan.session.runtime.loop import Cycle
-    from mulligan.session.write.targets import RestorePreview
     from mulligan.store import Store
     from mulligan.timeline.diff import Diff, Difference
     from mulligan.timeline.marks import Mark
@@ -88,8 +112,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MISSING",
+    "ActiveCall",
+    "ActiveEffect",
     "Agent",
     "AgentState",
+    "Approvals",
+    "CallStatus",
     "Changing",
     "Checkpoint",
     "CheckpointKind",
@@ -99,12 +127,21 @@ __all__ = [
     "Diff",
     "Difference",
     "Digest",
+    "Effect",
+    "EffectKind",
+    "EffectPlan",
+    "EffectRule",
+    "EffectStatus",
+    "Effects",
     "Environment",
     "Event",
     "FileChange",
+    "Files",
+    "Finding",
     "Holder",
     "Lease",
     "LeftOut",
+    "Location",
     "LockOwner",
     "Mailbox",
     "Mark",
@@ -120,19 +157,22 @@ __all__ = [
     "PointLike",
     "Priority",
     "Problem",
+    "Question",
+    "Repeat",
     "Report",
     "RestoreMode",
     "RestoreOrigin",
-    "RestorePreview",
     "Restored",
     "Rollback",
     "Session",
+    "Stakes",
     "State",
     "Store",
     "Task",
     "TaskStatus",
     "Tasks",
-    "UndoMode",
+    "ToolCall",
+    "Tools",
     "ValueChange",
     "Verdict",
     "attach",
@@ -158,12 +198,15 @@ _HOMES = {
     "Environment": "mulligan.model",
     "Event": "mulligan.model",
     "FileChange": "mulligan.model",
+    "Files": "mulligan.session.parts.files",
     "Lease": "mulligan.model",
     "LeftOut": "mulligan.model",
+    "Location": "mulligan.model",
     "LockOwner": "mulligan.journal.lock_owner",
     "Mailbox": "mulligan.session.parts.mailbox",
     "Mark": "mulligan.timeline.marks",
     "Message": "mulligan.model",
+    "MulliganError": "mulligan.errors",
     "OpenFile": "mulligan.model",
     "Operation": "mulligan.session.parts.operations",
     "PathChange": "mulligan.model",
@@ -173,10 +216,10 @@ _HOMES = {
     "Point": "mulligan.model",
     "PointLike": "mulligan.timeline.points",
     "Priority": "mulligan.model",
+    "Finding": "mulligan.model",
     "Problem": "mulligan.model",
     "Report": "mulligan.model",
     "RestoreMode": "mulligan.model",
-    "RestorePreview": "mulligan.session.write.targets",
     "Restored": "mulligan.model",
     "Rollback": "mulligan.model",
     "Session": "mulligan.session",
@@ -185,12 +228,29 @@ _HOMES = {
     "Task": "mulligan.model",
     "TaskStatus": "mulligan.model",
     "Tasks": "mulligan.session.parts.tasks",
-    "UndoMode": "mulligan.model",
     "ValueChange": "mulligan.model",
     "Verdict": "mulligan.model",
+    "ActiveCall": "mulligan.session.parts.tools",
+    "ActiveEffect": "mulligan.session.parts.effects",
+    "Approvals": "mulligan.session.parts.approvals",
+    "CallStatus": "mulligan.model",
+    "Effect": "mulligan.model",
+    "EffectKind": "mulligan.model",
+    "EffectPlan": "mulligan.model",
+    "EffectRule": "mulligan.model",
+    "EffectStatus": "mulligan.model",
+    "Effects": "mulligan.session.parts.effects",
+    "Question": "mulligan.model",
+    "Repeat": "mulligan.model",
+    "Stakes": "mulligan.model",
+    "ToolCall": "mulligan.model",
+    "Tools": "mulligan.session.parts.tools",
 }
-"""Where the public names live. They are imported when they are first used, so that the help of
-the command line, which needs none of them, starts fast."""
+"""Where the public names live.
+
+They are imported when they are first used, so that the help of the command line, which needs none
+of them, starts fast.
+"""
 
 
 def open(
@@ -204,13 +264,13 @@ def open(
 ) -> Store:
     """Open the store of a directory, made inside it (``DIR/.mulligan``) if there is none.
 
-    A pointer in the directory is followed, and so is what the stores that ``mulligan init`` made
-    know of it; a directory with the pointer of another one is refused with ``UnsafeWorkspace``.
-    None is made unless ``create``.
+    If the directory has a pointer, or a store that ``mulligan init`` made knows the directory, that
+    store is opened. A directory with another one's pointer is refused with ``UnsafeWorkspace``.
+    Without ``create``, no store is made.
 
-    ``"memory:"`` gives a store that lives and dies with the handle. A store in a directory that
+    ``"memory:"`` gives a store that exists only as long as the handle. A store in a directory that
     cannot be written is opened for reading, as with ``read_only``, which waits for no writer.
-    ``salvage`` opens one with a damaged journal, too, for ``verify`` and to read what is sound.
+    ``salvage`` also opens one with a damaged journal, for ``verify`` and to read what is intact.
     ``keep_env`` names further environment variables that checkpoints record; whatever looks like a
     secret is never stored. ``on_wait`` is called when a write, a capture or a restore has waited
     seconds for another process, with the name of that process.
@@ -235,8 +295,8 @@ def attach() -> Session:
     """Return the session of the agent that this process was started for.
 
     For processes started by ``mulligan run`` and ``mulligan up``: store, session, agent and epoch
-    come from the ``MULLIGAN_*`` variables, and a thread of its own tells the supervisor that the
-    process lives. Raises ``StaleLease`` when the process was replaced meanwhile.
+    come from the ``MULLIGAN_*`` variables, and a separate thread sends heartbeats to the
+    supervisor. Raises ``StaleLease`` when the process was replaced meanwhile.
     """
     from mulligan.opener import attach as attached
 
@@ -245,6 +305,10 @@ def attach() -> Session:
 
 def __getattr__(name: str) -> Any:
     """Import a public name from its home."""
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module("mulligan.errors")
     if name not in _HOMES:
         raise AttributeError(f"module 'mulligan' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)

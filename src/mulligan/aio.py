@@ -4,7 +4,8 @@ One thin layer over threads. Every store and every session has one worker thread
 there one after the other, in the order in which they were made, so the event loop never waits for
 a disk. Arguments, results and errors are those of the synchronous calls.
 
-A call that is cancelled may still take effect: its thread completes it.
+A call that is cancelled may still take effect: its thread completes it. A message that a cancelled
+``receive`` has taken is not lost: the next ``receive`` of the same session returns it.
 
 Inside ``async with session.batch():`` the writes of the task that opened it become one
 transaction. A call of another task waits until the batch ends. A task that was started inside the
@@ -14,35 +15,47 @@ batch must not use the session, since the batch may be waiting for it: it gets `
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import mulligan
-from mulligan.errors import BatchOpen
-from mulligan.model import Event, Lease, Message, Point, Task
+from mulligan.errors import ApprovalPending, BatchOpen
+from mulligan.model import Effect, Event, Lease, Message, PendingRestore, Point, Task, ToolCall
 from mulligan.session.arguments import seconds
 from mulligan.session.parts.agents import Agent
+from mulligan.session.parts.approvals import Approvals
+from mulligan.session.parts.effects import ActiveEffect, Effects
+from mulligan.session.parts.files import Files
 from mulligan.session.parts.mailbox import Mailbox
 from mulligan.session.parts.operations import Operation
 from mulligan.session.parts.state import State
+from mulligan.session.parts.steps import StepOptions, Steps
 from mulligan.session.parts.tasks import Tasks
+from mulligan.session.parts.tools import ActiveCall, Tools
 from mulligan.session.session import Session
 from mulligan.store import Store
 from mulligan.timeline.points import PointLike
 
 __all__ = [
     "AsyncAgent",
+    "AsyncApprovals",
+    "AsyncEffects",
+    "AsyncFiles",
     "AsyncMailbox",
     "AsyncSession",
     "AsyncState",
     "AsyncStore",
     "AsyncTasks",
+    "AsyncTools",
     "attach",
     "open",
 ]
@@ -70,17 +83,20 @@ class _Worker:
 
     def submit(self, call: Callable[[], R]) -> asyncio.Future[R]:
         """Queue a call; the thread makes it after those that were queued before."""
-        return asyncio.get_running_loop().run_in_executor(self._executor, call)
+        return asyncio.wrap_future(self._executor.submit(call))
 
-    async def call(self, call: Callable[[], R]) -> R:
-        """Make a call, after the batch of another task if one is open."""
+    async def call(self, call: Callable[[], R], keep: Callable[[R], None] | None = None) -> R:
+        """Make a call, after the batch of another task if one is open.
+
+        ``keep`` gets the result of a call that was made although its caller was cancelled.
+        """
         if self._is_owner():
-            return await self.submit(call)
+            return await _result(self._executor.submit(call), keep)
         self._check_outside()
         # Held only until the call is queued: from then on the thread keeps the order.
         async with self._gate:
-            future = self.submit(call)
-        return await future
+            made = self._executor.submit(call)
+        return await _result(made, keep)
 
     @asynccontextmanager
     async def batch(self, manager: AbstractContextManager[None]) -> AsyncIterator[None]:
@@ -104,8 +120,8 @@ class _Worker:
     @asynccontextmanager
     async def context(self, manager: AbstractContextManager[T]) -> AsyncIterator[T]:
         """Enter and leave a context manager in the thread."""
-        steps = _Steps(manager)
-        # Shielded: a task that is cancelled meanwhile must not leave it entered for ever.
+        steps = _Ends(manager)
+        # Shielded: a task that is cancelled meanwhile must not leave it entered forever.
         try:
             entered = await asyncio.shield(self.submit(steps.enter))
         except asyncio.CancelledError as error:
@@ -148,7 +164,23 @@ class _Worker:
             )
 
 
-class _Steps(Generic[T]):
+async def _result(made: Future[R], keep: Callable[[R], None] | None) -> R:
+    try:
+        return await asyncio.wrap_future(made)
+    except asyncio.CancelledError:
+        # A call that the thread has started cannot be cancelled. It may even have ended already,
+        # between its end and the moment at which the caller would have run again.
+        if keep is not None:
+            made.add_done_callback(partial(_hand_over, keep))
+        raise
+
+
+def _hand_over(keep: Callable[[R], None], made: Future[R]) -> None:
+    if not made.cancelled() and made.exception() is None:
+        keep(made.result())
+
+
+class _Ends(Generic[T]):
     """A context manager whose two ends are called one by one, in the thread."""
 
     def __init__(self, manager: AbstractContextManager[T]) -> None:
@@ -233,16 +265,59 @@ class AsyncMailbox(_Handle[Mailbox]):
     waiting = _awaitable(Mailbox.waiting)
     processed = _awaitable(Mailbox.processed)
 
+    def __init__(self, sync: Mailbox, worker: _Worker) -> None:
+        super().__init__(sync, worker)
+        self._kept: deque[Message] = deque()
+
     async def receive(self, timeout: float = 0) -> Message | None:
-        """Return the next message; None if there is none within ``timeout`` seconds."""
+        """Return the next message; None if there is none within ``timeout`` seconds.
+
+        It may be cancelled, as ``asyncio.wait_for`` does: a message that it had taken by then is
+        returned by the next call.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds(timeout, "A timeout", zero=True)
         while True:
             # Not one long call: the thread would be blocked for all other tasks meanwhile.
-            message = await self._worker.call(partial(self._sync.receive, 0))
+            message = await self._worker.call(self._take, self._keep)
             if message is not None or loop.time() >= until:
                 return message
             await asyncio.sleep(POLL_SECONDS)
+
+    def _take(self) -> Message | None:
+        """Return a kept message, or the next one; in the thread, after a cancelled call's end."""
+        try:
+            return self._kept.popleft()
+        except IndexError:
+            return self._sync.receive(0)
+
+    def _keep(self, message: Message | None) -> None:
+        # In the journal it is processed already, so no other process would get it again.
+        if message is not None:
+            self._kept.append(message)
+
+
+class AsyncFiles(_Handle[Files]):
+    """The files of a session; see ``mulligan.Files``."""
+
+    read = _awaitable(Files.read)
+    copy = _awaitable(Files.copy)
+    plan = _awaitable(Files.plan)
+    recover = _awaitable(Files.recover)
+    abandon = _awaitable(Files.abandon)
+
+    async def pending(self) -> PendingRestore | None:
+        """Return the restore of files that has started and not ended; see ``Files.pending``."""
+        return await self._worker.call(lambda: self._sync.pending)
+
+    async def directory(self) -> Path | None:
+        """Return the directory of this fork, or of its nearest ancestor; None without one."""
+        return await self._worker.call(lambda: self._sync.directory)
+
+    @property
+    def recovery_error(self) -> Exception | None:
+        """Why an interrupted restore could not be completed."""
+        return self._sync.recovery_error
 
 
 class AsyncAgent(_Handle[Agent]):
@@ -256,11 +331,66 @@ class AsyncAgent(_Handle[Agent]):
         await self._worker.call(partial(self._sync.update, **fields))
 
 
+class AsyncEffects(_Handle[Effects]):
+    """The effects of a session; see ``mulligan.Effects``. ``rule`` and ``on`` need no await."""
+
+    list = _awaitable(Effects.list)
+    get = _awaitable(Effects.get)
+    plan = _awaitable(Effects.plan)
+    settle = _awaitable(Effects.settle)
+
+    def __init__(self, sync: Effects, worker: _Worker) -> None:
+        super().__init__(sync, worker)
+        self.rule = sync.rule
+        self.on = sync.on
+
+
+class AsyncApprovals(_Handle[Approvals]):
+    """The questions of a session; see ``mulligan.Approvals``."""
+
+    pending = _awaitable(Approvals.pending)
+    approve = _awaitable(Approvals.approve)
+    deny = _awaitable(Approvals.deny)
+
+    def __init__(self, sync: Approvals, effects: AsyncEffects, worker: _Worker) -> None:
+        super().__init__(sync, worker)
+        self._effects = effects
+        self.answer_with = sync.answer_with
+
+    async def wait(self, id: str, timeout: float) -> Effect:
+        """Wait for the answer to a question, and return the effect then, or after ``timeout``."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds(timeout, "A timeout", zero=True)
+        while (effect := await self._effects.get(id)).is_pending and loop.time() < until:
+            await asyncio.sleep(POLL_SECONDS)
+        return effect
+
+
+class AsyncTools(_Handle[Tools]):
+    """The calls of tools in a session; see ``mulligan.Tools``."""
+
+    list = _awaitable(Tools.list)
+    get = _awaitable(Tools.get)
+    record = _awaitable(Tools.record)
+
+    @asynccontextmanager
+    async def call(self, name: str, args: Any = None, **options: Any) -> AsyncIterator[ActiveCall]:
+        """Record a call of a tool around an ``async with`` block; see ``Tools.call``."""
+        async with self._worker.context(self._sync.call(name, args, **options)) as call:
+            yield call
+
+    async def run(self, command: Sequence[str], **options: Any) -> ToolCall:
+        """Run a command between two checkpoints, and record it; see ``Tools.run``."""
+        # Not in the worker's thread: other tasks use the session while the command runs.
+        return await asyncio.to_thread(self._sync.run, command, **options)
+
+
 class AsyncSession(_Handle[Session]):
     """A session whose calls are awaited; see ``mulligan.Session``.
 
-    ``state``, ``tasks``, ``mailbox`` and ``agent`` are its parts. ``sync`` is the session itself,
-    for what has no awaitable here: use it outside of the event loop's thread.
+    ``state``, ``tasks``, ``mailbox``, ``agent``, ``files``, ``effects``, ``approvals`` and
+    ``tools`` are its parts. ``sync`` is the session itself, for what has no awaitable here: use it
+    outside of the event loop's thread.
     """
 
     def __init__(self, sync: Session) -> None:
@@ -272,6 +402,10 @@ class AsyncSession(_Handle[Session]):
         self.tasks = AsyncTasks(sync.tasks, self._worker)
         self.mailbox = AsyncMailbox(sync.mailbox, self._worker)
         self.agent = AsyncAgent(sync.agent, self._worker)
+        self.files = AsyncFiles(sync.files, self._worker)
+        self.effects = AsyncEffects(sync.effects, self._worker)
+        self.approvals = AsyncApprovals(sync.approvals, self.effects, self._worker)
+        self.tools = AsyncTools(sync.tools, self._worker)
 
     def __repr__(self) -> str:
         return f"<AsyncSession {self.name!r}>"
@@ -302,16 +436,9 @@ class AsyncSession(_Handle[Session]):
     point = _awaitable(Session.point)
     state_at = _awaitable(Session.state_at)
     diff = _awaitable(Session.diff)
-    record = _awaitable(Session.record)
     restore = _awaitable(Session.restore)
-    plan = _awaitable(Session.plan)
-    preview = _awaitable(Session.preview)
     undo = _awaitable(Session.undo)
     redo = _awaitable(Session.redo)
-    read_file = _awaitable(Session.read_file)
-    copy_files = _awaitable(Session.copy_files)
-    recover = _awaitable(Session.recover)
-    abandon = _awaitable(Session.abandon)
 
     async def head(self) -> Point:
         """Return the place of the newest event."""
@@ -352,6 +479,63 @@ class AsyncSession(_Handle[Session]):
         async with self._worker.context(self._sync.operation(name, **options)) as operation:
             yield operation
 
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Run a function once, and return its recorded result later; see ``Session.step``.
+
+        A function that is no coroutine function runs in a thread.
+        """
+        return await self._steps.run_async(self._worker, name, _awaited(function), args, kwargs)
+
+    def durable(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **how: Any
+    ) -> Any:
+        """Make every call of a function a step; a decorator. See ``Session.durable``."""
+        effect = {key: how.pop(key) for key in [*how] if key not in StepOptions.__struct_fields__}
+        options = StepOptions(**how, effect_options=effect)
+
+        def decorated(wrapped: Callable[..., Any]) -> Callable[..., Any]:
+            called = name or wrapped.__name__
+
+            @wraps(wrapped)
+            async def step(*args: Any, **kwargs: Any) -> Any:
+                run = _awaited(wrapped)
+                return await self._steps.run_async(self._worker, called, run, args, kwargs, options)
+
+            return step
+
+        return decorated if function is None else decorated(function)
+
+    @asynccontextmanager
+    async def effect(
+        self, name: str, intent: Any = None, *, wait: float = 0.0, **options: Any
+    ) -> AsyncIterator[ActiveEffect]:
+        """Act on the outside world in an ``async with`` block; see ``Session.effect``."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds(wait, "wait=", zero=True)
+        while True:
+            entering = self._worker.context(self._sync.effect(name, intent, **options))
+            try:
+                effect = await entering.__aenter__()
+                break
+            except ApprovalPending:
+                # Waited for here: the thread is free for other tasks meanwhile.
+                if loop.time() >= until:
+                    raise
+            await asyncio.sleep(POLL_SECONDS)
+        try:
+            yield effect
+        except BaseException as error:
+            if not await entering.__aexit__(type(error), error, error.__traceback__):
+                raise
+        else:
+            await entering.__aexit__(None, None, None)
+
+    @property
+    def _steps(self) -> Steps:
+        return self._sync.internal.steps()
+
     async def close(self) -> None:
         """Close the session and end its thread. Idempotent."""
         await self._worker.close(self._sync.close)
@@ -376,6 +560,7 @@ class AsyncStore(_Handle[Store]):
         await self.close()
 
     verify = _awaitable(Store.verify)
+    maintain = _awaitable(Store.maintain)
 
     async def session(self, name: str, create: bool = True, **options: Any) -> AsyncSession:
         """Open a session; see ``Store.session``."""
@@ -394,6 +579,18 @@ class AsyncStore(_Handle[Store]):
     async def close(self) -> None:
         """Release the store and end its thread; close its sessions first. Idempotent."""
         await self._worker.close(self._sync.close)
+
+
+def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a coroutine function: the function itself, or its call in a thread."""
+    if inspect.iscoroutinefunction(function):
+        return function
+
+    @wraps(function)
+    async def in_thread(*args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    return in_thread
 
 
 async def open(path: str | os.PathLike[str], create: bool = True, **options: Any) -> AsyncStore:

@@ -9,26 +9,34 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from mulligan import codec
-from mulligan.clock import Clock
 from mulligan.errors import StoreClosed, StoreGone
 from mulligan.failpoints import FailpointHook, ignore
-from mulligan.journal.lock_owner import LockOwner, OnWait
-from mulligan.journal.protocol import Journal, Txn, View
-from mulligan.layout import FEATURES
-from mulligan.model import Digest, Environment, LeftOut, ObjectKind
+from mulligan.journal.protocol import Journal, Presence, Txn, View
+from mulligan.layout import FEATURES, LOCKS
+from mulligan.model import Digest, EffectRule, Environment, LeftOut, ObjectKind
 from mulligan.objects.protocol import Bundle, Flushed, Objects
+from mulligan.pins import Pin, Pins
+from mulligan.storage_limit import StorageLimit
+
+if TYPE_CHECKING:
+    from mulligan.clock import Clock
+    from mulligan.journal.lock_owner import LockOwner, OnWait
 
 _NOTHING = Flushed({}, {}, 0)
+_GONE = {
+    Presence.MISSING: "was removed or moved",
+    Presence.REPLACED: "was replaced by another one",
+}
 
 CLOSE_WAIT_SECONDS = 5.0
 """Seconds that ``close`` waits for the writes of other threads."""
@@ -37,14 +45,23 @@ CLOSE_WAIT_SECONDS = 5.0
 class PendingObjects:
     """A bundle that is created with its first object."""
 
-    __slots__ = ("_bundle", "_objects")
+    __slots__ = ("_bundle", "_objects", "_pins")
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, pins: Pins) -> None:
         self._objects = objects
+        self._pins = pins
         self._bundle: Bundle | None = None
 
+    def __bool__(self) -> bool:
+        """Whether it has an object."""
+        return self._bundle is not None
+
     def put(self, kind: int, data: bytes) -> Digest:
-        """Add an object; see ``Bundle.put``."""
+        """Add an object; see ``Bundle.put``. Only inside a pin, which the commit must be in too."""
+        if not self._pins.is_pinned:
+            raise RuntimeError(
+                "A bundle is used inside a pin, from its first object to its commit."
+            )
         if self._bundle is None:
             self._bundle = self._objects.bundle()
         return self._bundle.put(kind, data)
@@ -52,6 +69,10 @@ class PendingObjects:
     def get(self, kind: int, digest: Digest) -> bytes:
         """Return an object of this bundle, or else of the store."""
         return (self._bundle or self._objects).get(kind, digest)
+
+    def discard(self) -> None:
+        """Forget everything put so far; what of it was written is unreferenced and harmless."""
+        self._bundle = None
 
     def flush(self) -> Flushed:
         """Make everything put so far durable; see ``Bundle.flush``."""
@@ -61,7 +82,7 @@ class PendingObjects:
 class Write:
     """The write transaction in which the objects of a bundle become part of the store."""
 
-    __slots__ = ("_bundle", "_engine", "_indexed", "_session", "_txn", "_writing")
+    __slots__ = ("_bundle", "_engine", "_indexed", "_noted", "_session", "_txn", "_writing")
 
     def __init__(self, engine: Engine, bundle: Bundle, session: int | None) -> None:
         self._engine = engine
@@ -69,6 +90,7 @@ class Write:
         self._session = session
 
     def __enter__(self) -> Txn:
+        # Before any byte is written: the files of a removed store may still be open here.
         self._engine.begin_write()
         try:
             # Before the transaction: the sync of the objects is slow, and other writers would wait.
@@ -76,6 +98,10 @@ class Write:
             self._writing = self._engine.journal.write(self._session)
             self._txn = self._writing.__enter__()
             self._indexed = 0
+            # Before the index: what is stored again replaces what was noted.
+            self._noted = self._engine.objects.damaged.copy()
+            if self._noted:
+                self._txn.note_damaged(self._noted)
             self._index_or_abort(early)
         except BaseException:
             self._engine.end_write()
@@ -92,7 +118,10 @@ class Write:
             # Before the commit: no event may refer to an object that is not durable.
             if error is None:
                 self._index_or_abort(None)
+            # Commits; the call that wrote returns only after this.
             self._writing.__exit__(kind, error, trace)
+            if error is None:
+                self._engine.objects.damaged -= self._noted
         finally:
             self._engine.end_write()
 
@@ -101,11 +130,34 @@ class Write:
         try:
             flushed = flushed or self._bundle.flush()
             if len(flushed.entries) > self._indexed:
-                self._txn.index_objects(flushed.entries, flushed.packs)
+                self._txn.index_objects(flushed.entries, flushed.area_lengths, flushed.values)
                 self._indexed = len(flushed.entries)
         except BaseException as error:
             self._writing.__exit__(type(error), error, error.__traceback__)
             raise
+
+
+class EngineUpkeep(Protocol):
+    """What the handle on a store does for its upkeep by itself; see ``mulligan.upkeep``."""
+
+    def work_done(self) -> None:
+        """Look after the store in the background, if that is due. Returns at once."""
+        ...
+
+    def make_room(self) -> None:
+        """Remove what need not be kept from a store that has reached its quota.
+
+        The caller must not be pinned.
+        """
+        ...
+
+    def maintain(self, budget_seconds: float) -> None:
+        """Look after the store now, if that is due, for so long at most."""
+        ...
+
+    def close(self) -> None:
+        """End what runs in the background."""
+        ...
 
 
 class Engine:
@@ -133,6 +185,7 @@ class Engine:
         self.directory_lock = threading.RLock()
         """Replaces the locks of all directories if there is no file to lock."""
         self._on_wait_hook = on_wait
+        # Only for the counter below; never held during a write, so that threads write in parallel.
         self._lock, self._lock_pid = threading.Lock(), os.getpid()
         self._writes = 0
         self._closed = False
@@ -141,10 +194,14 @@ class Engine:
         self.objects = objects
         self.clock = clock
         self.directory = directory
-        self._journal_file = None if directory is None else directory / "journal" / "data.mdb"
-        self._opened = self._seen()
         self.environment = lru_cache(maxsize=64)(self._environment)
         """Returns the environment that an object holds; many checkpoints share one."""
+        self.pins = Pins(None if directory is None else directory / LOCKS, self.check_present)
+        self.storage = StorageLimit(directory)
+        self.effect_rules: tuple[EffectRule, ...] = ()
+        """The rules for effects in the store's configuration."""
+        self.upkeep: EngineUpkeep | None = None
+        """The upkeep of this handle, which is above this layer; None in memory."""
         self.left_out = lru_cache(maxsize=4)(self._left_out)
         """Returns the list of what is left out from its encoding; many checkpoints share one."""
 
@@ -158,13 +215,21 @@ class Engine:
         if self._on_wait_hook is not None:
             self._on_wait_hook(holder)
 
+    def pin(self) -> Pin:
+        """Keep every object that can be found now until the end of the block; pins nest.
+
+        Everything that refers to objects later than it looked them up, or reads them later, runs
+        inside a pin; see ``mulligan.pins``.
+        """
+        return self.pins.pin()
+
     def read(self) -> AbstractContextManager[View]:
         """Open a snapshot of the journal; keep it short."""
         return self.journal.read()
 
-    def bundle(self) -> Bundle:
+    def bundle(self) -> PendingObjects:
         """Start a bundle of new objects."""
-        return PendingObjects(self.objects)
+        return PendingObjects(self.objects, self.pins)
 
     def write(self, bundle: Bundle | None = None, *, session: int | None = None) -> Write:
         """Open the write transaction in which the bundle's objects become part of the store.
@@ -173,31 +238,32 @@ class Engine:
         see ``Journal.write``. Objects put into the bundle inside the transaction become durable
         before the commit.
         """
-        return Write(self, bundle or self.bundle(), session)
+        return Write(self, self.bundle() if bundle is None else bundle, session)
+
+    def note_damaged(self, digests: Iterable[Digest] = ()) -> int:
+        """Note damaged objects in the journal, so that the next capture stores them again.
+
+        Also those that reads through this handle have found. Returns how often damage was noted in
+        the store so far.
+        """
+        self.objects.damaged.update(digests)
+        if self.objects.damaged and not self.read_only:
+            with self.write():
+                pass  # every write notes them
+        with self.read() as view:
+            return view.damage_count()
 
     def check_present(self) -> None:
-        """Raise ``StoreGone`` unless the opened store is still at its path.
-
-        The journal is open, so its inode number cannot be reused by another file. Without this
-        check, writes would go to a deleted file and be acknowledged.
-        """
-        if (now := self._seen()) != self._opened:
-            what = "was removed or moved" if now is None else "was replaced by another one"
-            raise StoreGone(f"The store at {self.directory} {what} while it was open.")
-
-    def _seen(self) -> tuple[int, int] | None:
-        if self._journal_file is None:
-            return None
-        try:
-            status = self._journal_file.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return status.st_dev, status.st_ino
+        """Raise ``StoreGone`` unless the opened store is still at its path."""
+        if (presence := self.journal.presence()) is not Presence.PRESENT:
+            raise StoreGone(f"The store at {self.directory} {_GONE[presence]} while it was open.")
 
     def begin_write(self) -> None:
-        """Count a write, so that ``close`` does not release its pack before the commit."""
+        """Count a write, so that ``close`` does not release its area before the commit."""
+        # Before every write: one to a store that was removed would be acknowledged and lost.
         self.check_present()
         with self._guard():
+            # Under the same lock as in `close`: a write is either counted, or refused.
             if self._closed:
                 raise StoreClosed("This store was closed.")
             self._writes += 1
@@ -231,15 +297,21 @@ class Engine:
     def close(self) -> None:
         """Release everything, after the writes of other threads have ended. Idempotent.
 
-        If a pack were released before its objects are committed, its next owner could truncate it.
+        If an area were released before its objects are committed, its next owner could truncate it.
         """
+        # Upkeep first: it writes, and would otherwise be waited for below.
+        if self.upkeep is not None:
+            self.upkeep.close()
         with self._guard():
             self._closed = True
         deadline = time.monotonic() + CLOSE_WAIT_SECONDS
         while self._writes and self._pid == os.getpid() and time.monotonic() < deadline:
+            # Polled: a condition needs a lock, which a fork could inherit while it is held.
             time.sleep(0.001)
-        # After the time limit the packs stay locked until the process ends: releasing them could
+        # After the time limit the areas stay locked until the process ends: releasing them could
         # cost a write that is still under way.
         if not self._writes or self._pid != os.getpid():
             self.objects.close()
+        # The journal last: the others look things up in it.
+        self.pins.close()
         self.journal.close()

@@ -19,7 +19,11 @@ the same call may succeed later without any change.
     │   ├── StoreUnwritable (18)    the system refused to write a store file; retryable
     │   ├── StoreGone (19)          it was removed or replaced while it was open
     │   ├── MemoryLimit (25)        a limit on memory leaves too little to open the journal
-    │   └── StoreInUse (24)         other processes have it open; retryable
+    │   ├── StoreInUse (24)         other processes have it open; retryable
+    │   ├── UpkeepBusy (26)         another process looks after it; retryable
+    │   ├── QuotaExceeded (29)      what must be kept is larger than its quota
+    │   ├── PurgeRefused (122)      it would remove what must stay, or was not confirmed
+    │   └── PurgeUnfinished (123)   bytes of what was purged may be left
     ├── SessionError
     │   ├── UnknownSession (20)
     │   ├── SessionExists (21)
@@ -29,7 +33,11 @@ the same call may succeed later without any change.
     │   ├── AmbiguousPoint (31)
     │   ├── NothingToUndo (32)
     │   ├── InvalidMark (33)        a verdict that is neither good nor bad
-    │   └── CannotBisect (34)       the points or the command leave nothing to search
+    │   ├── CannotBisect (34)       the points or the command leave nothing to search
+    │   ├── PointFolded (35)        its event was removed by retention
+    │   ├── FilesPruned (36)        the checkpoint with its files was removed by retention
+    │   ├── CheckpointPruned (37)   retention removed it; its event is still there
+    │   └── CheckpointDamaged (38)  it lost a part of what it held to damage
     ├── StateError
     │   ├── UnstorableValue (40)
     │   ├── InvalidPath (41)
@@ -45,9 +53,24 @@ the same call may succeed later without any change.
     │   ├── NotAttached (92)        no supervisor started this process
     │   ├── InvalidWorkflow (93)    a workflow that cannot be run
     │   └── NotRunning (94)         no supervisor runs the session
+    ├── DriftError
+    │   ├── InvalidTrace (110)      a recorded run that cannot be read
+    │   ├── InvalidSignal (111)     an installed signal that cannot be used
+    │   └── AgentIsolated (112)     the ladder of responses has ended; a person decides
     ├── RecoveryError
     │   ├── StillRunning (100)      a live supervisor runs the session
-    │   └── RecoveryStopped (101)   every recovery step was tried
+    │   ├── RecoveryStopped (101)   every recovery step was tried
+    │   └── DrillFailed (102)       a drill did not bring everything back
+    ├── EffectError
+    │   ├── UnknownEffect (113)     no effect or tool call of that id
+    │   ├── InvalidEffect (114)     an effect, rule, answer or step that cannot be meant
+    │   ├── EffectInDoubt (115)     it may have happened: check, then settle it
+    │   ├── EffectDenied (116)      a person, a deadline or a rule denied it
+    │   ├── ApprovalPending (117)   it waits for approval; retryable
+    │   ├── EffectRepeated (118)    it was done beyond the point that was restored
+    │   ├── LeftBehind (119)        a restore would leave irreversible effects behind
+    │   ├── CompensationFailed (120) the undo of an effect failed; nothing was restored
+    │   └── StepChanged (121)       a step was recorded with other arguments
     ├── WorkspaceError
     │   ├── UnsafeWorkspace (80)    the directory must not be a workspace
     │   ├── UnsafeName (81)         a tree that would write outside its root
@@ -59,7 +82,8 @@ the same call may succeed later without any change.
         ├── DamagedObject (60)
         ├── MissingObject (61)
         ├── DamagedPack (62)
-        └── DamagedJournal (63)
+        ├── DamagedJournal (63)
+        └── PurgedContent (65)      it was removed from all history on purpose
 """
 
 from __future__ import annotations
@@ -175,6 +199,41 @@ class StoreInUse(StoreError):
     default_hint = "Nothing was changed. End the agents and programs that use it, then try again."
 
 
+class UpkeepBusy(StoreError):
+    """Another process prunes, collects, purges or repairs the store."""
+
+    exit_code = 26
+    retryable = True
+    default_hint = "Nothing was changed. Try again when the other process is done."
+
+
+class QuotaExceeded(StoreError):
+    """The store is larger than its quota, although all that may be removed was."""
+
+    exit_code = 29
+    default_hint = (
+        "Checkpoints hold no files until there is room. Raise the quota, or unpin, drop labels and "
+        "clear checkpoints: `mulligan prune --dry-run` says what keeps each."
+    )
+
+
+class PurgeRefused(StoreError):
+    """A purge that cannot be done as requested, or that was not confirmed."""
+
+    exit_code = 122
+    default_hint = "Nothing was changed."
+
+
+class PurgeUnfinished(StoreError):
+    """What was purged is out of reach, but bytes of it may be left in files of the store."""
+
+    exit_code = 123
+    default_hint = (
+        "Nothing can read it through Mulligan any more. End what the message names, then run "
+        "`mulligan purge --finish`."
+    )
+
+
 class SessionError(MulliganError):
     """A session cannot be used as requested."""
 
@@ -240,6 +299,34 @@ class CannotBisect(PointError):
 
     exit_code = 34
     default_hint = "Give a good point and a later bad one on the same timeline."
+
+
+class PointFolded(PointError):
+    """The event was folded away: retention keeps no point there."""
+
+    exit_code = 35
+    default_hint = "`mulligan log` lists the checkpoints that remain."
+
+
+class FilesPruned(PointError):
+    """Retention removed the checkpoint that held the files of the point."""
+
+    exit_code = 36
+    default_hint = "The state of the point is still there; `--only` restores parts of it."
+
+
+class CheckpointPruned(PointError):
+    """Retention removed the checkpoint; the state at its event is still there."""
+
+    exit_code = 37
+    default_hint = "`mulligan pin POINT` keeps a checkpoint whatever the policy says."
+
+
+class CheckpointDamaged(PointError):
+    """Files of the store were damaged, and the checkpoint lacks a part of what it held."""
+
+    exit_code = 38
+    default_hint = "`mulligan status` lists the checkpoints that lost something."
 
 
 class StateError(MulliganError):
@@ -346,6 +433,36 @@ class NotRunning(TaskError):
     )
 
 
+class DriftError(MulliganError):
+    """Something about the detection of drift."""
+
+
+class InvalidTrace(DriftError):
+    """A file of recorded runs cannot be read."""
+
+    exit_code = 110
+    default_hint = (
+        "`mulligan help signals` describes the format: one JSON object per line, with steps."
+    )
+
+
+class InvalidSignal(DriftError):
+    """An installed package offers a signal that cannot be used, or that failed."""
+
+    exit_code = 111
+    default_hint = "Fix or remove the package that offers it, or turn it off in [drift]."
+
+
+class AgentIsolated(DriftError):
+    """The agent went wrong so often that it is not started again until a person says so."""
+
+    exit_code = 112
+    default_hint = (
+        "Nothing is lost. `mulligan drift --explain` shows what happened; "
+        "`mulligan drift release AGENT` lets it go on."
+    )
+
+
 class RecoveryError(MulliganError):
     """A session cannot be recovered as requested."""
 
@@ -363,6 +480,95 @@ class RecoveryStopped(RecoveryError):
     exit_code = 101
     default_hint = (
         "Nothing is lost. Choose a point in `mulligan log`, then `mulligan resume --from POINT`."
+    )
+
+
+class DrillFailed(RecoveryError):
+    """A drill could not bring back everything that the point holds."""
+
+    exit_code = 102
+    default_hint = (
+        "Nothing was changed. `mulligan verify --full` lists all damage; `mulligan drill POINT` "
+        "tries an earlier point."
+    )
+
+
+class EffectError(MulliganError):
+    """An effect, a step or a tool call is not possible as requested.
+
+    ``effect`` is the id of the effect, where the error is about one.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, effect: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.effect = effect
+
+
+class UnknownEffect(EffectError):
+    """There is no effect, and no tool call, of that id."""
+
+    exit_code = 113
+    default_hint = "`mulligan effects` lists the effects of a session, `mulligan tools` the calls."
+
+
+class InvalidEffect(EffectError):
+    """An effect, a rule, an answer or a step that cannot be meant."""
+
+    exit_code = 114
+    default_hint = "Nothing was written."
+
+
+class EffectInDoubt(EffectError):
+    """Whether the effect happened is not known: its process died while it acted."""
+
+    exit_code = 115
+    default_hint = (
+        "Nothing was done again. Check outside, then `mulligan effects settle ID done|failed`."
+    )
+
+
+class EffectDenied(EffectError):
+    """The effect must not happen."""
+
+    exit_code = 116
+    default_hint = "Nothing was done. `mulligan effects` shows who decided, and why."
+
+
+class ApprovalPending(EffectError):
+    """The effect waits for approval; the same call goes on once there is an answer."""
+
+    exit_code = 117
+    retryable = True
+    default_hint = "`mulligan approve ID` or `mulligan deny ID` answers; then call it again."
+
+
+class EffectRepeated(EffectError):
+    """The same effect was done beyond the point that the session went back to."""
+
+    exit_code = 118
+    default_hint = 'Choose: repeat="reuse" takes its result, repeat="allow" does it again.'
+
+
+class LeftBehind(EffectError):
+    """A restore would leave effects behind that cannot be undone."""
+
+    exit_code = 119
+    default_hint = "Nothing was changed. Accept it: accept_left_behind=True, --accept-left-behind."
+
+
+class CompensationFailed(EffectError):
+    """The undo of an effect failed, so nothing was restored."""
+
+    exit_code = 120
+    default_hint = "Nothing was restored. Restore again: it goes on with this effect."
+
+
+class StepChanged(EffectError):
+    """A step is recorded with other arguments than it is called with."""
+
+    exit_code = 121
+    default_hint = (
+        'Nothing ran. Choose: session.durable(changed="reuse") or changed="rerun", or another name.'
     )
 
 
@@ -408,7 +614,8 @@ class RestorePending(WorkspaceError):
     exit_code = 84
     default_hint = (
         "Nothing was changed. In that directory, `mulligan restore --continue` finishes it and "
-        "`mulligan restore --abandon` ends it where it stands; session.abandon() in a program."
+        "`mulligan restore --abandon` ends it where it stands; in a program, "
+        "session.files.abandon()."
     )
 
 
@@ -427,25 +634,34 @@ class DamagedObject(DamageError):
     """An object's bytes do not match its digest."""
 
     exit_code = 60
-    default_hint = "Nothing wrong was returned. `mulligan verify` lists all damage."
+    default_hint = "Nothing wrong was returned. `mulligan verify --full` lists all damage."
 
 
 class MissingObject(DamageError):
     """An object that is referred to is not in the store."""
 
     exit_code = 61
-    default_hint = "`mulligan verify` lists all damage; other sessions may be unaffected."
+    default_hint = "`mulligan verify --full` lists all damage; other sessions may be unaffected."
 
 
 class DamagedPack(DamageError):
     """A pack file differs from what the index says."""
 
     exit_code = 62
-    default_hint = "Objects in other packs are safe. `mulligan verify` lists all damage."
+    default_hint = "Objects in other packs are safe. `mulligan verify --full` lists all damage."
 
 
 class DamagedJournal(DamageError):
     """A journal record does not match its hash chain."""
 
     exit_code = 63
+    table: str | None = None
+    """The table of the damaged record, if it is known."""
     default_hint = "Nothing wrong was returned. `mulligan verify` says where the chain breaks."
+
+
+class PurgedContent(DamageError):
+    """Content that a purge removed from all history; the message says when, by whom and why."""
+
+    exit_code = 65
+    default_hint = "Everything else of the point is there. `mulligan show` names what is not."

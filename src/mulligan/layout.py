@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,7 +22,8 @@ from mulligan.errors import (
 )
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from mulligan.config.tables import TableReader
 
 NAME = ".mulligan"
 STAGING = ".mulligan.new"
@@ -37,9 +37,13 @@ FORK_NOTES = "fork-*"
 
 FORMAT = "FORMAT"
 CONFIG = "config.toml"
+CONFIG_TABLES = ("workspace", "retention", "verify", "drift", "effects")
 PROJECT = "PROJECT"
 MOVED = "MOVED"
 LOCKS = "locks"
+DAMAGED = "damaged"
+"""Where repairs keep damaged originals."""
+
 PARTS = ("journal", "packs", LOCKS, "tmp")
 
 PATCHES = "patches"
@@ -50,8 +54,21 @@ ORPHANS_HINT = (
     "move the directory away and create a new store."
 )
 
-FEATURES = (PATCHES,)
-"""Features known to this version, which new stores get; an existing store never gains one."""
+PINS = "pins"
+"""The feature of stores whose every process takes pins, so that upkeep may remove what it likes."""
+
+TOMBSTONES = "tombstones"
+"""The feature of stores from which something was purged; see ``mulligan.upkeep.purge``."""
+
+FEATURES = (PATCHES, PINS)
+"""Features that new stores get."""
+
+KNOWN_FEATURES = (PATCHES, PINS, TOMBSTONES)
+"""Features known to this version.
+
+An older store gains ``PINS`` with its first upkeep, and any store ``TOMBSTONES`` with its first
+purge.
+"""
 
 
 _DAMAGED_FORMAT = "Nothing was changed. If it is a store, put FORMAT back from a copy of it."
@@ -105,11 +122,11 @@ def parse_format(data: bytes, directory: Path) -> Format:
         raise UnknownFormat(
             f"The FORMAT file of {directory} has unknown content: {error}."
         ) from error
-    if not re.fullmatch("[0-9a-f]{32}", found.id):
+    if len(found.id) != 32 or not set(found.id) <= set("0123456789abcdef"):
         raise NotAStore(
             f"The FORMAT file of {directory} has no valid store id.", hint=_DAMAGED_FORMAT
         )
-    if unknown := [feature for feature in found.features if feature not in FEATURES]:
+    if unknown := [feature for feature in found.features if feature not in KNOWN_FEATURES]:
         raise UnknownFormat(
             f"The store at {directory} uses features this version does not know: "
             f"{', '.join(unknown)}."
@@ -117,18 +134,82 @@ def parse_format(data: bytes, directory: Path) -> Format:
     return found
 
 
-def read_config(directory: Path, shape: type[T]) -> T:
-    """Return the ``workspace`` table of the store's ``config.toml``, which may be missing."""
+def id_in_format(directory: Path) -> str | None:
+    """Return the store id that a FORMAT file names, however damaged the rest of it is."""
+    try:
+        data = (directory / FORMAT).read_bytes()
+    except OSError:
+        return None
+    import re  # slow to import, and only repairs need it
+
+    found = re.search(rb'"([0-9a-f]{32})"', data)
+    return found[1].decode() if found else None
+
+
+def is_damaged_format(directory: Path, identity: str) -> bool:
+    """Whether FORMAT is not what was written, rather than written by a later version.
+
+    A file that no JSON parser reads was damaged, and so was one that differs in one byte from what
+    this version would write for the store.
+    """
+    try:
+        data = (directory / FORMAT).read_bytes()
+    except OSError:
+        return True
+    # In the order in which stores gained them.
+    for count in range(len(KNOWN_FEATURES) + 1):
+        expected = _encoded(Format(FORMAT_VERSION, identity, list(KNOWN_FEATURES[:count])))
+        differ = sum(a != b for a, b in zip(data, expected, strict=False))
+        if len(data) == len(expected) and differ <= 1:
+            return True
+    try:
+        return not isinstance(msgspec.json.decode(data.decode()), dict)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return True
+
+
+def replace_format(directory: Path, content: Format) -> None:
+    """Write FORMAT in place of a damaged one; durable on return."""
+    temporary = directory / "tmp" / f"{FORMAT}.{os.getpid()}.{threading.get_ident()}"
+    write_file(temporary, _encoded(content))
+    temporary.replace(directory / FORMAT)
+    sync_directory(directory)
+
+
+def _encoded(content: Format) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(content)) + b"\n"
+
+
+class Config(msgspec.Struct, frozen=True):
+    """The tables of a store's ``config.toml``, and what checks them."""
+
+    tables: dict[str, Any]
+    reader: TableReader
+
+    def table(self, name: str) -> Any:
+        """Return a table, empty if the file has none."""
+        return self.tables.get(name, {})
+
+
+def read_config(directory: Path) -> Config | None:
+    """Return the store's ``config.toml``, None if it has none; refuse tables it cannot have."""
     file = directory / CONFIG
     if not file.exists():
-        return shape()
-    import tomllib
+        return None
+    import tomllib  # slow to import, and few stores have a configuration
+
+    from mulligan.config.tables import TableReader
 
     try:
-        table = tomllib.loads(file.read_text()).get("workspace", {})
-        return msgspec.convert(table, shape)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        text = file.read_text()
+        tables = tomllib.loads(text)
+    except OSError as error:
+        raise InvalidConfig(f"{file} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{file} cannot be used: {error}.") from error
+    reader = TableReader(text, file, InvalidConfig)
+    reader.refuse_unknown(tables, (), CONFIG_TABLES)
+    return Config(tables, reader)
 
 
 def create(
@@ -141,9 +222,10 @@ def create(
     a journal.
     """
     try:
-        _refuse_strangers(directory)
+        _refuse_unknown_files(directory)
         for made in (directory, *(directory / part for part in PARTS)):
             made.mkdir(mode=0o700, parents=made == directory, exist_ok=True)
+        # Before any content, so that git never lists files of the store.
         write_file(directory / ".gitignore", b"*\n")
         failpoint(Failpoint.STORE_DIRECTORY_MADE)
         identity = new_journal(directory / "journal")
@@ -154,14 +236,15 @@ def create(
         failpoint(Failpoint.STORE_FORMAT_WRITTEN)
     except OSError as error:
         raise translation(error, directory) from error
+    # Read back: if another process created the store first, its file counts.
     return read_format(directory)
 
 
-def _refuse_strangers(directory: Path) -> None:
+def _refuse_unknown_files(directory: Path) -> None:
     if not directory.exists():
         return
     _refuse_file(directory)
-    known = {FORMAT, CONFIG, PROJECT, MOVED, ".gitignore", ".git", *PARTS}
+    known = {DAMAGED, FORMAT, CONFIG, PROJECT, MOVED, ".gitignore", ".git", *PARTS}
     if not directory.is_dir() or any(entry.name not in known for entry in directory.iterdir()):
         raise NotAStore(f"{directory} exists and is not a Mulligan store.")
     _refuse_orphans(directory)
@@ -183,19 +266,20 @@ def _refuse_orphans(directory: Path) -> None:
     A store whose creation was interrupted has no packs, because those come after FORMAT.
     """
     packs, journal = directory / "packs", directory / "journal" / "data.mdb"
-    if not packs.is_dir() or (journal.exists() and journal.stat().st_size):
+    if not packs.is_dir() or not any(packs.iterdir()):
         return
-    if any(packs.iterdir()):
-        raise NotAStore(
-            f"{directory} holds the packs of a store whose FORMAT and journal are gone.",
-            hint=ORPHANS_HINT,
-        )
+    # After the packs: another process may create the store right now, its journal first.
+    if journal.exists() and journal.stat().st_size:
+        return
+    raise NotAStore(
+        f"{directory} holds the packs of a store whose FORMAT and journal are gone.",
+        hint=ORPHANS_HINT,
+    )
 
 
 def _link_format(directory: Path, content: Format) -> None:
     temporary = directory / "tmp" / f"FORMAT.{os.getpid()}.{threading.get_ident()}"
-    data = msgspec.json.format(msgspec.json.encode(content)) + b"\n"
-    write_file(temporary, data)
+    write_file(temporary, _encoded(content))
     try:
         # A hard link fails if the name exists, where a rename would replace the winner's file.
         os.link(temporary, directory / FORMAT)
@@ -208,11 +292,45 @@ def _link_format(directory: Path, content: Format) -> None:
         sync_directory(synced)
 
 
+def add_feature(directory: Path, feature: str, failpoint: FailpointHook = ignore) -> None:
+    """List a feature in FORMAT, durably; a version that does not know it refuses the store then.
+
+    The caller makes sure that no other process does the same at the time.
+    """
+    found = read_format(directory)
+    if feature not in found.features:
+        _replace_features(directory, found, [*found.features, feature], failpoint)
+
+
+def drop_feature(directory: Path, feature: str) -> None:
+    """Take back ``add_feature``, before the store uses the feature."""
+    found = read_format(directory)
+    _replace_features(directory, found, [one for one in found.features if one != feature], ignore)
+
+
+def _replace_features(
+    directory: Path, found: Format, features: list[str], failpoint: FailpointHook
+) -> None:
+    content = msgspec.structs.replace(found, features=features)
+    temporary = directory / "tmp" / f"FORMAT.{os.getpid()}.{threading.get_ident()}"
+    try:
+        write_file(temporary, msgspec.json.format(msgspec.json.encode(content)) + b"\n")
+        failpoint(Failpoint.UPKEEP_FEATURE_WRITTEN)
+        os.replace(temporary, directory / FORMAT)
+        sync_directory(directory)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(f"There is no space left for {directory / FORMAT}.") from error
+        raise
+    failpoint(Failpoint.UPKEEP_FEATURE_LISTED)
+
+
 def write_file(file: Path, data: bytes) -> None:
     """Write a small file that only its owner can read, and sync it."""
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         write_all(handle, data)
+        # Before a caller renames it: a name must never lead to bytes that a power cut can lose.
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -244,11 +362,13 @@ def remove_tree(directory: Path) -> None:
 def translation(error: OSError, directory: Path) -> Exception:
     """Return the error to raise for an ``OSError`` while creating a store."""
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return ReadOnlyStore(f"It is not permitted to make a store at {directory}.")
+        return ReadOnlyStore(f"Permission to create a store at {directory} was denied.")
     if error.errno == errno.ENOENT:  # /proc and similar filesystems
-        return ReadOnlyStore(f"Nothing can be made at {directory}, so no store either.")
+        return ReadOnlyStore(
+            f"No store can be created at {directory}: its filesystem takes no files."
+        )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"There is no space left to make a store at {directory}.")
+        return DiskFull(f"There is no space left to create a store at {directory}.")
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
-        return NotAStore(f"{directory} cannot be a store: a file is in the way.")
+        return NotAStore(f"No store can be created at {directory}: there is a file in its place.")
     return error

@@ -30,6 +30,27 @@ TaskStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
 AgentState = Literal["starting", "planning", "working", "waiting", "suspended", "done", "failed"]
 Priority = Literal["low", "normal", "high", "urgent"]
 
+EffectKind = Literal["local", "idempotent", "reversible", "irreversible"]
+"""How far an effect reaches: local ones are undone by a restore, idempotent ones may be repeated,
+reversible ones have a compensation."""
+
+EffectStatus = Literal[
+    "intended",
+    "approved",
+    "denied",
+    "done",
+    "failed",
+    "in_doubt",
+    "compensated",
+    "left_behind",
+]
+Stakes = Literal["low", "normal", "high"]
+Approval = Literal["auto", "ask", "deny"]
+Repeat = Literal["reuse", "ask", "allow"]
+"""What is done when an effect was done beyond the point that a session went back to."""
+
+CallStatus = Literal["called", "returned", "failed", "in_doubt"]
+
 ValueChange = Literal["added", "removed", "changed"]
 """How a value of the state differs between two points."""
 
@@ -45,6 +66,7 @@ class ObjectKind:
 
     VALUE = 1
     CHUNK = 2
+    EVENTS = 3
 
 
 class NewEvent(msgspec.Struct, frozen=True):
@@ -70,6 +92,35 @@ class Event(msgspec.Struct, frozen=True):
     payload: Any
     prev: bytes
     hash: bytes
+    purge: int | None = None
+    """The purge that replaced a part of it, if one did."""
+
+
+class Purge(msgspec.Struct, frozen=True):
+    """A purge: content that was removed from all history; when, by whom and why.
+
+    ``finished`` is when its bytes were gone from the files of the store, None before that.
+    """
+
+    number: int
+    time: datetime
+    by: str
+    reason: str
+    finished: datetime | None = None
+
+    def __str__(self) -> str:
+        why = f": {self.reason}" if self.reason else ""
+        return f"purged {self.time:%Y-%m-%d} by {self.by}{why}"
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    """What a purge left of an object or of an event: the purge, and the digest of a replacement.
+
+    An object without a replacement is gone. Of an event, it is BLAKE3 of the body that remains.
+    """
+
+    purge: int
+    replacement: Digest | None
 
 
 class ForkOrigin(msgspec.Struct, frozen=True):
@@ -99,6 +150,44 @@ class Head(msgspec.Struct, frozen=True):
     time: datetime
     keyframe: int = 0
     checkpoint: tuple[int, str] | None = None
+
+
+class Fold(msgspec.Struct, frozen=True):
+    """What remains of the events ``first..last`` of a session that were folded away.
+
+    ``started`` and ``ended`` are the times of these two events. The chain continues from ``hash``,
+    that of event ``last``; ``keyframe`` is the digest of the document after it.
+    """
+
+    first: int
+    last: int
+    started: datetime
+    ended: datetime
+    hash: bytes
+    keyframe: Digest
+
+
+class EventsCopied(msgspec.Struct, frozen=True):
+    """An object with a copy of events of a session; 0 to 0 is that of folds and prunings."""
+
+    session: int
+    first: int
+    last: int
+    digest: Digest
+
+
+CollectionPhase = Literal["idle", "mark", "sweep"]
+"""What the garbage collection is at; see docs/design/0006-upkeep.md."""
+
+
+class Collection(msgspec.Struct, frozen=True):
+    """Where the garbage collection stands: its phase, and how many collections there were.
+
+    Digests that were looked up under another ``count`` may have been removed since.
+    """
+
+    count: int = 0
+    phase: CollectionPhase = "idle"
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -172,6 +261,10 @@ class Changing(msgspec.Struct, frozen=True, order=True):
     torn: bool
 
 
+WHOLE_WORKSPACE = "."
+"""The path that stands for all files in the coverage of a checkpoint that holds none."""
+
+
 class Coverage(msgspec.Struct, frozen=True):
     """What a checkpoint holds of a workspace, and everything it does not.
 
@@ -185,6 +278,12 @@ class Coverage(msgspec.Struct, frozen=True):
     left_out: list[LeftOut]
     root: str = ""
     changing: list[Changing] = []
+
+    @property
+    def refused(self) -> str | None:
+        """Why no file of the workspace is in it; None if the files were captured."""
+        is_all = len(self.left_out) == 1 and self.left_out[0].path == WHOLE_WORKSPACE
+        return self.left_out[0].rule if is_all else None
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -240,7 +339,8 @@ class Restored(msgspec.Struct, frozen=True):
     """What a restore did: ``mode`` is restore, undo or redo; ``safety`` holds the state before.
 
     ``workspace`` lists the files that were part of it: None for all. ``files`` counts the paths
-    that were restored; ``problems`` are those that could not be.
+    that were restored; ``problems`` are those that could not be. ``purged`` are paths whose content
+    was removed from all history: they were left as they are.
     """
 
     mode: RestoreMode
@@ -251,6 +351,7 @@ class Restored(msgspec.Struct, frozen=True):
     files: int = 0
     problems: tuple[Problem, ...] = ()
     workspace: tuple[str, ...] | None = ()
+    purged: tuple[LeftOut, ...] = ()
 
 
 class RestoreOrigin(msgspec.Struct, frozen=True):
@@ -334,10 +435,111 @@ class Message(msgspec.Struct, frozen=True):
     redelivered: bool = False
 
 
-class Location(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where an object is stored: the frame of a pack, and its slot in the frame's directory."""
+class Question(msgspec.Struct, frozen=True):
+    """A request for approval, and its answer: ``by`` is a person, ``timeout`` or ``rule``."""
 
-    pack: int
+    at: datetime
+    expires: datetime | None = None
+    by: str | None = None
+    answered: datetime | None = None
+    note: str | None = None
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """An act on the outside world, as the ledger of a session has it.
+
+    ``intent`` is what is to be done, as approved; ``seq`` is the event that first named it.
+    ``acting`` is the process that acts or acted. ``undo`` says how it is compensated: a command, or
+    True for a function of the program. ``is_pending`` says that it waits for approval.
+    """
+
+    id: str
+    name: str
+    kind: EffectKind
+    status: EffectStatus
+    intent: Any = None
+    key: str | None = None
+    agent: str = ""
+    task: str | None = None
+    stakes: Stakes = "normal"
+    at: datetime | None = None
+    seq: int = 0
+    attempts: int = 0
+    result: Any = None
+    error: str | None = None
+    question: Question | None = None
+    acting: str | None = None
+    undo: list[str] | bool = False
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it waits for approval."""
+        return self.status == "intended" and self.acting is None and self.question is not None
+
+
+class EffectPlan(msgspec.Struct, frozen=True):
+    """What going back to a point means for the effects after it.
+
+    ``compensated`` are undone, in this order; ``left_behind`` stay in the world and have to be
+    accepted; ``repeatable`` stay, too, and may happen again.
+    """
+
+    compensated: tuple[Effect, ...] = ()
+    left_behind: tuple[Effect, ...] = ()
+    repeatable: tuple[Effect, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there are effects after the point."""
+        return bool(self.compensated or self.left_behind or self.repeatable)
+
+
+class EffectRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What is decided about the effects whose name matches: None leaves it to later rules.
+
+    ``kind`` and ``stakes`` limit the rule to effects of that kind, or of at least those stakes.
+    """
+
+    name: str = "*"
+    kind: EffectKind | None = None
+    stakes: Stakes | None = None
+    approval: Approval | None = None
+    timeout: float | None = None
+    repeat: Repeat | None = None
+    identity: tuple[str, ...] | None = None
+    checkpoint: bool | None = None
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """One call of a tool: what it was given, and its result.
+
+    ``before`` and ``after`` are the checkpoints around it. ``process`` is a process that it
+    started, ``files`` are the paths that it changed, where that is known.
+    """
+
+    id: str
+    name: str
+    status: CallStatus
+    args: Any = None
+    agent: str | None = None
+    task: str | None = None
+    at: datetime | None = None
+    seq: int | None = None
+    result: Any = None
+    error: str | None = None
+    before: str | None = None
+    after: str | None = None
+    acting: str | None = None
+    process: str | None = None
+    files: list[str] | None = None
+
+
+class Location(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where an object is stored: a range of bytes in an area, and a slot in that range.
+
+    An area is a numbered stretch of storage that only grows at its end; see ``objects.protocol``.
+    """
+
+    area: int
     offset: int
     length: int
     slot: int
@@ -383,6 +585,57 @@ class Problem(msgspec.Struct, frozen=True):
     detail: str
 
 
+Fault = Literal[
+    "table",
+    "older",
+    "newer",
+    "event",
+    "record",
+    "state",
+    "index",
+    "pack",
+    "foreign",
+    "gap",
+    "object",
+    "needed",
+    "purge",
+]
+"""What a finding of ``verify`` is about; ``Finding`` explains each."""
+
+
+class Finding(Problem, frozen=True, kw_only=True):
+    """Something that ``verify`` found, in words and in the terms of the store.
+
+    Which fields are set depends on ``fault``:
+
+    - ``table``: a table of the journal, or all with ``"*"``, cannot be read (``table``)
+    - ``older``: the journal lacks acknowledged commits; ``newer``: an area knows more than it
+      (``area``)
+    - ``event``: an event is missing, damaged or breaks the chain (``session``, ``seq``)
+    - ``record``: what a checkpoint or restore says cannot be read (``session``, ``seq``)
+    - ``state``: the state after an event cannot be computed (``session``, ``seq``)
+    - ``index``: an entry of a table contradicts the events or objects (``table``, and ``session``,
+      ``seq``, ``digest`` and ``location`` where they apply)
+    - ``pack``: an area is missing or cannot be opened; ``foreign``: it is of another store
+      (``area``)
+    - ``gap``: nothing can be read in a stretch of an area (``area``, ``location``)
+    - ``object``: a stored object is not what was put (``digest``, ``area``, ``location``)
+    - ``needed``: an object cannot be read or found, with the first thing that needs it
+      (``digest``, ``session``, ``seq``)
+    - ``purge``: a tombstone is not the one that a purge made, or a purge is not finished
+
+    ``session`` is the number of a session.
+    """
+
+    fault: Fault
+    table: str | None = None
+    session: int | None = None
+    seq: int | None = None
+    digest: Digest | None = None
+    area: int | None = None
+    location: Location | None = None
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What a restore would do, computed without doing it.
 
@@ -392,7 +645,8 @@ class Plan(msgspec.Struct, frozen=True):
     ``builds`` are directories that a user rule leaves out: files built in them from changed sources
     may look up to date, since files are restored with their times. ``open_files`` are used by
     programs that would continue with files that no longer have a name. ``problems`` are paths that
-    cannot be restored: something that no checkpoint covers is in the way.
+    cannot be restored: something that no checkpoint covers is in the way. ``purged`` are paths
+    whose content was removed from all history: what is there is left as it is.
     """
 
     point: Point
@@ -403,6 +657,7 @@ class Plan(msgspec.Struct, frozen=True):
     builds: tuple[str, ...] = ()
     open_files: tuple[OpenFile, ...] = ()
     problems: tuple[Problem, ...] = ()
+    purged: tuple[LeftOut, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether any file would change."""
@@ -420,9 +675,17 @@ class Report(msgspec.Struct, frozen=True):
     objects: int
     packs: int
     unreferenced_bytes: int
-    problems: tuple[Problem, ...]
-    warnings: tuple[Problem, ...] = ()
+    problems: tuple[Finding, ...]
+    warnings: tuple[Finding, ...] = ()
     """Possible traces of a loss, or of nothing worse than a crash."""
+    stored_bytes: int = 0
+    """The acknowledged bytes in packs."""
+    read_bytes: int = 0
+    """Those of them that were read and compared with their checksums or digests."""
+    sample: float | None = None
+    """The part that was chosen to be read, from 0 to 1; None if none was."""
+    seed: int | None = None
+    """The seed of that choice."""
 
     @property
     def ok(self) -> bool:

@@ -11,38 +11,95 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from blake3 import blake3
 
 from mulligan import layout
-from mulligan.errors import DamageError, NotAStore, StoreInUse
+from mulligan.errors import DamageError, NotAStore, RestorePending, StoreInUse, UnsafeWorkspace
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.locate.find import leave, sweep
+from mulligan.locate.find import agree, find_in, leave, sweep
 from mulligan.locate.git import exclude, guard
 from mulligan.locate.pointer import write_pointer
-from mulligan.locate.project import forget_project, remember
-from mulligan.locate.registry import discard, note_inside, place_for, publish, staged
+from mulligan.locate.project import forget_project, project_of, remember
+from mulligan.locate.registry import (
+    discard,
+    note_inside,
+    place_for,
+    publish,
+    staged,
+    state_directory,
+)
+from mulligan.opener import open_store
 
 _BLOCK = 1 << 20
+"""Bytes per read: enough that system calls cost nothing, little enough for any machine."""
+
 _LEFT = {"tmp", layout.LOCKS, ".git", layout.MOVED}
 """Not copied: recreated on demand, or tied to the place rather than to the store."""
+
+
+def move_store(store: Path, variables: Mapping[str, str], *, inside: bool) -> Path:
+    """Move a store into its project or out of it; return where it is now.
+
+    Nothing happens if it is there already. Raises ``RestorePending`` while a restore of files is
+    pending, ``StoreInUse`` while another process has the store open, and ``UnsafeWorkspace`` if
+    the project does not point back to the store.
+    """
+    state = state_directory(variables)
+    # Opened and closed before the exclusive lock is taken: closing the journal later would release
+    # that lock.
+    _refuse_pending(store, variables)
+    if (store.name == layout.NAME) == inside:
+        return store
+    if inside:
+        return move_inside(store, _project(store, state), state)
+    return move_outside(store, state)
+
+
+def _refuse_pending(store: Path, variables: Mapping[str, str]) -> None:
+    """Refuse a store with a pending restore: its locks do not move with it."""
+    with open_store(store, variables, False, (), None, ignore, read_only=True) as opened:
+        pending = [session.name for session in opened.sessions() if session.files.pending]
+    if pending:
+        raise RestorePending(
+            f"A restore of files is pending in {', '.join(pending)}.",
+            hint="Nothing was moved. `mulligan status` says more; finish or undo it first.",
+        )
+
+
+def _project(store: Path, state: Path) -> Path:
+    """Return the directory of a store's project.
+
+    Raises ``UnsafeWorkspace`` unless that directory points back to the store.
+    """
+    place = project_of(store)
+    found = find_in(Path(place.path), state, write=True) if place else None
+    if found is None or found.pointer is None or not agree(store, found.pointer):
+        where = f"{place.path} does not point back to it" if place else "it knows no project"
+        raise UnsafeWorkspace(
+            f"The store {store} cannot be moved into its project: {where}.",
+            hint="Nothing was moved. `mulligan init --adopt STORE` gives it a project.",
+        )
+    return found.directory
 
 
 def move_outside(store: Path, state: Path, failpoint: FailpointHook = ignore) -> Path:
     """Move the store inside a project below the state directory; return its new path."""
     project = store.parent
-    with _translated(state), staged(state) as draft, alone(store):
+    with _translated(state), staged(state) as staging, alone(store):
         sweep(project)
-        _copy(store, draft)
-        remember(draft, project)
+        _copy(store, staging)
+        remember(staging, project)
         failpoint(Failpoint.MOVE_COPIED)
+        # Chosen under the lock of ``staged``, so that no other process takes the name.
         target = place_for(state, project, layout.read_format(store).id)
         _announce(store, target, failpoint)
-        publish(draft, target)
+        publish(staging, target)
         failpoint(Failpoint.MOVE_DONE)
+        # Last: until the rename the old store is the valid one, and after it readers follow MOVED.
         leave(store)
         failpoint(Failpoint.MOVE_OLD_REMOVED)
         write_pointer(project, str(target), None, failpoint)
@@ -54,28 +111,30 @@ def move_inside(store: Path, project: Path, state: Path, failpoint: FailpointHoo
     target = project / layout.NAME
     with _translated(project), staged(state), alone(store):
         sweep(project)
+        # Before the store appears in the work tree, where git could add it.
         exclude(project)
-        draft = project / f"{layout.STAGING}-{os.urandom(8).hex()}"
-        draft.mkdir(mode=0o700)
+        staging = project / f"{layout.STAGING}-{os.urandom(8).hex()}"
+        staging.mkdir(mode=0o700)
         # While it is locked, no other process deletes it as abandoned; see ``locate.find.sweep``.
-        handle = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            _copy(store, draft)
-            forget_project(draft)
+            _copy(store, staging)
+            forget_project(staging)
             failpoint(Failpoint.MOVE_COPIED)
             _announce(store, target, failpoint)
             # If the process is killed here, the store still knows its project, and the pointer is
             # recreated.
             target.unlink(missing_ok=True)
-            publish(draft, target)
+            publish(staging, target)
         finally:
-            if draft.exists():
-                layout.remove_tree(draft)
+            if staging.exists():
+                layout.remove_tree(staging)
             os.close(handle)
         failpoint(Failpoint.MOVE_DONE)
         guard(target)
         note_inside(state, target)
+        # The old store still leads readers to the new one until here.
         discard(store)
         failpoint(Failpoint.MOVE_OLD_REMOVED)
     return target
@@ -103,21 +162,21 @@ def alone(store: Path) -> Iterator[None]:
 
 def _announce(store: Path, target: Path, failpoint: FailpointHook) -> None:
     """Record in a store where it will be, durably, before the copy is there."""
-    draft = store / "tmp" / f"{layout.MOVED}.{os.urandom(8).hex()}"
-    draft.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
-    layout.write_file(draft, os.fsencode(target) + b"\n")
-    draft.replace(store / layout.MOVED)
+    temporary = store / "tmp" / f"{layout.MOVED}.{os.urandom(8).hex()}"
+    temporary.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
+    layout.write_file(temporary, os.fsencode(target) + b"\n")
+    temporary.replace(store / layout.MOVED)
     # Before the copy gets its name: readers of the old path must find the new store from then on.
     layout.sync_directory(store)
     failpoint(Failpoint.MOVE_ANNOUNCED)
 
 
-def _copy(store: Path, draft: Path) -> None:
+def _copy(store: Path, staging: Path) -> None:
     """Copy a store and compare the copy; everything is durable on return."""
-    draft.mkdir(mode=0o700, exist_ok=True)
-    directories = [draft]
+    staging.mkdir(mode=0o700, exist_ok=True)
+    directories = [staging]
     for source in sorted(_contents(store)):
-        copy = draft / source.relative_to(store)
+        copy = staging / source.relative_to(store)
         if source.is_dir():
             copy.mkdir(mode=0o700)
             directories.append(copy)
@@ -125,10 +184,10 @@ def _copy(store: Path, draft: Path) -> None:
         elif _copy_file(source, copy) != _digest(copy):
             raise DamageError(f"The copy of {source} is not what was written; nothing was moved.")
     for name in ("tmp", layout.LOCKS):
-        (draft / name).mkdir(mode=0o700)
-    _copy_notes(store / "tmp", draft / "tmp")
+        (staging / name).mkdir(mode=0o700)
+    _copy_notes(store / "tmp", staging / "tmp")
     # Names become durable after their files, and before MOVED points here.
-    for directory in (*directories, draft / "tmp"):
+    for directory in (*directories, staging / "tmp"):
         layout.sync_directory(directory)
 
 
@@ -168,6 +227,7 @@ def _copy_file(source: Path, copy: Path) -> bytes:
                 writing.seek(len(block), os.SEEK_CUR)
         writing.truncate()
         writing.flush()
+        # The old store is deleted after the move, so the copy has to be durable before it.
         os.fsync(handle)
     return digest.digest()
 

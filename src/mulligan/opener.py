@@ -5,38 +5,41 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mulligan import layout
 from mulligan.clock import Clock, SystemClock
 from mulligan.engine import Engine
-from mulligan.errors import DamagedJournal, MulliganError, NotAStore, NotAttached, ReadOnlyStore
+from mulligan.errors import (
+    DamagedJournal,
+    MulliganError,
+    NotAStore,
+    NotAttached,
+    PurgedContent,
+    ReadOnlyStore,
+)
 from mulligan.failpoints import FailpointHook, ignore
 from mulligan.journal.kv import KvJournal, check_ends, check_identity, claim
 from mulligan.journal.lmdb.tables import LmdbTables
-from mulligan.journal.lock_owner import OnWait
 from mulligan.locate import registry
 from mulligan.locate.find import agree, copied, find_in
-from mulligan.locate.git import guard
 from mulligan.locate.pointer import write_pointer
 from mulligan.locate.project import project_of
 from mulligan.locate.registry import STORES, state_directory
-from mulligan.model import (
-    Digest,
-    Location,
-)
-from mulligan.objects.frames import pack_name
-from mulligan.objects.pack_writer import list_packs
 from mulligan.objects.packs import PackObjects
-from mulligan.objects.scan import is_foreign
 from mulligan.session import Session, arguments
-from mulligan.session.environment import EnvironmentReader
-from mulligan.session.runtime.heartbeat import HeartbeatWriter
-from mulligan.session.tools import CACHE
-from mulligan.session.write.fork_directory import end_interrupted
-from mulligan.session.write.leases import this_process
-from mulligan.store import LEASE_TTL, Store
-from mulligan.workspace.capture.capture import CaptureLimits
+from mulligan.session.environment import TOOLS_CACHE, EnvironmentReader
+from mulligan.store import LEASE_TTL, Store, engine_of
+
+if TYPE_CHECKING:
+    from mulligan.journal.lock_owner import OnWait
+    from mulligan.model import (
+        Digest,
+        Location,
+    )
+    from mulligan.workspace.capture.limits import CaptureLimits
 
 MEMORY = "memory:"
 NO_STATE = (
@@ -54,6 +57,7 @@ WORKSPACE = "MULLIGAN_WORKSPACE"
 HEARTBEAT = "MULLIGAN_HEARTBEAT"
 CHECKPOINT_INTERVAL = "MULLIGAN_CHECKPOINT_INTERVAL"
 PROMPT = "MULLIGAN_PROMPT"
+HANDOVER = "MULLIGAN_HANDOVER"
 SUPERVISOR = "MULLIGAN_SUPERVISOR"
 """The process that started an agent: host, pid, start time; see ``leases.identity``."""
 
@@ -69,8 +73,12 @@ def open_store(
     *,
     read_only: bool = False,
     salvage: bool = False,
+    upkeep: bool = True,
 ) -> Store:
-    """Open the store that a path names; see ``mulligan.open``."""
+    """Open the store that a path names; see ``mulligan.open``.
+
+    Without ``upkeep``, it is not looked after in the background.
+    """
     read_only = read_only or salvage
     clock = clock or SystemClock()
     home, state = Path(variables.get("HOME") or os.devnull), state_directory(variables)
@@ -79,9 +87,15 @@ def open_store(
         from mulligan.objects.memory import MemoryObjects
 
         journal = KvJournal(MemoryTables(failpoint=failpoint), failpoint=failpoint, clock=clock)
-        engine = Engine(journal, MemoryObjects(), clock, failpoint=failpoint)
+
+        def usable(digests: Iterable[Digest]) -> dict[Digest, Location]:
+            with journal.read() as view:
+                return view.locate_usable(digests)
+
+        objects_ = MemoryObjects(usable, partial(replacement, journal))
+        engine = Engine(journal, objects_, clock, failpoint=failpoint)
         environment = EnvironmentReader(Path.cwd(), variables, keep_env)
-        return Store(engine, environment, home, CaptureLimits(), state / STORES)
+        return Store(engine, environment, home, None, state / STORES)
     place = Path(arguments.directory(path, "The path of a store")).absolute()
     found = find_in(place, state, write=create and not read_only)
     if found and found.pointer and not agree(found.store, found.pointer):
@@ -92,17 +106,46 @@ def open_store(
         directory, format_, clock, failpoint, on_wait, read_only=read_only, salvage=salvage
     )
     if directory.name == layout.NAME and not engine.read_only:
+        from mulligan.locate.git import guard  # most stores are outside of their projects
+
         with suppress(OSError):  # a store works without its guard
             guard(directory)
-    _call_move_off(engine)
-    end_interrupted(engine)
-    cache = directory / "tmp" / CACHE
+    _cancel_move(engine)
+    # Before the caller sees the store: an interrupted fork is completed or removed first.
+    _end_interrupted_forks(engine)
+    cache = directory / "tmp" / TOOLS_CACHE
     environment = EnvironmentReader(_project(directory), variables, keep_env, cache)
-    limits = layout.read_config(directory, CaptureLimits)
+    limits = _limits(directory, engine)
+    if upkeep and not engine.read_only:
+        from mulligan.upkeep.background import Maintenance  # a process that reads needs none
+
+        engine.upkeep = Maintenance(engine)
     return Store(engine, environment, home, limits, state / STORES)
 
 
-def _call_move_off(engine: Engine) -> None:
+def _limits(directory: Path, engine: Engine) -> CaptureLimits | None:
+    """Return the limits in the store's configuration, if it has one, after a check of it all."""
+    config = layout.read_config(directory)
+    if config is None:
+        return None
+    # Slow to import, and seldom needed.
+    from mulligan.session.effect_rules import parse_rules
+    from mulligan.upkeep.policy import parse_policy
+    from mulligan.upkeep.verify_settings import parse_verify
+    from mulligan.workspace.capture.limits import CaptureLimits
+
+    parse_verify(config.table("verify"), config.reader)
+    # A mistake in it is refused at once: a policy that cannot be used would remove nothing.
+    engine.effect_rules = parse_rules(config.table("effects"), config.reader)
+    engine.storage.quota = parse_policy(config.table("retention"), config.reader).quota
+    if drift := config.table("drift"):
+        from mulligan.drift.table import parse_drift  # the same
+
+        parse_drift(drift, config.reader)
+    return config.reader.build(config.table("workspace"), ("workspace",), CaptureLimits)
+
+
+def _cancel_move(engine: Engine) -> None:
     """Cancel a move that was interrupted before it took effect, now that the store is in use.
 
     From now on, a copy at the target would be outdated. No move can run at the same time: it needs
@@ -110,8 +153,21 @@ def _call_move_off(engine: Engine) -> None:
     """
     directory = engine.directory
     if directory is not None and not engine.read_only and registry.current(directory) == directory:
+        # If it cannot be deleted, nothing is lost: the note names a target that does not exist.
         with suppress(OSError):
             (directory / layout.MOVED).unlink(missing_ok=True)
+
+
+def _end_interrupted_forks(engine: Engine) -> None:
+    """Finish or remove the directories of forks whose process died."""
+    directory = engine.directory
+    if directory is None or engine.read_only:
+        return
+    if any((directory / "tmp").glob(layout.FORK_NOTES)):
+        # Imports what writes files, for a case that is rare.
+        from mulligan.session.write.fork_directory import end_interrupted
+
+        end_interrupted(engine)
 
 
 def make_outside(directory: Path, state: Path, failpoint: FailpointHook = ignore) -> Path:
@@ -164,18 +220,33 @@ def attach(variables: Mapping[str, str]) -> Session:
         )
         session.internal.adopt(epoch, LEASE_TTL)
         session.internal.recover_on_open()
+    limit_by_workflow(store, session)
     session.internal.is_supervised = True
     session.internal.checkpoint_interval = float(
         variables.get(CHECKPOINT_INTERVAL) or session.internal.checkpoint_interval
     )
     if (heartbeat := variables.get(HEARTBEAT)) and not is_guest:
+        from mulligan.session.runtime.heartbeat import HeartbeatWriter
+
         session.agent.heart = HeartbeatWriter(Path(heartbeat), _renewal(session))
         session.agent.heart.start()
     return session
 
 
+def limit_by_workflow(store: Store, session: Session) -> None:
+    """Take over the quota of the workflow that runs in a session, if it is the smaller one."""
+    workflow = session.state.get("orchestrator/workflow")
+    retention = workflow.get("retention") if isinstance(workflow, dict) else None
+    quota = retention.get("quota") if isinstance(retention, dict) else None
+    storage = engine_of(store).storage
+    if isinstance(quota, int) and (storage.quota is None or quota < storage.quota):
+        storage.quota = quota
+
+
 def _is_taken(session: Session, epoch: int, variables: Mapping[str, str]) -> bool:
     """Whether the agent's process that started this one already holds the lease."""
+    from mulligan.session.write.leases import this_process
+
     lease = session.internal.lease_of(session.actor)
     if lease is None or lease.epoch != epoch or not session.internal.is_held(session.actor):
         return False
@@ -192,8 +263,11 @@ def agent_variables(
     checkpoint_interval: float,
     workspace: Path | None = None,
     prompt: str | None = None,
+    handover: str | None = None,
 ) -> dict[str, str]:
     """Return the variables that tell a child process which agent it is."""
+    from mulligan.session.write.leases import this_process
+
     found = {
         STORE: store,
         SESSION: session,
@@ -203,6 +277,7 @@ def agent_variables(
         CHECKPOINT_INTERVAL: str(checkpoint_interval),
         WORKSPACE: str(workspace) if workspace else "",
         PROMPT: prompt or "",
+        HANDOVER: handover or "",
         SUPERVISOR: this_process(),
     }
     return {name: value for name, value in found.items() if value}
@@ -218,8 +293,8 @@ def _renewal(session: Session) -> Callable[[], None]:
         if now < due:
             return
         due = now + LEASE_TTL / 3
-        # A process that was replaced, or a full disk, is noticed at the next write; here nobody
-        # would hear of it.
+        # A process that was replaced, or a full disk, is reported by the next write; this
+        # thread has no caller to report it to.
         with suppress(MulliganError, OSError):
             session.internal.renew(wait=False)
 
@@ -234,6 +309,10 @@ def _format(directory: Path, create: bool, failpoint: FailpointHook) -> layout.F
 
 def _new_journal(directory: Path) -> bytes:
     """Create the journal of a new store and return the store's id in it."""
+    from mulligan.objects.frames import pack_name
+    from mulligan.objects.pack_writer import list_packs
+    from mulligan.objects.scan import is_foreign
+
     tables = LmdbTables(directory)
     try:
         identity = claim(tables, os.urandom(16))
@@ -252,10 +331,21 @@ def _new_journal(directory: Path) -> bytes:
 def _check_tables(tables: LmdbTables, identity: bytes, salvage: bool) -> None:
     """Refuse the journal of another store, and one with outdated parts."""
     if not tables.damage:
+        # Before any write: with a foreign journal, all packs would look unacknowledged.
         check_identity(tables, identity)
     if tables.is_unproven and not salvage:
         check_ends(tables)
-        tables.vouch()
+        tables.mark_checked()
+
+
+def replacement(journal: KvJournal, digest: Digest) -> Digest | None:
+    """Return the object that a purge left in the place of another; see ``objects.protocol``."""
+    with journal.read() as view:
+        tombstone = view.tombstones([digest]).get(digest)
+        if tombstone is None or tombstone.replacement is not None:
+            return None if tombstone is None else tombstone.replacement
+        purge = next(purge for purge in view.purges() if purge.number == tombstone.purge)
+    raise PurgedContent(f"The content was {purge}.")
 
 
 def _engine(
@@ -294,9 +384,17 @@ def _engine(
         with journal.read() as view:
             return view.locate_all(digests)
 
-    def committed(pack: int) -> int:
+    def locate_usable(digests: Iterable[Digest]) -> dict[Digest, Location]:
         with journal.read() as view:
-            return view.pack_length(pack)
+            return view.locate_usable(digests)
+
+    def committed(area: int) -> int:
+        with journal.read() as view:
+            return view.area_length(area)
+
+    def last_forgotten() -> int:
+        with journal.read() as view:
+            return view.last_forgotten_area()
 
     objects = PackObjects(
         directory / "packs",
@@ -304,6 +402,9 @@ def _engine(
         locate,
         committed,
         locate_all=locate_all,
+        locate_usable=locate_usable,
+        last_forgotten=last_forgotten,
+        replacement=partial(replacement, journal),
         failpoint=failpoint,
         read_only=read_only,
     )

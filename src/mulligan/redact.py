@@ -24,15 +24,16 @@ _SECRET_VALUE = re.compile(
 )
 
 
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*")
-_NAMED = re.compile(r"(-{0,2}[A-Za-z_][\w-]*)(?:=|:\s+)(.+)", re.DOTALL)
-_SCRIPTED = re.compile(r"[\"']?(--[A-Za-z][\w-]*|[A-Z_][A-Z0-9_]*)=(.+)")
-_BEARER = re.compile(r"authorization[\"']?\s*:\s*[\"']?(?:bearer|basic|token)\s+[^\s$\"'{]", re.I)
-_HARMLESS_NAME = re.compile(
+_OPTION = r"--?[A-Za-z][\w-]*"
+_NAMED = r"(?s)(-{0,2}[A-Za-z_][\w-]*)(?:=|:\s+)(.+)"
+_SCRIPTED = r"[\"']?(--[A-Za-z][\w-]*|[A-Z_][A-Z0-9_]*)=(.+)"
+_BEARER = r"(?i)authorization[\"']?\s*:\s*[\"']?(?:bearer|basic|token)\s+[^\s$\"'{]"
+_HARMLESS_NAME = (
     r"^(?:NO|SKIP|USE|WITH|MAX|MIN)_|_(?:FILE|PATH|DIR|ENV|NAME|TYPE|MODE|LIMIT|COUNT)$"
     r"|^AUTHORS?$|_AUTHORS?$"
 )
-_HARMLESS_VALUE = re.compile(r"$|-|[\"']?\$|(?:true|false|yes|no|on|off|none)$", re.I)
+_HARMLESS_VALUE = r"(?i)$|-|[\"']?\$|(?:true|false|yes|no|on|off|none)$"
+"""Patterns for commands; compiled at their first use, since checkpoints need none of them."""
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -52,27 +53,29 @@ def without_secrets(command: Iterable[str]) -> list[str]:
 
 
 def _is_secret_part(last: str, part: str) -> bool:
-    if is_secret("", part) or _BEARER.search(part) or _is_secret_option(last, part):
+    if is_secret("", part) or re.search(_BEARER, part) or _is_secret_option(last, part):
         return True
-    if (named := _NAMED.fullmatch(part)) and _is_secret_value(*named.groups()):
+    if (named := re.fullmatch(_NAMED, part)) and _is_secret_value(*named.groups()):
         return True
     words = ["", *part.split()]
+    # A single word was judged above; a script is judged word by word.
     return len(words) > 2 and any(
         _is_secret_option(last, word)
-        or ((named := _SCRIPTED.match(word)) and _is_secret_value(*named.groups()))
+        or ((named := re.match(_SCRIPTED, word)) and _is_secret_value(*named.groups()))
         for last, word in pairwise(words)
     )
 
 
 def _is_secret_option(option: str, value: str) -> bool:
-    return bool(_OPTION.fullmatch(option)) and _is_secret_value(option, value)
+    return bool(re.fullmatch(_OPTION, option)) and _is_secret_value(option, value)
 
 
 def _is_secret_value(name: str, value: str) -> bool:
     """Whether a name indicates that its value is a secret, not a location or a count."""
     name = name.lstrip("-").replace("-", "_").upper()
-    if _HARMLESS_NAME.search(name) or _HARMLESS_VALUE.match(value):
+    if re.search(_HARMLESS_NAME, name) or re.match(_HARMLESS_VALUE, value):
         return False
+    # MAX_TOKENS=4096 is a count; a numeric password is still a secret.
     if re.fullmatch(r"[\d.]+", value) and not re.search("PASSW|PWD|SECRET", name):
         return False
     return is_secret(name, "")

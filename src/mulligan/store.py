@@ -6,22 +6,22 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from mulligan.document.fold import CREATED, small_event
-from mulligan.engine import Engine
 from mulligan.errors import InvalidConfig, UnknownSession
-from mulligan.journal.protocol import Txn
 from mulligan.layout import CONFIG, NAME
-from mulligan.model import Report, SessionRecord
 from mulligan.session import Session
 from mulligan.session.arguments import directory, seconds
-from mulligan.session.environment import EnvironmentReader
 from mulligan.session.names import PLAIN, check_agent, check_name
-from mulligan.workspace.capture.capture import CaptureLimits
-from mulligan.workspace.capture.progress import Progress as CaptureProgress
-from mulligan.workspace.capture.progress import untold
-from mulligan.workspace.workspace import Workspace, check_root
+
+if TYPE_CHECKING:  # imported where they are used: a command that only looks needs few of them
+    from mulligan.engine import Engine
+    from mulligan.journal.protocol import Txn
+    from mulligan.model import Report, SessionRecord
+    from mulligan.session.environment import EnvironmentReader
+    from mulligan.workspace.capture.limits import CaptureLimits
+    from mulligan.workspace.workspace import Workspace
 
 LEASE_TTL = 30.0
 """Seconds until a lease that is not renewed can be taken over."""
@@ -39,10 +39,13 @@ class Store:
         engine: Engine,
         environment: EnvironmentReader,
         home: Path,
-        limits: CaptureLimits,
+        limits: CaptureLimits | None,
         stores: Path,
     ) -> None:
-        """Combine the parts of a store; ``stores`` is the directory of stores outside projects."""
+        """Combine the parts of a store; ``stores`` is the directory of stores outside projects.
+
+        Without ``limits``, those of a store without a configuration apply.
+        """
         self._engine = engine
         self._stores = {place.resolve() for place in (stores, engine.directory) if place}
         self._environment_reader = environment
@@ -80,7 +83,7 @@ class Store:
         actor: str = PLAIN,
         workspace: str | os.PathLike[str] | None = None,
         force: bool = False,
-        progress: CaptureProgress | None = None,
+        progress: Callable[[int, int], None] | None = None,
         recover: bool = True,
     ) -> Session:
         """Return the session of that name, created if missing unless ``create`` is false.
@@ -89,7 +92,7 @@ class Store:
         bring them back. The root of the filesystem, the home directory and the parents of the
         store's directory are refused unless ``force``. A restore of files that another process
         did not finish is completed here. If that fails, for example because the disk is full,
-        ``Session.pending`` is that restore and ``Session.recovery_error`` the reason.
+        ``session.files.pending`` is that restore, ``session.files.recovery_error`` the reason.
         ``recover=False`` leaves it alone, for programs that only read. ``progress`` is called
         repeatedly with the number of files and bytes that a capture has read.
 
@@ -113,7 +116,7 @@ class Store:
         steal: bool = False,
         workspace: str | os.PathLike[str] | None = None,
         force: bool = False,
-        progress: CaptureProgress | None = None,
+        progress: Callable[[int, int], None] | None = None,
         recover: bool = True,
     ) -> Session:
         """Open a session as the only writer of the agent ``name``.
@@ -140,7 +143,7 @@ class Store:
         actor: str,
         workspace: str | os.PathLike[str] | None,
         force: bool,
-        progress: CaptureProgress | None,
+        progress: Callable[[int, int], None] | None,
     ) -> Session:
         if workspace is not None:
             directory(workspace, "The workspace")
@@ -156,27 +159,72 @@ class Store:
             Session(self._engine, record, PLAIN, self._environment_reader) for record in records
         ]
 
-    def verify(self, full: bool = True, progress: Callable[[str], None] | None = None) -> Report:
+    def verify(
+        self,
+        full: bool = True,
+        progress: Callable[[str], None] | None = None,
+        *,
+        sample: float | None = None,
+        seed: int | None = None,
+        on_read: Callable[[int], None] | None = None,
+    ) -> Report:
         """Check everything in the store and report exactly what is broken.
 
-        Without ``full``, the bodies of objects are not read and states are not replayed.
-        ``progress`` is called with what is being checked.
-        """
-        from mulligan.check.verify import verify  # slow to import, and few commands need it
+        Without ``full``, only the structure is checked: every event and its chain, every index,
+        every page of the journal, the place of every object, and that everything exists that
+        something refers to. With ``full``, also every stored byte, and that states and keyframes
+        agree. ``sample``, from 0 to 1, checks the structure and a random part of the stored bytes;
+        the same ``seed`` chooses the same part. ``progress`` is called with what is being checked,
+        ``on_read`` with the number of stored bytes that were just read.
 
-        return verify(self._engine, full=full, progress=progress or (lambda _: None))
+        Damaged objects are noted, unless the store is open for reading only: the next capture of a
+        file with that content stores it again.
+        """
+        from mulligan.check.bodies import Sample  # slow to import, and few commands need them
+        from mulligan.check.verify import note_findings, verify
+
+        if sample is not None and not 0 < sample <= 1:
+            raise ValueError(f"A sample is more than 0 and at most 1, not {sample}.")
+        chosen = None
+        if sample is not None:
+            chosen = Sample(sample, int.from_bytes(os.urandom(4)) if seed is None else seed)
+        report = verify(
+            self._engine,
+            full=full and chosen is None,
+            sample=chosen,
+            progress=progress or (lambda _: None),
+            on_read=on_read or (lambda _: None),
+        )
+        if not self._engine.read_only:
+            note_findings(self._engine, report)
+        return report
+
+    def maintain(self, budget_seconds: float = 1.0) -> None:
+        """Look after the store now, if that is due, for about this many seconds.
+
+        Programs that run for long need not call it: it happens after checkpoints, in a thread. It
+        is for programs that start often and end soon. Errors are shown by ``mulligan status``.
+        """
+        if self._engine.upkeep is not None:
+            self._engine.upkeep.maintain(seconds(budget_seconds, "A budget"))
 
     def close(self) -> None:
         """Release the store. Idempotent."""
         self._engine.close()
 
-    def _workspace(self, root: Path, force: bool, progress: CaptureProgress | None) -> Workspace:
+    def _workspace(
+        self, root: Path, force: bool, progress: Callable[[int, int], None] | None
+    ) -> Workspace:
+        from mulligan.workspace.capture.limits import CaptureLimits
+        from mulligan.workspace.capture.progress import untold
+        from mulligan.workspace.workspace import Workspace, check_root
+
         real = check_root(root, self._engine.directory, self._home, force=force)
-        tell = progress or untold
-        if self._limits.snapshot.has_commands:
+        tell, limits = progress or untold, self._limits or CaptureLimits()
+        if limits.snapshot.has_commands:
             _refuse_commands(real, self._engine.directory)
         failpoint = self._engine.failpoint
-        return Workspace(real, self._engine, self._limits, failpoint, tell, self._stores)
+        return Workspace(real, self._engine, limits, failpoint, tell, self._stores)
 
     def _agent(self, session: str, agent: str) -> str:
         """Return an agent's name if it is allowed; a name with an earlier lease stays allowed."""
@@ -193,6 +241,7 @@ class Store:
             return record
         if not create:
             raise UnknownSession(f"There is no session {name!r}.")
+        # Looked up again in the transaction: another process may have created it meanwhile.
         with self._engine.write() as txn:
             return txn.find(name) or self._made(txn, name, actor)
 
@@ -202,6 +251,16 @@ class Store:
         made = small_event(CREATED, {"name": name})
         txn.append(record.number, [made], actor=actor, epoch=0, time=now)
         return record
+
+
+def environment_of(store: Store) -> EnvironmentReader:
+    """Return what reads the environment for checkpoints, for Mulligan itself; no public API."""
+    return store._environment_reader
+
+
+def engine_of(store: Store) -> Engine:
+    """Return the engine of a store, for Mulligan itself; no public API."""
+    return store._engine
 
 
 def _refuse_commands(root: Path, store: Path | None) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 
 import mulligan
 from mulligan.cli.main import run
+from tests.children import end_processes_in
 
 PATIENCE = 60
 """Seconds to wait for what has to come, on however busy a machine."""
@@ -49,12 +50,16 @@ Cli = Callable[..., Result]
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty directory to stand in, without settings from outside."""
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty directory to stand in, without settings from outside.
+
+    Whatever still runs in it is ended at last.
+    """
     for name in [n for n in os.environ if n.startswith("MULLIGAN_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    end_processes_in(tmp_path)
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ def used(store: Cli) -> list[str]:
         ["diff", "@latest"],
         ["events", "--since"],
         ["bisect", "--good"],
+        ["drill"],
         ["resume", "--from"],
         ["state", "get", "--at"],
     ],
@@ -53,8 +54,8 @@ def test_points(used: list[str], args: list[str]) -> None:
 
 
 def test_points_of_the_session_that_is_named(used: list[str]) -> None:
-    assert offered("show", "-s", "nightly", start="e") == ["elsewhere"]
-    assert offered("-s", "nightly", "show", start="e") == ["elsewhere"]
+    assert offered("show", "-s", "nightly", start="el") == ["elsewhere"]
+    assert offered("-s", "nightly", "show", start="el") == ["elsewhere"]
 
 
 def test_sessions_and_labels(used: list[str]) -> None:

@@ -100,7 +100,10 @@ def used(store, place: Path):
         ("restore", ["restore", "one", "--dry-run"]),
         ("restore", ["restore", "one", "--to", "copy"]),
         ("fork", ["fork", "one"]),
+        ("purge", ["purge", "nowhere", "--dry-run"]),
+        ("du", ["du"]),
         ("verify", ["verify"]),
+        ("drill", ["drill"]),
         ("stores", ["stores"]),
         ("move-store", ["move-store"]),
         ("state set", ["state", "set", "a", "1"]),
@@ -122,12 +125,35 @@ def used(store, place: Path):
         ("A message", ["mail", "receive"]),
         ("mail ack", ["mail", "ack", "m1"]),
         ("A checkpoint", ["mark", "one", "good"]),
+        ("effects list", ["effects"]),
+        ("effects list", ["effects", "list", "--pending"]),
+        ("tools", ["tools"]),
         ("label", ["label"]),
         ("label", ["label", "--drop", "one"]),
     ],
 )
 def test_the_fields_are_the_documented_ones(used, title: str, args: list[str]):
     assert set(used(*args, "--json").json) == documented(title)
+
+
+def test_the_fields_of_a_tool_call(used):
+    assert set(used("exec", "--json", "--", "true").json) == documented("A tool call")
+    [call] = used("tools", "--json").json["calls"]
+    assert set(call) == documented("A tool call")
+
+
+def test_the_fields_of_an_effect(used, place: Path):
+    session = mulligan.open(place).session("main")
+    session.effects.rule("*", approval="ask")
+    for key, answer in (("1", "approve"), ("2", "deny")):
+        with pytest.raises(mulligan.errors.ApprovalPending), session.effect("deploy", key=key):
+            raise AssertionError
+        [waiting] = used("effects", "--pending", "--json").json["effects"]
+        assert set(waiting) == documented("An effect")
+        assert set(used(answer, waiting["id"], "--json").json) == documented("An effect")
+    fields = {"at", "expires", "by", "answered", "note"}
+    assert set(waiting["question"]) == fields
+    assert all(f"`{field}`" in section("An effect") for field in fields)
 
 
 def test_the_fields_of_bisect(used):

@@ -298,6 +298,14 @@ class TestPlan:
         assert "other" in warned.err
         assert len(project("restore", "one", "--dry-run", "--json").json["conflicts"]) == 1
 
+    def test_does_not_warn_of_others_when_there_is_nothing_to_restore(self, project, place: Path):
+        (place / "other.txt").write_text("of the other")
+        project("checkpoint", "-s", "other", "--create")
+        project("restore", "one")
+        again = project("restore", "one")
+        assert "Nothing to restore" in again.out
+        assert again.err == ""
+
     def test_an_undo_warns_of_another_session_in_the_same_directory(self, project, place: Path):
         (place / "junk").touch()
         project("restore", "one")
@@ -403,7 +411,7 @@ class TestRestore:
         os.mkfifo(place / "run.sh")
         shown = project("restore", "one", "--dry-run")
         assert shown.code == 0
-        assert "Warning: 1 path cannot be brought back" in shown.err
+        assert "Warning: 1 path cannot be restored" in shown.err
         done = project("restore", "one")
         assert done.code == 83
         assert "everything already matches" not in done.out
@@ -419,7 +427,7 @@ class TestRestore:
         (place / "src/app.py").write_text("broken")
         failed = project("restore", "one")
         assert failed.code == 83
-        assert "1 path could not be brought back:" in failed.err
+        assert "1 path could not be restored:" in failed.err
         assert "  run.sh: " in failed.err
         assert "safety checkpoint" in failed.out
         assert (place / "src/app.py").read_text() == "print('hello')\n"

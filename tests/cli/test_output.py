@@ -71,7 +71,7 @@ def place(tmp_path: Path) -> Path:
 def is_then(place: Path) -> bool:
     files = {(place / f"{number}.txt").read_text() for number in range(30)}
     with mulligan.open(place) as store:
-        assert store.session("main").pending is None
+        assert store.session("main").files.pending is None
         return (files, store.session("main").state.get("a")) == ({"then"}, "then")
 
 

@@ -256,7 +256,6 @@ real = mulligan.opener.open_store
 def open_store(path, variables, create, keep_env, clock, _, *rest, **more):
     return real(path, variables, create, keep_env, clock, failpoint, *rest, **more)
 mulligan.opener.open_store = open_store
-signal.signal(signal.SIGINT, signal.default_int_handler)
 main()
 """
 
@@ -314,7 +313,7 @@ def test_a_full_disk_says_what_is_half_done_and_what_to_type(cli, place: Path) -
 
 def test_ctrl_c_in_a_copy_says_that_it_is_not_complete(then: Picture, store, place: Path) -> None:
     copy = place.parent / "copy"
-    script = INTERRUPTED.replace("RESTORE_RENAMED", "RESTORE_DRAFT_WRITTEN")
+    script = INTERRUPTED.replace("RESTORE_RENAMED", "RESTORE_TEMPORARY_WRITTEN")
     started = subprocess.Popen(
         [sys.executable, "-c", script, "restore", "then", "--to", str(copy)],
         cwd=place,
@@ -337,6 +336,6 @@ def test_opening_only_to_look_leaves_it_alone(half: Picture, then: Picture, plac
     with mulligan.open(place) as opened:
         session = opened.session("main", workspace=place, recover=False)
         assert (session.internal.recovered, picture(place)) == (None, half)
-        assert session.pending is not None
-        assert session.recover() is not None
+        assert session.files.pending is not None
+        assert session.files.recover() is not None
         assert picture(place) == then

@@ -179,7 +179,7 @@ class TestMoveStore:
         store = store_of(project)
 
         def die(_: Tell) -> None:
-            failpoint = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
+            failpoint = kill_at(Failpoint.RESTORE_TEMPORARY_WRITTEN)
             with open_store(store, failpoint=failpoint) as opened:
                 opened.session("main", workspace=project).restore("one")
 

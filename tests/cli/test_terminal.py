@@ -77,6 +77,7 @@ LOOKS: tuple[tuple[str, ...], ...] = (
     ("mail", "receive", "--agent", "coder"),
     ("state", "get"),
     ("verify",),
+    ("drill",),
     ("restore", "@latest~1", "--dry-run"),
     ("restore", "@latest~1", "--to", f"../copy{EVIL}"),
     ("fork", "@latest", "--to", f"../fork{EVIL}"),

@@ -48,7 +48,7 @@ def test_a_growing_log_is_in_every_checkpoint_as_a_part_that_was_there(
     for checkpoint in made:
         assert checkpoint.coverage is not None
         assert (checkpoint.coverage.left_out, checkpoint.coverage.changing) == ([], [])
-        found = session.read_file(checkpoint, "log")
+        found = session.files.read(checkpoint, "log")
         assert len(found) >= max(known, 2 * start)
         assert whole.startswith(found)
         known = len(found)
@@ -69,11 +69,11 @@ def test_a_database_under_write_is_in_every_checkpoint_and_stored_once_for_each(
             made = session.checkpoint()
             assert made.coverage is not None
             assert [left.path for left in made.coverage.left_out if left.path == "app.db"] == []
-            assert len(session.read_file(made, "app.db")) == size
+            assert len(session.files.read(made, "app.db")) == size
     packs = (tmp_path / "store").rglob("packs/*")
     stored = sum(file.stat().st_blocks * 512 for file in packs)
     assert stored < (count + 1) * size, "what readings that did not hold left behind"
     made = session.checkpoint()
     assert made.coverage is not None
     assert made.coverage.changing == []
-    assert session.read_file(made, "app.db") == (work / "app.db").read_bytes()
+    assert session.files.read(made, "app.db") == (work / "app.db").read_bytes()

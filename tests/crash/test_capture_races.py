@@ -16,6 +16,7 @@ from mulligan.workspace.capture.rescan import RETRY_DELAYS_SECONDS
 from mulligan.workspace.capture.scan import Changes
 from tests.neighbours import neighbour
 from tests.pictures import picture
+from tests.scale import times
 
 WAYS = pytest.mark.parametrize("watch", [False, True], ids=["scan", "watch"])
 
@@ -73,7 +74,7 @@ def test_files_renamed_after_their_listing_are_found_where_they_went(
 
     monkeypatch.setattr(Capture, "take", moved)
     made = session.checkpoint()
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     copy = picture(tmp_path / "copy")
     # Files that were known need not be read: then all of them may be where they were listed.
     assert copy == picture(work) or (known and copy == listed)
@@ -109,7 +110,7 @@ def test_files_renamed_between_two_listings_are_not_lost(
 
     monkeypatch.setattr(scan.Scan, "_directory", moved)
     made = session.checkpoint()
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
 
 
@@ -145,7 +146,7 @@ def test_names_that_never_settle_are_named(
     assert next(numbers) <= len(RETRY_DELAYS_SECONDS) + 2
     made = session.checkpoint()
     assert changing(made) == []
-    assert session.read_file(made, "busy/0") == b""
+    assert session.files.read(made, "busy/0") == b""
     assert made.coverage is not None
     assert made.coverage.files == len(picture(work)) - 3
 
@@ -173,9 +174,9 @@ def test_files_that_are_renamed_all_the_time_are_each_in_every_checkpoint(
     if watch:
         session.internal.watch()
     with neighbour(code, work):
-        for number in range(12):
+        for number in range(times(6)):
             made = session.checkpoint()
-            assert session.copy_files(made, tmp_path / f"copy-{number}") == []
+            assert session.files.copy(made, tmp_path / f"copy-{number}") == []
             found = {path.name for path in (tmp_path / f"copy-{number}").rglob("moving-*")}
             if not changing(made):
                 assert len(found) == 60
@@ -245,10 +246,10 @@ def test_every_capture_of_a_repository_at_work_is_whole(
     if watch:
         session.internal.watch()
     with neighbour(AT_WORK, work, *works):
-        for number in range(15):
+        for number in range(times(4)):
             made = session.checkpoint()
             copy = tmp_path / f"copy-{number}"
-            assert session.copy_files(made, copy) == []
+            assert session.files.copy(made, copy) == []
             found = git(copy, "fsck", "--full", "--no-dangling")
             assert "missing" not in found
             assert "error" not in found

@@ -141,7 +141,11 @@ def test_a_handle_that_is_open_finishes_what_another_process_left_half_done(
         taken = session.checkpoint("routine")
         assert session.internal.recovered is not None
         assert session.internal.recovered.point.seq == session.point("a").seq
-        assert (session.pending, session.recovery_error, drafts(work)) == (None, None, [])
+        assert (session.files.pending, session.files.recovery_error, drafts(work)) == (
+            None,
+            None,
+            [],
+        )
         assert session.diff("a", taken).files == ()
         halfway = session.internal.recovered.safety
         assert halfway.note is not None
@@ -182,7 +186,7 @@ def test_a_directory_that_has_another_device_number_is_known_to_be_half_restored
     """As after a power cut: btrfs and others get another number with each mount."""
     prepare(tmp_path, work)
     killed(tmp_path, work, Failpoint.RESTORE_WRITTEN)
-    for lock in (tmp_path / "store/.mulligan/locks").iterdir():
+    for lock in (tmp_path / "store/.mulligan/locks").glob("*-*-*"):
         which, _, inode = lock.name.split("-")
         lock.rename(lock.with_name(f"{which}-abcdef-{inode}"))
     with mulligan.open(tmp_path / "store") as store:
@@ -200,7 +204,7 @@ def test_a_restore_that_died_after_its_commit_keeps_no_files_out(
     with mulligan.open(tmp_path / "store") as store:
         other = store.session("other", workspace=work)
         killed(tmp_path, work, Failpoint.JOURNAL_COMMITTED, 2)
-        assert store.session("run").pending is None
+        assert store.session("run").files.pending is None
         for _ in range(2):
             assert other.diff("run:a", other.checkpoint()).files == ()
 
@@ -248,4 +252,4 @@ def test_files_of_the_user_are_captured_though_they_look_like_drafts(
             (work / os.fsdecode(name)).write_text("mine")
         taken = session.checkpoint()
         for name in names:
-            assert session.read_file(taken, os.fsdecode(name)) == b"mine"
+            assert session.files.read(taken, os.fsdecode(name)) == b"mine"

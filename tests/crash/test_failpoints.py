@@ -17,6 +17,7 @@ from mulligan.failpoints import Failpoint
 from mulligan.testing.crash import Child, Killed, Ledger
 from mulligan.testing.failpoints import kill_at
 from mulligan.testing.stores import open_store
+from tests.scale import passes
 
 STORE_POINTS = [point for point in Failpoint if point.name.startswith("STORE_")]
 RARE_POINTS = [Failpoint.PACK_CREATED, Failpoint.PACK_TAIL_CUT]
@@ -33,7 +34,30 @@ POINTER_POINTS = [
 MOVE_POINTS = [point for point in Failpoint if point.name.startswith("MOVE_")]
 """FailpointCounter while a store is moved: ``tests/crash/test_move_kills.py``."""
 
+DRILL_POINTS = [point for point in Failpoint if point.name.startswith("DRILL_")]
+"""FailpointCounter while a drill is run: ``tests/crash/test_drill_kills.py``."""
+
+UPKEEP_POINTS = [
+    point
+    for point in Failpoint
+    if point.name.startswith(("PRUNE_", "UPKEEP_", "FOLD_", "GC_", "FREE_", "COMPACT_", "PURGE_"))
+]
+"""FailpointCounter during upkeep: ``tests/crash/test_*_kills.py``, ``tests/unit/upkeep``."""
+
+DAMAGE_POINTS = [Failpoint.DAMAGE_NOTED]
+# See ``test_repair_kills``.
+DAMAGE_POINTS += [point for point in Failpoint if point.name.startswith("REPAIR_")]
+"""FailpointCounter while damage is noted: ``tests/crash/test_heal_kills.py``."""
+
+ACT_POINTS = [
+    point
+    for point in Failpoint
+    if point.name.startswith(("STEP_", "EFFECT_", "COMPENSATION_", "TOOL_"))
+]
+"""FailpointCounter of steps, effects and tools: ``tests/crash/test_effect_kills.py``."""
+
 OTHER_POINTS = STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS + POINTER_POINTS + MOVE_POINTS
+OTHER_POINTS += DRILL_POINTS + UPKEEP_POINTS + DAMAGE_POINTS + ACT_POINTS
 COMMON_POINTS = [point for point in Failpoint if point not in OTHER_POINTS]
 
 
@@ -58,7 +82,7 @@ def go_on(store: Path, ledger: Ledger, seed: int = 2) -> None:
     assert ledger.check(store, [ended], random.Random(1)) == []
 
 
-@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("nth", passes(3))
 @pytest.mark.parametrize("point", COMMON_POINTS)
 def test_killed_on_the_way_of_a_write(tmp_path: Path, point: Failpoint, nth: int) -> None:
     killed = killed_at(tmp_path, point, nth, seed=nth)

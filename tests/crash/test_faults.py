@@ -34,6 +34,7 @@ from mulligan.testing.failpoints import fail_at
 from mulligan.testing.stores import open_store
 from tests.crash.damage import GOOD, campaign
 from tests.disks import disk_of, mount
+from tests.scale import SCALE
 
 LARGE = "x" * 10_000
 
@@ -209,7 +210,8 @@ READ_ONLY = """
 
     place = sys.argv[1]
     # Whatever is imported late is imported now: nobody may not be allowed to read it.
-    mulligan.open("memory:").session("warm").checkpoint()
+    warm = mulligan.open("memory:").session("warm")
+    warm.fork(warm.restore(warm.checkpoint()).safety)
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(65534)
@@ -295,7 +297,7 @@ def test_two_handles_of_one_process_share_the_store(tmp_path: Path) -> None:
 def test_a_journal_opened_by_something_else_is_refused(tmp_path: Path) -> None:
     mulligan.open(tmp_path).close()
     with (
-        lmdb.open(str(tmp_path / ".mulligan" / "journal"), max_dbs=16),
+        lmdb.open(str(tmp_path / ".mulligan" / "journal"), max_dbs=32),
         pytest.raises(StoreOpenedTwice),
     ):
         mulligan.open(tmp_path)
@@ -379,9 +381,11 @@ def flips(data: bytes) -> list[list[Any]]:
 
 @pytest.mark.timeout(900)
 def test_a_flipped_bit_in_the_journal_never_shows_wrong_values(sound: Path, tmp_path: Path) -> None:
-    found = examined(sound, tmp_path / "copy", flips(data_file(sound)))
+    step = 2 if SCALE == 1 else 1
+    cases = flips(data_file(sound))[random.SystemRandom().randrange(step) :: step]
+    found = examined(sound, tmp_path / "copy", cases)
     counts = Counter(outcome for _, outcome in found)
-    assert counts["refused"] > 20
+    assert counts["refused"] > 20 / step
     assert [case for case, outcome in found if outcome == "wrong"] == []
     assert [case for case, outcome in found if outcome == "crashed"] == []
     # Entries that an index has lost do not show; verify has to.
@@ -410,7 +414,7 @@ def test_a_checkpoint_that_the_index_has_lost_is_missed(tmp_path: Path) -> None:
         session = store.session("run")
         for _ in range(3):
             session.checkpoint()
-    with lmdb.open(str(tmp_path / ".mulligan" / "journal"), max_dbs=16) as env:
+    with lmdb.open(str(tmp_path / ".mulligan" / "journal"), max_dbs=32) as env:
         table = env.open_db(b"checkpoints", create=False)
         with env.begin(write=True) as txn:
             key = [key for key, _ in txn.cursor(table)][1]

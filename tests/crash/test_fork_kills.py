@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import random
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,12 +28,13 @@ from mulligan.testing.stores import open_store
 from mulligan.workspace import syscalls
 from tests.children import Tell, run_child
 from tests.pictures import picture
+from tests.scale import SCALE
 
 POINTS = [
     *(point for point in Failpoint if point.name.startswith(("FORK_", "POINTER_"))),
-    Failpoint.RESTORE_DRAFT_WRITTEN,
+    Failpoint.RESTORE_TEMPORARY_WRITTEN,
     Failpoint.RESTORE_WRITTEN,
-    Failpoint.JOURNAL_BEGUN,
+    Failpoint.JOURNAL_TRANSACTION_STARTED,
     Failpoint.JOURNAL_APPENDED,
     Failpoint.JOURNAL_BEFORE_COMMIT,
     Failpoint.JOURNAL_COMMITTED,
@@ -69,12 +71,12 @@ class Place:
     def forked(self, session: Session, name: str | None) -> Session:
         return session.fork("one", name, self.target, pointer=True)
 
-    def is_made(self, name: str = "fork") -> bool:
+    def is_made(self, name: str = "fork", *, verify: bool = True) -> bool:
         """Open the store, check that all fits together, and return whether there is a fork."""
         with mulligan.open(self.store) as store:
             names = [session.name for session in store.sessions()]
             self.check(store, name in names, name)
-            assert store.verify().problems == ()
+            assert not verify or store.verify().problems == ()
         return name in names
 
     def check(self, store: Store, is_made: bool, name: str) -> None:
@@ -90,7 +92,7 @@ class Place:
         assert pointer is not None
         assert (pointer.session, pointer.is_in_place) == (name, True)
         session = store.session(name, workspace=self.target)
-        assert session.directory == self.target
+        assert session.files.directory == self.target
         assert session.diff("one").files == ()
 
     def clear(self) -> None:
@@ -211,9 +213,10 @@ def _syncs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("_syncs")
 def test_an_error_at_any_call(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    nth = made = failed = 0
+    step = 4 if SCALE == 1 else 1
+    nth, made, failed = random.SystemRandom().randrange(step), 0, 0
     while True:
-        nth, name = nth + 1, f"fork-{nth}"
+        nth, name = nth + step, f"fork-{nth}"
         with mulligan.open(place.store) as store:
             session = store.session("run", workspace=place.work)
             with monkeypatch.context() as patched:
@@ -223,14 +226,15 @@ def test_an_error_at_any_call(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
                     is_done = True
                 except (OSError, MulliganError):
                     is_done = False
-        is_made = place.is_made(name)
+        # Damage would stay, so that not each of the many forks has to be verified at once.
+        is_made = place.is_made(name, verify=nth % 5 == 0 or failing.count < nth)
         assert is_made or not is_done, f"call {nth} of {failing.count}: acknowledged and not made"
         made, failed = made + is_made, failed + (not is_done)
         if failing.count < nth:
             break
         place.clear()
     assert is_done
-    assert failed > 20
+    assert failed > 20 / step
     assert made > 1
 
 

@@ -6,9 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +23,8 @@ from mulligan.move_store import move_inside, move_outside
 from mulligan.opener import make_outside
 from mulligan.testing.failpoints import kill_at
 from mulligan.testing.stores import open_store
+from tests.children import Tell, run_child
+from tests.scale import times
 
 POINTS = [p for p in Failpoint if p.name.startswith(("MOVE_", "POINTER_"))]
 INSIDE_POINTS = [p for p in POINTS if not p.name.startswith("POINTER_")]
@@ -144,34 +143,22 @@ def test_killed_on_the_way(setting: Setting, point: Failpoint) -> None:
     setting.check_done()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(times(3)))
 def test_killed_at_any_moment(setting: Setting, seed: int) -> None:
     """A process is killed at a random moment of the move, again and again, until it succeeds."""
     rng = random.Random(seed)
+
+    def move(tell: Tell) -> None:
+        tell("ready")
+        setting.move()
+
     for attempt in range(40):
         if setting.check() != setting.old:
             break
-        with subprocess.Popen(
-            [sys.executable, "-c", _MOVE, str(setting.old), str(setting.work), str(setting.state)],
-            stdout=subprocess.PIPE,
-        ) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            time.sleep(rng.uniform(0, 0.004) * (attempt + 1))
-            child.kill()
+        run_child(move, seconds=rng.uniform(0, 0.004) * (attempt + 1))
     else:
         setting.move()
     setting.check_done()
-
-
-_MOVE = """
-import sys
-from pathlib import Path
-from mulligan.move_store import move_inside, move_outside
-store, work, state = map(Path, sys.argv[1:])
-print("ready", flush=True)
-move_outside(store, state) if store.parent == work else move_inside(store, work, state)
-"""
 
 
 def test_the_store_of_a_copy_is_not_taken_for_where_a_killed_move_was_going(

@@ -128,7 +128,7 @@ def test_a_part_that_was_deleted_since_does_not_keep_a_restore_from_its_end(
         store.session("run").state.delete("new")
         session = store.session("run", workspace=work)
         assert session.internal.recovered is not None
-        assert session.pending is None
+        assert session.files.pending is None
         assert session.state.get("new") is None
 
 
@@ -222,10 +222,10 @@ def test_a_session_opens_though_its_restore_cannot_be_finished(full: Full, store
     for _ in range(3):
         session = store.agent("coder", session="run", workspace=full.work)
         assert session.internal.recovered is None
-        assert isinstance(session.recovery_error, DiskFull)
-        assert session.pending is not None
-        assert session.pending.point.seq == full.made.seq
-        assert session.pending.directory == str(full.work)
+        assert isinstance(session.files.recovery_error, DiskFull)
+        assert session.files.pending is not None
+        assert session.files.pending.point.seq == full.made.seq
+        assert session.files.pending.directory == str(full.work)
         assert session.state.get("a") == 3
         session.state.set("b", 1)
         half, taken = picture(full.work), session.checkpoint()
@@ -240,7 +240,7 @@ def test_something_else_can_be_restored_instead(full: Full, store: Store) -> Non
     session = store.session("run", workspace=full.work)
     assert session.restore("small").problems == ()
     assert (picture(full.work), session.state.get("a")) == (full.small, 2)
-    assert session.pending is None
+    assert session.files.pending is None
     session.undo()  # back to what the full disk had left
     session.undo()  # and to what was there before
     assert full.is_now()
@@ -250,18 +250,18 @@ def test_something_else_can_be_restored_instead(full: Full, store: Store) -> Non
 
 def test_undo_takes_back_what_cannot_be_finished(full: Full, store: Store) -> None:
     session = store.session("run", workspace=full.work)
-    foreseen, here = session.preview("undo"), session.head
+    foreseen, here = session.internal.preview("undo"), session.head
     half = picture(full.work)
     differs = {path for path in full.now | half if full.now.get(path) != half.get(path)}
     assert {os.fsencode(change.path) for change in foreseen.files.files} | {b""} == differs
     assert not foreseen.state
     with pytest.raises(RestorePending):
-        session.preview("redo")
+        session.internal.preview("redo")
     assert session.head == here
     session.undo()
     assert full.is_now()
     assert session.state.get("a") == 3
-    assert session.pending is None
+    assert session.files.pending is None
     with pytest.raises(NothingToUndo):
         session.undo()
 
@@ -270,10 +270,10 @@ def test_the_same_restore_once_more_says_what_is_in_the_way(full: Full, store: S
     session = store.session("run", workspace=full.work)
     with pytest.raises(DiskFull):
         session.restore("then")
-    assert session.pending is not None
+    assert session.files.pending is not None
     _mount("-o", "remount,size=40m", str(full.work.parent))
-    assert session.recover() is not None
-    assert (session.recovery_error, session.pending) == (None, None)
+    assert session.files.recover() is not None
+    assert (session.files.recovery_error, session.files.pending) == (None, None)
     assert (picture(full.work), session.state.get("a")) == (full.then, 1)
 
 
@@ -281,11 +281,15 @@ def test_the_same_restore_once_more_says_what_is_in_the_way(full: Full, store: S
 def test_it_can_be_abandoned_and_undone(full: Full, store: Store, bare: bool) -> None:
     session = store.session("run", **({} if bare else _with(full)))
     here = picture(full.work)
-    assert session.abandon() is not None
+    assert session.files.abandon() is not None
     assert picture(full.work) == here
     assert session.state.get("a") == 3
     again = store.session("run", workspace=full.work)
-    assert (again.internal.recovered, again.pending, again.recovery_error) == (None, None, None)
+    assert (again.internal.recovered, again.files.pending, again.files.recovery_error) == (
+        None,
+        None,
+        None,
+    )
     again.undo()
     assert full.is_now()
     assert again.state.get("a") == 3
@@ -313,7 +317,7 @@ def test_an_undo_that_cannot_be_finished_is_taken_back_by_redo(
                 session.undo()
         session.redo()
         assert picture(work) == now
-        assert session.pending is None
+        assert session.files.pending is None
 
 
 def test_a_restore_whose_tree_is_lost_can_be_abandoned(
@@ -332,9 +336,9 @@ def test_a_restore_whose_tree_is_lost_can_be_abandoned(
 
         monkeypatch.setattr(objects, "get", get)
         session = store.session("run", workspace=work)
-        assert isinstance(session.recovery_error, MissingObject)
-        session.abandon()
-        assert session.pending is None
+        assert isinstance(session.files.recovery_error, MissingObject)
+        session.files.abandon()
+        assert session.files.pending is None
         assert_restorable(session, work)
 
 
@@ -358,7 +362,7 @@ def test_the_command_line_says_that_a_restore_cannot_be_finished(
         (tmp_path / "file.2").write_text("now")
 
     def body(_: Tell) -> None:
-        with open_store(tmp_path, failpoint=kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)) as store:
+        with open_store(tmp_path, failpoint=kill_at(Failpoint.RESTORE_TEMPORARY_WRITTEN)) as store:
             store.session("main", workspace=tmp_path).restore("then")
 
     assert run_child(body).by_sigkill

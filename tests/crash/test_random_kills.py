@@ -10,12 +10,13 @@ from pathlib import Path
 import mulligan
 from mulligan.testing.crash import Killed, Ledger, run
 from mulligan.testing.workload import Done, Intent, fingerprint
+from tests.scale import times
 
 
 def test_nothing_acknowledged_is_lost_when_writers_are_killed_at_random(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"replay with: python -m mulligan.testing.crash --rounds 12 --seed {seed}")
-    assert run(12, seed, tmp_path, verbose=False) == []
+    rounds, seed = times(5), random.SystemRandom().randrange(2**32)
+    print(f"replay with: python -m mulligan.testing.crash --rounds {rounds} --seed {seed}")
+    assert run(rounds, seed, tmp_path, verbose=False) == []
 
 
 def test_the_loop_is_a_command(tmp_path: Path) -> None:

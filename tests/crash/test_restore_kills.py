@@ -20,6 +20,7 @@ from mulligan.workspace.restore import deleter
 from mulligan.workspace.restore.swap import TEMPORARY_PREFIX
 from tests.children import Tell, run_child
 from tests.pictures import Picture, picture, without_times
+from tests.scale import passes, times
 
 RESTORE_POINTS = [point for point in Failpoint if point.name.startswith("RESTORE_")]
 COMMIT_POINTS = [Failpoint.JOURNAL_BEFORE_COMMIT, Failpoint.JOURNAL_COMMITTED]
@@ -102,7 +103,7 @@ def assert_consistent(session: Session, work: Path, pictures: dict[str, Picture]
 # --- at every point --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("nth", passes(3))
 @pytest.mark.parametrize("point", RESTORE_POINTS + COMMIT_POINTS)
 @pytest.mark.parametrize("files", [3, 30], ids=["few files", "many files"])
 def test_killed_at_a_point_of_a_restore(
@@ -163,7 +164,7 @@ def test_killed_again_while_what_was_begun_is_finished(tmp_path: Path, point: Fa
     assert first.by_sigkill
     for _ in range(3):
         again = run_child(lambda _: open_only(tmp_path, work, kill_at(point)))
-        assert again.by_sigkill or point.name.startswith(("RESTORE_DRAFT", "RESTORE_RENAMED"))
+        assert again.by_sigkill or point.name.startswith(("RESTORE_TEMPORARY", "RESTORE_RENAMED"))
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
         assert assert_consistent(session, work, pictures) == "first"
@@ -211,8 +212,8 @@ def test_work_done_after_the_kill_is_kept_before_the_restore_is_finished(tmp_pat
         assert session.internal.recovered is not None
         assert assert_consistent(session, work, pictures) == "first"
         safety = session.internal.recovered.safety
-        assert session.read_file(safety, "src/added.txt") == b"added by a person"
-        assert session.read_file(safety, "src/2.txt").startswith(b"edited by a person")
+        assert session.files.read(safety, "src/added.txt") == b"added by a person"
+        assert session.files.read(safety, "src/2.txt").startswith(b"edited by a person")
         session.undo()
         assert assert_consistent(session, work, pictures) == "present"
 
@@ -225,7 +226,7 @@ def test_no_draft_is_left_where_rules_hide_it_nor_kept_in_a_checkpoint(
     (work / ".mulliganignore").write_text(".*\n")
 
     def body(_: Tell) -> None:
-        hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
+        hook = kill_at(Failpoint.RESTORE_TEMPORARY_WRITTEN)
         with open_store(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("first", only=only)
 
@@ -234,7 +235,7 @@ def test_no_draft_is_left_where_rules_hide_it_nor_kept_in_a_checkpoint(
     with mulligan.open(tmp_path / "store") as store:
         session = opened(store, work)
         assert session.internal.recovered is not None
-        session.copy_files(session.internal.recovered.safety, tmp_path / "copy")
+        session.files.copy(session.internal.recovered.safety, tmp_path / "copy")
         assert drafts(tmp_path / "copy") == []
 
 
@@ -313,11 +314,11 @@ TORN = {
 def test_what_a_power_cut_left_of_a_successor_goes(
     tmp_path: Path, left: Callable[[bytes], bytes]
 ) -> None:
-    work, whole = begun_with_one_file(tmp_path, Failpoint.RESTORE_DRAFT_WRITTEN)
+    work, whole = begun_with_one_file(tmp_path, Failpoint.RESTORE_TEMPORARY_WRITTEN)
     [draft] = work.glob(".mulligan-draft-*")
     draft.rename(draft.with_name(draft.name + ".swap")).write_bytes(left(whole))
     with mulligan.open(tmp_path / "store") as store:
-        assert store.session("run").abandon() is not None
+        assert store.session("run").files.abandon() is not None
     assert drafts(work) == []
 
 
@@ -332,14 +333,14 @@ def test_what_a_power_cut_left_of_what_was_taken_out_goes(tmp_path: Path, left: 
     assert (work / "file").read_bytes() == whole
 
 
-@pytest.mark.parametrize("point", [Failpoint.RESTORE_DRAFT_WRITTEN, Failpoint.RESTORE_SWAPPED])
+@pytest.mark.parametrize("point", [Failpoint.RESTORE_TEMPORARY_WRITTEN, Failpoint.RESTORE_SWAPPED])
 def test_what_no_power_cut_can_have_left_stays(tmp_path: Path, point: Failpoint) -> None:
     work, whole = begun_with_one_file(tmp_path, point)
     [left] = work.glob(".mulligan-draft-*")
     swap = left.rename(left.with_name(left.name.removesuffix(".swap") + ".swap"))
     swap.write_bytes(whole[:1024] + b"somebody's work")
     with mulligan.open(tmp_path / "store") as store:
-        assert store.session("run").abandon() is not None
+        assert store.session("run").files.abandon() is not None
     assert swap.read_bytes().endswith(b"somebody's work")
 
 
@@ -377,7 +378,7 @@ def test_killed_at_any_moment_of_restores(tmp_path: Path) -> None:
     rng = random.Random(seed)
     work, pictures = prepare(tmp_path, rng, 30)
     finished = 0
-    for _ in range(12):
+    for _ in range(times(5)):
         killed = run_child(
             lambda tell: restore_for_ever(tmp_path, work, tell), seconds=rng.uniform(0, 0.12)
         )
@@ -390,7 +391,7 @@ def test_killed_at_any_moment_of_restores(tmp_path: Path) -> None:
                 session.undo()
                 assert_consistent(session, work, pictures)
             assert store.verify(full=False).problems == ()
-    print(f"{finished} of 12 restores were finished by the next open")
+    print(f"{finished} restores were finished by the next open")
     with mulligan.open(tmp_path / "store") as store:
         assert store.verify().problems == ()
 
@@ -414,7 +415,7 @@ def test_killed_at_any_moment_of_captures(tmp_path: Path) -> None:
     rng = random.Random(seed)
     work = tmp_path / "work"
     work.mkdir()
-    for round_ in range(8):
+    for round_ in range(times(4)):
         killed = run_child(
             lambda tell, round_=round_: capture_for_ever(tmp_path, work, tell, round_),
             seconds=rng.uniform(0, 0.15),
@@ -424,8 +425,8 @@ def test_killed_at_any_moment_of_captures(tmp_path: Path) -> None:
             session = opened(store, work)
             assert store.verify().problems == ()
             for label in killed.told:
-                assert session.read_file(label, "src/number") == label.encode() * 20
-                assert len(session.read_file(label, "large")) == 1_500_000
+                assert session.files.read(label, "src/number") == label.encode() * 20
+                assert len(session.files.read(label, "large")) == 1_500_000
             now = picture(work)
             assert session.diff(session.checkpoint()).files == ()
             session.restore(killed.told[-1])

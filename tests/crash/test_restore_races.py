@@ -88,7 +88,7 @@ def work(tmp_path: Path) -> Path:
 def test_an_edit_after_the_first_look_is_kept(
     tmp_path: Path, work: Path, edit: Callable[[Path], None]
 ) -> None:
-    failpoint = once_at(Failpoint.RESTORE_DRAFT_WRITTEN, lambda: edit(work / "file"))
+    failpoint = once_at(Failpoint.RESTORE_TEMPORARY_WRITTEN, lambda: edit(work / "file"))
     with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
@@ -103,7 +103,7 @@ def test_an_edit_after_the_first_look_is_kept(
 def test_what_appears_where_a_file_is_to_be_made_is_kept(
     tmp_path: Path, work: Path, edit: Callable[[Path], None]
 ) -> None:
-    failpoint = once_at(Failpoint.RESTORE_DRAFT_WRITTEN, lambda: edit(work / "file"))
+    failpoint = once_at(Failpoint.RESTORE_TEMPORARY_WRITTEN, lambda: edit(work / "file"))
     with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
@@ -206,7 +206,7 @@ def test_an_edit_that_was_taken_out_survives_a_kill(
         assert finished is not None
         assert (work / "file").read_text() == "before the checkpoint"
         session = store.session("run", workspace=work)
-        session.copy_files(finished.safety, tmp_path / "copy")
+        session.files.copy(finished.safety, tmp_path / "copy")
         assert edited(tmp_path / "copy" / left.name)
 
 
@@ -220,7 +220,7 @@ def test_an_editor_beside_restores_loses_nothing(tmp_path: Path, work: Path) -> 
             session.restore(made)
         written = editor.stop()
         session.checkpoint()
-        versions = [session.read_file(c, "file") for c in session.checkpoints()]
+        versions = [session.files.read(c, "file") for c in session.checkpoints()]
     kept = set(b"\n".join(versions).split())
     assert written > 20
     lost = [number for number in range(written) if b"line%d" % number not in kept]
@@ -312,7 +312,7 @@ def test_two_sessions_do_not_restore_one_directory_at_once(
     link = tmp_path / "link"
     link.symlink_to(work)
     with (
-        stopped_in_a_restore(tmp_path, work, "one", Failpoint.RESTORE_DRAFT_WRITTEN),
+        stopped_in_a_restore(tmp_path, work, "one", Failpoint.RESTORE_TEMPORARY_WRITTEN),
         mulligan.open(tmp_path / "store") as store,
     ):
         shutil.rmtree(tmp_path / "store" / ".mulligan" / "tmp")  # it is safe to delete
@@ -343,7 +343,7 @@ def test_two_sessions_never_share_the_name_of_a_draft(tmp_path: Path, work: Path
     names = set()
     prepare(tmp_path, work, "one", "two")
     for name in ("one", "two", "one"):
-        with stopped_in_a_restore(tmp_path, work, name, Failpoint.RESTORE_DRAFT_WRITTEN):
+        with stopped_in_a_restore(tmp_path, work, name, Failpoint.RESTORE_TEMPORARY_WRITTEN):
             names |= set(drafts(work))
         with mulligan.open(tmp_path / "store") as store:
             store.session(name, workspace=work).undo()
@@ -366,7 +366,7 @@ def interrupted(tmp_path: Path, work: Path) -> None:
     prepare(tmp_path, work, "run")
 
     def body(_: Tell) -> None:
-        hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
+        hook = kill_at(Failpoint.RESTORE_TEMPORARY_WRITTEN)
         with open_store(tmp_path / "store", failpoint=hook) as store:
             store.session("run", workspace=work).restore("then")
 
@@ -412,16 +412,16 @@ def test_an_unfinished_restore_elsewhere_can_be_abandoned(
     interrupted(tmp_path, work)
     with mulligan.open(tmp_path / "store") as store:
         bare = store.session("run")
-        assert bare.pending is not None
-        assert bare.pending.directory == str(work)
-        abandoned = bare.abandon()
+        assert bare.files.pending is not None
+        assert bare.files.pending.directory == str(work)
+        abandoned = bare.files.abandon()
         assert abandoned is not None
         named = (abandoned.point, abandoned.directory, abandoned.seq)
         assert (abandoned.mode, *named) == ("restore", *_place(bare))
         assert not abandoned.is_running
-        assert bare.pending is None
+        assert bare.files.pending is None
         assert drafts(work) == []
-        assert bare.abandon() is None
+        assert bare.files.abandon() is None
         other = store.session("run", workspace=elsewhere)
         assert other.restore("then").problems == ()
         session = store.session("run", workspace=work)
@@ -438,4 +438,4 @@ def _place(session: Session) -> tuple[object, ...]:
 def assert_usable(session: Session, work: Path) -> None:
     (work / "file").write_bytes(b"more work")
     made = session.checkpoint()
-    assert session.read_file(made, "file") == b"more work"
+    assert session.files.read(made, "file") == b"more work"

@@ -16,7 +16,8 @@ import mulligan
 from mulligan import Session, Store
 from mulligan.failpoints import Failpoint
 from mulligan.recovery.plan import attempts
-from tests.e2e.test_resume import processes_in, run, until
+from tests.children import end_processes_in, processes_in
+from tests.e2e.test_resume import run, until
 from tests.unit.recovery.dead import control, dead
 
 TASKS = [f"t{number:02}" for number in range(12)]
@@ -67,8 +68,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(directory)
     (directory / "agent.py").write_text(AGENT)
     yield directory
-    for pid in processes_in(directory):
-        os.kill(pid, signal.SIGKILL)
+    end_processes_in(directory)
 
 
 @pytest.fixture

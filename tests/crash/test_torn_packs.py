@@ -36,7 +36,7 @@ def keep(store: PackObjects, index: MemoryIndex, *contents: bytes) -> list[Diges
 def copy_of(index: MemoryIndex) -> MemoryIndex:
     """Return a copy, so that a commit does not reach the original."""
     copy = MemoryIndex()
-    copy.entries, copy.packs = dict(index.entries), dict(index.packs)
+    copy.entries, copy.area_lengths = dict(index.entries), dict(index.area_lengths)
     return copy
 
 

@@ -7,23 +7,23 @@ from pathlib import Path
 from mulligan.testing.chaos import Chaos, main
 
 
-def test_a_team_that_is_struck_again_and_again_does_everything_once(capsys):
-    failed = main(["--tasks", "120", "--blows", "12", "--pace", "0.06", "--seed", "7"])
+def test_a_team_that_is_killed_and_stopped_at_random_does_everything_once(capsys):
+    failed = main(["--tasks", "120", "--signals", "12", "--pace", "0.06", "--seed", "7"])
     said = capsys.readouterr().out
     assert not failed, said
     assert "every task completed once" in said
 
 
-class StruckAtOnce(Chaos):
+class KilledAtOnce(Chaos):
     """A run whose first supervisor is killed before it can do anything."""
 
     def _start(self, *arguments: str) -> None:
         super()._start(*arguments)
-        if not self.struck:
+        if not self.sent:
             self._kill_supervisor()
 
 
 def test_a_team_whose_supervisor_dies_before_it_began_is_started_again(tmp_path: Path):
-    chaos = StruckAtOnce(tmp_path, seed=7, tasks=5, blows=0, pace=0.01)
+    chaos = KilledAtOnce(tmp_path, seed=7, tasks=5, signals=0, pace=0.01)
     assert chaos.run() == []
-    assert chaos.struck == {"supervisors killed": 1}
+    assert chaos.sent == {"supervisors killed": 1}

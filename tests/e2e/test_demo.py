@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,15 +36,31 @@ def test_the_demo_tells_a_story_that_holds(tmp_path: Path):
     assert (done.returncode, done.stderr) == (0, "")
     assert "✗" not in done.stdout
     assert "\x1b" not in done.stdout
-    for word in ("kill -9", "resumes", "Roll back", "rm -rf src", "Fork", "Verify", "timeline"):
+    for word in (
+        "kill -9",
+        "resumes",
+        "Roll back",
+        "rm -rf src",
+        "Fork",
+        "prune",
+        "drill",
+        "Verify",
+        "timeline",
+    ):
         assert word in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_facts_of_the_demo_are_in_the_store_it_keeps(tmp_path: Path):
-    done = run_demo("--json", "--keep", directory=tmp_path)
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a demo says of itself that keeps its files."""
+    done = run_demo("--json", "--keep", directory=tmp_path_factory.mktemp("demo"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_facts_of_the_demo_are_in_the_store_it_keeps(facts: dict[str, Any]):
     assert facts["ok"] is True
     assert facts["seconds"] > 0
     assert facts["killed"]["pid"] != facts["resumed"]["pid"]
@@ -52,6 +69,8 @@ def test_the_facts_of_the_demo_are_in_the_store_it_keeps(tmp_path: Path):
     assert all(check["ok"] for check in facts["checks"])
     assert facts["wrecked"]["paths"] > 10
     assert facts["branches"]["differences"]["files"] > 0
+    assert facts["upkeep"]["removed"] > 0
+    assert facts["upkeep"]["drilled_files"] > 10
     with mulligan.open(facts["store"], create=False) as store:
         names = {session.name for session in store.sessions()}
         assert names == {*facts["branches"]["sessions"], "demo-team"}
@@ -62,10 +81,8 @@ def test_the_facts_of_the_demo_are_in_the_store_it_keeps(tmp_path: Path):
         assert killed.payload["values"][0]["step"] == "2.0"
 
 
-def test_the_files_of_the_demo_are_whole_in_the_end(tmp_path: Path):
-    done = run_demo("--json", "--keep", directory=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    project = Path(json.loads(done.stdout)["store"])
+def test_the_files_of_the_demo_are_whole_in_the_end(facts: dict[str, Any]):
+    project = Path(facts["store"])
     branch = project.parent / "rewrite"
     for directory in (project, branch):
         assert (directory / "src/logo.png").read_bytes() == bytes(range(256)) * 64
@@ -87,7 +104,7 @@ def test_the_demo_holds_on_a_slow_machine(tmp_path: Path):
         "real = demo_story.wait_for\n"
         "def late(look):\n"
         "    found = real(look)\n"
-        "    time.sleep(2)\n"
+        "    time.sleep(0.5)\n"
         "    return found\n"
         "demo_story.wait_for = late\n"
         "from mulligan.cli.main import run; sys.exit(run(['demo']))"

@@ -12,11 +12,27 @@ from pathlib import Path
 import pytest
 
 import mulligan
+from mulligan.journal.lmdb import write_lock
 from mulligan.journal.lmdb.write_lock import find_write_lock_owner
 from mulligan.journal.lock_owner import LockOwner
 from mulligan.opener import agent_variables
 from mulligan.supervisor.stopped import end_stopped, find_stopped
-from tests.e2e.test_resume import MULLIGAN, PATIENCE, processes_in, run, start, until
+from tests.children import end_processes_in
+from tests.e2e.test_resume import PATIENCE, until
+
+QUICK = """
+from mulligan.journal import lock_owner
+lock_owner.REPORT_AFTER_SECONDS = 0.1
+import sys
+if sys.argv[1] == "up":
+    from mulligan.supervisor import runner
+    runner.STALL_SECONDS = 0.5
+from mulligan.cli.main import main
+main()
+"""
+"""The command line, which says sooner for whom it waits, and ends sooner what blocks it."""
+
+MULLIGAN = [sys.executable, "-c", QUICK]
 
 AGENT = """
 import os, signal
@@ -57,8 +73,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "team.toml").write_text(TEAM)
     yield tmp_path
-    for pid in processes_in(tmp_path):
-        os.kill(pid, signal.SIGKILL)
+    end_processes_in(tmp_path)
+
+
+def start(*args: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*MULLIGAN, *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*MULLIGAN, *args], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def came_back(place: Path) -> bool:
@@ -186,6 +211,14 @@ def test_who_only_looks_does_not_wait(
     assert "Waiting" not in done.stderr
 
 
+def test_a_check_shows_what_it_found_without_waiting(
+    place: Path, stopped: subprocess.Popen[bytes]
+) -> None:
+    done = run("verify", "--full")
+    assert done.returncode == 0, done.stderr
+    assert f"not on the timeline: Process {stopped.pid} is stopped" in done.stderr
+
+
 def test_who_writes_is_found_by_the_lock_itself(
     place: Path, stopped: subprocess.Popen[bytes]
 ) -> None:
@@ -207,8 +240,9 @@ def test_who_writes_is_found_by_the_lock_itself(
 
 
 def test_a_program_is_told_once_for_whom_it_waits(
-    place: Path, stopped: subprocess.Popen[bytes]
+    place: Path, stopped: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(write_lock, "REPORT_AFTER_SECONDS", 0.1)
     told: list[LockOwner | None] = []
 
     def tell(holder: LockOwner | None) -> None:

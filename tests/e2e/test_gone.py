@@ -15,9 +15,10 @@ import pytest
 
 import mulligan
 from mulligan.workspace.syscalls import EXCHANGE, rename
+from tests.e2e.test_supervisor import QUICK
 
 PATIENCE = 60.0
-MULLIGAN = [sys.executable, "-c", "from mulligan.cli.main import main; main()"]
+MULLIGAN = [sys.executable, "-c", QUICK]
 
 AGENT = """
 import sys, time

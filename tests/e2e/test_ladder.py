@@ -12,7 +12,8 @@ from mulligan.cli.watch import start_resume
 from mulligan.recovery.ladder import LadderLimits
 from mulligan.recovery.plan import attempts
 from mulligan.recovery.watch import Notice, RecoveryWatch
-from tests.e2e.test_resume import place, processes_in, run, start, store, until
+from tests.children import processes_in
+from tests.e2e.test_resume import place, run, start, store, until
 
 __all__ = ["place", "store"]
 

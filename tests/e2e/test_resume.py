@@ -18,6 +18,7 @@ import pytest
 import mulligan
 from mulligan import Session, Store
 from mulligan.session.write.leases import identity
+from tests.children import end_processes_in, processes_in
 
 MULLIGAN = [sys.executable, "-c", "from mulligan.cli.main import main; main()"]
 PATIENCE = 60.0
@@ -56,20 +57,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     mulligan.open(tmp_path).close()
     (tmp_path / "agent.py").write_text(AGENT)
     yield tmp_path
-    for pid in processes_in(tmp_path):
-        os.kill(pid, signal.SIGKILL)
-
-
-def processes_in(directory: Path) -> list[int]:
-    """Return the processes that work in a directory, but for this one."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and os.readlink(entry / "cwd") == str(directory):
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return [pid for pid in found if pid != os.getpid()]
+    end_processes_in(tmp_path)
 
 
 def workflow(place: Path, *agents: str) -> Path:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mulligan.attempts import remembered
 from mulligan.recovery.ladder import (
     RUNGS,
     Attempt,
@@ -15,7 +16,6 @@ from mulligan.recovery.ladder import (
     climbed,
     judged,
     next_rung,
-    remembered,
 )
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -147,15 +147,15 @@ class Track:
             self.session.restore(self.seq(where))
         self.hook.point = None
         self.note_events(before, state)
-        if self.session.pending is None:
+        if self.session.files.pending is None:
             return
         if writes:
             self.play("set", where)
         before, state = content(self.work), self.session.state.get("")
         if ends:
-            self.session.recover()
+            self.session.files.recover()
         else:
-            self.session.abandon()
+            self.session.files.abandon()
         self.note_events(before, state)
 
     def do_undo(self) -> None:
@@ -203,7 +203,7 @@ def copied(session: Session, point: Any, scratch: Path) -> Content | None:
     """Return the files of a point as ``restore --to`` writes them."""
     target = scratch / "copy"
     try:
-        assert session.copy_files(point, target) == []
+        assert session.files.copy(point, target) == []
     except UnknownPoint:
         assert session.internal.files_at(point) is None
         return None

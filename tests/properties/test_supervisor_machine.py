@@ -7,6 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mulligan.drift import ladder
 from mulligan.supervisor.machine import Machine
 from mulligan.supervisor.stimuli import (
     Action,
@@ -16,13 +17,16 @@ from mulligan.supervisor.stimuli import (
     CannotStart,
     CheckpointAsked,
     Delay,
+    Drifted,
     EndAsked,
     Escalate,
     Exited,
     Finish,
     Health,
+    Isolate,
     Kill,
     PauseAsked,
+    Prepare,
     Progressed,
     Quarantine,
     Start,
@@ -31,7 +35,7 @@ from mulligan.supervisor.stimuli import (
     TakeCheckpoint,
     Tick,
 )
-from mulligan.supervisor.workflow import POLICIES, AgentSpec, Backoff, Workflow
+from mulligan.supervisor.workflow import RESTARTS, AgentSpec, Backoff, Workflow
 
 NAMES = ("a", "b", "c")
 
@@ -47,7 +51,7 @@ def workflows(draw: st.DrawFn) -> Workflow:
         earlier = [n for n in NAMES[:number] if agents[n].restart != "always"]
         agents[name] = AgentSpec(
             command=("x",),
-            restart=draw(st.sampled_from(POLICIES)),
+            restart=draw(st.sampled_from(RESTARTS)),
             max_restarts=draw(st.integers(0, 3)),
             within=draw(st.sampled_from([1.0, 10.0, 60.0])),
             backoff=Backoff(draw(st.sampled_from([0.1, 1.0])), 2, 5),
@@ -69,6 +73,7 @@ stimuli = st.one_of(
     st.builds(Health, names, st.booleans()),
     st.builds(CheckpointAsked, st.just("c"), st.sampled_from([1.0, 5.0])),
     st.builds(PauseAsked, st.just("p"), st.sampled_from([1.0, 5.0])),
+    st.builds(Drifted, names, st.sampled_from(ladder.RUNGS), st.just("it loops")),
     st.just(EndAsked()),
 )
 moments = st.tuples(st.sampled_from([0.0, 0.1, 1.0, 4.0, 30.0]), stimuli)
@@ -83,6 +88,7 @@ class World:
         self.now = 0.0
         self.alive: set[str] = set()
         self.given_up: set[str] = set()
+        self.prepared: set[str] = set()
         self.restarts: dict[str, list[float]] = {name: [] for name in workflow.agents}
         self.finished: list[str] = []
 
@@ -103,11 +109,14 @@ class World:
                 self.start(action)
             case Kill():
                 assert action.agent in self.alive
+            case Prepare():
+                assert action.agent not in self.alive
+                self.prepared.add(action.agent)
             case Delay():
-                self.count(action.agent)
+                self.delay(action.agent)
             case Quarantine():
                 self.restarts[action.agent].clear()
-            case Escalate():
+            case Escalate() | Isolate():
                 self.given_up.add(action.agent)
             case Finish():
                 assert not self.alive
@@ -116,6 +125,13 @@ class World:
                 assert not set(action.answered) & set(action.late)
             case _:
                 pass
+
+    def delay(self, name: str) -> None:
+        """Count a restart, unless it is the response to drift, which the ladder limits."""
+        if name in self.prepared:
+            self.prepared.discard(name)
+        else:
+            self.count(name)
 
     def count(self, name: str) -> None:
         spec = self.workflow.agents[name]

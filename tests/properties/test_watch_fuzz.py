@@ -1,6 +1,6 @@
 """Whatever is done to a workspace, the tree of watcher or scan is that of a first capture.
 
-``MULLIGAN_TEST_SEED=7 MULLIGAN_TEST_ROUNDS=5000`` replays a seed, or tries harder.
+``MULLIGAN_TEST_SEED=7 MULLIGAN_TEST_SCALE=50`` replays a seed, or tries harder.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from mulligan.workspace.capture.scan import Scan
 from mulligan.workspace.capture.tree import stored_tree
 from mulligan.workspace.entries import from_name
 from mulligan.workspace.watch.watcher import Watcher, available
+from tests.scale import times
 from tests.trees import plain_tree
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no inotify here")
 
 SEED = int(os.environ.get("MULLIGAN_TEST_SEED", "0")) or random.randrange(1, 1 << 32)
-ROUNDS = int(os.environ.get("MULLIGAN_TEST_ROUNDS", "150"))
+ROUNDS = times(70)
 
 NAMES = [
     "a",

@@ -156,7 +156,7 @@ def test_a_capture_of_changes_is_a_capture_of_everything(
             assert made.coverage.directories == kinds.count("directory")
             assert made.coverage.bytes == sum(entry.size for entry in seen.values())
             copy = work.with_name(f"copy-{number}")
-            assert session.copy_files(made, copy) == []
+            assert session.files.copy(made, copy) == []
             assert picture(copy) == seen
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mulligan import Event, aio
+import mulligan
+from mulligan import Event, Mailbox, Message, aio
 from mulligan.aio import AsyncSession, AsyncStore
 from mulligan.errors import BatchOpen, InvalidPath, LeaseHeld, StateError
 
@@ -80,10 +81,10 @@ async def test_the_event_loop_goes_on_while_a_call_waits() -> None:
 
     def wait() -> None:
         started.set()
-        assert go_on.wait(30)
+        go_on.wait()
 
     blocked = asyncio.create_task(session._worker.call(wait))
-    await asyncio.to_thread(started.wait, 30)
+    await asyncio.to_thread(started.wait)
     later = asyncio.create_task(session.state.set("a", 1))
     await asyncio.sleep(0)
     assert not blocked.done()
@@ -166,6 +167,107 @@ async def test_a_task_started_inside_a_batch_is_refused() -> None:
         with pytest.raises(StateError):
             await session.batch().__aenter__()
     assert await session.state.get() == {}
+
+
+@awaited
+async def test_the_files_of_a_session(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "file").write_text("one")
+    async with (
+        await aio.open(tmp_path / "store") as store,
+        await store.session("run", workspace=work) as session,
+    ):
+        taken = await session.checkpoint()
+        (work / "file").write_text("two")
+        assert [change.path for change in (await session.files.plan(taken)).files] == ["file"]
+        assert await session.files.read(taken, "file") == b"one"
+        assert await session.files.copy(taken, tmp_path / "copy") == []
+        assert (tmp_path / "copy" / "file").read_text() == "one"
+        assert await session.files.pending() is None
+        assert await session.files.directory() is None
+        assert await session.files.recover() is None
+        assert await session.files.abandon() is None
+        assert session.files.recovery_error is None
+
+
+def test_an_awaitable_session_has_the_members_of_a_session() -> None:
+    apart = {"created", "internal", "loop", "parent", "updated"}
+    sync = mulligan.open("memory:").session("run")
+    mirror = AsyncSession(sync)
+    assert missing(sync, mirror) == apart
+    for part in ("state", "mailbox", "files"):
+        assert missing(getattr(sync, part), getattr(mirror, part)) == set()
+
+
+def missing(sync: object, mirror: object) -> set[str]:
+    return {name for name in {*dir(sync)} - {*dir(mirror)} if not name.startswith("_")}
+
+
+class Gate:
+    """Holds the thread of a session up where a test wants it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        receive = Mailbox.receive
+
+        def held_up(mailbox: Mailbox, timeout: float = 0) -> Message | None:
+            message = receive(mailbox, timeout) if after else None
+            self.reached.set()
+            assert self.go_on.wait(60)
+            return message if after else receive(mailbox, timeout)
+
+        monkeypatch.setattr(Mailbox, "receive", held_up)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+def test_a_cancelled_receive_loses_no_message(monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    @awaited
+    async def check() -> None:
+        _, session = await opened()
+        for subject in ("first", "second"):
+            await session.mailbox.send("main", subject)
+        gate = Gate(monkeypatch, after=after)
+        waiting = asyncio.create_task(session.mailbox.receive(60))
+        await asyncio.to_thread(gate.reached.wait, 60)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        gate.go_on.set()
+        found = [await session.mailbox.receive() for _ in range(3)]
+        assert [message and message.subject for message in found] == ["first", "second", None]
+
+    check()
+
+
+@awaited
+async def test_a_receive_that_is_cancelled_before_its_caller_ran_again_loses_no_message() -> None:
+    _, session = await opened()
+    await session.mailbox.send("main", "first")
+    waiting = asyncio.create_task(session.mailbox.receive(60))
+    while await asyncio.to_thread(session.sync.mailbox.waiting):  # the thread has taken it
+        await asyncio.sleep(0)
+    waiting.cancel()
+    taken = (await asyncio.gather(waiting, return_exceptions=True))[0]
+    if isinstance(taken, asyncio.CancelledError):
+        taken = await session.mailbox.receive()
+    assert isinstance(taken, Message)
+
+
+@awaited
+async def test_a_receive_that_is_cancelled_before_its_turn_takes_nothing() -> None:
+    _, session = await opened()
+    await session.mailbox.send("main", "first")
+    blocked = threading.Event()
+    held_up = asyncio.ensure_future(session._worker.submit(partial(blocked.wait, 60)))
+    waiting = asyncio.create_task(session.mailbox.receive(60))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    blocked.set()
+    await held_up
+    assert [message.subject for message in await session.mailbox.waiting()] == ["first"]
 
 
 @awaited

@@ -65,4 +65,6 @@ def test_a_retry_helps_exactly_where_nothing_has_to_be_changed() -> None:
         "LeaseHeld",
         "RestoreBusy",
         "StoreInUse",
+        "UpkeepBusy",
+        "ApprovalPending",
     }

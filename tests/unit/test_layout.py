@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import mulligan
+from mulligan import layout
 from mulligan.errors import DamagedJournal, NotAStore, StoreNotFound, UnknownFormat
 from mulligan.layout import locate
 
@@ -39,7 +41,7 @@ def test_format_says_what_it_is(tmp_path: Path) -> None:
     mulligan.open(tmp_path).close()
     found = json.loads((tmp_path / ".mulligan" / "FORMAT").read_text())
     assert found["format"] == 1
-    assert found["features"] == ["patches"]
+    assert found["features"] == ["patches", "pins"]
     assert len(bytes.fromhex(found["id"])) == 16
 
 
@@ -224,6 +226,26 @@ def test_of_many_makers_one_wins_and_all_agree(tmp_path: Path) -> None:
         with mulligan.open(place, create=False) as store:
             assert len(store.sessions()) == 6
             assert store.verify().ok
+
+
+def test_a_store_that_is_made_during_the_look_is_not_taken_for_an_orphan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / ".mulligan"
+    (place / "packs").mkdir(parents=True)
+    real = Path.iterdir
+
+    def meanwhile(path: Path) -> Iterator[Path]:
+        monkeypatch.setattr(Path, "iterdir", real)
+        with mulligan.open(place) as store:
+            store.session("s").state.set("large", "x" * 10_000)
+        return real(path)
+
+    monkeypatch.setattr(Path, "iterdir", meanwhile)
+    layout._refuse_orphans(place)
+    shutil.rmtree(place / "journal")
+    with pytest.raises(NotAStore, match="whose FORMAT and journal are gone"):
+        layout._refuse_orphans(place)
 
 
 def test_a_store_found_through_a_symlink_is_the_same_store(tmp_path: Path) -> None:

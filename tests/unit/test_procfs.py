@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -154,6 +155,45 @@ def test_variables_and_fields_are_read() -> None:
         assert int(fields["Tgid"]) == child.pid
         assert fields["PPid"] == str(os.getpid())
         child.communicate()
+
+
+def test_the_variables_of_a_process_that_just_starts_are_waited_for() -> None:
+    """Most of the time ``Popen`` returns before the kernel shows them."""
+    for number in range(50):
+        given = {"PATH": os.defpath, "NUMBER": str(number)}
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=given) as child:
+            assert procfs.variables(child.pid) == given
+            child.communicate()
+
+
+def test_variables_are_read_again_until_the_exec_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(procfs, "PROC", tmp_path)
+    monkeypatch.setattr(procfs, "EXEC_SECONDS", float("inf"))
+    (tmp_path / "7").mkdir()
+    for name in ("environ", "stat"):
+        os.mkfifo(tmp_path / "7" / name)
+    stat = f"7 (cat) R {'1 ' * 19} 4096 {'1 ' * 26} 0 0 0"
+
+    def kernel() -> None:
+        for name, text in (("environ", ""), ("stat", stat), ("environ", "A=1\0B=2\0")):
+            (tmp_path / "7" / name).write_text(text)  # waits until it is read
+
+    thread = threading.Thread(target=kernel, daemon=True)
+    thread.start()
+    assert procfs.variables(7) == {"A": "1", "B": "2"}
+    thread.join()
+
+
+def test_what_has_no_variables_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was started with none, and one that ended."""
+    monkeypatch.setattr(procfs, "EXEC_SECONDS", float("inf"))
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={}) as child:
+        assert procfs.variables(child.pid) == {}
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert procfs.variables(child.pid) in ({}, None)
 
 
 def test_who_holds_a_lock_is_found_by_the_file(tmp_path: Path) -> None:

@@ -2,125 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Unpack
 
 from mulligan import codec
-from mulligan.check.findings import Findings
-from mulligan.codec import ListBranch, MapBranch, Ref
+from mulligan.check.findings import About, Findings
+from mulligan.check.graph import Graph, User
+from mulligan.codec import Ref
+from mulligan.document.compare import is_same_content
 from mulligan.document.document import Document, settle_root
 from mulligan.document.fold import CHECKPOINT, EMPTY, RESTORED, fold
 from mulligan.document.history import document_at, from_keyframe
 from mulligan.engine import Engine
-from mulligan.errors import MulliganError
+from mulligan.errors import DamagedJournal, MulliganError, PointFolded
 from mulligan.journal.protocol import View
-from mulligan.model import ID_SIZE, Digest, Event, SessionRecord
+from mulligan.model import ID_SIZE, Digest, Event, Fault, Fold, SessionRecord
 from mulligan.timeline.checkpoints import read_checkpoint
 from mulligan.timeline.files import restored_files
-from mulligan.workspace.capture.patch import PATCH, leaf_in, read_patch
-from mulligan.workspace.entries import FILE, split_chunks
-
-
-class Graph:
-    """Follows references from events and keyframes; each object is checked once."""
-
-    def __init__(self, engine: Engine, findings: Findings, full: bool) -> None:
-        self._engine = engine
-        self._findings = findings
-        self._full = full
-        self._seen: set[Digest] = set()
-        self._seen_trees: set[Digest] = set()
-        self._patched: defaultdict[Digest, set[str]] = defaultdict(set)
-
-    def follow(self, value: Any, where: str) -> None:
-        """Check that everything a frozen value refers to exists."""
-        pending = list(references(value))
-        while pending:
-            digest = pending.pop()
-            if digest in self._seen:
-                continue
-            self._seen.add(digest)
-            try:
-                pending += self._inside(digest)
-            except MulliganError as error:
-                self._findings.report("object", f"{digest.hex()}, needed by {where}", error)
-
-    def follow_tree(self, tree: Digest, where: str) -> None:
-        """Check that a tree, everything below it and the content of its files exist."""
-        try:
-            self._check_patch(tree)
-        except MulliganError as error:
-            self._findings.report("object", f"{tree.hex()}, needed by {where}", error)
-            return
-        pending = [tree]
-        while pending:
-            digest = pending.pop()
-            if digest in self._seen_trees:
-                continue
-            self._seen_trees.add(digest)
-            try:
-                node = codec.decode(self._engine.load(digest))
-                lists = list(chunk_lists(node))
-                pending += set(references(node)) - {c.digest for c in lists if isinstance(c, Ref)}
-                for chunks in lists:
-                    self._check_chunks(chunks, where)
-            except MulliganError as error:
-                self._findings.report("object", f"{digest.hex()}, needed by {where}", error)
-
-    def _check_patch(self, tree: Digest) -> None:
-        """Check that a patch can be applied to its base; each part of a base is checked once."""
-        document = Document({}, self._engine.load)
-        patch = read_patch(document, tree)
-        base, known = document.with_root(Ref(patch.base)), self._patched[patch.base]
-        for path in patch.entries.keys() - known:
-            leaf_in(base, tuple(path.split("/")))
-            known.add(path)
-
-    def _check_chunks(self, chunks: Any, where: str) -> None:
-        if isinstance(chunks, Ref):
-            chunks = codec.decode(self._engine.load(chunks.digest))
-        for chunk in set(split_chunks(chunks)) - self._seen:
-            self._seen.add(chunk)
-            if not self._engine.objects.has(chunk):
-                self._findings.report(
-                    "object", f"{chunk.hex()}, needed by {where}", "it is missing"
-                )
-
-    def _inside(self, digest: Digest) -> list[Digest]:
-        if self._full:
-            return list(references(codec.decode(self._engine.load(digest))))
-        if not self._engine.objects.has(digest):
-            self._engine.load(digest)
-        return []
-
-
-def references(value: Any) -> Iterator[Digest]:
-    """Yield the digests that a frozen value refers to, without loading its objects."""
-    if isinstance(value, Ref):
-        yield value.digest
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from references(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from references(item)
-    elif isinstance(value, ListBranch | MapBranch):
-        yield from references(value.slots)
-
-
-def chunk_lists(node: Any) -> Iterator[Any]:
-    """Yield the chunk lists of the files in a part of a tree: digests, or a reference."""
-    if isinstance(node, dict):
-        for entry in node.values():
-            yield from chunk_lists(entry)
-    elif isinstance(node, MapBranch):
-        for slot in node.slots:
-            yield from chunk_lists(slot)
-    elif isinstance(node, list) and len(node) > 4 and node[0] == FILE:
-        yield node[4]
-    elif isinstance(node, list) and len(node) > 2 and node[0] == PATCH:
-        yield from chunk_lists(node[2])
 
 
 class SessionCheck:
@@ -147,6 +45,8 @@ class SessionCheck:
         self._labels: set[tuple[str, int]] = set()
         self._actors: set[str] = set()
         self._steps_back: list[int] = []
+        self._pruned: set[tuple[int, str]] = set()
+        self._fold: Fold | None = None
         self.events = 0
 
     @property
@@ -161,31 +61,44 @@ class SessionCheck:
 
     def check(self) -> None:
         """Check everything in the session; damage is recorded and the check continues."""
+        # In this order: later steps compare with what earlier ones collected.
         for step, tables in (
             (self._names, ("names", "heads")),
             (self._find_keyframes, ("heads", "keyframes")),
             (self._chain, ("heads", "events")),
+            (self._folds, ("heads", "folds", "events", "checkpoints", "keyframes", "pruned")),
             (self._times, ("events", "meta")),
-            (self._indexes, ("heads", "checkpoints", "keyframes", "labels", "leases")),
+            (self._indexes, ("heads", "checkpoints", "keyframes", "labels", "leases", "pruned")),
         ):
             try:
                 if self._findings.can_read(*tables):
                     step()
             except MulliganError as error:
-                self._report("journal", "", error)
+                table = error.table if isinstance(error, DamagedJournal) else None
+                self._report("table", "", error, table=table or tables[0])
 
-    def _report(self, what: str, place: str, detail: object) -> None:
+    def _report(self, fault: Fault, place: str, detail: object, **about: Unpack[About]) -> None:
         where = f"session {self._record.name!r}" + (f" {place}" if place else "")
-        self._findings.report(what, where, detail)
+        about["session"] = self._record.number
+        self._findings.report(fault, where, detail, **about)
+
+    def _wrong_index(self, table: str, place: str, detail: str, seq: int | None = None) -> None:
+        about: About = {"table": table} if seq is None else {"table": table, "seq": seq}
+        self._report("index", place, detail, **about)
+
+    def _user(self, place: str, seq: int) -> User:
+        return User(f"{place} of session {self._record.name!r}", self._record.number, seq)
 
     def _names(self) -> None:
         found = self._view.find(self._record.name)
         if found != self._record:
-            self._report("index", "name", "its name does not lead to it")
+            self._wrong_index("names", "name", "its name refers to another session or to none")
         if self._record.origin is not None:
             parent = self._view.head(self._record.origin.session)
             if parent.seq < self._base:
-                self._report("journal", "origin", f"its parent ends before #{self._base}")
+                self._report(
+                    "event", "origin", f"its parent ends before #{self._base}", seq=self._base
+                )
 
     def _find_keyframes(self) -> None:
         number = self._record.number
@@ -200,16 +113,41 @@ class SessionCheck:
         last: Event | None = None
         for seq, event in self._own_events(head.seq):
             if event is None:
+                # Without this event, the state is unknown until the next keyframe.
                 document = None
                 continue
             self.events += 1
-            self._event(event, last)
+            if (passed := self._passed_fold(seq)) is not None:
+                document = self._document_after(passed) if self._full else None
+            self._time(event, last, passed)
+            self._event(event)
             document = self._replayed(document, event, seq)
             last = event
         if last is not None and last.seq == head.seq and last.hash != head.hash:
-            self._report("index", "head", f"it does not hold the hash of #{head.seq}")
+            self._wrong_index("heads", "head", f"it does not hold the hash of #{head.seq}")
         if self._has_event(head.seq + 1):
-            self._report("index", "head", f"there is an event after its #{head.seq}")
+            self._wrong_index("heads", "head", f"there is an event after its #{head.seq}")
+
+    def _passed_fold(self, seq: int) -> Fold | None:
+        """Return the fold that ends just before an event."""
+        fold, self._fold = self._fold, None
+        return fold if fold is not None and fold.last == seq - 1 else None
+
+    def _document_after(self, fold: Fold) -> Document | None:
+        try:
+            return from_keyframe(fold.keyframe, self._engine.load)
+        except MulliganError:  # the graph has reported it
+            return None
+
+    def _time(self, event: Event, before: Event | None, fold: Fold | None) -> None:
+        """Note where the clock was set back; across a fold, its end counts."""
+        earlier = None
+        if fold is not None:
+            earlier = fold.ended
+        elif before is not None and before.seq == event.seq - 1:
+            earlier = before.time
+        if earlier is not None and event.time < earlier:
+            self._steps_back.append(event.seq)
 
     def _times(self) -> None:
         """Check that time goes backwards only where that is recorded."""
@@ -219,22 +157,61 @@ class SessionCheck:
         }
         found = set(self._steps_back)
         for seq in sorted(found - noted):
-            self._report("journal", f"event #{seq}", "its time is before the one before it")
+            detail = "its time is before the one before it"
+            self._report("event", f"event #{seq}", detail, seq=seq)
         for seq in sorted(noted - found):
-            self._report("index", f"event #{seq}", "its time is not before the one before it")
+            detail = "its time is not before the one before it"
+            self._wrong_index("meta", f"event #{seq}", detail, seq)
 
     def _own_events(self, last: int) -> Iterator[tuple[int, Event | None]]:
         """Yield each seq with its event; a broken event is recorded, and None takes its place."""
         seq = self._base + 1
+        folds = {fold.first: fold for fold in self._view.folds(self._record.number)}
         while seq <= last:
+            if seq in folds:
+                seq = self._folded(folds[seq])
+                continue
             try:
                 for event in self._view.events(self._record.number, seq, last):
                     yield seq, event
                     seq += 1
             except MulliganError as error:
-                self._report("journal", f"event #{seq}", error)
+                if isinstance(error, PointFolded) and seq in folds:
+                    continue
+                self._report("event", f"event #{seq}", error, seq=seq)
+                # Continue after it: one damaged record must not hide the rest.
                 yield seq, None
                 seq += 1
+
+    def _folded(self, fold: Fold) -> int:
+        """Check what is left of folded events; return the seq after them.
+
+        The chain is checked by the event that follows: its hash covers the one of the fold.
+        """
+        where = f"fold #{fold.first} to #{fold.last}"
+        self._graph.follow(Ref(fold.keyframe), self._user(where, fold.last))
+        self._fold = fold
+        known = self._keyframes.get(fold.last)
+        if self._findings.can_read("keyframes") and fold.keyframe != known:
+            detail = "its keyframe is not the one in the index"
+            self._wrong_index("keyframes", where, detail, fold.last)
+        return fold.last + 1
+
+    def _folds(self) -> None:
+        """Check the places of the folds, and that nothing is left of what they took."""
+        number, head = self._record.number, self._view.head(self._record.number).seq
+        after = self._base + 1
+        for found in self._view.folds(number):
+            where = f"fold #{found.first} to #{found.last}"
+            # The first and the newest event, and one between two folds, always stay.
+            if not after < found.first <= found.last < head:
+                self._report("event", where, "it is where no fold can be", seq=found.last)
+            if found.started > found.ended:
+                self._report("event", where, "it starts later than it ends", seq=found.last)
+            after = found.last + 1
+        for table, seq in self._view.inside_folds(number):
+            detail = f"table {table!r} still has a record of it"
+            self._wrong_index(table, f"fold over #{seq}", detail, seq)
 
     def _has_event(self, seq: int) -> bool:
         try:
@@ -242,12 +219,9 @@ class SessionCheck:
         except MulliganError:  # as expected, there is none
             return False
 
-    def _event(self, event: Event, before: Event | None) -> None:
-        where = f"event #{event.seq} of session {self._record.name!r}"
+    def _event(self, event: Event) -> None:
         self._actors.add(event.actor)
-        if before is not None and before.seq == event.seq - 1 and event.time < before.time:
-            self._steps_back.append(event.seq)
-        self._graph.follow(event.payload, where)
+        self._graph.follow(event.payload, self._user(f"event #{event.seq}", event.seq))
         if event.kind == CHECKPOINT:
             self._checkpoint(event)
         elif event.kind == RESTORED:
@@ -256,23 +230,29 @@ class SessionCheck:
     def _checkpoint(self, event: Event) -> None:
         place = f"checkpoint #{event.seq}"
         identity = event.hash[:ID_SIZE].hex()
+        if self._view.pruned_before(self._record.number, event.seq) == (event.seq, identity):
+            self._pruned.add((event.seq, identity))
+            return
         self._checkpoints.append((event.seq, identity))
         can_read, here = self._findings.can_read, (identity, self._record.number, event.seq)
         if can_read("ids") and self._view.checkpoints_by_id(identity) != [here]:
-            self._report("index", place, f"its id {identity} does not lead to it")
+            detail = f"its id {identity} refers to another checkpoint or to none"
+            self._wrong_index("ids", place, detail, event.seq)
         try:
             found = read_checkpoint(self._engine, event)
         except (MulliganError, KeyError, TypeError, ValueError) as error:
-            self._report("journal", place, f"its record cannot be read: {error}")
+            self._report("record", place, f"its record cannot be read: {error}", seq=event.seq)
             return
         if found.label:
             self._labels.add((found.label, event.seq))
         if found.label and not self._is_labelled(found.label, event.seq):
-            self._report("index", place, f"its label {found.label!r} does not lead to it")
+            detail = f"its label {found.label!r} refers to another checkpoint or to none"
+            self._wrong_index("labels", place, detail, event.seq)
         if found.workspace is not None:
-            self._graph.follow_tree(found.workspace, f"{place} of session {self._record.name!r}")
+            self._graph.follow_tree(found.workspace, self._user(place, event.seq))
         if can_read("keyframes") and found.keyframe != self._keyframes.get(event.seq):
-            self._report("index", place, "its keyframe is not the one in the index")
+            detail = "its keyframe is not the one in the index"
+            self._wrong_index("keyframes", place, detail, event.seq)
 
     def _restore(self, event: Event) -> None:
         """Check the tree that a restore left: later points refer to its files."""
@@ -281,10 +261,10 @@ class SessionCheck:
             files = restored_files(self._engine, event)
             tree = None if files is None else files.get("after")
         except (MulliganError, AttributeError, TypeError) as error:
-            self._report("journal", place, f"its record cannot be read: {error}")
+            self._report("record", place, f"its record cannot be read: {error}", seq=event.seq)
             return
         if tree is not None:
-            self._graph.follow_tree(Digest(tree), f"{place} of session {self._record.name!r}")
+            self._graph.follow_tree(Digest(tree), self._user(place, event.seq))
 
     def _is_labelled(self, label: str, seq: int) -> bool:
         if not self._findings.can_read("labels"):
@@ -298,7 +278,7 @@ class SessionCheck:
         try:
             return document_at(self._view, parent, self._base, self._engine.load)
         except MulliganError as error:
-            self._report("journal", "origin", error)
+            self._report("state", "origin", error, seq=self._base)
             return None
 
     def _replayed(self, document: Document | None, event: Event, seq: int) -> Document | None:
@@ -309,28 +289,49 @@ class SessionCheck:
                 document = fold(document, event.kind, event.payload, seq)
             if keyframe is None:
                 return document
-            self._graph.follow(Ref(keyframe), f"keyframe #{seq} of session {self._record.name!r}")
-            if document is not None and settle_root(document.root, codec.value_digest) != keyframe:
-                self._report("index", f"keyframe #{seq}", "it is not the state at that event")
+            self._graph.follow(Ref(keyframe), self._user(f"keyframe #{seq}", seq))
+            if document is not None and not self._is_state(document, keyframe):
+                detail = "it is not the state at that event"
+                self._wrong_index("keyframes", f"keyframe #{seq}", detail, seq)
+            # Continue from the keyframe, so that a wrong one is reported once.
             return from_keyframe(keyframe, self._engine.load) if self._full else None
         except (MulliganError, KeyError, TypeError) as error:
-            self._report("journal", f"event #{seq}", f"its state cannot be worked out: {error}")
+            detail = f"its state cannot be computed: {error}"
+            self._report("state", f"event #{seq}", detail, seq=seq)
             return None
+
+    def _is_state(self, document: Document, keyframe: Digest) -> bool:
+        """Whether a keyframe is the state; after a purge, its content decides."""
+        if settle_root(document.root, codec.value_digest) == keyframe:
+            return True
+        if not self._view.last_purge():
+            return False
+        return is_same_content(document, document.root, Ref(keyframe))
 
     def _indexes(self) -> None:
         number = self._record.number
         head = self._view.head(number)
         if head.checkpoint != self._view.checkpoint_before(number, head.seq):
-            self._report("index", "head", "it does not hold the newest checkpoint")
+            self._wrong_index("heads", "head", "it does not hold the newest checkpoint")
         keyframe = self._view.keyframe(number, head.seq)
-        if head.keyframe != (keyframe[0] if keyframe else 0):
-            self._report("index", "head", "it does not hold the newest keyframe")
+        newest = keyframe[0] if keyframe else 0
+        # A fork starts with its parent's newest keyframe, which a fold may have replaced since.
+        if head.keyframe != newest and max(head.keyframe, newest) > self._base:
+            self._wrong_index("heads", "head", "it does not hold the newest keyframe")
         for label, seq in self._view.labels(number):
             if (label, seq) not in self._labels:
-                self._report("index", f"label {label!r}", f"checkpoint #{seq} does not carry it")
+                detail = f"checkpoint #{seq} does not carry it"
+                self._wrong_index("labels", f"label {label!r}", detail, seq)
         listed = self._view.checkpoints(number, self._base + 1, head.seq)
         for seq, identity in sorted(set(listed) ^ set(self._checkpoints)):
             state = "listed but not recorded" if (seq, identity) in listed else "not listed"
-            self._report("index", f"checkpoint #{seq}", f"{identity} is {state}")
+            self._wrong_index("checkpoints", f"checkpoint #{seq}", f"{identity} is {state}", seq)
+        pruned = self._view.pruned_before(number, head.seq)
+        while pruned is not None and pruned[0] > self._base:
+            if pruned not in self._pruned:
+                place, detail = f"pruned checkpoint #{pruned[0]}", "there is no such event"
+                self._wrong_index("pruned", place, detail, pruned[0])
+            pruned = self._view.pruned_before(number, pruned[0] - 1)
         for actor in self._actors:
+            # Reading a lease checks its record.
             self._view.lease(number, actor)

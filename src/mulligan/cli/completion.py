@@ -68,6 +68,7 @@ def _whole(names: Iterable[str], about: str | None = None) -> list[CompletionIte
 
 def _ask(context: click.Context, ask: Question) -> list[CompletionItem]:
     call = context.find_object(CliContext) or CliContext()
+    # Also for the choice of the session, which would print a notice.
     call.quiet = True
     try:
         # Notices about finding the store would land in the middle of the line being typed.

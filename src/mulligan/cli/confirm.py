@@ -31,12 +31,13 @@ def warn_of_open_files(found: Sequence[OpenFile]) -> None:
         who = f"process {pid} ({shorten(clean(files[0].command), WIDEST_COMMAND)})"
         said = f"writes to {named}: what it writes after the restore is lost"
         if is_place:
-            said = f"works in {named}, which goes"
+            said = f"has its working directory in {named}, which will be deleted"
         click.echo(Cell(f"Warning: {who} {said}.", "yellow").styled(), err=True)
 
 
 def confirm(call: CliContext, question: str, *, yes: bool, default: bool = True) -> None:
     """Ask on a terminal, and end the command if the answer is no; scripts are never asked."""
+    # Both must be terminals: a question into a pipe would block a script forever.
     if yes or call.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return
     try:

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from mulligan import Session, Store
-    from mulligan.cli.directory import Standing
+    from mulligan.cli.find_store import Standing
     from mulligan.cli.render.progress import ProgressLine
     from mulligan.journal.lock_owner import LockOwner, OnWait
     from mulligan.workspace.capture.progress import Progress
@@ -34,26 +33,24 @@ UNSAFE_HINT = (
 T = TypeVar("T")
 
 
-@dataclass
 class CliContext:
     """The options that every command shares."""
 
-    store: str | None = None
-    session: str | None = None
-    json: bool = False
-    quiet: bool = False
-    no_files: bool = False
-    force: bool = False
-    store_path: str = ""
-    """Where the store is, once it is opened."""
-    directory: Path | None = None
-    """Where the files of the session are, once it is opened with them."""
-
-    project: Path | None = None
-    """The directory that the store was found by, once it is opened."""
-
-    _standing: Standing | None = None
-    _line: ProgressLine | None = None
+    def __init__(self, *, store_path: str = "", quiet: bool = False) -> None:
+        self.store: str | None = None
+        self.session: str | None = None
+        self.json = False
+        self.quiet = quiet
+        self.no_files = False
+        self.force = False
+        self.store_path = store_path
+        """Where the store is, once it is opened."""
+        self.directory: Path | None = None
+        """Where the files of the session are, once it is opened with them."""
+        self.project: Path | None = None
+        """The directory that the store was found by, once it is opened."""
+        self._standing: Standing | None = None
+        self._line: ProgressLine | None = None
 
     def open_store(
         self,
@@ -71,8 +68,7 @@ class CliContext:
         for; by default, the owner is printed.
         """
         import mulligan
-        from mulligan.cli.directory import Standing
-        from mulligan.cli.find_store import nearest, state_home, tell_of_finding
+        from mulligan.cli.find_store import Standing, nearest, state_home, tell_of_finding
         from mulligan.locate.find import find_in
 
         state = state_home()
@@ -154,7 +150,9 @@ class CliContext:
         chosen = name or (running[0] if running else self._chosen(store))
         return self.known_session(store, chosen)
 
-    def open_for_agent(self, agent: str | None) -> Session:
+    def open_for_agent(
+        self, agent: str | None = None, create: bool | None = None, *, files: bool = False
+    ) -> Session:
         """Open the session to write as an agent: the named one, or the one that runs this command.
 
         Inside ``mulligan run``, that is the agent which started the command. Its writes are
@@ -162,7 +160,7 @@ class CliContext:
         """
         known = {key: os.environ.get(f"MULLIGAN_{key}") for key in ("SESSION", "AGENT", "EPOCH")}
         name = agent or known["AGENT"] or ACTOR
-        session = self.open_session(actor=name)
+        session = self.open_session(create, actor=name, files=files)
         if known["EPOCH"] and (session.name, name) == (known["SESSION"], known["AGENT"]):
             session.internal.join(int(known["EPOCH"]))
         return session
@@ -229,14 +227,15 @@ class CliContext:
         """Finish an interrupted restore of files, and report it, or why it cannot be."""
         from mulligan.session.write.capture_guard import RECOVERY_ERRORS
 
+        # A restore that cannot be finished is reported below; the command still does its work.
         with self.working(), suppress(*RECOVERY_ERRORS):
-            session.recover()
-        if session.internal.recovered or session.recovery_error:
+            session.files.recover()
+        if session.internal.recovered or session.files.recovery_error:
             from mulligan.cli.render.pending import tell_of_recovery, tell_of_recovery_error
 
             if session.internal.recovered:
                 tell_of_recovery(session.internal.recovered)
-            if session.recovery_error:
+            if session.files.recovery_error:
                 tell_of_recovery_error(session)
 
     def _with_files(self, store: Store, session: Session) -> Session:
@@ -398,6 +397,12 @@ def dry_run_option(function: Callable[..., T]) -> Callable[..., T]:
 def yes_option(function: Callable[..., T]) -> Callable[..., T]:
     """Add ``--yes`` to a command that asks on a terminal."""
     return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(function)
+
+
+def accept_option(function: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--accept-left-behind`` to a command that goes back to a point."""
+    text = "Accept that effects after the point stay in the world."
+    return click.option("--accept-left-behind", "accept", is_flag=True, help=text)(function)
 
 
 def touch_option(function: Callable[..., T]) -> Callable[..., T]:

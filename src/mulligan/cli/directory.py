@@ -11,11 +11,10 @@ rename but not a copy, an archive or a clone.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mulligan.cli.find_store import tell_of_finding
+from mulligan.cli.find_store import Standing, tell_of_finding
 from mulligan.layout import NAME
 from mulligan.locate.find import agree, copied, find_in
 from mulligan.locate.pointer import Pointer, read_pointer
@@ -28,22 +27,13 @@ HINT = "Nothing was touched. --no-files leaves the files out; "
 FORCE = "--force accepts the directory, if you are sure that it is the right one."
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Where a command was called: the pointer it followed, and whether the store was named."""
-
-    state: Path
-    pointer: Pointer | None = None
-    is_named: bool = False
-
-
 def workspace_of(store: Store, session: Session, standing: Standing, *, force: bool) -> Path | None:
     """Return the directory of a session's files; None if the store belongs to no directory.
 
     A directory that was moved to the current one is recognised. With ``force``, it needs no
     pointer and may be a copy.
     """
-    path, own = Path(store.path or os.devnull), session.directory
+    path, own = Path(store.path or os.devnull), session.files.directory
     if own is not None:
         return _of_fork(path, session.name, own, standing, force=force)
     if path.name == NAME:
@@ -54,8 +44,10 @@ def workspace_of(store: Store, session: Session, standing: Standing, *, force: b
 def _of_fork(store: Path, session: str, own: Path, standing: Standing, *, force: bool) -> Path:
     here = standing.pointer
     claimed = here.directory if here and here.session == session else own
+    # --force comes first: it is how a copy on another disk is accepted.
     if (force and claimed.is_dir()) or (here and claimed != own and _was_moved(here, own, store)):
         return claimed
+    # A pointer that was deleted is recreated; one that names another store is never overwritten.
     pointer = read_pointer(own) or _put_back(store, own, standing.state)
     if claimed != own or pointer is None or not pointer.names(store):
         raise _unconfirmed(session, own, claimed)
@@ -74,6 +66,7 @@ def _beside(store: Path, session: Session, standing: Standing) -> Path:
     back to the store, so it counts only when a command runs in that directory and names the store.
     """
     beside = store.parent.resolve()
+    # A store found from the current directory is always that of the directory around it.
     if not standing.is_named or Path.cwd().is_relative_to(beside):
         return store.parent
     return _captured_elsewhere(session, beside) or store.parent
@@ -82,6 +75,7 @@ def _beside(store: Path, session: Session, standing: Standing) -> Path:
 def _of_project(store: Path, session: Session, standing: Standing, *, force: bool) -> Path | None:
     """Return the project directory of a store that is outside its project."""
     here, place = standing.pointer, project_of(store)
+    # The command stands in the project itself, so no other directory can be meant.
     if here is not None and here.session is None:
         if not force and not agree(store, here):
             raise copied(here, store)
@@ -114,8 +108,9 @@ def _captured_elsewhere(session: Session, beside: Path | None) -> Path | None:
     the project was moved, or copied together with its store. Raises ``UnsafeWorkspace`` unless
     the command is called from there.
     """
-    held = session.internal.files_at(session.head)
+    held = session.internal.newest_files()
     root = Path(held.coverage.root) if held and held.coverage else None
+    # A directory with a store of its own belongs to that store.
     if root is None or root == beside or not root.is_dir() or os.path.lexists(root / NAME):
         return None
     if Path.cwd().is_relative_to(root):

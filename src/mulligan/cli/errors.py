@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 
 import click
 
-from mulligan.cli.context import colour, debugging
+from mulligan.cli.context import Group, colour, debugging
 from mulligan.cli.entry import INTERRUPTED
 from mulligan.cli.render.streams import OutputFailed
 from mulligan.cli.render.terminal import style
@@ -20,6 +19,15 @@ BUG = 70
 SYSTEM = 74
 CLOSED_PIPE = 141
 """The exit code that a shell reports for a program ended by SIGPIPE."""
+
+SYNONYMS = {
+    "--every": "--checkpoint-interval",
+    "--interval": "--checkpoint-interval",
+    "--message": "--note",
+    "--follow": "--watch",
+    "--name": "--label",
+}
+"""Options that people try first, and what they are called where a command has them."""
 
 
 class HalfDone(KeyboardInterrupt):
@@ -38,6 +46,8 @@ def report(error: BaseException, as_json: bool) -> int:
 
         traceback.print_exception(error)
     if as_json:
+        import json  # slow to import
+
         click.echo(json.dumps(failure_view(failure)), err=True)
         return failure.exit_code
     click.echo(_styled("Error:", "red") + f" {failure.message}", err=True, color=colour())
@@ -52,7 +62,7 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, MulliganError):
         return failure_of(error)
     if isinstance(error, click.UsageError):
-        return Failure("UsageError", error.format_message(), _usage_hint(error), USAGE)
+        return Failure("UsageError", _usage_message(error), _usage_hint(error), USAGE)
     if isinstance(error, click.ClickException):
         return Failure(name, error.format_message(), "", error.exit_code)
     if isinstance(error, HalfDone):
@@ -113,10 +123,23 @@ def _system_hint(error: OSError) -> str:
     return ""
 
 
+def _usage_message(error: click.UsageError) -> str:
+    """Return click's message; an option under another name is named, which spelling cannot find."""
+    said = error.format_message()
+    if isinstance(error, click.NoSuchOption) and error.ctx and not error.possibilities:
+        known = {name for param in error.ctx.command.params for name in param.opts}
+        meant = SYNONYMS.get(error.option_name)
+        return f"{said} Did you mean {meant!r}?" if meant in known else said
+    return said
+
+
 def _usage_hint(error: click.UsageError) -> str:
     if error.format_message().endswith(("(ago)", " ago)")):
         return "A point with a space in it needs quotes: '10m ago'."
     command = error.ctx.command_path if error.ctx else "mulligan"
+    if error.ctx and isinstance(error.ctx.command, Group) and " command " in error.message:
+        names = ", ".join(error.ctx.command.list_commands(error.ctx))
+        return f"The commands are {names}; `{command} --help` shows how."
     return f"`{command} --help` shows how."
 
 

@@ -7,9 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 if TYPE_CHECKING:
     from mulligan.locate.find import Found
+    from mulligan.locate.pointer import Pointer
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a command was called: the pointer it followed, and whether the store was named."""
+
+    state: Path
+    pointer: Pointer | None = None
+    is_named: bool = False
 
 
 def state_home() -> Path:
@@ -17,17 +27,6 @@ def state_home() -> Path:
     from mulligan.locate.registry import state_directory
 
     return state_directory(os.environ)
-
-
-def remember_fork(store: Path, directory: Path, session: str) -> None:
-    """Record the directory of a fork in its store, so that it is found without its pointer."""
-    from mulligan.layout import NAME
-    from mulligan.locate.project import remember
-    from mulligan.locate.registry import note_inside
-
-    remember(store, directory, session)
-    if store.name == NAME:
-        note_inside(state_home(), store)
 
 
 def nearest(state: Path) -> Found:
@@ -41,6 +40,7 @@ def nearest(state: Path) -> Found:
     for directory in (start, *start.parents):
         if known is None and not (directory / NAME).exists():
             known = list(known_stores(state))  # once for all directories on the way up
+        # With write: a pointer that is put back now saves the search in all later commands.
         found = find_in(directory, state, write=True, known=known)
         if found is not None:
             return found

@@ -42,6 +42,7 @@ class _Here:
         """Return a part relative to the top."""
         if part.startswith(("./", "../", "/")):
             return self._file(part)
+        # At the top of the workspace both readings are the same path.
         inside = Path.cwd() != self._root.absolute() and Path.cwd().is_relative_to(self._root)
         first, *_ = names = part.split("/")
         if not inside or first == WORKSPACE or {".", ".."} & {*names} or self._is_state(first):

@@ -22,7 +22,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the seconds."""
-        from mulligan.supervisor.workflow import duration
+        from mulligan.config.values import duration
 
         try:
             number = isinstance(value, str) and value.replace(".", "", 1).isdecimal()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -32,7 +33,7 @@ STDERR = 2
 
 INTERRUPTED = 130
 PAUSED = 75
-"""The exit code of a paused team: EX_TEMPFAIL, so that a script does not go on."""
+"""The exit code of a paused team: EX_TEMPFAIL, so that a script does not continue."""
 
 
 class TeamReporter(RunReporter):
@@ -64,6 +65,8 @@ class TeamReporter(RunReporter):
 
     def output(self, agents: Sequence[str]) -> Show | None:
         """Prefix output with the name of its agent, if there are several agents."""
+        # A single agent keeps the terminal or pipe itself, so that its output is not altered or
+        # delayed.
         return None if len(agents) == 1 else _printer(self._call, self._queue, agents)
 
     def _print(self, lines: Iterable[str]) -> None:
@@ -74,6 +77,10 @@ class TeamReporter(RunReporter):
 @contextmanager
 def run_options(call: CliContext) -> Iterator[RunOptions]:
     """Yield the options of a run; every report is printed before the block ends."""
+    # A late request may send SIGUSR1 after the team has ended. By default it would end this process
+    # before it has printed the result.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    # Outermost: also the reports of a failure are printed before the command ends.
     with OutputQueue() as queue:
         try:
             yield RunOptions(
@@ -114,6 +121,7 @@ def exit_code(outcome: RunOutcome, agent: dict[str, Any] | None = None) -> int:
         return 1 if outcome.quarantined else 0
     if outcome.status == "paused":
         return INTERRUPTED if outcome.reason == "SIGINT" else PAUSED
+    # As a shell reports a child that was ended by a signal.
     if agent and agent.get("signal"):
         return 128 + int(agent["signal"])
     return int(agent.get("exit_status") or 1) if agent else 1

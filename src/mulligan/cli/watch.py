@@ -54,6 +54,7 @@ def start_resume(call: CliContext, name: str, rung: str) -> subprocess.Popen[byt
             "--",
             name,
         ],
+        # It outlives this terminal and must not compete for its input.
         stdin=subprocess.DEVNULL,
         # With --json, standard output is reserved for notices.
         stdout=sys.stderr.fileno() if call.json else None,
@@ -65,6 +66,7 @@ def start_resume(call: CliContext, name: str, rung: str) -> subprocess.Popen[byt
 def _tell(call: CliContext, notice: Notice) -> None:
     if call.json:
         print_json(notice_view(notice), indent=None)
+        # A program that reads the notices must not wait for a full buffer.
         sys.stdout.flush()
     elif not call.quiet or notice.what == "stopped":
         click.echo(clean(_line(notice)), err=True)

@@ -154,6 +154,7 @@ class Document:
             )
         if child is not MISSING:
             return nodes.list_set(node, index, child, self._load)
+        # All later items move, so every later segment changes: rebuild the list.
         items = self.items(node)
         return nodes.build_list(items[:index] + items[index + 1 :])
 
@@ -183,6 +184,7 @@ def _index(part: str | int, length: int) -> int | None:
 
 def settle(value: Any, put: Put) -> bytes:
     """Return the canonical encoding of a frozen value, with large parts stored as objects."""
+    # Encoded as a whole first: most values are small, and then their parts need no look.
     data = codec.encode(value)
     if len(data) <= EMBED_LIMIT:
         return data

@@ -21,6 +21,7 @@ STATE: Path = ("state",)
 PENDING: Path = ("pending",)
 CONTROL: Path = ("control",)
 MARKS: Path = (*CONTROL, "marks")
+LOST: Path = (*CONTROL, "lost")
 
 SET = "state.set"
 APPEND = "state.append"
@@ -30,6 +31,9 @@ RESTORED = "restore.applied"
 CREATED = "session.created"
 FORKED = "session.forked"
 CHECKPOINT = "checkpoint.created"
+REFRESHED = "agent.refreshed"
+PURGED = "upkeep.purged"
+"""A purge changed the history of the store; see ``mulligan.upkeep.purge``."""
 
 EMPTY: dict[str, Any] = {"state": {}, "undo": [], "redo": []}
 
@@ -89,12 +93,17 @@ def fold(document: Document, kind: str, payload: Any, seq: int) -> Document:
         if document.find(PENDING) is not MISSING:
             document = document.delete(PENDING)  # it belongs to the parent session
         return _uncontrolled(document.set(("undo",), []).set(("redo",), []))
-    # Any other event carries its own changes.
+    # Any other event carries its own changes, also one of a kind that this version does not know.
     if "changes" in payload:
         document = _changed_by(document, payload["changes"])
     if "control" in payload:
         document = _changed_by(document, payload["control"], CONTROL)
     return document
+
+
+def is_without_changes(kind: str, payload: Any) -> bool:
+    """Whether an event leaves the document as it is, as most checkpoints do."""
+    return kind == CHECKPOINT and "changes" not in payload and "control" not in payload
 
 
 def _changed(state: Document, kind: str, payload: Any) -> Document:

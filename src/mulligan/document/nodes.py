@@ -202,6 +202,7 @@ def _slot_size(slot: Any, load: Load) -> int:
 
 def _way(key: str, depth: int) -> int:
     """Return the slot of a key at a depth: four bits of its hash, so one of sixteen."""
+    # A digest has 64 half bytes; keys that agree in all of them are not expected to exist.
     if depth >= 64:
         raise DamageError("A dictionary of the state is nested deeper than its keys' hashes.")
     byte = blake3(key.encode()).digest()[depth // 2]

@@ -19,6 +19,7 @@ MAX_KEY = 1024
 
 PathLike = str | Sequence[str | int]
 
+# What msgpack encodes natively.
 _INT_RANGE = range(-(2**63), 2**64)
 
 
@@ -47,6 +48,7 @@ def freeze(value: Any, path: Path = ()) -> Any:
     """Return a private, canonical copy of a plain value, or raise ``UnstorableValue``."""
     if value is None or value is True or value is False:
         return value
+    # Exact types first: most values have one, and comparing types is cheapest.
     kind = type(value)
     if kind is str:
         return _text(value, path)
@@ -97,6 +99,7 @@ def _frozen_dict(value: dict[Any, Any], path: Path) -> dict[str, Any]:
             raise _refusal(path, f"has the key {key!r}; keys must be strings")
         if len(key) > MAX_KEY:
             raise _refusal(path, f"has a key of {len(key)} characters; {MAX_KEY} are allowed")
+        # A plain copy: an instance of a subclass may have state of its own.
         name = _text(str(key), (*path, key))
         frozen[name] = freeze(item, (*path, name))
     return frozen

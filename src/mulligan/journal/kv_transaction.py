@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mulligan.errors import SessionExists, StaleLease
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.journal import chain
-from mulligan.journal.kv_view import KvView, ReadCache
-from mulligan.journal.protocol import TableWriter
+from mulligan.journal.kv_removal import KvRemoval
 from mulligan.journal.records import (
     LENGTH,
     LOCATION,
@@ -20,6 +20,7 @@ from mulligan.journal.records import (
     checksum,
     clock_key,
     encode,
+    encode_copy,
     encode_head,
     encode_lease,
     label_key,
@@ -37,6 +38,10 @@ from mulligan.model import (
     SessionRecord,
 )
 
+if TYPE_CHECKING:
+    from mulligan.journal.kv_view import ReadCache
+    from mulligan.journal.protocol import TableWriter
+
 MAX_AHEAD = timedelta(minutes=1)
 """How far the time of an event may be ahead of the writer's clock."""
 
@@ -44,23 +49,23 @@ EARLIEST = datetime(2025, 1, 1, tzinfo=UTC)
 """A clock before this time was never set: this program is newer."""
 
 
-class KvTransaction(KvView):
+class KvTransaction(KvRemoval):
     """A write transaction of the journal; with ``session``, it writes only to that session."""
 
     def __init__(
         self,
         writer: TableWriter,
-        memory: ReadCache,
+        cache: ReadCache,
         failpoint: FailpointHook,
         session: int | None = None,
     ) -> None:
-        super().__init__(writer, memory)
+        super().__init__(writer, cache, failpoint)
         self._only = session
-        self._writer = writer
-        self._failpoint = failpoint
         self._heads: dict[int, Head] = {}
         self._moved: set[int] = set()
+        # Not in the shared cache before the commit: an aborted session must not be found later.
         self._created: dict[int, SessionRecord] = {}
+        # Hashes of this transaction's events, which give checkpoints their ids.
         self._hashes: dict[tuple[int, int], bytes] = {}
 
     def session(self, number: int) -> SessionRecord:
@@ -80,6 +85,7 @@ class KvTransaction(KvView):
         if self.find(name) is not None:
             raise SessionExists(f"There is a session {name!r} already.")
         last = next(self._writer.scan("sessions", b"", None, reverse=True), None)
+        # Numbers are keys of all other tables, so one is never reused.
         number = 1 if last is None else session_number(last[0]) + 1
         record = self._created[number] = SessionRecord(number, name, time, origin)
         self._put("sessions", NUMBER.pack(number), encode(record))
@@ -100,18 +106,19 @@ class KvTransaction(KvView):
         """Assign the next seqs to the new events and chain them."""
         self._check_owned(number)
         session = self.session(number)
+        # Inside the transaction: if the lease was taken over since the caller decided, this fails.
         if fenced:
             self._check_epoch(session, actor, epoch)
         head = self.head(number)
         time = self._time_after(number, head, time)
         events = []
         seq, prev = head.seq, head.hash
-        for draft in new_events:
+        for new in new_events:
             seq += 1
-            body = chain.encode_body(draft, time=time, actor=actor, epoch=epoch)
+            body = chain.encode_body(new, time=time, actor=actor, epoch=epoch)
             hash_ = chain.chain(prev, seq, body)
             self._writer.put("events", PLACE.pack(number, seq), chain.pack_record(hash_, body))
-            name, kind, value = session.name, draft.kind, draft.value
+            name, kind, value = session.name, new.kind, new.value
             events.append(Event(name, seq, time, actor, epoch, kind, value, prev, hash_))
             prev = hash_
             self._hashes[number, seq] = hash_
@@ -130,6 +137,7 @@ class KvTransaction(KvView):
             return time
         if head.time - time <= MAX_AHEAD or time < EARLIEST:
             return head.time
+        # In the same transaction as the event: verify refuses a step back that is not recorded.
         steps = [*self.own_steps_back(number), head.seq + 1]
         self._put("meta", clock_key(number), b"".join(map(LENGTH.pack, steps)))
         return time
@@ -151,25 +159,41 @@ class KvTransaction(KvView):
         """Record that the object holds the session's document as of ``seq``."""
         self._check_owned(number)
         self._put("keyframes", PLACE.pack(number, seq), digest)
-        self._put_head(number, msgspec.structs.replace(self.head(number), keyframe=seq))
+        head = self.head(number)
+        # Never lower it: a fold adds keyframes behind the newest one.
+        newest = msgspec.structs.replace(head, keyframe=max(seq, head.keyframe))
+        self._put_head(number, newest)
+
+    def put_copy(self, number: int, first: int, last: int, digest: Digest) -> None:
+        """Record that an object has a copy of the session's events ``first..last``."""
+        self._check_owned(number)
+        self._put("copies", PLACE.pack(number, last), encode_copy(first, digest))
 
     def put_lease(self, number: int, lease: Lease) -> None:
         """Write the lease of its actor."""
         self._check_owned(number)
         self._put("leases", NUMBER.pack(number) + lease.actor.encode(), encode_lease(lease))
 
-    def index_objects(self, entries: Mapping[Digest, Location], packs: Mapping[int, int]) -> None:
+    def index_objects(
+        self,
+        entries: Mapping[Digest, Location],
+        area_lengths: Mapping[int, int],
+        values: Iterable[Digest] = (),
+    ) -> None:
         """Make flushed objects findable."""
+        entries = self._without_purged(entries)
         pack_place = LOCATION.pack
         places = (
-            (digest, pack_place(place.pack, place.offset, place.length, place.slot))
+            (digest, pack_place(place.area, place.offset, place.length, place.slot))
             for digest, place in entries.items()
         )
+        self._note_stored(entries, values)
+        # Add only: a known object keeps the location that other processes may be reading.
         self._writer.add_all("objects", places)
-        for pack, length in packs.items():
-            # Never lower it: another bundle of the same pack may have acknowledged more already.
-            length = max(length, self.pack_length(pack))
-            self._put("packs", NUMBER.pack(pack), LENGTH.pack(length))
+        for area, length in area_lengths.items():
+            # Never lower it: another bundle of the same area may have acknowledged more already.
+            length = max(length, self.area_length(area))
+            self._put("packs", NUMBER.pack(area), LENGTH.pack(length))
         self._failpoint(Failpoint.JOURNAL_INDEXED)
 
     def _check_owned(self, number: int | None) -> None:
@@ -200,7 +224,8 @@ class KvTransaction(KvView):
             value = encode_head(head)
             record = value + checksum("heads", key, value)
             self._writer.put("heads", key, record)
-            self._memory.heads[number] = (record, head)
+            # Safe before the commit: a cached head is used only for a record with the same bytes.
+            self._cache.heads[number] = (record, head)
 
     def _first_head(self, record: SessionRecord) -> Head:
         """Return the head of a new session: empty, or that of its origin."""
@@ -212,10 +237,8 @@ class KvTransaction(KvView):
         return Head(
             seq,
             left.hash if left else chain.GENESIS,
+            # A fork starts no earlier than the event that it continues.
             max(record.created, left.time) if left else record.created,
             keyframe[0] if keyframe else 0,
             self.checkpoint_before(number, seq),
         )
-
-    def _put(self, table: str, key: bytes, value: bytes) -> None:
-        self._writer.put(table, key, value + checksum(table, key, value))

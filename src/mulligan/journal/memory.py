@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from mulligan.errors import StoreClosed
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
-from mulligan.journal.protocol import TABLES, Examined
+from mulligan.journal.protocol import TABLES, Compacted, Examined, Presence
 
 
 class _Table:
@@ -23,6 +23,7 @@ class MemoryTables:
 
     def __init__(self, *, failpoint: FailpointHook = ignore) -> None:
         self._tables = {name: _Table() for name in TABLES}
+        # Reentrant: a thread may read while it has the write transaction open.
         self._lock = threading.RLock()
         self._failpoint = failpoint
         self._closed = False
@@ -32,6 +33,7 @@ class MemoryTables:
         """Open a snapshot."""
         with self._lock:
             self._check_open()
+            # Under the lock: without copies, a writer would change the snapshot.
             yield MemoryReader(self._tables)
 
     @contextmanager
@@ -41,7 +43,7 @@ class MemoryTables:
             self._check_open()
             writer = MemoryWriter(self._tables)
             try:
-                self._failpoint(Failpoint.JOURNAL_BEGUN)
+                self._failpoint(Failpoint.JOURNAL_TRANSACTION_STARTED)
                 yield writer
                 self._failpoint(Failpoint.JOURNAL_BEFORE_COMMIT)
             except BaseException:
@@ -49,9 +51,25 @@ class MemoryTables:
                 raise
             self._failpoint(Failpoint.JOURNAL_COMMITTED)
 
+    def presence(self) -> Presence:
+        """Return that it is present: nothing outside this process can remove it."""
+        return Presence.PRESENT
+
     def examine(self) -> Examined:
         """Return no damage: memory is not checked."""
         return Examined({})
+
+    def compact(self, *, patience: float | None = None) -> Compacted:
+        """Do nothing: Python frees what is removed."""
+        return Compacted()
+
+    def lost_commits(self) -> int:
+        """Return 0: nothing can be put back."""
+        return 0
+
+    def other_user(self) -> int | None:
+        """Return None: no other process can have it."""
+        return None
 
     def close(self) -> None:
         """Refuse further use."""
@@ -107,8 +125,15 @@ class MemoryWriter(MemoryReader):
             if self.get(table, key) is None:
                 self.put(table, key, value)
 
+    def delete(self, table: str, key: bytes) -> None:
+        """Remove a key, if it is there."""
+        if (value := self.get(table, key)) is not None:
+            self._before.append((table, key, value))
+            self._set(table, key, None)
+
     def undo(self) -> None:
         """Undo all changes of the transaction."""
+        # Newest first: a key that was put twice gets its oldest value back.
         for table, key, value in reversed(self._before):
             self._set(table, key, value)
 

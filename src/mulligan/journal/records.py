@@ -16,7 +16,17 @@ from blake3 import blake3
 
 from mulligan import codec
 from mulligan.errors import DamagedJournal
-from mulligan.model import DIGEST_SIZE, ID_SIZE, Head, Holder, Lease, Location
+from mulligan.model import (
+    DIGEST_SIZE,
+    ID_SIZE,
+    Digest,
+    Fold,
+    Head,
+    Holder,
+    Lease,
+    Location,
+    Tombstone,
+)
 
 T = TypeVar("T")
 
@@ -24,14 +34,47 @@ NUMBER = struct.Struct(">I")
 PLACE = struct.Struct(">IQ")
 LENGTH = struct.Struct(">Q")
 LOCATION = struct.Struct(">IQII")
+_FOLD = struct.Struct(f">Qqq{DIGEST_SIZE}s{DIGEST_SIZE}s")
 _HEAD = struct.Struct(f">Q{DIGEST_SIZE}sqQQ{ID_SIZE}s")
+_TOMBSTONE = struct.Struct(f">I{DIGEST_SIZE}s")
+_NONE = bytes(DIGEST_SIZE)
+_COPY = struct.Struct(f">Q{DIGEST_SIZE}s")
+# Detects accidents, not attacks, so 8 bytes are enough.
 CHECKSUM_SIZE = 8
 STORE = b"store"
 """The key of the store's id in the table ``meta``."""
 
+COLLECTION = b"collection"
+"""The key in ``meta`` of the state of the garbage collection."""
+
+FORGOTTEN = b"forgotten"
+"""The key in ``meta`` of the highest number of a removed area."""
+
+DAMAGE = b"damage"
+"""The key in ``meta`` of how often damage was noted."""
+
+# One less than a key can hold, because scans exclude their upper bound.
 MAX_SEQ = 2**64 - 2
 
 encode = msgspec.msgpack.encode
+
+
+class RawRecord(msgspec.Struct, frozen=True, order=True, gc=False):
+    """A key and a value that were read somewhere, not yet checked; the table is unknown.
+
+    ``is_current``: it is known to be the newest version. Others may be older ones.
+    """
+
+    key: bytes
+    value: bytes
+    is_current: bool
+
+
+def damaged_record(table: str) -> DamagedJournal:
+    """Return the error for a record that cannot be what was written."""
+    error = DamagedJournal(f"A record of the journal's table {table!r} is damaged.")
+    error.table = table
+    return error
 
 
 def decode_head(value: bytes) -> Head:
@@ -46,9 +89,46 @@ def encode_head(head: Head) -> bytes:
     return _HEAD.pack(head.seq, head.hash, micros, head.keyframe, seq, latest)
 
 
+def decode_fold(last: int, value: bytes) -> Fold:
+    if len(value) != _FOLD.size:
+        raise damaged_record("folds")
+    first, started, ended, hash_, keyframe = _FOLD.unpack(value)
+    times = codec.from_micros(started), codec.from_micros(ended)
+    return Fold(first, last, *times, hash_, Digest(keyframe))
+
+
+def encode_fold(fold: Fold) -> bytes:
+    started, ended = codec.to_micros(fold.started), codec.to_micros(fold.ended)
+    return _FOLD.pack(fold.first, started, ended, fold.hash, fold.keyframe)
+
+
+def decode_tombstone(value: bytes) -> Tombstone:
+    if len(value) != _TOMBSTONE.size:
+        raise DamagedJournal("A record of the journal's table 'purged' is damaged.")
+    purge, replacement = _TOMBSTONE.unpack(value)
+    return Tombstone(purge, None if replacement == _NONE else Digest(replacement))
+
+
+def encode_tombstone(tombstone: Tombstone) -> bytes:
+    return _TOMBSTONE.pack(tombstone.purge, tombstone.replacement or _NONE)
+
+
+def decode_copy(value: bytes) -> tuple[int, Digest]:
+    """Return the seq of the first event that a copy has, and the copy's digest."""
+    if len(value) != _COPY.size:
+        raise damaged_record("copies")
+    first, digest = _COPY.unpack(value)
+    return first, Digest(digest)
+
+
+def encode_copy(first: int, digest: Digest) -> bytes:
+    """Return the record of a copy of events."""
+    return _COPY.pack(first, digest)
+
+
 def session_number(key: bytes) -> int:
     if len(key) != NUMBER.size:
-        raise DamagedJournal("A key of the journal's table 'sessions' is damaged.")
+        raise damaged_record("sessions")
     return int(NUMBER.unpack(key)[0])
 
 
@@ -69,13 +149,13 @@ def opened(table: str, key: bytes, value: bytes) -> bytes:
     """Return a small record without its checksum after checking it."""
     content = value[:-CHECKSUM_SIZE]
     if value[-CHECKSUM_SIZE:] != checksum(table, key, content):
-        raise DamagedJournal(f"A record of the journal's table {table!r} is damaged.")
+        raise damaged_record(table)
     return content
 
 
 def decode_location(value: bytes) -> Location:
     if len(value) != LOCATION.size:
-        raise DamagedJournal("A record of the journal's table 'objects' is damaged.")
+        raise damaged_record("objects")
     return Location(*LOCATION.unpack(value))
 
 
@@ -83,7 +163,7 @@ def decode(value: bytes, type_: type[T], table: str) -> T:
     try:
         return msgspec.msgpack.decode(value, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DamagedJournal(f"A record of the table {table!r} cannot be read.") from error
+        raise damaged_record(table) from error
 
 
 class _StoredLease(msgspec.Struct, frozen=True):

@@ -31,7 +31,6 @@ import msgspec
 
 from mulligan import layout
 from mulligan.errors import NotAStore, StoreNotFound, UnsafeWorkspace
-from mulligan.locate.git import has_stash
 from mulligan.locate.identity import identity_of
 from mulligan.locate.pointer import Pointer, read_pointer, write_pointer
 from mulligan.locate.project import Place, read_places, remember
@@ -134,11 +133,12 @@ def sweep(directory: Path) -> None:
             handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 # The creator holds this lock until it is done, and a dead process holds none. So a
-                # lock that can be taken proves that the file is abandoned.
+                # lock that can be taken proves that the file is abandoned, or that its creator has
+                # not locked it yet; that one notices, and creates another.
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if left.is_dir():
                     layout.remove_tree(left)
-                elif left.stat().st_size:  # an empty one may be about to be locked
+                else:
                     left.unlink()
             finally:
                 os.close(handle)
@@ -208,6 +208,8 @@ def _store_of(pointer: Pointer, state: Path) -> tuple[Path, Note | None]:
 
 
 def _put_back(match: Match, directory: Path, *, write: bool) -> Found:
+    from mulligan.locate.git import may_be_stashed  # a missing pointer is rare
+
     store, session = match.store, match.place.session
     note = Note.PUT_BACK if match.same_directory else Note.RENEWED
     if not match.same_path:
@@ -219,7 +221,7 @@ def _put_back(match: Match, directory: Path, *, write: bool) -> Found:
     # be refused as a copy.
     if write and not is_known:
         _learn(store, directory, session)
-    if has_stash(directory):
+    if may_be_stashed(directory):
         note = Note.STASHED
     elif write and not _rewrite(directory, store, session):
         note = Note.NOT_PUT_BACK

@@ -60,15 +60,80 @@ def guard(store: Path) -> bool:
     for part in (marker, marker / "objects", marker / "refs"):
         part.mkdir(mode=0o700, exist_ok=True)
     write_file(marker / "HEAD", b"ref: refs/heads/none\n")
+    # Durable before the store is used: `git clean` after a power cut must find the guard.
     for part in (marker, store):
         sync_directory(part)
     return True
 
 
-def has_stash(directory: Path) -> bool:
-    """Whether the repository around a directory has a stash."""
-    common = _common(directory)
-    return common is not None and (common / "logs" / "refs" / "stash").is_file()
+def may_be_stashed(directory: Path) -> bool:
+    """Whether a stash of the repository around a directory may hold the directory's pointer.
+
+    Git ignores the pointer, so only ``git stash --all`` takes it. Objects are read without git; one
+    that is in a pack, and not on its own, counts as holding the pointer.
+    """
+    common, root = _common(directory), _work_tree(directory)
+    if common is None or root is None:
+        return False
+    path = [*directory.relative_to(root).parts, NAME]
+    try:
+        log = (common / "logs" / "refs" / "stash").read_bytes()
+    except OSError:
+        return False  # no stash
+    commits = [line.split(b" ", 2)[1].decode() for line in log.splitlines() if line.count(b" ") > 1]
+    return any(_stash_holds(common, commit, path) for commit in commits)
+
+
+def _stash_holds(common: Path, commit: str, path: list[str]) -> bool:
+    """Whether the untracked files of a stash include a path; they are its third parent."""
+    content = _loose_object(common, commit)
+    if content is None:
+        return True
+    parents = _headers(content, b"parent")
+    if len(parents) < 3:
+        return False
+    content = _loose_object(common, parents[2])
+    found = None if content is None else _headers(content, b"tree")[0]
+    for name in path:
+        tree = None if found is None else _loose_object(common, found)
+        if tree is None:
+            return True
+        found = _entry(tree, os.fsencode(name), len(commit) // 2)
+        if found is None:
+            return False
+    return True
+
+
+def _headers(commit: bytes, key: bytes) -> list[str]:
+    lines = [line.split(b" ", 1) for line in commit.partition(b"\n\n")[0].splitlines()]
+    return [line[1].decode() for line in lines if line[0] == key]
+
+
+def _entry(tree: bytes, name: bytes, id_length: int) -> str | None:
+    """Return the object's name of an entry of a tree: ``mode name NUL id``, repeatedly."""
+    while tree:
+        head, _, rest = tree.partition(b"\0")
+        if head.partition(b" ")[2] == name:
+            return rest[:id_length].hex()
+        tree = rest[id_length:]
+    return None
+
+
+def _loose_object(common: Path, name: str) -> bytes | None:
+    """Return the content of an object that has a file of its own; None if it has not."""
+    import zlib  # only needed where there is a stash
+
+    try:
+        data = zlib.decompress((common / "objects" / name[:2] / name[2:]).read_bytes())
+    except (OSError, zlib.error):
+        return None
+    return data.partition(b"\0")[2]
+
+
+def _work_tree(directory: Path) -> Path | None:
+    """Return the top directory of the work tree around a directory."""
+    places = (directory, *directory.parents)
+    return next((place for place in places if os.path.lexists(place / ".git")), None)
 
 
 def _common(directory: Path) -> Path | None:

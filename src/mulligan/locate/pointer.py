@@ -8,7 +8,6 @@ directories of forks; those are still read.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import stat
 from pathlib import Path
@@ -18,8 +17,8 @@ import msgspec
 from mulligan.errors import UnknownFormat
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.layout import NAME, STAGING, read_format, sync_directory, write_all
-from mulligan.locate.git import exclude
 from mulligan.locate.identity import Identity, identity_of
+from mulligan.locate.small_json import decoded, encoded
 
 VERSION = 1
 FORK = "FORK"
@@ -74,8 +73,10 @@ def read_pointer(directory: Path) -> Pointer | None:
     data = _read(directory / NAME)
     if data is None:
         data = _read(directory / NAME / FORK)
+    if not data:
+        return None
     try:
-        said = msgspec.convert(json.loads(data or b""), _Content)
+        said = decoded(data, _Content)
         is_path = b"\0" not in os.fsencode(said.store)
     except (ValueError, RecursionError):
         return None
@@ -102,6 +103,8 @@ def write_pointer(
     ``of`` is the directory that it will be moved to. In a git work tree, the pointer is excluded
     from git. Raises ``IsADirectoryError`` if ``.mulligan`` is a directory.
     """
+    from mulligan.locate.git import exclude  # most commands only read pointers
+
     exclude(directory)
     made_for = identity_of(of or directory)
     content = _Content(
@@ -112,13 +115,9 @@ def write_pointer(
         inode=made_for.inode,
         born=made_for.born,
     )
-    temporary = directory / f"{STAGING}-{os.urandom(8).hex()}"
-    # The standard library's json accepts paths that are not valid Unicode; msgspec does not.
-    data = json.dumps(msgspec.structs.asdict(content)).encode() + b"\n"
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    data = encoded(msgspec.structs.asdict(content)) + b"\n"
+    temporary, handle = _locked_draft(directory)
     try:
-        # While it is locked, no other process deletes it as abandoned; see ``sweep``.
-        fcntl.flock(handle, fcntl.LOCK_EX)
         write_all(handle, data)
         # Sync before the rename: otherwise a power cut could leave an empty pointer.
         os.fsync(handle)
@@ -129,8 +128,23 @@ def write_pointer(
         raise
     finally:
         os.close(handle)
+    # The new name must be durable too, or a power cut brings the old pointer back.
     sync_directory(directory)
     failpoint(Failpoint.POINTER_IN_PLACE)
+
+
+def _locked_draft(directory: Path) -> tuple[Path, int]:
+    """Create an empty file under a temporary name; return its path and its locked handle."""
+    # In a loop: another process may delete the file before it is locked.
+    while True:
+        draft = directory / f"{STAGING}-{os.urandom(8).hex()}"
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # While it is locked, no other process deletes it as abandoned; see ``find.sweep``.
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return draft, handle
+        # Swept between its creation and our lock.
+        os.close(handle)
 
 
 def _read(file: Path) -> bytes | None:

@@ -7,7 +7,6 @@ it in its file PROJECT. A store inside its project, as ``PROJECT/.mulligan``, do
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from blake3 import blake3
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.layout import LOCKS, PROJECT, sync_directory, write_file
 from mulligan.locate.identity import Identity, identity_of
+from mulligan.locate.small_json import decoded, encoded
 
 VERSION = 1
 _LOCK = "project"
@@ -58,7 +58,7 @@ def read_places(store: Path) -> list[Place]:
 
 def _parse(data: bytes) -> list[Place]:
     try:
-        content = msgspec.convert(json.loads(data), _Content)
+        content = decoded(data, _Content)
     except (ValueError, RecursionError):
         return []
     if content.version != VERSION or content.check != _check(content.places):
@@ -97,6 +97,10 @@ def _known(store: Path) -> list[Place]:
 
 
 def _write(store: Path, places: list[Place]) -> None:
+    # Not msgspec: a path may hold bytes that are not text. Python represents them as surrogates,
+    # which msgspec refuses.
+    import json
+
     content = {"version": VERSION, "places": _plain(places), "check": _check(places)}
     temporary = store / "tmp" / f"{PROJECT}.{os.urandom(8).hex()}"
     temporary.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
@@ -107,6 +111,7 @@ def _write(store: Path, places: list[Place]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    # Durable before the pointer is written: without this record, it would be refused as a copy.
     sync_directory(store)
 
 
@@ -115,9 +120,7 @@ def _plain(places: list[Place]) -> list[dict[str, object]]:
 
 
 def _check(places: list[Place]) -> str:
-    # The standard library's json, here and above: a path may hold bytes that are not text, which
-    # Python represents as surrogates and msgspec refuses.
-    return blake3(json.dumps(_plain(places)).encode()).hexdigest(length=8)
+    return blake3(encoded(_plain(places))).hexdigest(length=8)
 
 
 @contextmanager

@@ -126,14 +126,14 @@ def make(
 
     If several processes do this at once, one creates the store and the others return it.
     """
-    with staged(state) as draft:
+    with staged(state) as staging:
         # Under the lock: another process may have created the store while we waited.
         match = find_match(state, project)
         if match is not None and match.same_path and match.place.session is None:
             return match.store
-        format_ = layout.create(draft, new_journal, failpoint)
-        remember(draft, project, None, failpoint)
-        return publish(draft, place_for(state, project, format_.id), failpoint)
+        format_ = layout.create(staging, new_journal, failpoint)
+        remember(staging, project, None, failpoint)
+        return publish(staging, place_for(state, project, format_.id), failpoint)
 
 
 def place_for(state: Path, project: Path, identity: str) -> Path:
@@ -147,9 +147,10 @@ def place_for(state: Path, project: Path, identity: str) -> Path:
     return next(free for free in chain([place], others) if not os.path.lexists(free))
 
 
-def publish(draft: Path, target: Path, failpoint: FailpointHook = ignore) -> Path:
+def publish(staging: Path, target: Path, failpoint: FailpointHook = ignore) -> Path:
     """Rename a finished store to its final name."""
-    draft.rename(target)
+    # The rename is atomic: a reader sees no store, or a complete one.
+    staging.rename(target)
     # The rename publishes the store; without this sync a power cut could undo it.
     layout.sync_directory(target.parent)
     failpoint(Failpoint.OUTSIDE_STORE_RENAMED)
@@ -175,12 +176,12 @@ def staged(state: Path) -> Iterator[Path]:
                 layout.remove_tree(left)
             elif current(left) != left:
                 discard(left)
-        draft = stores / f"{UNFINISHED}{os.urandom(8).hex()}"
+        staging = stores / f"{UNFINISHED}{os.urandom(8).hex()}"
         try:
-            yield draft
+            yield staging
         finally:
-            if draft.exists():
-                layout.remove_tree(draft)
+            if staging.exists():
+                layout.remove_tree(staging)
     finally:
         os.close(handle)
 
@@ -193,9 +194,18 @@ def note_inside(state: Path, store: Path) -> None:
     notes = state / INSIDE
     with suppress(OSError):
         notes.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = notes / f".{os.urandom(8).hex()}"
-        layout.write_file(draft, os.fsencode(store) + b"\n")
-        draft.replace(notes / layout.read_format(store).id)
+        temporary = notes / f".{os.urandom(8).hex()}"
+        layout.write_file(temporary, os.fsencode(store) + b"\n")
+        # Replaced as a whole: a reader never sees half a path.
+        temporary.replace(notes / layout.read_format(store).id)
+
+
+def remember_fork(state: Path, store: Path, directory: Path, session: str) -> None:
+    """Record the directory of a fork in its store, so that it is found without its pointer."""
+    remember(store, directory, session)
+    if store.name == layout.NAME:
+        # A lookup reads the stores that the state directory knows; one inside must be noted there.
+        note_inside(state, store)
 
 
 def current(store: Path) -> Path:

@@ -25,6 +25,7 @@ class Helper:
 
     def do(self, job: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a job in the thread; jobs run one at a time."""
+        # Under the lock: two threads must not start two pools, nor one submit to a closed pool.
         with self._lock:
             if self._pool is None:
                 from concurrent.futures import ThreadPoolExecutor
@@ -45,4 +46,5 @@ class Helper:
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
+            # Without the lock: the running job may take a while, and ``do`` must not wait for it.
             pool.shutdown()

@@ -11,14 +11,13 @@ import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 import msgspec
 from blake3 import blake3
 
 from mulligan import codec
 from mulligan.model import DIGEST_SIZE, ID_SIZE, Digest, ObjectKind
-from mulligan.objects.protocol import MAX_OBJECT
+from mulligan.objects.protocol import MAX_OBJECT, Entry
 
 PACK_MAGIC = b"MULLPACK"
 PACK_VERSION = 1
@@ -40,24 +39,27 @@ MAX_FRAME = FRAME_HEADER_SIZE + MAX_COUNT * ENTRY_SIZE + MAX_OBJECT
 BULK_FRAME_BYTES = 128 << 10
 """A frame of this size holds many files, and the time to compress them counts."""
 
+MIN_CHECKED_BODY = 16 << 10
+"""A compressed body of at least this many bytes has a checksum.
+
+It is compared in a tenth of the time that decompressing takes; for smaller ones it is not worth
+its bytes.
+"""
+
+# The default of zstd: higher levels take much longer for little.
 _LEVEL = 3
 _PACK_HEADER = struct.Struct(f"<8sII{ID_SIZE}s")
 _FRAME_START = struct.Struct("<4sB3sIII")
 _ENTRY = struct.Struct(f"<B{DIGEST_SIZE}sI")
 _ENTRY_LENGTH = struct.Struct(f"<{1 + DIGEST_SIZE}xI")
-_PACK_NAME = re.compile(r"([0-9a-f]{8})\.pack", re.ASCII)
+# A skippable frame of the zstd format, which decompressors ignore: magic, size, content.
+_BODY_CHECKSUM_START = struct.pack("<II", 0x184D2A5D, 16)
+_BODY_CHECKSUM_SIZE = len(_BODY_CHECKSUM_START) + 16
+_PACK_NAME = r"([0-9a-f]{8})\.pack"
 
 
 class DamagedFrame(ValueError):
     """Bytes that break the pack format; the caller adds file and offset."""
-
-
-class Entry(NamedTuple):
-    """One line of a frame's directory."""
-
-    kind: int
-    digest: Digest
-    length: int
 
 
 class FrameHeader(msgspec.Struct, frozen=True):
@@ -102,6 +104,7 @@ class Frame:
         at = slot * ENTRY_SIZE
         if self.directory[at + 1 : at + 1 + DIGEST_SIZE] != digest:
             raise DamagedFrame(f"slot {slot} holds another object")
+        # The digest covers the kind as well; this gives the clearer message.
         if self.directory[at] != kind:
             raise DamagedFrame(f"it is of kind {self.directory[at]}, not {kind}")
         data = self.raw[self.starts[slot] : self.starts[slot + 1]]
@@ -117,7 +120,7 @@ def pack_name(number: int) -> str:
 
 def pack_number(name: str) -> int | None:
     """Return the number in a pack's file name, or None for any other name."""
-    match = _PACK_NAME.fullmatch(name)
+    match = re.fullmatch(_PACK_NAME, name)
     return int(match[1], 16) if match else None
 
 
@@ -157,14 +160,16 @@ def encode_frame(objects: Sequence[tuple[int, Digest, bytes]]) -> bytes:
     if not 1 <= len(objects) <= MAX_COUNT or len(raw) > MAX_OBJECT:
         raise ValueError(f"{len(objects)} objects of {len(raw)} bytes do not fit a frame")
     directory = b"".join(_ENTRY.pack(kind, name, len(data)) for kind, name, data in objects)
-    method, body = _squeeze(raw, of_files=objects[0][0] == ObjectKind.CHUNK)
+    method, body = _compressed(raw, of_files=objects[0][0] == ObjectKind.CHUNK)
     start = _FRAME_START.pack(FRAME_MAGIC, method, b"\0\0\0", len(objects), len(raw), len(body))
     return b"".join((start, _checksum(start, directory), directory, body))
 
 
-def _squeeze(raw: bytes, *, of_files: bool) -> tuple[int, bytes]:
-    much = of_files and len(raw) >= BULK_FRAME_BYTES
-    packed = codec.compress_much(raw) if much else codec.compress(raw, _LEVEL)
+def _compressed(raw: bytes, *, of_files: bool) -> tuple[int, bytes]:
+    is_bulk = of_files and len(raw) >= BULK_FRAME_BYTES
+    packed = codec.compress_bulk(raw) if is_bulk else codec.compress(raw, _LEVEL)
+    if len(packed) >= MIN_CHECKED_BODY:
+        packed += _body_checksum(packed)
     # Saving a few percent is not worth a decompression at every read.
     if len(packed) < len(raw) - len(raw) // 32:
         return ZSTD, packed
@@ -175,7 +180,19 @@ def _checksum(start: bytes, directory: bytes) -> bytes:
     return blake3(start + directory).digest()[:CHECKSUM_SIZE]
 
 
-def decode_header(data: bytes) -> FrameHeader:
+def _body_checksum(packed: bytes | memoryview) -> bytes:
+    """Return what follows a compressed body: a frame that decompressors skip."""
+    return _BODY_CHECKSUM_START + blake3(packed).digest(length=16)
+
+
+def is_body_as_written(header: FrameHeader, body: bytes | memoryview) -> bool:
+    """Whether a compressed body matches its checksum; False if it has none."""
+    if header.codec != ZSTD or len(body) < MIN_CHECKED_BODY:
+        return False
+    return body[-_BODY_CHECKSUM_SIZE:] == _body_checksum(body[:-_BODY_CHECKSUM_SIZE])
+
+
+def decode_header(data: bytes | memoryview) -> FrameHeader:
     """Return the header at the start of the bytes; only its limits are checked."""
     if len(data) < FRAME_HEADER_SIZE:
         raise DamagedFrame("the frame header is cut short")
@@ -184,30 +201,30 @@ def decode_header(data: bytes) -> FrameHeader:
         raise DamagedFrame("there is no frame")
     if method not in (RAW, ZSTD) or zeros != b"\0\0\0":
         raise DamagedFrame(f"the frame has the unknown codec {method} or unknown flags")
+    # A body that does not get smaller is stored raw, so it is never longer than its content.
     if not 1 <= count <= MAX_COUNT or not stored_length <= raw_length <= MAX_OBJECT:
         raise DamagedFrame("the frame header is out of its limits")
-    checksum = data[_FRAME_START.size : FRAME_HEADER_SIZE]
+    checksum = bytes(data[_FRAME_START.size : FRAME_HEADER_SIZE])
     return FrameHeader(method, count, raw_length, stored_length, checksum)
 
 
-def decode_directory(data: bytes) -> tuple[FrameHeader, bytes]:
+def decode_directory(data: bytes | memoryview) -> tuple[FrameHeader, bytes]:
     """Return the header and directory at the start of the bytes after checking both."""
     header = decode_header(data)
-    directory = data[FRAME_HEADER_SIZE : header.body_start]
+    directory = bytes(data[FRAME_HEADER_SIZE : header.body_start])
     if len(directory) != header.count * ENTRY_SIZE:
         raise DamagedFrame("the frame directory is cut short")
-    if _checksum(data[: _FRAME_START.size], directory) != header.checksum:
+    if _checksum(bytes(data[: _FRAME_START.size]), directory) != header.checksum:
         raise DamagedFrame("the frame header or directory does not match its checksum")
     return header, directory
 
 
 def entries(directory: bytes) -> Iterator[Entry]:
-    """Yield the objects of a directory in slot order."""
-    for kind, name, length in _ENTRY.iter_unpack(directory):
-        yield Entry(kind, Digest(name), length)
+    """Return the objects of a directory in slot order."""
+    return map(Entry._make, _ENTRY.iter_unpack(directory))
 
 
-def decode_frame(data: bytes, last: int | None = None) -> Frame:
+def decode_frame(data: bytes | memoryview, last: int | None = None) -> Frame:
     """Decode bytes that are exactly one frame; its objects are not verified.
 
     With ``last``, only the objects up to that slot are decoded, which takes less time.
@@ -227,16 +244,18 @@ def decode_frame(data: bytes, last: int | None = None) -> Frame:
     return Frame(directory, starts, raw)
 
 
-def decode_body(header: FrameHeader, body: bytes) -> bytes:
+def decode_body(header: FrameHeader, body: bytes | memoryview) -> bytes:
     """Return the raw bytes of a frame's body."""
     if header.codec == ZSTD:
         return _decompressed(codec.decompress, body, header.raw_length)
     if len(body) != header.raw_length:
         raise DamagedFrame("the frame body has the wrong length")
-    return body
+    return bytes(body)
 
 
-def _decompressed(decompress: Callable[[bytes, int], bytes], body: bytes, size: int) -> bytes:
+def _decompressed(
+    decompress: Callable[[bytes | memoryview, int], bytes], body: bytes | memoryview, size: int
+) -> bytes:
     try:
         return decompress(body, size)
     except ValueError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import UTC, datetime
 from threading import Lock
 
 from mulligan import codec
@@ -15,7 +17,19 @@ from mulligan.errors import (
     UnstorableValue,
 )
 from mulligan.model import Digest, Location, ObjectKind
-from mulligan.objects.protocol import MAX_OBJECT, Flushed, Places, Stored, StoredGroup
+from mulligan.objects.protocol import (
+    MAX_OBJECT,
+    Copied,
+    Entry,
+    Extent,
+    Flushed,
+    LocateAll,
+    Pick,
+    Places,
+    Replacement,
+    Stored,
+    StoredGroup,
+)
 
 _Contents = dict[Digest, tuple[int, bytes]]
 
@@ -26,9 +40,17 @@ AREA = 0
 class MemoryObjects:
     """Implements ``Objects`` in memory; a bundle becomes visible when it is flushed."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        locate_usable: LocateAll | None = None,
+        replacement: Replacement = lambda _: None,
+    ) -> None:
         self._contents: _Contents = {}
-        self._locations: dict[Digest, Location] = {}
+        self.damaged: set[Digest] = set()
+        # In order; an object that was stored again, after a collection, has several.
+        self._places: list[tuple[Digest, Location]] = []
+        self._locate_usable = locate_usable
+        self._replacement = replacement
         self._size = 0
         self._lock = Lock()
         self._closed = False
@@ -42,6 +64,16 @@ class MemoryObjects:
         """Whether the object is in the store."""
         return digest in self._contents
 
+    def are_usable(self, digests: Iterable[Digest]) -> bool:
+        """Whether new events may refer to all of these."""
+        wanted = set(digests)
+        return self._usable(wanted) >= wanted
+
+    def _usable(self, digests: Iterable[Digest]) -> set[Digest]:
+        if self._locate_usable is None:
+            return {digest for digest in digests if digest in self._contents}
+        return {*self._locate_usable(digests)}
+
     def sort_by_location(self, digests: Iterable[Digest]) -> list[Digest]:
         """Return the digests unchanged: every order costs the same here."""
         return sorted(digests, key=lambda digest: digest not in self._contents)
@@ -49,7 +81,9 @@ class MemoryObjects:
     def get(self, kind: int, digest: Digest) -> bytes:
         """Return the object's bytes; see ``Objects.get``."""
         self._check_open()
-        return _checked(self._contents, kind, digest)
+        # A purged object stays in memory until its place is freed, and is never returned.
+        other = self._replacement(digest)
+        return _checked(self._contents, kind, digest if other is None else other)
 
     def get_all(self, kind: int, digests: Iterable[Digest]) -> Iterator[tuple[Digest, bytes]]:
         """Yield many objects; see ``Objects.get_all``."""
@@ -76,25 +110,65 @@ class MemoryObjects:
         """Return the total size of the objects in bytes."""
         return self._size
 
+    def written_at(self, area: int) -> datetime:
+        """Return the earliest time: nothing in memory is newer than its journal."""
+        return datetime.min.replace(tzinfo=UTC)
+
     def is_foreign(self, area: int) -> bool:
         """Return False: memory belongs to this store."""
         return False
 
-    def enumerate(self, area: int, end: int, *, full: bool) -> Iterator[StoredGroup]:
+    def enumerate(self, area: int, end: int, *, full: bool | Pick) -> Iterator[StoredGroup]:
         """Yield every object by itself; see ``Objects.enumerate``."""
-        for digest, place in list(self._locations.items()):
+        for digest, place in list(self._places):
             if place.offset + place.length <= end:
                 kind, data = self._contents[digest]
-                is_damaged = full and codec.digest(kind, data) != digest
+                is_checked = full() if callable(full) else full
+                is_damaged = is_checked and codec.digest(kind, data) != digest
                 found = Stored(digest, place, "it is not what was put" if is_damaged else None)
-                yield StoredGroup(area, place.offset, place.length, (found,))
+                yield StoredGroup(area, place.offset, place.length, (found,), is_checked)
 
     def values_after(self, area: int, start: int) -> Iterator[bytes]:
         """Yield the values past an offset; see ``Objects.values_after``."""
-        for digest, place in list(self._locations.items()):
+        for digest, place in list(self._places):
             kind, data = self._contents[digest]
             if place.offset >= start and kind == ObjectKind.VALUE:
                 yield data
+
+    def contents(self, area: int) -> Iterator[bytes]:
+        """Yield all objects; see ``Objects.contents``."""
+        yield from [data for _, data in self._contents.values()]
+
+    def area_usage(self, area: int) -> int:
+        """Return the size of the objects that were not removed."""
+        return sum(len(data) for _, data in list(self._contents.values()))
+
+    def entries_at(self, location: Location, known: int) -> None:
+        """Return None: every object is stored by itself."""
+
+    def own(self, area: int) -> AbstractContextManager[None]:
+        """Yield None: the only area is always in use."""
+        return nullcontext()
+
+    def free(self, area: int, extents: Iterable[Extent], *, erase: bool = False) -> int:
+        """Forget the objects in dead stretches; see ``Objects.free``."""
+        freed = 0
+        with self._lock:
+            dead = sorted(extents)
+            before, self._places = self._places, []
+            for digest, place in before:
+                at = bisect_right(dead, (place.offset, self._size)) - 1
+                # An empty object takes no place; it stays, and costs nothing.
+                if not place.length or at < 0 or place.offset >= sum(dead[at]):
+                    self._places.append((digest, place))
+            left = {digest for digest, _ in self._places}
+            for digest in {digest for digest, _ in before} - left:
+                freed += len(self._contents.pop(digest)[1])
+        return freed
+
+    def copy(self, places: Sequence[tuple[Entry, Location]]) -> Copied:
+        """Copy nothing: there is nothing to gain."""
+        return Copied({}, {})
 
     def close(self) -> None:
         """Refuse further use. Idempotent."""
@@ -104,14 +178,16 @@ class MemoryObjects:
         """Make objects visible atomically, and return the locations of the new ones."""
         self._check_open()
         new: dict[Digest, Location] = {}
+        # Not those that a collection is about to remove: they get a new location instead.
+        known = self._usable(pending)
         # Offsets are assigned under the lock, so that no two objects get the same one.
         with self._lock:
             for digest, (kind, data) in pending.items():
-                if digest not in self._contents:
+                if digest not in known:
                     new[digest] = Location(AREA, self._size, len(data), 0)
                     self._size += len(data)
                     self._contents[digest] = (kind, data)
-            self._locations.update(new)
+            self._places.extend(new.items())
         return new
 
     def _check_open(self) -> None:
@@ -150,7 +226,8 @@ class MemoryBundle:
         self._pending = {}
         ends = [place.offset + place.length for place in self._new.values()]
         size = sum(place.length for place in self._new.values())
-        return Flushed(dict(self._new), {AREA: max(ends)} if ends else {}, size)
+        values = frozenset(self._new)  # chunks among them refer to nothing, which is harmless
+        return Flushed(dict(self._new), {AREA: max(ends)} if ends else {}, size, values)
 
 
 def _checked(contents: _Contents, kind: int, digest: Digest) -> bytes:

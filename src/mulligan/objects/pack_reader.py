@@ -15,13 +15,18 @@ from mulligan.errors import DamagedObject, MissingObject
 from mulligan.model import Digest, Location
 from mulligan.objects.background import Helper
 from mulligan.objects.frames import (
+    FRAME_HEADER_SIZE,
     MAX_FRAME,
     PACK_HEADER_SIZE,
     DamagedFrame,
     Frame,
+    decode_directory,
     decode_frame,
+    decode_header,
+    entries,
     pack_name,
 )
+from mulligan.objects.protocol import Entry
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -35,17 +40,18 @@ CACHE_BYTES = 24 << 20
 KEPT_BYTES = 2 << 20
 """How many of them stay cached after a write: a long-lived writer reads little of many frames."""
 
-WORTH_AHEAD = 4
+MAX_FRAMES_READ_DIRECTLY = 4
 """Up to this many frames, reading them directly is faster than using another thread."""
 
 _Key = tuple[int, int, int]
 """The key of a frame: its pack, its offset and its length."""
 
+# A failing disk, or something that is not a pack at its path: damage, to be reported as such.
 _MEDIA_ERRORS = (errno.EIO, errno.ELOOP, errno.EISDIR)
 
 
 def _key(location: Location) -> _Key:
-    return location.pack, location.offset, location.length
+    return location.area, location.offset, location.length
 
 
 def _frame_of(place: tuple[Digest, Location]) -> _Key:
@@ -63,6 +69,7 @@ class ReadHandle:
 
     def __del__(self) -> None:
         if self.fd >= 0:
+            # Not when it leaves the cache: another thread may still be reading from it.
             os.close(self.fd)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -99,6 +106,7 @@ class PackReader:
     def __init__(self, directory: Path, helper: Helper) -> None:
         self._directory = directory
         self._helper = helper
+        # For the caches; files are read and frames decompressed without it.
         self._lock = Lock()
         self._following: dict[_Key, Location] = {}
         self._last: dict[_Key, int] = {}
@@ -136,7 +144,9 @@ class PackReader:
         for _, found in groupby(places, key=_frame_of):
             wanted = list(found)
             try:
-                frame = self._load(wanted[0][1])
+                # Not cached: each frame is needed once here, and would evict those of other
+                # readers.
+                frame = self.load(wanted[0][1])
             except (DamagedFrame, OSError):
                 continue
             for digest, location in wanted:
@@ -156,10 +166,11 @@ class PackReader:
         with self._lock:
             self._last = last
             self._coming.clear()
+            # A frame that is loaded ahead must not fill the cache before it is used.
             self._following = {
                 key: following
                 for (key, _), (_, following) in pairwise(frames)
-                if len(frames) > WORTH_AHEAD and following.length <= CACHE_BYTES // 4
+                if len(frames) > MAX_FRAMES_READ_DIRECTLY and following.length <= CACHE_BYTES // 4
             }
 
     def trim(self) -> None:
@@ -178,7 +189,7 @@ class PackReader:
             self._cached = 0
 
     def _where(self, digest: Digest, location: Location) -> str:
-        path = self._directory / pack_name(location.pack)
+        path = self._directory / pack_name(location.area)
         return f"Object {digest.hex()} in {path} at offset {location.offset}"
 
     def _frame(self, location: Location) -> Frame:
@@ -190,26 +201,42 @@ class PackReader:
                 return frame
             coming = self._coming.pop(key, None)
             following = self._following.pop(key, None)
+        # Without the lock: decompression takes milliseconds, and other threads read other frames.
         if following is not None:
             self._coming[_key(following)] = self._helper.do(self._load_expected, following)
         frame = self._load_expected(location) if coming is None else coming.result()
         if not frame.reaches(location.slot):
-            frame = self._load(location)
+            frame = self.load(location)
         self._keep(key, frame)
         return frame
 
     def _load_expected(self, location: Location) -> Frame:
         """Return a frame, decoded up to the last object that was announced."""
         last = self._last.get(_key(location))
-        return self._load(location, None if last is None else max(last, location.slot))
+        return self.load(location, None if last is None else max(last, location.slot))
 
-    def _load(self, location: Location, last: int | None = None) -> Frame:
+    def load(self, location: Location, last: int | None = None) -> Frame:
+        """Return a frame that is not cached; raises ``DamagedFrame`` or ``OSError``."""
+        # A damaged index entry must not cause a read of gigabytes.
         if location.offset < PACK_HEADER_SIZE or not 0 < location.length <= MAX_FRAME:
             raise DamagedFrame("the index says where no frame can be")
-        data = self._file(location.pack).read(location.offset, location.length)
+        data = self._file(location.area).read(location.offset, location.length)
         return decode_frame(data, last)
 
+    def entries_at(self, location: Location, known: int) -> tuple[Entry, ...] | None:
+        """Return the directory of a frame, None if it has ``known`` entries.
+
+        Raises ``DamagedFrame`` or ``OSError``.
+        """
+        file = self._file(location.area)
+        header = decode_header(file.read(location.offset, FRAME_HEADER_SIZE))
+        if header.count == known:
+            return None
+        _, directory = decode_directory(file.read(location.offset, header.body_start))
+        return tuple(entries(directory))
+
     def _keep(self, key: _Key, frame: Frame) -> None:
+        # One large frame must not evict everything else.
         if frame.cost > CACHE_BYTES // 2:
             return
         with self._lock:
@@ -225,7 +252,7 @@ class PackReader:
 
     def _forget(self, location: Location) -> None:
         with self._lock:
-            self._files.pop(location.pack, None)
+            self._files.pop(location.area, None)
             frame = self._frames.pop(_key(location), None)
             if frame is not None:
                 self._cached -= frame.cost

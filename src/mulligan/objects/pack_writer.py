@@ -26,7 +26,7 @@ from mulligan.objects.frames import (
     pack_name,
     pack_number,
 )
-from mulligan.objects.protocol import CommittedLength
+from mulligan.objects.protocol import CommittedLength, LastForgotten
 
 CANDIDATES = 16
 """How many of the newest packs are tried before a new one is created."""
@@ -40,7 +40,8 @@ _NOT_OURS = (*_DENIED, errno.ENOENT, errno.ELOOP, errno.EISDIR)
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
+    """Translate errors of the system about a pack, or about the directory of packs."""
     try:
         yield
     except OSError as error:
@@ -74,6 +75,7 @@ def _sync_directory(path: Path) -> None:
 
 def _write(fd: int, data: memoryview, offset: int) -> None:
     while data:
+        # A write may be short, for example when the disk fills up.
         written = os.pwrite(fd, data, offset)
         data = data[written:]
         offset += written
@@ -108,7 +110,7 @@ class OwnPack:
         """Write a frame at the end and return its offset; nothing is appended on any error."""
         offset, half = self.end, len(frame) // 2
         view = memoryview(frame)
-        with _explained(self.path):
+        with explained(self.path):
             try:
                 _write(self._fd, view[:half], offset)
                 self._failpoint(Failpoint.PACK_FRAME_HALF_WRITTEN)
@@ -118,6 +120,7 @@ class OwnPack:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._fd, offset)
                 raise
+        # Only now: a frame that was written in part is overwritten by the next one.
         self.end = offset + len(frame)
         self._failpoint(Failpoint.PACK_FRAME_WRITTEN)
         if self.end - self._started >= START_SYNC:
@@ -134,7 +137,7 @@ class OwnPack:
 
     def sync(self, end: int) -> None:
         """Make everything before ``end`` durable; waiting threads share one sync."""
-        with self._syncing, _explained(self.path):
+        with self._syncing, explained(self.path):
             if self._synced >= end:
                 return
             if self.failed:
@@ -152,6 +155,7 @@ class OwnPack:
     def release(self) -> None:
         """Unlock and close; everything appended must be in the index, or be given up."""
         with contextlib.suppress(OSError):
+            # Explicitly: if a forked process still has the file open, closing would not unlock it.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self.abandon()
 
@@ -170,12 +174,14 @@ class PackWriter:
         directory: Path,
         store_id: bytes,
         committed: CommittedLength,
+        last_forgotten: LastForgotten,
         failpoint: FailpointHook,
         pack_limit: int,
     ) -> None:
         self._directory = directory
         self._store_id = store_id
         self._committed = committed
+        self._last_forgotten = last_forgotten
         self._failpoint = failpoint
         self._limit = pack_limit
         self._lock = Lock()
@@ -208,10 +214,11 @@ class PackWriter:
         pack = self._current
         if pack is not None and (pack.failed or pack.end >= self._limit):
             self._retired.append(pack)
+            # Retired, not released: objects in it may not be committed yet.
             pack = self._current = None
         if pack is None:
             self._release_retired()
-            with _explained(self._directory):
+            with explained(self._directory):
                 pack = self._current = self._adopt() or self._create()
         return pack
 
@@ -226,6 +233,7 @@ class PackWriter:
                 self._retired.append(pack)
 
     def _adopt(self) -> OwnPack | None:
+        # Newest first: older packs are mostly full, or owned by long-running writers.
         for number in list_packs(self._directory)[: -CANDIDATES - 1 : -1]:
             try:
                 fd = os.open(
@@ -241,7 +249,9 @@ class PackWriter:
         return None
 
     def _create(self) -> OwnPack:
-        number = max(list_packs(self._directory), default=0) + 1
+        # O_EXCL: of several processes that choose the same number, one gets it.
+        # Never the number of a removed pack: locations in it may still be known somewhere.
+        number = max([self._last_forgotten(), *list_packs(self._directory)]) + 1
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         while True:
             # A number that the journal knows belongs to a pack that was lost; do not reuse it.
@@ -277,9 +287,14 @@ class PackWriter:
         status = os.fstat(fd)
         # Read under the lock: before it, the previous owner could still commit more.
         committed = self._committed(number)
+        # Deleted between open and lock: what is written there would be lost.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink == 0:
             return None
+        # A pack that lost acknowledged bytes is left as it is, for verify to report.
         if status.st_size < committed or committed >= self._limit:
+            return None
+        # A removed pack whose file is still there, because upkeep was killed; it removes it later.
+        if not committed and number <= self._last_forgotten():
             return None
         if not committed and status.st_size < PACK_HEADER_SIZE:
             self._write_header(fd, number)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,30 +25,31 @@ from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects.background import Helper
 from mulligan.objects.frames import ENTRY_SIZE, DamagedFrame, encode_frame, pack_name
 from mulligan.objects.pack_reader import PackReader, ReadHandle, open_pack
-from mulligan.objects.pack_writer import OwnPack, PackWriter, list_packs
 from mulligan.objects.protocol import (
     MAX_OBJECT,
     CommittedLength,
+    Copied,
+    Entry,
+    Extent,
     Flushed,
+    LastForgotten,
     Locate,
     LocateAll,
     Locations,
+    OwnedArea,
+    Pick,
     Places,
+    Replacement,
     Stored,
     StoredGap,
     StoredGroup,
 )
-from mulligan.objects.scan import (
-    Scanned,
-    ScannedFrame,
-    ScannedGap,
-    is_foreign,
-    scan_pack,
-    values_after,
-)
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where they are used: a process that only reads needs none of them
     from concurrent.futures import Future
+
+    from mulligan.objects.pack_writer import OwnPack, PackWriter
+    from mulligan.objects.scan import Scanned, ScannedFrame
 
 FRAME_TARGET = 256 << 10
 """Small objects share a frame up to this many bytes; a larger object gets its own frame.
@@ -64,7 +66,7 @@ MAX_SEALED = 48
 MAX_HANDED = 12
 """With this many frames waiting, the helper is behind, and the caller compresses the next one."""
 
-WORTH_HELP = FRAME_TARGET // 4
+MIN_HELPER_BYTES = FRAME_TARGET // 4
 """Below this many bytes, compressing directly is faster than using the helper."""
 
 PACK_LIMIT = 512 << 20
@@ -109,6 +111,9 @@ class PackObjects:
         committed: CommittedLength,
         *,
         locate_all: LocateAll | None = None,
+        locate_usable: LocateAll | None = None,
+        last_forgotten: LastForgotten = lambda: 0,
+        replacement: Replacement = lambda _: None,
         failpoint: FailpointHook = ignore,
         read_only: bool = False,
         pack_limit: int = PACK_LIMIT,
@@ -117,8 +122,12 @@ class PackObjects:
         self.locate = locate
         self.locate_all = locate_all or self._one_by_one
         self.failpoint = failpoint
+        self.damaged: set[Digest] = set()
+        self._locate_usable = locate_usable or self.locate_all
         self._store_id = store_id
         self._committed = committed
+        self._last_forgotten = last_forgotten
+        self._replacement = replacement
         self._read_only = read_only
         self._limit = pack_limit
         self._closed = False
@@ -140,16 +149,43 @@ class PackObjects:
             # Look it up again: it may have been moved since.
             with suppress(MissingObject, DamagedObject):
                 return self.handles().reader.read(kind, digest, ahead)
-        location = self.locate(digest)
-        if location is None:
+        before, location = None, self.locate(digest)
+        while location is not None:
+            try:
+                return self.handles().reader.read(kind, digest, location)
+            except (MissingObject, DamagedObject):
+                # It may have been moved or purged between the look-up and the read.
+                before, location = location, self.locate(digest)
+                if location == before:
+                    self.damaged.add(digest)
+                    raise
+        return self._replaced(kind, digest)
+
+    def _replaced(self, kind: int, digest: Digest) -> bytes:
+        """Return what a purge left in the place of an object that the index does not have."""
+        other = self._replacement(digest)
+        if other is None:
             raise MissingObject(f"Object {digest.hex()} is not in the store.")
-        return self.handles().reader.read(kind, digest, location)
+        return self.get(kind, other)
+
+    def are_usable(self, digests: Iterable[Digest]) -> bool:
+        """Whether new events may refer to all of these."""
+        wanted = set(digests)
+        return self.locate_usable(wanted).keys() >= wanted
+
+    def locate_usable(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
+        """Return the locations of the objects that need not be stored again."""
+        found = self._locate_usable(digests)
+        for digest in self.damaged & found.keys():
+            del found[digest]
+        return found
 
     def sort_by_location(self, digests: Iterable[Digest]) -> list[Digest]:
         """Return the digests in pack order, in which reading is cheapest."""
         wanted = list(digests)
         found = self.locate_all(wanted)
         places = _in_order(found)
+        # The reads that follow are of these objects, and need no look-up of their own.
         self._ahead = found
         self.handles().reader.expect([place for _, place in places])
         return [digest for digest, _ in places] + [d for d in wanted if d not in found]
@@ -176,6 +212,7 @@ class PackObjects:
     def close(self) -> None:
         """Release files and locks. Idempotent."""
         self._closed = True
+        # Handles inherited through a fork are closed, not unlocked: the locks are the parent's.
         while self._by_process:
             pid, handles = self._by_process.popitem()
             if pid == os.getpid():
@@ -185,6 +222,8 @@ class PackObjects:
 
     def areas(self) -> list[int]:
         """Return the numbers of the existing packs, in order."""
+        from mulligan.objects.pack_writer import list_packs
+
         return list_packs(self.directory)
 
     def path(self, number: int) -> Path:
@@ -197,36 +236,97 @@ class PackObjects:
 
     def area_size(self, area: int) -> int:
         """Return the length of a pack's file; raise ``DamagedPack`` when there is none."""
+        return self._status(area).st_size
+
+    def written_at(self, area: int) -> datetime:
+        """Return when a pack was last written to; raise ``DamagedPack`` when there is none."""
+        return datetime.fromtimestamp(self._status(area).st_mtime, UTC)
+
+    def _status(self, area: int) -> os.stat_result:
         try:
-            return os.lstat(self.path(area)).st_size
+            return os.lstat(self.path(area))
         except FileNotFoundError as error:
             raise DamagedPack(f"Pack {self.path(area)} is missing.") from error
 
-    def enumerate(self, area: int, end: int, *, full: bool) -> Iterator[StoredGroup | StoredGap]:
+    def enumerate(
+        self, area: int, end: int, *, full: bool | Pick
+    ) -> Iterator[StoredGroup | StoredGap]:
         """Yield what a pack holds; see ``Objects.enumerate``."""
+        from mulligan.objects.scan import ScannedGap
+
         for found in self.scan(area, end, bodies=full):
             if isinstance(found, ScannedGap):
                 yield StoredGap(found.pack, found.offset, found.length, found.detail)
             else:
-                yield StoredGroup(found.pack, found.offset, found.length, _stored(found))
+                stored = _stored(found)
+                yield StoredGroup(found.pack, found.offset, found.length, stored, found.is_checked)
 
     def scan(
-        self, number: int, end: int | None = None, *, bodies: bool = True
+        self, number: int, end: int | None = None, *, bodies: bool | Pick = True
     ) -> Iterator[Scanned]:
         """Yield the frames of a pack, and the gaps where none can be read, up to ``end``.
 
-        With ``bodies`` every object is checked against its digest, otherwise only headers and
-        directories are read. Raises ``DamagedPack`` when the file cannot be opened.
+        With ``bodies`` the stored bytes of every frame are checked, or of those that it picks;
+        otherwise only headers and directories are read. Raises ``DamagedPack`` when the file
+        cannot be opened.
         """
+        from mulligan.objects.scan import scan_pack
+
         return scan_pack(self._file(number), number, self._store_id, end, bodies=bodies)
 
     def is_foreign(self, area: int) -> bool:
         """Whether a pack belongs to another store."""
+        from mulligan.objects.scan import is_foreign
+
         return is_foreign(self.path(area), self._store_id)
 
     def values_after(self, area: int, start: int) -> Iterator[bytes]:
         """Yield the intact values of a pack past its acknowledged length."""
+        from mulligan.objects.scan import values_after
+
         return values_after(self._file(area), start)
+
+    def contents(self, area: int) -> Iterator[bytes]:
+        """Yield the body of every frame in a pack, past its acknowledged length too."""
+        from mulligan.objects.scan import bodies
+
+        return bodies(self._file(area))
+
+    def area_usage(self, area: int) -> int:
+        """Return how many bytes a pack takes, without its holes."""
+        from mulligan.objects import pack_space
+
+        return pack_space.usage(self.path(area))
+
+    def entries_at(self, location: Location, known: int) -> Sequence[Entry] | None:
+        """Return the directory of a frame; see ``Objects.entries_at``."""
+        try:
+            return self.handles().reader.entries_at(location, known)
+        except (DamagedFrame, OSError) as error:
+            where = f"{self.path(location.area)} at offset {location.offset}"
+            raise DamagedPack(f"The frame in {where} cannot be read: {error}.") from error
+
+    def own(self, area: int) -> AbstractContextManager[OwnedArea | None]:
+        """Lock a pack as a writer does; see ``Objects.own``."""
+        from mulligan.objects import pack_space
+
+        return pack_space.own(self.path(area), area, self._store_id, self.failpoint)
+
+    def free(self, area: int, extents: Iterable[Extent], *, erase: bool = False) -> int | None:
+        """Punch stretches out of a pack; see ``Objects.free``."""
+        from mulligan.objects import pack_space
+
+        return pack_space.free(self.path(area), extents, erase=erase)
+
+    def copy(self, places: Sequence[tuple[Entry, Location]]) -> Copied:
+        """Copy objects to new frames; see ``Objects.copy``."""
+        from mulligan.objects import pack_space
+
+        handles = self.handles()
+        if handles.writer is None:
+            raise ReadOnlyStore(f"{self.directory} was opened for reading only.")
+        copier = pack_space.Copier(handles.reader, handles.writer, FRAME_TARGET, VALUE_TARGET)
+        return copier.copy(places)
 
     def _file(self, number: int) -> ReadHandle:
         path = self.path(number)
@@ -249,8 +349,15 @@ class PackObjects:
         pid = os.getpid()
         writer = None
         if not self._read_only:
+            from mulligan.objects.pack_writer import PackWriter
+
             writer = PackWriter(
-                self.directory, self._store_id, self._committed, self.failpoint, self._limit
+                self.directory,
+                self._store_id,
+                self._committed,
+                self._last_forgotten,
+                self.failpoint,
+                self._limit,
             )
         handles = self._by_process.setdefault(pid, Handles(self.directory, writer))
         for other in [key for key in self._by_process if key != pid]:
@@ -282,6 +389,7 @@ class PackBundle:
         self._sealed: deque[_Sealed] = deque()
         self._sealed_size = 0
         self._written: dict[Digest, Location] = {}
+        self._values: set[Digest] = set()
         self._packs: dict[int, tuple[OwnPack, int]] = {}
         self._size = 0
 
@@ -301,6 +409,7 @@ class PackBundle:
         target = FRAME_TARGET if kind == ObjectKind.CHUNK else VALUE_TARGET
         if target != self._target or self._pending_size + cost > target:
             self._make_room(target, cost)
+        # A copy: the caller may reuse its buffer before the frame is written.
         self._pending[digest] = (kind, bytes(data))
         self._pending_size += cost
         self._unchecked.append(digest)
@@ -323,18 +432,21 @@ class PackBundle:
         """Make everything put so far durable and return the locations; idempotent."""
         self._check_process()
         self._drop_known()
+        # In the order of arrival: objects that were put together are read together.
         while self._sealed:
             self._write_sealed()
         if self._pending:
             self._write(self._pending, encode_frame(_listed(self._pending)))
             self._pending, self._pending_size = {}, 0
         for pack, end in self._packs.values():
+            # After all frames, so that a pack is synced once, and before the journal refers to
+            # them.
             pack.sync(end)
         if self._packs:
             self._store.failpoint(Failpoint.PACK_SYNCED)
             self._handles.reader.trim()
         ends = {number: end for number, (_, end) in self._packs.items()}
-        return Flushed(dict(self._written), ends, self._size)
+        return Flushed(dict(self._written), ends, self._size, frozenset(self._values))
 
     def _check_process(self) -> None:
         if self._handles is not self._store.handles():
@@ -353,6 +465,7 @@ class PackBundle:
 
     def _make_room(self, target: int, cost: int) -> None:
         """Seal the frame if it has no room for this many more bytes, given the target size."""
+        # A frame with both values and chunks has the size of a frame of values.
         self._target = min(self._target, target)
         if self._pending_size + cost > self._target:
             self._drop_known()
@@ -364,7 +477,8 @@ class PackBundle:
     def _drop_known(self) -> None:
         """Remove objects that the store already has, with one look-up for all of them."""
         if self._unchecked:
-            for digest in self._store.locate_all(self._unchecked):
+            # Not those that a collection is about to remove: they are stored again instead.
+            for digest in self._store.locate_usable(self._unchecked):
                 _, data = self._pending.pop(digest)
                 self._pending_size -= len(data) + ENTRY_SIZE
             self._unchecked = []
@@ -374,7 +488,7 @@ class PackBundle:
         self._check_writable()
         helper = self._handles.helper
         is_behind = self._sealed_size + self._pending_size > MAX_HANDED * FRAME_TARGET
-        if (is_behind and self._sealed) or self._pending_size < WORTH_HELP:
+        if (is_behind and self._sealed) or self._pending_size < MIN_HELPER_BYTES:
             frame = helper.done(encode_frame(_listed(self._pending)))
         else:
             frame = helper.do(encode_frame, _listed(self._pending))
@@ -382,6 +496,7 @@ class PackBundle:
         self._sealed_size += self._pending_size
         self._pending, self._pending_size = {}, 0
         most = MAX_SEALED * FRAME_TARGET
+        # Write what is compressed already; wait for more only to limit the memory in use.
         while self._sealed and (self._sealed[0].frame.done() or self._sealed_size > most):
             self._write_sealed()
 
@@ -394,8 +509,10 @@ class PackBundle:
 
     def _write(self, objects: _Objects, frame: bytes) -> None:
         pack, offset = self._check_writable().append(frame)
-        for slot, digest in enumerate(objects):
+        for slot, (digest, (kind, _)) in enumerate(objects.items()):
             self._written[digest] = Location(pack.number, offset, len(frame), slot)
+            if kind == ObjectKind.VALUE:
+                self._values.add(digest)
         self._packs[pack.number] = (pack, offset + len(frame))
         self._size += len(frame)
 
@@ -416,7 +533,7 @@ def _stored(frame: ScannedFrame) -> tuple[Stored, ...]:
 
 def _in_order(places: dict[Digest, Location]) -> list[tuple[Digest, Location]]:
     """Return objects in pack order."""
-    order = attrgetter("pack", "offset", "slot")
+    order = attrgetter("area", "offset", "slot")
     return sorted(places.items(), key=lambda item: order(item[1]))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -19,15 +21,49 @@ LocateAll = Callable[[Iterable[Digest]], dict[Digest, Location]]
 """Looks many objects up in one snapshot of the index; unknown ones are left out."""
 
 CommittedLength = Callable[[int], int]
-"""The acknowledged length of a pack by its number; 0 if the journal does not know it."""
+"""The acknowledged length of an area by its number; 0 if the journal does not know it."""
+
+Replacement = Callable[[Digest], Digest | None]
+"""The object that a purge left in the place of another; None if none was purged.
+
+Raises ``PurgedContent`` if nothing is left of it.
+"""
+
+LastForgotten = Callable[[], int]
+"""The highest number of an area that was removed; numbers up to it are not used again."""
+
+Pick = Callable[[], bool]
+"""Asked for each group of objects in order: whether its bytes are to be checked."""
+
+Extent = tuple[int, int]
+"""A stretch of an area: offset and length."""
+
+
+class Entry(NamedTuple):
+    """One object of a group: its kind, its digest and its length."""
+
+    kind: int
+    digest: Digest
+    length: int
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """Objects that were copied: old and new locations, and the areas' lengths to acknowledge."""
+
+    moves: dict[Digest, tuple[Location, Location]]
+    area_lengths: dict[int, int]
 
 
 class Flushed(msgspec.Struct, frozen=True):
-    """What became durable, to be written into the index in the journal's transaction."""
+    """What became durable, to be written into the index in the journal's transaction.
+
+    ``values`` are those of the entries that may refer to other objects.
+    """
 
     entries: dict[Digest, Location]
-    packs: dict[int, int]
+    area_lengths: dict[int, int]
     size: int
+    values: frozenset[Digest] = frozenset()
 
 
 Places = list[tuple[Digest, Location]]
@@ -59,6 +95,8 @@ class StoredGroup(msgspec.Struct, frozen=True):
     offset: int
     length: int
     objects: tuple[Stored, ...]
+    is_checked: bool = False
+    """Whether its bytes were read and compared."""
 
 
 class StoredGap(msgspec.Struct, frozen=True):
@@ -71,7 +109,7 @@ class StoredGap(msgspec.Struct, frozen=True):
 
 
 class Bundle(Protocol):
-    """New objects on their way into the store; they belong to one journal transaction."""
+    """New objects that are being stored; they belong to one journal transaction."""
 
     def put(self, kind: int, data: bytes) -> Digest:
         """Add an object and return its digest.
@@ -95,8 +133,26 @@ class Bundle(Protocol):
         ...
 
 
+class OwnedArea(Protocol):
+    """An area that no writer has, and none can get."""
+
+    def cut_tail(self, length: int) -> int:
+        """Cut what follows the acknowledged length; return the bytes released."""
+        ...
+
+    def remove(self) -> int:
+        """Remove the area, after the journal forgot it; return the bytes released."""
+        ...
+
+
 class Objects(Protocol):
     """Content-addressed storage of bytes."""
+
+    damaged: set[Digest]
+    """Objects that reads through this handle found damaged; the next write notes them.
+
+    They are not usable any more, so a bundle stores them again.
+    """
 
     def bundle(self) -> Bundle:
         """Begin a bundle of new objects."""
@@ -104,6 +160,10 @@ class Objects(Protocol):
 
     def has(self, digest: Digest) -> bool:
         """Whether the object is in the store (its bytes are not read)."""
+        ...
+
+    def are_usable(self, digests: Iterable[Digest]) -> bool:
+        """Whether new events may refer to all of these: none is missing or about to be removed."""
         ...
 
     def sort_by_location(self, digests: Iterable[Digest]) -> list[Digest]:
@@ -116,8 +176,9 @@ class Objects(Protocol):
     def get(self, kind: int, digest: Digest) -> bytes:
         """Return the object's bytes after checking them against the digest.
 
-        Raises ``MissingObject`` when the index does not know it or its pack is gone, and
+        Raises ``MissingObject`` when the index does not know it or its area is gone, and
         ``DamagedObject`` when the stored bytes are not what was put. Never returns wrong bytes.
+        Of a purged object, returns what took its place, or raises ``PurgedContent``.
         """
         ...
 
@@ -142,7 +203,7 @@ class Objects(Protocol):
         """
         ...
 
-    # For verify. A store keeps its objects in numbered areas, ``Location.pack``, each of which
+    # For verify. A store keeps its objects in numbered areas, ``Location.area``, each of which
     # grows at its end; the journal knows how much of each was acknowledged.
 
     def areas(self) -> list[int]:
@@ -157,20 +218,68 @@ class Objects(Protocol):
         """Return the length of an area in bytes; raises ``DamageError`` when it is missing."""
         ...
 
+    def written_at(self, area: int) -> datetime:
+        """Return when an area was last written to; raises ``DamageError`` when it is missing."""
+        ...
+
     def is_foreign(self, area: int) -> bool:
         """Whether an area belongs to another store."""
         ...
 
-    def enumerate(self, area: int, end: int, *, full: bool) -> Iterator[StoredGroup | StoredGap]:
+    def enumerate(
+        self, area: int, end: int, *, full: bool | Pick
+    ) -> Iterator[StoredGroup | StoredGap]:
         """Yield everything in an area up to ``end``, in order, and continue after damage.
 
-        With ``full``, every object is checked against its digest; otherwise only the locations are
-        read. Raises ``DamageError`` when the area cannot be read at all.
+        With ``full``, the stored bytes of every group are checked, or of those that it picks;
+        otherwise only the locations are read. Raises ``DamageError`` when the area cannot be read
+        at all.
         """
         ...
 
     def values_after(self, area: int, start: int) -> Iterator[bytes]:
         """Yield the intact values past ``start``, which no journal acknowledged."""
+        ...
+
+    def contents(self, area: int) -> Iterator[bytes]:
+        """Yield all that can be read in an area, also what no index leads to, uncompressed.
+
+        For the proof of a purge. Raises ``DamageError`` when the area cannot be read at all.
+        """
+        ...
+
+    # For upkeep, which decides from the index what is dead; see ``mulligan.upkeep.free``.
+
+    def area_usage(self, area: int) -> int:
+        """Return how many bytes an area takes, without its holes; 0 if it is missing."""
+        ...
+
+    def entries_at(self, location: Location, known: int) -> Sequence[Entry] | None:
+        """Return the objects that are stored together at a location, in the order of slots.
+
+        None if there are exactly ``known`` of them: the caller then knows all. Raises
+        ``DamageError``.
+        """
+        ...
+
+    def own(self, area: int) -> AbstractContextManager[OwnedArea | None]:
+        """Lock writers out of an area; None if one has it, or if it belongs to another store."""
+        ...
+
+    def free(self, area: int, extents: Iterable[Extent], *, erase: bool = False) -> int | None:
+        """Release the storage of dead stretches; return how many bytes that was.
+
+        Needs no new storage, and works beside a writer of the area. None if parts of an area
+        cannot be released; then only :meth:`OwnedArea.remove` releases its storage. With
+        ``erase``, their bytes are gone on return, whether storage was released or not.
+        """
+        ...
+
+    def copy(self, places: Sequence[tuple[Entry, Location]]) -> Copied:
+        """Copy objects, in the order of their locations, to new ones that are durable on return.
+
+        Each is checked; those that cannot be read are left out. Raises ``DiskFull``.
+        """
         ...
 
     def close(self) -> None:

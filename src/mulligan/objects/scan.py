@@ -19,25 +19,49 @@ from mulligan.objects.frames import (
     FRAME_MAGIC,
     PACK_HEADER_SIZE,
     DamagedFrame,
-    Entry,
     FrameHeader,
     check_pack_header,
     decode_directory,
     decode_frame,
     decode_header,
     entries,
+    is_body_as_written,
     pack_owner,
 )
+from mulligan.objects.holes import next_data
 from mulligan.objects.pack_reader import ReadHandle, open_pack
+from mulligan.objects.protocol import Entry, Pick
 
 _WINDOW = 1 << 20
+"""Bytes that are read at once, with bodies or in search of the next frame after damage."""
+
+_HEADER_WINDOW = 8 << 10
+"""Bytes that are read at once if only headers and directories are needed."""
+
+
+class _Window:
+    """Reads a file forwards in large pieces: small frames share one."""
+
+    def __init__(self, file: ReadHandle, size: int) -> None:
+        self.file = file
+        self._size = size
+        self._start = 0
+        self._data = memoryview(b"")
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return the bytes at an offset, fewer only at the end of the file."""
+        at = offset - self._start
+        if at < 0 or at + length > len(self._data):
+            self._start, at = offset, 0
+            self._data = memoryview(self.file.read(offset, max(length, self._size)))
+        return self._data[at : at + length]
 
 
 class ScannedFrame(msgspec.Struct, frozen=True):
     """A frame whose header and directory are intact.
 
     ``damage`` names the damaged objects by slot; it is empty when all are intact, and when the
-    bodies were not read.
+    body was not checked.
     """
 
     pack: int
@@ -45,6 +69,7 @@ class ScannedFrame(msgspec.Struct, frozen=True):
     length: int
     entries: tuple[Entry, ...]
     damage: dict[int, str]
+    is_checked: bool
 
     def location(self, slot: int) -> Location:
         """Return the location of the object in a slot, as in the index."""
@@ -61,10 +86,11 @@ class ScannedGap(msgspec.Struct, frozen=True):
 
 
 Scanned = ScannedFrame | ScannedGap
+_Readable = ReadHandle | _Window
 
 
 def scan_pack(
-    file: ReadHandle, number: int, store_id: bytes, end: int | None, *, bodies: bool
+    file: ReadHandle, number: int, store_id: bytes, end: int | None, *, bodies: bool | Pick
 ) -> Iterator[Scanned]:
     """Yield every frame and gap up to ``end``, in order.
 
@@ -105,38 +131,52 @@ def values_after(file: ReadHandle, start: int) -> Iterator[bytes]:
             offset += header.length
 
 
-def _walk(file: ReadHandle, number: int, stop: int, bodies: bool) -> Iterator[Scanned]:
+def bodies(file: ReadHandle) -> Iterator[bytes]:
+    """Yield the uncompressed bodies of all frames that can be read, whether in use or not."""
+    stop = os.fstat(file.fd).st_size
+    for found in _walk(file, 0, stop, False):
+        if isinstance(found, ScannedFrame):
+            with contextlib.suppress(DamagedFrame):  # its bytes are scanned as they are
+                yield decode_frame(file.read(found.offset, found.length)).raw
+
+
+def _walk(file: ReadHandle, number: int, stop: int, bodies: bool | Pick) -> Iterator[Scanned]:
     offset = PACK_HEADER_SIZE
+    window = _Window(file, _WINDOW if bodies is True else _HEADER_WINDOW)
+    pick = bodies if callable(bodies) else lambda: bool(bodies)
     while offset < stop:
         found: Scanned
         try:
-            found = _frame_at(file, number, offset, stop, bodies)
+            found = _frame_at(window, number, offset, stop, pick)
         except DamagedFrame as error:
+            # The length in a damaged header cannot be trusted, so search for the next frame.
             following = _next_frame(file, offset + 1, stop)
             found = ScannedGap(number, offset, following - offset, str(error))
         yield found
         offset += found.length
 
 
-def _frame_at(file: ReadHandle, number: int, offset: int, stop: int, bodies: bool) -> ScannedFrame:
-    header, directory = _directory_at(file, offset, stop)
+def _frame_at(window: _Window, number: int, offset: int, stop: int, pick: Pick) -> ScannedFrame:
+    header, directory = _directory_at(window, offset, stop)
     listed = tuple(entries(directory))
-    damage = _damage(file, offset, header, listed) if bodies else {}
-    return ScannedFrame(number, offset, header.length, listed, damage)
+    is_checked = pick()
+    damage = _damage(window.read(offset, header.length), header, listed) if is_checked else {}
+    return ScannedFrame(number, offset, header.length, listed, damage, is_checked)
 
 
-def _directory_at(file: ReadHandle, offset: int, stop: int) -> tuple[FrameHeader, bytes]:
+def _directory_at(file: _Readable, offset: int, stop: int) -> tuple[FrameHeader, bytes]:
     header = decode_header(file.read(offset, min(FRAME_HEADER_SIZE, stop - offset)))
     if offset + header.length > stop:
         raise DamagedFrame(f"the frame reaches beyond the end of the pack at {stop}")
     return decode_directory(file.read(offset, header.body_start))
 
 
-def _damage(
-    file: ReadHandle, offset: int, header: FrameHeader, listed: tuple[Entry, ...]
-) -> dict[int, str]:
+def _damage(data: memoryview, header: FrameHeader, listed: tuple[Entry, ...]) -> dict[int, str]:
+    # What was written was checked then; and bytes that were not may still decompress to it.
+    if is_body_as_written(header, data[header.body_start :]):
+        return {}
     try:
-        frame = decode_frame(file.read(offset, header.length))
+        frame = decode_frame(data)
     except DamagedFrame as error:
         return dict.fromkeys(range(len(listed)), str(error))
     damage = {}
@@ -151,7 +191,7 @@ def _damage(
 def _next_frame(file: ReadHandle, start: int, stop: int) -> int:
     """Return where the next intact frame begins, or ``stop``."""
     offset = start
-    while offset < stop:
+    while (offset := next_data(file.fd, offset, stop)) < stop:
         # Windows overlap by the magic's length, so that one across a border is found.
         length = min(_WINDOW + len(FRAME_MAGIC) - 1, stop - offset)
         for candidate in _magics(file, offset, length):

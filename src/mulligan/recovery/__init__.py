@@ -1,4 +1,4 @@
-"""Bringing sessions back: what was interrupted, what to do about it, and what broke it."""
+"""Recovery of sessions: what was interrupted, what to do about it, and what broke it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Encode = Callable[[Any], str]
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """One run of the command: on which checkpoint, and what came of it."""
+    """One run of the command: on which checkpoint, and with which result."""
 
     checkpoint: Checkpoint
     verdict: Verdict | Literal["skip"]
@@ -52,7 +52,7 @@ class Bisected(msgspec.Struct, frozen=True):
 
     @property
     def culprit(self) -> Checkpoint | None:
-        """The first bad checkpoint, if there can be no doubt."""
+        """The first bad checkpoint, if only one is left."""
         return self.suspects[0] if len(self.suspects) == 1 else None
 
 
@@ -69,7 +69,7 @@ class Bench:
     ) -> None:
         self._session = session
         self._command = list(command)
-        # Whatever the command does, it is not to find the session it is run for.
+        # The command must not find the session it is run for, whatever it does.
         self._variables = {k: v for k, v in variables.items() if not k.startswith("MULLIGAN_")}
         self._encode = encode
         self._output = output
@@ -86,8 +86,8 @@ class Bench:
 
     def _run(self, checkpoint: Checkpoint, scratch: Path) -> int:
         files, state = scratch / "files", scratch / "state.json"
-        if self._session.copy_files(checkpoint, files):
-            return SKIPPED  # what is incomplete cannot be judged
+        if self._session.files.copy(checkpoint, files):
+            return SKIPPED  # an incomplete copy cannot be judged
         state.write_text(self._encode(self._session.state_at(checkpoint)))
         variables = {**self._variables, STATE: str(state), CHECKPOINT: checkpoint.id}
         try:
@@ -119,10 +119,9 @@ def bisect(
 ) -> Bisected:
     """Find the first bad checkpoint after a good point, up to a bad one.
 
-    Only checkpoints that hold files are tried, the two ends first: a command that does not judge
-    them as they were said to be finds nothing. ``mark`` gives those tried in between their
-    verdicts, all of them once the search has succeeded, and otherwise none. ``say`` hears of
-    every run. Raises ``CannotBisect``.
+    Only checkpoints that hold files are tried, the two ends first: if the command disagrees about
+    these, the search ends. ``mark`` records the verdicts on those in between, all together after
+    the search has succeeded. ``say`` is called with every run. Raises ``CannotBisect``.
     """
     row = candidates(session, good, bad)
     trials: list[Trial] = []
@@ -150,7 +149,7 @@ def bisect(
 
 
 def _check_ends(row: list[Checkpoint], judge: Callable[[Checkpoint], Trial]) -> None:
-    """See that the command tells good from bad, where the ends have files to try it on."""
+    """Check that the command tells the good end from the bad one, if they hold files."""
     for end, expected in ((row[0], GOOD), (row[-1], BAD)):
         if end.workspace is None:
             continue
@@ -166,6 +165,7 @@ def _check_ends(row: list[Checkpoint], judge: Callable[[Checkpoint], Trial]) -> 
 
 def _mark(session: Session, trials: Sequence[Trial]) -> None:
     """Write all verdicts in one transaction."""
+    # All or none: verdicts of a search that failed halfway would mislead the next rollback.
     with session.batch():
         for trial in trials:
             if trial.verdict != SKIP:
@@ -190,6 +190,12 @@ def candidates(session: Session, good: PointLike, bad: PointLike) -> list[Checkp
             hint="`mulligan checkpoint` takes one of the present.",
         )
     one, other = before[-1], after[0]
+    if session.internal.folds(one.seq + 1, first):
+        raise CannotBisect(
+            f"Events between the checkpoint #{one.seq} and the good point #{first} were folded "
+            "away, so the checkpoint may hold something else.",
+            hint="Give a checkpoint as the good point.",
+        )
     if restored := first_restore(session.events(one, first)):
         raise CannotBisect(
             f"No checkpoint holds what was at the good point: the restore #{restored.seq} came "

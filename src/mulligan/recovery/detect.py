@@ -4,34 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mulligan.model import Checkpoint, Lease, Point, Task
-from mulligan.session import Session
+from mulligan.model import Checkpoint, Effect, Holder, Lease, Point, Task, ToolCall
+from mulligan.procfs import is_stopped
 from mulligan.session.components import AGENTS
 from mulligan.session.names import SUPERVISOR
 from mulligan.session.parts.agents import AT_REST
 from mulligan.session.parts.tasks import IN_PROGRESS
 from mulligan.session.write import leases
-from mulligan.store import Store
+
+if TYPE_CHECKING:
+    from mulligan.session import Session
+    from mulligan.store import Store
 
 RUNNING = "running"
 PAUSED = "paused"
 FAILED = "failed"
+GAVE_UP = "gave_up"
 
 RECOVERY = "recovery"
 """The kind of checkpoints that keep what a crash left."""
 
-LOOKED_AT = 2_000
-"""How many of the newest events are searched for calls of tools that never returned."""
+
+class GaveUp(msgspec.Struct, frozen=True):
+    """When and why recovery gave up, and which rungs were tried."""
+
+    at: datetime
+    why: str
+    tried: list[str] = []
 
 
 class LostAgent(msgspec.Struct, frozen=True):
     """An agent as the interruption left it.
 
-    ``is_alive`` says that a process of it still runs; ``tasks`` are those it was working on.
+    ``is_alive`` means that one of its processes still runs; ``tasks`` are those it worked on.
     """
 
     name: str
@@ -50,16 +59,22 @@ class LostAgent(msgspec.Struct, frozen=True):
 
 
 class InDoubt(msgspec.Struct, frozen=True):
-    """A call of a tool that was begun and never returned: it may have happened, or not."""
+    """A tool call that started and never returned: it may have taken effect, or not.
+
+    ``files`` are the paths that changed since it started, None where that is not known. ``process``
+    is a process that it started and that still runs.
+    """
 
     call: str
     tool: str | None = None
     agent: str | None = None
     seq: int | None = None
+    files: tuple[str, ...] | None = None
+    process: int | None = None
 
 
 class OpenOperation(msgspec.Struct, frozen=True):
-    """An operation that was under way: the checkpoint before it, its name and its agent."""
+    """An operation that was in progress: the checkpoint before it, its name and its agent."""
 
     checkpoint: str
     name: str
@@ -67,9 +82,9 @@ class OpenOperation(msgspec.Struct, frozen=True):
 
 
 class Interruption(msgspec.Struct, frozen=True):
-    """A session that stopped without being told to, and what was going on in it.
+    """A session that stopped without being told to, and what was in progress.
 
-    ``restore`` is the point of a restore of files that was under way.
+    ``restore`` is the target of a restore of files that was in progress.
     """
 
     session: str
@@ -81,6 +96,8 @@ class Interruption(msgspec.Struct, frozen=True):
     """How long ago the last event was."""
     checkpoint: Checkpoint | None
     in_doubt: tuple[InDoubt, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    """The effects in doubt, and those that wait for approval."""
     operations: tuple[OpenOperation, ...] = ()
     restore: Point | None = None
 
@@ -94,7 +111,7 @@ def interrupted(store: Store) -> list[Interruption]:
 def interruption(session: Session) -> Interruption | None:
     """Return how a session was interrupted; None if it was not.
 
-    To the holder of the supervisor's lease, a session that was running still is interrupted.
+    For the holder of the supervisor's lease, a session that is recorded as running was interrupted.
     """
     why = reason(session)
     return None if why is None else describe(session, why)
@@ -103,7 +120,7 @@ def interruption(session: Session) -> Interruption | None:
 def reason(session: Session) -> str | None:
     """Return why a session counts as interrupted, in a few words; None if it does not.
 
-    Cheap: it reads what supervision remembers, and leases.
+    Cheap: it reads only the supervisor's records and leases.
     """
     status = session.internal.control("status")
     if status == RUNNING:
@@ -133,7 +150,7 @@ def resumable(store: Store) -> list[Session]:
 
 
 def describe(session: Session, why: str) -> Interruption:
-    """Return what was going on in a session when it stopped."""
+    """Return what was in progress in a session when it stopped."""
     last = session.updated
     return Interruption(
         session=session.name,
@@ -144,34 +161,49 @@ def describe(session: Session, why: str) -> Interruption:
         seconds=max(0.0, (session.internal.clock.now() - last).total_seconds()),
         checkpoint=_latest(session),
         in_doubt=tuple(in_doubt(session)),
+        effects=tuple(open_effects(session)),
         operations=tuple(_operations(session)),
-        restore=pending.point if (pending := session.pending) else None,
+        restore=pending.point if (pending := session.files.pending) else None,
     )
 
 
 def in_doubt(session: Session) -> list[InDoubt]:
     """Return the calls of tools that never returned, oldest first."""
-    found: dict[str, InDoubt] = {}
-    for call, record in _mapping(session.state.get("tools/calls")).items():
-        if _mapping(record).get("status") == "called":
-            found[call] = _doubt(call, record, None)
-    since = max(0, session.head.seq - LOOKED_AT)
-    for event in session.events(since=since or None):
-        if event.kind == "tool.called":
-            call = str(event.payload.get("call"))
-            found[call] = _doubt(call, {"agent": event.actor, **event.payload}, event.seq)
-        elif event.kind == "tool.returned":
-            found.pop(str(event.payload.get("call")), None)
-    return list(found.values())
+    if not session.internal.has_acts:
+        return []
+    return [_doubt(session, call) for call in session.tools.list(in_doubt=True)]
+
+
+def open_effects(session: Session) -> list[Effect]:
+    """Return the effects in doubt, and those that wait for approval, oldest first."""
+    if not session.internal.has_acts:
+        return []
+    return list(session.effects.list(pending=True, in_doubt=True))
+
+
+def _doubt(session: Session, call: ToolCall) -> InDoubt:
+    from mulligan.session.parts.tools import is_running  # slow to import, and seldom needed
+
+    changed = None if call.seq is None else session.internal.changed_files(call.seq)
+    return InDoubt(
+        call.id,
+        call.name or None,
+        call.agent,
+        call.seq,
+        files=None if changed is None else tuple(changed),
+        process=Holder.parse(call.process or "").process if is_running(call) else None,
+    )
 
 
 def gone(lease: Lease | None, now: datetime) -> bool:
-    """Whether the holder of a lease went away without giving it up.
+    """Whether the holder of a lease died without releasing it.
 
-    A process of this machine is asked for; one of another counts once its lease is over.
+    A process of this machine is looked up; one of another machine counts as dead once its lease has
+    expired.
     """
     if lease is None or lease.released:
         return False
+    # Processes of another machine cannot be examined, so only the expiry of the lease counts.
     if not leases.is_local(lease.holder):
         return lease.expires <= now
     return leases.is_dead(lease.holder)
@@ -180,6 +212,7 @@ def gone(lease: Lease | None, now: datetime) -> bool:
 def _supervisor_gone(session: Session) -> str | None:
     if session.lease is not None and session.actor == SUPERVISOR:
         return "its supervisor is gone"  # this handle could not hold its lease otherwise
+    # The lease decides, not the recorded status, which a killed supervisor could not change.
     if session.internal.is_held(SUPERVISOR):
         return None
     lease = session.internal.lease_of(SUPERVISOR)
@@ -209,7 +242,7 @@ def _agents(session: Session) -> Iterable[LostAgent]:
 def lost_agent(
     session: Session, name: str, record: dict[str, Any], tasks: Iterable[Task]
 ) -> LostAgent:
-    """Return what an agent's record and its lease say of it."""
+    """Return an agent as its record and its lease describe it."""
     pid = record.get("process_id")
     return LostAgent(
         name=name,
@@ -224,9 +257,9 @@ def lost_agent(
 
 
 def is_alive(session: Session, name: str, record: dict[str, Any]) -> bool:
-    """Whether a process of an agent runs: the one that was written down, or its lease's holder.
+    """Whether a process of an agent runs: the recorded one, or its lease's holder.
 
-    A lease that the supervisor took, and no process of the agent made its own, says nothing.
+    A lease that the supervisor took and the agent never adopted proves nothing.
     """
     if is_same_process(record.get("process_id"), record.get("identity")):
         return True
@@ -242,9 +275,9 @@ def is_alive(session: Session, name: str, record: dict[str, Any]) -> bool:
 
 
 def is_same_process(pid: Any, identity: Any) -> bool:
-    """Whether a process that was written down still runs, and is not another of its number.
+    """Whether a recorded process still runs, and is not another one with the same pid.
 
-    One that was gone before its start could be noted has none, and is gone for good.
+    Without a recorded start time, it ended before that could be read.
     """
     if not isinstance(pid, int) or not isinstance(identity, str) or identity.endswith("/0"):
         return False
@@ -263,16 +296,31 @@ def _latest(session: Session) -> Checkpoint | None:
     return taken[-1] if taken else None
 
 
-def _doubt(call: str, record: Any, seq: int | None) -> InDoubt:
-    known = _mapping(record)
-    tool = known.get("tool", known.get("name"))
-    return InDoubt(call, _text(tool), _text(known.get("agent")), seq)
-
-
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """Return the value where it is a dict; a user may have put anything there."""
+    """Return the value if it is a dict; a user may have stored anything there."""
     return value if isinstance(value, dict) else {}
+
+
+def gave_up(session: Session) -> GaveUp | None:
+    """Return why recovery gave up; None if it did not, or the session was resumed since."""
+    found = session.internal.control(GAVE_UP)
+    return None if found is None else msgspec.convert(found, GaveUp)
+
+
+def stopped_supervisor(session: Session) -> int | None:
+    """Return the pid of the supervisor if it is stopped (SIGSTOP), else None."""
+    found = supervisor_of(session)
+    pid = None if found is None else leases.process_of(found)
+    return pid if pid is not None and is_stopped(pid) else None
+
+
+def supervisor_of(session: Session) -> Holder | None:
+    """Return the supervisor process that runs a session."""
+    lease = session.internal.lease_of(SUPERVISOR)
+    if lease is None or not session.internal.is_held(SUPERVISOR):
+        return None
+    return lease.holder

@@ -1,9 +1,9 @@
-"""The ladder: what to try next when bringing a session back has failed; no I/O and no clock.
+"""The ladder: what to try next after a failed recovery; no I/O and no clock.
 
-Each failed attempt leads one rung up: try again with nothing lost, go back to the last good
-checkpoint, to an older one, start clean with the task list kept, and at last stop and say so. An
-attempt that worked leads back to the ground, and so does a resume by a person after the stop. A
-cooldown between attempts and a limit per window keep a session that cannot run from wasting money.
+Each failed attempt climbs one rung: retry with nothing lost, go back to the last good checkpoint,
+to an older one, start clean with only the task list, and finally stop and report it. A successful
+attempt resets the ladder, and so does a resume by a person after the stop. A cooldown between
+attempts and a limit per window keep a broken session from wasting money.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from datetime import datetime
 
 import msgspec
 
+from mulligan.attempts import seconds_left
+
 RETRY = "retry"
 GOOD = "good"
 OLDER = "older"
@@ -20,21 +22,18 @@ CLEAN = "clean"
 STOP = "stop"
 RUNGS = (RETRY, GOOD, OLDER, CLEAN, STOP)
 
-BEGUN = "begun"
+STARTED = "begun"
 PREPARED = "prepared"
 FAILED = "failed"
 OK = "ok"
 
-MAX_REMEMBERED_ATTEMPTS = 20
-"""How many attempts are remembered."""
-
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One try to bring a session back.
+    """One attempt to recover a session.
 
-    ``outcome`` is begun (what is to be restored is not restored yet), prepared (the agents can
-    work), failed or ok. ``seq`` is where it went back to, None if nothing was lost; the rest is
-    what it takes to finish an attempt that was interrupted itself.
+    ``outcome`` is ``STARTED`` (not everything is restored yet), ``PREPARED`` (the agents can work),
+    ``FAILED`` or ``OK``. ``seq`` is the point it went back to, None if nothing was lost. The other
+    fields are needed to finish an attempt that was itself interrupted.
     """
 
     at: datetime
@@ -66,7 +65,7 @@ class NextRung(msgspec.Struct, frozen=True):
     rung: str
     wait: float
     failed: int
-    """How many attempts failed since the ground."""
+    """How many attempts failed since the last reset."""
 
 
 def next_rung(
@@ -80,7 +79,7 @@ def next_rung(
 
 
 def climbed(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return the attempts since the ground: since the last one that worked, or the last stop."""
+    """Return the attempts since the last reset: a success, or a stop."""
     ground = [n for n, one in enumerate(attempts) if one.outcome == OK or one.rung == STOP]
     return list(attempts[ground[-1] + 1 if ground else 0 :])
 
@@ -103,28 +102,17 @@ def judged(
     return [*attempts[:-1], msgspec.structs.replace(last, outcome=OK if worked else FAILED)]
 
 
-def remembered(attempts: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:
-    """Return the attempts with another one; those before the last success are the first to go."""
-    return [*attempts, attempt][-MAX_REMEMBERED_ATTEMPTS:]
-
-
 def _above(attempt: Attempt) -> int:
-    """Return the number of the rung above an attempt's; above what a person asked for is good."""
+    """Return the number of the next rung; after a point that a person chose, it is ``good``."""
     number = RUNGS.index(attempt.rung) if attempt.rung in RUNGS else 0
     return min(number + 1, len(RUNGS) - 1)
 
 
 def _wait(failed: Sequence[Attempt], now: datetime, limits: LadderLimits) -> float:
-    """Return how many seconds are left of the cooldown and of a window that is full."""
+    """Return how many seconds are left of the cooldown, or of a full window."""
     if not failed:
         return 0.0
-    wait = _left(failed[-1], now, limits.cooldown)
+    wait = seconds_left(failed[-1].at, now, limits.cooldown)
     if len(failed) >= limits.attempts > 0:
-        wait = max(wait, _left(failed[-limits.attempts], now, limits.window))
+        wait = max(wait, seconds_left(failed[-limits.attempts].at, now, limits.window))
     return wait
-
-
-def _left(attempt: Attempt, now: datetime, seconds: float) -> float:
-    # If the clock was put back, wait no longer than the full span.
-    passed = max(0.0, (now - attempt.at).total_seconds())
-    return max(0.0, seconds - passed)

@@ -1,4 +1,4 @@
-"""What resuming a session would do, worked out without doing it."""
+"""What resuming a session would do, computed without doing it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ import msgspec
 
 from mulligan.document.document import Document
 from mulligan.document.values import freeze
-from mulligan.errors import PathNotFound, UnknownPoint
-from mulligan.model import Checkpoint, Path, Plan, Point
+from mulligan.errors import CheckpointPruned, PathNotFound, PointFolded, UnknownPoint
+from mulligan.model import EffectPlan, Path, Plan, Point
 from mulligan.recovery import ladder
-from mulligan.recovery.detect import RECOVERY, Interruption, interruption
+from mulligan.recovery.detect import Interruption, interruption
 from mulligan.recovery.ladder import Attempt, LadderLimits, judged, next_rung
-from mulligan.recovery.resume_agent import Consumed, check_agent, consumed, own_parts
+from mulligan.recovery.resume_agent import Consumed, check_agent, consumed
 from mulligan.session import Session
 from mulligan.session.components import AGENTS, COMPONENTS, TASKS
 from mulligan.session.names import SUPERVISOR
 from mulligan.session.parts.tasks import IN_PROGRESS, Board
-from mulligan.timeline.marks import BAD
+from mulligan.session.runtime.rollback import good_checkpoints, own_parts
 from mulligan.timeline.points import PointLike
 
 RECOVERIES = "recoveries"
-GAVE_UP = "gave_up"
 ENDED = "recovery.ended"
 WORKFLOW = "orchestrator/workflow"
 
@@ -32,7 +31,7 @@ ASKED = "asked"
 """The rung of an attempt to a point that the caller named."""
 
 NOT_COMING_BACK = ("done", "failed")
-"""The states of agents that are not expected to go on with what they claimed."""
+"""The states of agents that will not continue what they claimed."""
 
 
 _OF_RECOVERY = ("recovery.", "checkpoint.", "restore.")
@@ -41,27 +40,19 @@ _OF_RECOVERY = ("recovery.", "checkpoint.", "restore.")
 class Choice(msgspec.Struct, frozen=True):
     """The rung that the ladder takes next, and after how many seconds.
 
-    It is one that can be taken: those that have nothing to go back to are passed already.
+    Rungs that have nothing to go back to are already skipped.
     """
 
     rung: str
     wait: float = 0.0
 
 
-class GaveUp(msgspec.Struct, frozen=True):
-    """That recovery gave up: when, why, and which rungs were tried."""
-
-    at: datetime
-    why: str
-    tried: list[str] = []
-
-
 class ResumePlan(msgspec.Struct, frozen=True):
     """What resuming would do.
 
     ``point`` is where state and files go back to; None loses nothing. ``only`` is the one agent
-    whose parts come from there. ``release`` are the tasks whose ``owners`` do not come back,
-    ``next_task`` is where the work goes on, ``returning`` are the agents that will do it.
+    that is restored from there. ``release`` are the tasks whose ``owners`` do not return,
+    ``next_task`` is the task to continue with, ``returning`` are the agents that will do it.
     """
 
     session: str
@@ -81,11 +72,15 @@ class ResumePlan(msgspec.Struct, frozen=True):
     files: Plan | None = None
     workflow: dict[str, Any] | None = None
     continues: bool = False
-    """Whether it finishes an attempt that was interrupted itself."""
+    """Whether it finishes an attempt that was itself interrupted."""
+    effects: EffectPlan | None = None
+    """What going back means for the effects after the point."""
+    accepts: bool = False
+    """Whether effects may be left behind: accepted by the caller, or the ladder goes on alone."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether everything but the list of tasks is left behind."""
+        """Whether only the list of tasks is kept."""
         return self.rung == ladder.CLEAN
 
 
@@ -102,11 +97,12 @@ def plan_resume(
     """Return what resuming a session would do; nothing is changed.
 
     By default nothing that was acknowledged is lost. ``to`` goes back to a point, ``rollback`` to
-    the last good checkpoint, ``rung`` does what a rung of the ladder says. ``only`` brings one
-    agent's parts back from there; ``reset`` names components that are emptied afterwards. An
-    attempt that was interrupted itself is finished, unless something else is asked for. ``found``
-    is the interruption, if it was looked for before.
+    the last good checkpoint, ``rung`` does what a rung of the ladder says. ``only`` restores one
+    agent's parts from there; ``reset`` names components to empty afterwards. An attempt that was
+    itself interrupted is finished, unless something else is requested. ``found`` is the
+    interruption, if the caller knows it.
     """
+    # An interrupted attempt comes first: its restore may be half done.
     unfinished = _unfinished(session)
     if unfinished and to is None and not rollback and rung is None and only is None and not reset:
         plan = _continued(session, unfinished)
@@ -118,9 +114,10 @@ def plan_resume(
 
 
 def choose(session: Session, limits: LadderLimits = ladder.DEFAULT_LIMITS) -> Choice:
-    """Return the rung that is taken next; one that has nothing to go back to is passed.
+    """Return the next rung; those that have nothing to go back to are skipped.
 
-    An attempt that was interrupted itself is finished first; once, for it may be what kills.
+    An attempt that was itself interrupted is finished first, but only once: it may be what kills
+    the process.
     """
     step = next_rung(tried(session, limits), session.internal.clock.now(), limits)
     if step.rung != ladder.STOP and (plan := _resumable(session)) is not None:
@@ -148,14 +145,8 @@ def plan_next(
 
 
 def attempts(session: Session) -> list[Attempt]:
-    """Return the attempts to bring a session back, oldest first."""
+    """Return the attempts to recover a session, oldest first."""
     return msgspec.convert(session.internal.control(RECOVERIES, []), list[Attempt])
-
-
-def gave_up(session: Session) -> GaveUp | None:
-    """Return why recovery gave up; None if it did not, or the session was resumed since."""
-    found = session.internal.control(GAVE_UP)
-    return None if found is None else msgspec.convert(found, GaveUp)
 
 
 def tried(session: Session, limits: LadderLimits = ladder.DEFAULT_LIMITS) -> list[Attempt]:
@@ -172,25 +163,11 @@ def tried(session: Session, limits: LadderLimits = ladder.DEFAULT_LIMITS) -> lis
     return judged(known, 0.0, limits)
 
 
-def good_checkpoints(session: Session) -> list[Checkpoint]:
-    """Return the checkpoints that a rollback may go to, the best first.
-
-    Those marked good, newest first. Without any: all that are not marked bad, and are neither
-    safety nor recovery checkpoints.
-    """
-    marks = {name: mark.verdict for name, mark in session.marks().items()}
-    taken = session.checkpoints()[::-1]
-    good = [c for c in taken if marks.get(c.id) == ladder.GOOD]
-    return good or [
-        c for c in taken if not c.safety and c.kind != RECOVERY and marks.get(c.id) != BAD
-    ]
-
-
 def _signs_of_life(session: Session, attempt: Attempt) -> Iterable[tuple[float, str]]:
     """Yield what agents and their supervisor did after an attempt was prepared, and how long."""
     own = {SUPERVISOR, *_mapping(session.state.get(AGENTS))}
     prepared: datetime | None = None
-    for event in session.events(since=session.point(attempt.at)):
+    for event in session.events(since=attempt.at):
         if prepared is not None and event.actor in own:
             yield (event.time - prepared).total_seconds(), event.kind
         elif event.kind == ENDED:
@@ -200,24 +177,27 @@ def _signs_of_life(session: Session, attempt: Attempt) -> Iterable[tuple[float, 
 def _unfinished(session: Session) -> Attempt | None:
     """Return the last attempt if it was interrupted before everything was restored."""
     known = attempts(session)
-    if not known or known[-1].outcome != ladder.BEGUN:
+    if not known or known[-1].outcome != ladder.STARTED:
         return None
     last = known[-1]
     if last.seq is None and last.rung != ladder.CLEAN and not last.reset:
         return None
-    since = session.events(since=session.point(last.at))
-    # Work that was done since the attempt must not be reverted.
+    since = session.events(since=last.at)
+    # Work done since the attempt must not be reverted; folded events may have been work.
+    if session.internal.folds_since(last.at):
+        return None
     return last if all(event.kind.startswith(_OF_RECOVERY) for event in since) else None
 
 
 def _resumable(session: Session) -> ResumePlan | None:
     """Return the plan that finishes the last attempt, if it was interrupted, and not twice."""
     attempt = _unfinished(session)
+    # Finished only once: an attempt that was interrupted twice may be what kills the process.
     if attempt is None or _was_continued(session):
         return None
     try:
         return _continued(session, attempt)
-    except (UnknownPoint, PathNotFound):
+    except (UnknownPoint, CheckpointPruned, PointFolded, PathNotFound):
         return None
 
 
@@ -230,7 +210,7 @@ def _can_be_taken(session: Session, rung: str) -> bool:
 
 
 def _was_continued(session: Session) -> bool:
-    """Whether the last attempt did what the one before it had not finished."""
+    """Whether the last attempt was to finish the one before it."""
     last = attempts(session)[-2:]
     same = [(a.rung, a.seq, a.session, a.only, a.reset) for a in last]
     return len(last) == 2 and same[0] == same[1] and last[0].outcome != ladder.OK
@@ -241,7 +221,8 @@ def _continued(session: Session, attempt: Attempt) -> ResumePlan:
     if attempt.seq is not None:
         point = Point(attempt.session or session.name, attempt.seq)
     plan = _plan(session, attempt.rung, point, attempt.only, tuple(attempt.reset))
-    return msgspec.structs.replace(plan, continues=True)
+    # What it leaves behind was accepted when it started.
+    return msgspec.structs.replace(plan, continues=True, accepts=True)
 
 
 def _point(session: Session, rung: str, to: PointLike | None) -> Point | None:
@@ -261,7 +242,7 @@ def _point(session: Session, rung: str, to: PointLike | None) -> Point | None:
 
 
 def _gone_back_to(session: Session) -> int | None:
-    """Return the earliest place that the attempts since the last success went back to."""
+    """Return the earliest point that the attempts since the last success went back to."""
     seqs = [a.seq for a in ladder.climbed(tried(session)) if a.seq is not None]
     return min(seqs, default=None)
 
@@ -285,15 +266,16 @@ def _plan(
         owners=owners,
         returning=returning,
         next_task=next_task(tasks),
-        files=None if point is None else session.plan(point),
+        files=None if point is None else session.files.plan(point),
         workflow=_workflow(session, point),
+        effects=None if point is None else _effects(session, point, None),
     )
 
 
 def _single(
     session: Session, rung: str, point: Point | None, only: str, reset: tuple[str, ...]
 ) -> ResumePlan:
-    """Return the plan that brings one agent back and leaves the others as they are."""
+    """Return the plan that restores one agent and leaves the others as they are."""
     if point is None:
         raise UnknownPoint(
             f"From which point is {only!r} to be brought back?",
@@ -319,11 +301,21 @@ def _single(
         next_task=next_task(tasks),
         consumed=tuple(consumed(session, only, point)),
         workflow=_workflow(session, None),
+        effects=_effects(session, point, only),
     )
 
 
+def _effects(session: Session, point: Point, only: str | None) -> EffectPlan | None:
+    """Return what going back means for effects; an agent alone leaves all of its own behind."""
+    found = session.effects.plan(point)
+    if only is not None:
+        every = (*found.left_behind, *found.compensated, *found.repeatable)
+        found = EffectPlan(left_behind=tuple(one for one in every if one.agent == only))
+    return found or None
+
+
 def _present(session: Session, point: Point | None, reset: Iterable[str]) -> tuple[str, ...]:
-    """Return which components there are to empty; raises ``PathNotFound`` for a name of none."""
+    """Return the components to empty; raises ``PathNotFound`` for an unknown one."""
     now, then = session.state.get(), {} if point is None else session.state_at(point)
     for part in reset:
         if part not in now and part not in then and part not in COMPONENTS:
@@ -353,7 +345,7 @@ def _tasks_after(
 
 
 def _returning(session: Session, point: Point | None, *, is_clean: bool) -> tuple[str, ...]:
-    """Return the agents that go on: those of the workflow, or else those that ever were."""
+    """Return the agents that continue: those of the workflow, or else all known ones."""
     records = _mapping(_at(session, point, AGENTS))
     workflow = _workflow(session, point)
     names = records if workflow is None else _mapping(workflow.get("agents"))
@@ -370,7 +362,7 @@ def team_of(session: Session) -> dict[str, Any] | None:
 
 
 def _workflow(session: Session, point: Point | None) -> dict[str, Any] | None:
-    """Return the team as it was at the point; one that was not there yet is that of now."""
+    """Return the team as it was at the point; the present one if there was none yet."""
     found = _at(session, point, WORKFLOW) or session.state.get(WORKFLOW)
     return found if isinstance(found, dict) else None
 
@@ -380,7 +372,7 @@ def _at(session: Session, point: Point | None, path: str) -> Any:
 
 
 def _released(tasks: Mapping[str, Any], returning: Iterable[str]) -> dict[str, str | None]:
-    """Return the tasks whose owners do not come back, with who that is."""
+    """Return the tasks whose owners do not return, with their owners."""
     coming = {*returning}
     return {
         name: record.get("owner")
@@ -392,9 +384,9 @@ def _released(tasks: Mapping[str, Any], returning: Iterable[str]) -> dict[str, s
 def next_task(tasks: Mapping[str, Any]) -> str | None:
     """Return the first task that is not done and that an agent can work on."""
     board = Board(Document({"state": {TASKS: freeze(dict(tasks))}}, _no_objects))
-    begun = [name for name, record in board.records.items() if record["status"] == IN_PROGRESS]
+    started = [name for name, record in board.records.items() if record["status"] == IN_PROGRESS]
     ready = board.next_for("")
-    names = [*begun, *([] if ready is None else [ready])]
+    names = [*started, *([] if ready is None else [ready])]
     return min(names, key=lambda name: (board.records[name]["order"], name), default=None)
 
 

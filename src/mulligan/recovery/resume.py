@@ -1,8 +1,8 @@
-"""Resuming: keep what the crash left, bring back what the plan says, make the session ready.
+"""Resuming: keep what the crash left, restore what the plan says, make the session ready.
 
-Four transactions: the attempt is written down; a recovery checkpoint keeps state and files as
-they are; the restore, if there is one, brings shared state, files, orchestrator and agents back at
-once; and the last one makes tasks, mailboxes and the records of processes fit. After a crash in
+There are four transactions: the attempt is recorded; a recovery checkpoint keeps state and files as
+they are; the restore, if there is one, restores shared state, files, orchestrator and agents at
+once; and the last one makes tasks, mailboxes and process records consistent. After a crash in
 between, the next attempt starts over or finishes this one. The supervisor starts the processes.
 """
 
@@ -17,11 +17,13 @@ from typing import Any
 
 import msgspec
 
+from mulligan.attempts import remembered
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import CONTROL, STATE, Change, event_change
 from mulligan.document.values import freeze, parse_path
 from mulligan.errors import (
     LeaseHeld,
+    LeftBehind,
     MulliganError,
     RecoveryStopped,
     RestoreIncomplete,
@@ -29,14 +31,12 @@ from mulligan.errors import (
 )
 from mulligan.model import Checkpoint, Lease, Path, Restored
 from mulligan.recovery import ladder
-from mulligan.recovery.detect import RECOVERY
-from mulligan.recovery.ladder import Attempt, LadderLimits, remembered
+from mulligan.recovery.detect import GAVE_UP, RECOVERY, GaveUp
+from mulligan.recovery.ladder import Attempt, LadderLimits
 from mulligan.recovery.plan import (
     ENDED,
-    GAVE_UP,
     RECOVERIES,
     WORKFLOW,
-    GaveUp,
     ResumePlan,
     tried,
 )
@@ -47,11 +47,12 @@ from mulligan.session.names import SUPERVISOR
 from mulligan.session.parts.agents import AT_REST
 from mulligan.session.parts.operations import OPERATIONS
 from mulligan.session.parts.tasks import IN_PROGRESS, PENDING
+from mulligan.session.write import ledger
 from mulligan.store import LEASE_TTL, Store
 from mulligan.timeline.record import RESTORE_ORDER
 
 TTL = 600.0
-"""Seconds that a recovery may take; a dead process holds no lease, however long it is."""
+"""Seconds that a recovery may take; if the process dies, its lease does not block others."""
 
 IDENTITY = ("command", "directory", "environment", "restarts")
 """What a clean start keeps of an agent."""
@@ -62,7 +63,7 @@ Changes = list[list[Any]]
 class Resumed(msgspec.Struct, frozen=True):
     """What was done: ``checkpoint`` holds what the crash left; ``seq`` is the last event of it.
 
-    ``at`` is when the attempt was begun, by which it is known among the others.
+    ``at`` is when the attempt started, by which it is known among the others.
     """
 
     plan: ResumePlan
@@ -95,13 +96,18 @@ def resume(store: Store, session: Session, plan: ResumePlan) -> Resumed:
     then on their writes are refused. On the last rung of the ladder nothing else is done: that
     recovery gave up is recorded, and ``RecoveryStopped`` is raised.
     """
+    refuse_left_behind(plan)
+    # First: a process that only seemed dead must not write between the checkpoint and the restore.
     _shut_out(store, session, plan)
     if plan.rung == ladder.STOP:
         failed = _give_up(session, plan)
         times = "once" if len(failed) == 1 else f"{len(failed)} times"
         raise RecoveryStopped(f"Session {plan.session!r} failed {times} to come back.")
+    # Recorded before anything changes: a crash from here on counts as a failed attempt, so the
+    # ladder climbs instead of repeating it forever.
     at = _begin(session, plan)
     try:
+        # Before the restore: what the crash left stays reachable whatever happens next.
         checkpoint = session.checkpoint(RECOVERY, note=_note(plan))
         restored = _restore(session, plan)
         _finish(session, plan, checkpoint, restored)
@@ -112,16 +118,25 @@ def resume(store: Store, session: Session, plan: ResumePlan) -> Resumed:
     return Resumed(plan, checkpoint, restored, session.head.seq, at)
 
 
+def refuse_left_behind(plan: ResumePlan) -> None:
+    """Raise ``LeftBehind`` if a plan leaves effects behind, and that was not accepted."""
+    left = plan.effects.left_behind if plan.effects is not None else ()
+    if left and not plan.accepts:
+        said = ", ".join(f"{effect.name} ({effect.id})" for effect in left[:5])
+        what = "1 effect" if len(left) == 1 else f"{len(left)} effects"
+        raise LeftBehind(f"{what} after the point cannot be undone: {said}.")
+
+
 def try_out(
     session: Session,
     at: datetime,
     run: Callable[[], str],
     limits: LadderLimits = ladder.DEFAULT_LIMITS,
 ) -> str:
-    """Run the agents that were brought back, and write down what became of the attempt.
+    """Run the recovered agents, and record whether the attempt worked.
 
-    ``run`` returns how the session was left. It worked as soon as that takes long enough, also
-    where the agents say nothing.
+    ``run`` returns how the session ended. If it runs long enough, the attempt has worked, even if
+    the agents report nothing.
     """
     lived = threading.Timer(limits.settled, _has_lived, (session, at))
     lived.daemon = True
@@ -129,12 +144,13 @@ def try_out(
     try:
         status = run()
     except Exception as error:
-        # The first error is the one to report. A lost lease also refuses this write; the next
-        # attempt then judges this one by what it left.
+        # The first error is the one to report. If the lease is lost, this write is refused too; the
+        # next attempt then judges this one by its events.
         with suppress(MulliganError):
             settle(session, at, ladder.FAILED, f"{type(error).__name__}: {error}")
         raise
     finally:
+        # Before the verdict: the timer must not report a success while a failure is being written.
         lived.cancel()
     verdict = tried(session, limits)[-1].outcome if status == ladder.FAILED else ladder.OK
     settle(session, at, verdict)
@@ -142,19 +158,20 @@ def try_out(
 
 
 def _has_lived(session: Session, at: datetime) -> None:
-    # If that cannot be written the team's own writes fail as well, and say so.
+    # If this cannot be written, the team's own writes fail as well, and report it.
     with suppress(MulliganError, OSError):
         settle(session, at, ladder.OK)
 
 
 def settle(session: Session, at: datetime, outcome: str, error: str | None = None) -> None:
-    """Write down what became of the attempt that was begun at that time: ok or failed.
+    """Record whether the attempt that started at that time worked or failed.
 
-    Does nothing once another attempt has begun.
+    Does nothing once another attempt has started.
     """
 
     def decide(document: Document) -> Iterable[Change]:
         known = _known(document)
+        # Identified by its time: the timer of an earlier attempt must not judge a later one.
         if not known or known[-1].at != at or known[-1].outcome in (ladder.OK, ladder.FAILED):
             return []
         last = msgspec.structs.replace(known[-1], outcome=outcome, error=error and error[:500])
@@ -174,15 +191,17 @@ def settle(session: Session, at: datetime, outcome: str, error: str | None = Non
 def fence(store: Store, session: str, agent: str, under: Lease | None = None) -> None:
     """Take and release the lease of an agent: its earlier processes can no longer write.
 
-    ``under`` is the supervisor's own lease; raises ``StaleLease`` if that is over.
+    ``under`` is the supervisor's own lease; raises ``StaleLease`` if that has ended.
     """
     handle = store.session(session, create=False, actor=agent)
+    # Taking the lease raises the epoch, which fences out the old processes. It is released at once
+    # because the supervisor takes it again for the new process.
     handle.internal.take(LEASE_TTL, steal=True, under=under)
     handle.internal.release()
 
 
 def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
-    """Fence the agents of a dead supervisor; where there was none, only dead agents."""
+    """Fence the agents of a dead supervisor; if there was none, only dead agents."""
     if plan.interruption is None:
         return
     for agent in plan.interruption.agents:
@@ -194,11 +213,11 @@ def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
 
 
 def _begin(session: Session, plan: ResumePlan) -> datetime:
-    """Write the attempt down, before anything else is touched; return when that was."""
+    """Record the attempt before anything is changed; return the time."""
     attempt = Attempt(
         at=session.internal.clock.now(),
         rung=plan.rung,
-        outcome=ladder.BEGUN,
+        outcome=ladder.STARTED,
         seq=plan.point.seq if plan.point else None,
         session=plan.point.session if plan.point else None,
         only=plan.only,
@@ -245,8 +264,10 @@ def _give_up(session: Session, plan: ResumePlan) -> list[str]:
 def _restore(session: Session, plan: ResumePlan) -> Restored | None:
     if plan.point is None:
         return None
-    only = None if plan.parts is None else list(plan.parts)
-    restored = session.restore(plan.point, only)
+    if plan.parts is None:
+        restored = session.restore(plan.point, accept_left_behind=plan.accepts)
+    else:
+        restored = session.internal.roll_back(plan.point, list(plan.parts), plan.only)
     if restored.problems:
         first = restored.problems[0]
         raise RestoreIncomplete(
@@ -259,7 +280,7 @@ def _restore(session: Session, plan: ResumePlan) -> Restored | None:
 def _finish(
     session: Session, plan: ResumePlan, checkpoint: Checkpoint, restored: Restored | None
 ) -> None:
-    """Make everything fit, step by step in the order of a restore, in one transaction."""
+    """Make all parts consistent, in the order of a restore, in one transaction."""
     counts = {} if restored is None else _restarts(session, checkpoint)
     mailbox = None  # not from the plan: others have gone on sending since
     if plan.only is not None and plan.point is not None:
@@ -289,7 +310,7 @@ def _finish(
 
 
 def _facts(name: str, plan: ResumePlan, restored: Restored | None) -> dict[str, Any]:
-    """Return what the event of a step says besides what it changes."""
+    """Return the fields of a step's event besides its changes."""
     facts: dict[str, Any] = {"step": name, "to": plan.point.seq if plan.point else None}
     if name == "workspace":
         facts["files"] = restored.files if restored else 0
@@ -301,6 +322,7 @@ def _shared_state(document: Document, plan: ResumePlan, mailbox: dict[str, Any] 
     if plan.is_clean:
         components = document.entries(document.resolved(document.find(STATE)))
         changes += [[[name]] for name in components if component(name).clean_start == "removed"]
+        changes += ledger.outside_changes(document, None)
     if mailbox is not None and plan.only is not None:
         found = document.find((*STATE, MAILBOX, plan.only))
         now = {} if found is MISSING else document.plain(found)
@@ -310,7 +332,7 @@ def _shared_state(document: Document, plan: ResumePlan, mailbox: dict[str, Any] 
 
 
 def _emptied(document: Document, part: str) -> list[Any] | None:
-    """Return the change that leaves a component with nothing in it."""
+    """Return the change that empties a component."""
     found = document.find((*STATE, part))
     if found is MISSING:
         return None
@@ -319,12 +341,14 @@ def _emptied(document: Document, part: str) -> list[Any] | None:
 
 
 def _released(document: Document, plan: ResumePlan) -> Changes:
-    """Return the changes that give tasks back whose owners do not return."""
+    """Return the changes that release tasks whose owners do not return."""
     changes: Changes = []
     for name in plan.release:
         place = (*STATE, TASKS, name)
         found = document.find((*place, "owner"))
         owner = None if found is MISSING else found
+        # Compared again in the transaction: a task may have been completed or claimed since the
+        # plan was made.
         if document.find((*place, "status")) == IN_PROGRESS and owner == plan.owners.get(name):
             changes.append([[TASKS, name, "status"], PENDING])
             changes.append([[TASKS, name, "owner"], None])
@@ -332,7 +356,7 @@ def _released(document: Document, plan: ResumePlan) -> Changes:
 
 
 def _orchestrator(document: Document, plan: ResumePlan) -> Changes:
-    """Keep the team, where the point lies before anybody had said who it is."""
+    """Keep the record of the team if the point is older than it."""
     path = parse_path(WORKFLOW)
     if plan.workflow is None or document.find((*STATE, *path)) is not MISSING:
         return []
@@ -340,7 +364,7 @@ def _orchestrator(document: Document, plan: ResumePlan) -> Changes:
 
 
 def _requests(document: Document, plan: ResumePlan) -> Changes:
-    """Forget what the agents were asked for, and the operations that died with them."""
+    """Drop requests to the agents, and the operations that died with them."""
     changes = [[[p]] for p in ("request", "answers") if _is_there(document, (*CONTROL, p))]
     alive, open_ones = _alive(plan), plan.interruption.operations if plan.interruption else ()
     for operation in open_ones:
@@ -355,7 +379,7 @@ def _is_there(document: Document, path: Path) -> bool:
 
 
 def _restarts(session: Session, checkpoint: Checkpoint) -> dict[str, int]:
-    """Return how often agents had been restarted; no restore takes that back."""
+    """Return how often agents were restarted; a restore does not change that."""
     found = session.state_at(checkpoint, AGENTS)
     records = found if isinstance(found, dict) else {}
     counts = {n: r.get("restarts") for n, r in records.items() if isinstance(r, dict)}
@@ -363,7 +387,7 @@ def _restarts(session: Session, checkpoint: Checkpoint) -> dict[str, int]:
 
 
 def _agents(document: Document, plan: ResumePlan, restarts: Mapping[str, int] = {}) -> Changes:
-    """Return the records of agents without processes that are no more."""
+    """Return the records of agents without processes that have ended."""
     found = document.find((*STATE, AGENTS))
     if found is MISSING:
         return []
@@ -396,7 +420,7 @@ def _without_process(
 
 
 def _alive(plan: ResumePlan) -> set[str]:
-    """Return the agents that were never interrupted: those without a supervisor that live."""
+    """Return the agents that were not interrupted: live ones without a supervisor."""
     found = plan.interruption
     if found is None or found.is_supervised:
         return set()

@@ -1,7 +1,7 @@
-"""Bringing back one agent of a team: which parts are its own, and what others built on since.
+"""Resuming one agent of a team: which parts are its own, and what others used since.
 
-The others go on as they are. What the agent sent and finished after the point may be in their
-hands already; nothing can take it back from there, so it is listed.
+The others continue as they are. They may already have used what the agent sent or finished after
+the point. That cannot be undone, so it is listed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from mulligan.document.fold import RESTORED
 from mulligan.errors import PathNotFound, UnknownPoint
-from mulligan.model import Event, Path, Point, Task
+from mulligan.model import Event, Point, Task
 from mulligan.session import Session
 from mulligan.session.components import AGENTS, MAILBOX, TASKS
 from mulligan.session.parts.tasks import DONE
@@ -24,7 +24,7 @@ Record = dict[str, Any]
 class Consumed(msgspec.Struct, frozen=True):
     """Something an agent produced after a point that another one has used since.
 
-    ``what`` is mail or task, ``how`` what the other one did, ``seq`` the event that says so.
+    ``what`` is mail or task, ``how`` is what the other agent did, ``seq`` the event of it.
     """
 
     what: str
@@ -50,19 +50,6 @@ def check_agent(session: Session, agent: str, point: Point) -> None:
         )
 
 
-def own_parts(session: Session, agent: str, point: Point) -> list[Path]:
-    """Return the parts of the state that are this agent's: its record, and its tasks.
-
-    A task that another agent has by now stays with it; one that was not there at the point
-    is not taken out of the list.
-    """
-    now, then = _tasks(session.state.get(TASKS)), _tasks(session.state_at(point, TASKS))
-    own = [
-        task for task, record in now.items() if task in then and _is_of(agent, record, then[task])
-    ]
-    return [(AGENTS, agent), *((TASKS, task) for task in sorted(own))]
-
-
 def own_mailbox(session: Session, agent: str, point: Point) -> Record | None:
     """Return the mailbox as it was at the point, with what was sent to it since.
 
@@ -84,14 +71,14 @@ def own_mailbox(session: Session, agent: str, point: Point) -> Record | None:
 
 
 def with_new_mail(mailbox: Record, now: Record) -> Record:
-    """Return what ``own_mailbox`` worked out, with what has come into the mailbox meanwhile."""
+    """Return the result of ``own_mailbox`` with the messages that arrived meanwhile."""
     new = {name: _undelivered(record) for name, record in _mapping(now.get("inbox")).items()}
     inbox = {**mailbox["inbox"], **new}
     return {**mailbox, "inbox": inbox, "count": now.get("count", mailbox["count"])}
 
 
 def consumed(session: Session, agent: str, point: Point) -> list[Consumed]:
-    """Return what others have used of what an agent produced after a point."""
+    """Return what an agent produced after a point and others have used."""
     tasks = {task.id: task for task in session.tasks}
     sent: set[tuple[str, str]] = set()
     added: set[str] = set()
@@ -117,13 +104,8 @@ def consumed(session: Session, agent: str, point: Point) -> list[Consumed]:
     return _newest(found)
 
 
-def _is_of(agent: str, now: Record, then: Record) -> bool:
-    owner = now.get("owner")
-    return owner == agent or (owner is None and then.get("owner") == agent)
-
-
 def _sent_to(agent: str, events: Iterable[Event]) -> dict[str, Record]:
-    """Return the messages that were sent to an agent, and that no restore has taken back since."""
+    """Return the messages that were sent to an agent and that no restore has reverted since."""
     found: dict[str, Record] = {}
     mail = [event for event in events if _is_sent_to(agent, event) or _goes_back(agent, event)]
     until = mail[-1].seq if mail else 0
@@ -162,7 +144,7 @@ def _undelivered(record: Record) -> Record:
 
 
 def _before(tasks: dict[str, Task], name: str) -> set[str]:
-    """Return what a task, and what it is part of, had to wait for."""
+    """Return the tasks that a task and its parents had to wait for."""
     before: set[str] = set()
     task = tasks.get(name)
     while task is not None:
@@ -172,7 +154,7 @@ def _before(tasks: dict[str, Task], name: str) -> set[str]:
 
 
 def _done_with(event: Event) -> Iterable[str]:
-    """Yield the task that an event ended, and the ones it is part of that ended with it."""
+    """Yield the task that an event ended, and its parents that ended with it."""
     for path, *value in event.payload.get("changes", ()):
         if path[0] == TASKS and path[2:] == ["status"] and value[0] in DONE:
             yield path[1]
@@ -192,13 +174,9 @@ def _built_on(task: str, event: Event) -> Consumed:
 
 
 def _newest(found: list[Consumed]) -> list[Consumed]:
-    """Return each thing once for each who used it, with the last thing they did."""
+    """Return each item once per agent that used it, with its last use."""
     latest = {(one.what, one.id, one.by): one for one in found}
     return sorted(latest.values(), key=lambda one: one.seq)
-
-
-def _tasks(value: Any) -> dict[str, Record]:
-    return {name: record for name, record in _mapping(value).items() if isinstance(record, dict)}
 
 
 def _mapping(value: Any) -> Record:

@@ -10,9 +10,9 @@ from typing import Protocol
 import msgspec
 
 from mulligan.recovery import ladder
-from mulligan.recovery.detect import reason
+from mulligan.recovery.detect import gave_up, reason
 from mulligan.recovery.ladder import Attempt, LadderLimits
-from mulligan.recovery.plan import attempts, choose, gave_up, tried
+from mulligan.recovery.plan import attempts, choose, tried
 from mulligan.session import Session
 from mulligan.session.names import SUPERVISOR
 from mulligan.store import Store
@@ -26,7 +26,7 @@ STOPPED = "stopped"
 
 
 class Running(Protocol):
-    """A process that brings a session back and then runs it."""
+    """A process that recovers a session and then runs it."""
 
     pid: int
 
@@ -41,7 +41,7 @@ records that recovery gave up."""
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What a look found: a session is brought back (started), later (waiting), or not (stopped)."""
+    """What a check found: a session is resumed now (started), later (waiting), or not (stopped)."""
 
     session: str
     what: str
@@ -50,7 +50,7 @@ class Notice(msgspec.Struct, frozen=True):
     wait: float = 0.0
     pid: int | None = None
     tried: list[str] = []
-    """The rungs that failed, where recovery stopped."""
+    """The rungs that failed, if recovery stopped."""
 
 
 class _Helper(msgspec.Struct):
@@ -94,13 +94,17 @@ class RecoveryWatch:
         while not ended.is_set():
             for notice in self.look():
                 on_notice(notice)
+            # Polled: a process that dies cannot announce it, and its lease has no notification.
             ended.wait(POLL_SECONDS)
 
     def _look_at(self, session: Session) -> Notice | None:
         name = session.name
         helper = self._helpers.get(name)
+        # One helper per session, even before it has taken the lease: a second one could only fail.
         if helper is not None and helper.process.poll() is None:
             return None
+        # Before the reason: a session that was given up still looks interrupted, and must not be
+        # started again.
         if (end := gave_up(session)) is not None:
             return Notice(name, STOPPED, end.why, ladder.STOP, tried=end.tried)
         why = reason(session) or failed_to_come_back(session)
@@ -114,6 +118,7 @@ class RecoveryWatch:
         return self._bring_back(session, why, choice.rung)
 
     def _bring_back(self, session: Session, why: str, rung: str) -> Notice | None:
+        # Read before the start: the new process may record its attempt at once.
         before = _last(session)
         process = self._start(session.name, rung)
         self._helpers[session.name] = _Helper(process, session.internal.clock.now(), before)
@@ -123,14 +128,14 @@ class RecoveryWatch:
         return Notice(session.name, STARTED, why, rung, pid=process.pid)
 
     def _held_up(self, session: Session, helper: _Helper | None) -> float:
-        """Return how long to wait after a helper that ended before it could even try."""
+        """Return how long to wait after a helper that ended before its attempt began."""
         if helper is None or _last(session) != helper.before:
             return 0.0
         passed = (session.internal.clock.now() - helper.at).total_seconds()
         return max(0.0, self._limits.cooldown - max(0.0, passed))
 
     def _is_news(self, notice: Notice) -> bool:
-        """Whether it has not been said already."""
+        """Whether it was not reported before."""
         said = (notice.what, notice.rung)
         if notice.what != STARTED and self._told.get(notice.session) == said:
             return False
@@ -138,8 +143,13 @@ class RecoveryWatch:
         return True
 
 
+def is_due(session: Session) -> bool:
+    """Whether a session still has to be resumed; another process may have done it meanwhile."""
+    return reason(session) is not None or failed_to_come_back(session) is not None
+
+
 def failed_to_come_back(session: Session) -> str | None:
-    """Return why a session that was brought back, and failed at once, is to be tried again.
+    """Return why a session that was resumed and failed at once is to be tried again.
 
     The process that resumed it may have died before it recorded the outcome.
     """

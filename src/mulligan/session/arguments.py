@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -47,8 +46,9 @@ def items(values: Any, what: str, refusal: type[MulliganError], hint: str) -> li
 
 def seconds(value: Any, what: str, *, zero: bool = False) -> float:
     """Return a positive number of seconds; with ``zero``, 0 is allowed."""
-    wrong = isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value)
-    if wrong or value < 0 or (value == 0 and not zero):
+    wrong = isinstance(value, bool) or not isinstance(value, int | float)
+    # Not ``value < 0``: it is false for NaN.
+    if wrong or not value >= 0 or (value == 0 and not zero):
         least = "0 seconds or more" if zero else "more than 0 seconds"
         raise InvalidTask(f"{what} is {least}, not {_shown(value)}.")
     return float(value)

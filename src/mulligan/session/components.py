@@ -22,6 +22,10 @@ TASKS = "tasks"
 MAILBOX = "mailbox"
 AGENTS = "agents"
 ORCHESTRATOR = "orchestrator"
+STEPS = "steps"
+EFFECTS = "effects"
+OUTSIDE = "outside"
+TOOLS = "tools"
 
 Merge = Literal["paths", "records"]
 """What is kept of writes that happen during a restore: each changed path, or each changed record
@@ -58,6 +62,12 @@ _TABLE = (
     Component("context", "what the agent has in view"),
     Component("conversation", "the messages between user, agent and model"),
     Component(
+        EFFECTS,
+        "local effects; the ledger of all others is outside of what a restore rewinds",
+        api="session.effect(...), or `mulligan effects`",
+        merge="records",
+    ),
+    Component(
         MAILBOX,
         "the messages to each agent, and the ids of those it has processed",
         api="session.mailbox.send(...), or `mulligan mail send`",
@@ -73,13 +83,33 @@ _TABLE = (
         clean_start="kept",
     ),
     Component(
+        OUTSIDE,
+        "effects that happened beyond the point that the session went back to",
+        api="session.restore(...) and session.effect(...)",
+        merge="records",
+        # The world does not roll back.
+        rolls_back=False,
+        clean_start="kept",
+    ),
+    Component(
+        STEPS,
+        "the results of durable steps",
+        api="session.step(...) and session.durable(...)",
+        merge="records",
+    ),
+    Component(
         TASKS,
         "the plan: tasks, who works on them, how they ended",
         api="session.tasks.add(...), claim(), complete(...), or `mulligan tasks`",
         merge="records",
         clean_start="kept",
     ),
-    Component("tools", "calls of tools, in doubt until they have returned"),
+    Component(
+        TOOLS,
+        "calls of tools, in doubt until they have returned",
+        api="session.tools.call(...), or `mulligan tools` to look",
+        merge="records",
+    ),
 )
 
 COMPONENTS = {component.name: component for component in _TABLE}

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from mulligan.locate.git import find_git
 from mulligan.model import Environment
-from mulligan.redact import is_secret
-from mulligan.session.tools import find_tools
 
 ALLOWED = frozenset(
     {
@@ -39,7 +36,10 @@ ALLOWED = frozenset(
 )
 """The variables that are kept when they are set."""
 
-_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_COMMIT = "[0-9a-f]{40}|[0-9a-f]{64}"
+
+TOOLS_CACHE = "tools"
+"""The name of the cache of tool versions in ``tmp/``."""
 
 
 class EnvironmentReader:
@@ -69,6 +69,8 @@ class EnvironmentReader:
     def _constant(self) -> Environment:
         import platform  # slow to import, and needed only once per process
 
+        from mulligan.session.tool_versions import find_tools
+
         tools = find_tools(self._cache)
         return Environment(
             platform=tools.platform,
@@ -80,11 +82,15 @@ class EnvironmentReader:
 
     @cached_property
     def _git_directory(self) -> Path | None:
+        from mulligan.locate.git import find_git
+
         return find_git(self._directory)
 
 
 def safe_variables(variables: Mapping[str, str], keep: Iterable[str]) -> dict[str, str]:
     """Return the allowed variables, without those that look like secrets."""
+    from mulligan.redact import is_secret  # compiles long patterns, and only checkpoints need them
+
     return {
         name: variables[name]
         for name in sorted(keep)
@@ -106,7 +112,7 @@ def git_head(git: Path) -> str | None:
 
 def _commit(text: str | None) -> str | None:
     """Return the text if it is the digest of a commit; a file may hold anything."""
-    return text if text is not None and _COMMIT.fullmatch(text) else None
+    return text if text is not None and re.fullmatch(_COMMIT, text) else None
 
 
 def _packed(git: Path, ref: str) -> str | None:

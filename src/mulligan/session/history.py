@@ -5,26 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path as OsPath
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mulligan.document.document import Document
-from mulligan.engine import Engine
+from mulligan.document.document import MISSING, Document
+from mulligan.document.fold import STATE
+from mulligan.document.values import PathLike, parse_path
 from mulligan.errors import DamagedJournal, UnknownPoint
-from mulligan.journal.protocol import View
-from mulligan.model import Checkpoint, Event, Point, SessionRecord
-from mulligan.session.write.writer import Writer
+from mulligan.model import Checkpoint, Event, Fold, Point, SessionRecord
 from mulligan.timeline.checkpoints import event_at, read_checkpoint, read_checkpoints
 from mulligan.timeline.labels import label_seqs
+from mulligan.timeline.moments import fold_at
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.sessions import known_session
-from mulligan.workspace.entries import from_name
+
+if TYPE_CHECKING:
+    from mulligan.engine import Engine
+    from mulligan.journal.protocol import View
+    from mulligan.session.write.writer import Writer
 
 PAGE_EVENTS = 256
 """How many events are read within one snapshot."""
 
+MAX_STEPS = 64
+"""Up to this many checkpoints, finding one after the other is faster than listing all."""
+
 POLL_SECONDS = (0.002, 0.05)
-"""How long to wait between looks for new events: at first, and at most."""
+"""Seconds between two polls for new events: at first, and at most."""
 
 
 class History:
@@ -43,6 +51,11 @@ class History:
         with self._engine.read() as view:
             return Point(view.session(origin.session).name, origin.seq)
 
+    def head(self) -> Point:
+        """Return the session and sequence number of the newest event."""
+        with self._engine.read() as view:
+            return Point(self._record.name, view.head(self._record.number).seq)
+
     def directory(self) -> OsPath | None:
         """Return the directory of the session's fork, or of its nearest ancestor that has one."""
         with self._engine.read() as view:
@@ -50,6 +63,8 @@ class History:
             while (origin := record.origin) is not None:
                 made = event_at(view, record.number, origin.seq + 1).payload
                 if "workspace" in made:
+                    from mulligan.workspace.entries import from_name  # few sessions are forks
+
                     return OsPath(os.fsdecode(from_name(made["workspace"])))
                 record = view.session(origin.session)
         return None
@@ -58,6 +73,16 @@ class History:
         """Return the session and sequence number that a point names."""
         with self._engine.read() as view:
             return self._points(view).find(point)
+
+    def place(self, point: PointLike) -> Point:
+        """Return the session and sequence number of a point, which may have been folded away."""
+        with self._engine.read() as view:
+            return Points(self._engine, view, self._record, allow_folded=True).find(point)
+
+    def folds(self, first: int, last: int) -> list[Fold]:
+        """Return the folds that took events of ``first..last`` on this timeline, oldest first."""
+        with self._engine.read() as view:
+            return view.folded(self._record.number, first, last)
 
     def labels(self) -> dict[str, Point]:
         """Return the labels with the checkpoints that they name, newest first."""
@@ -72,13 +97,26 @@ class History:
         """
         with self._engine.read() as view:
             head = view.head(self._record.number)
-            places = view.checkpoints(self._record.number, 1, head.seq)
-            first = places[-newest][0] if newest and newest < len(places) else 1
+            first = self._newest_from(view, head.seq, newest) if newest else 1
             found = read_checkpoints(self._engine, view, self._record.number, first, head.seq)
         last = head.checkpoint and head.checkpoint[1]
         if last != (found[-1].id if found else None):
             raise DamagedJournal(f"The newest checkpoint of {self._record.name!r} is missing.")
         return found
+
+    def _newest_from(self, view: View, last: int, count: int) -> int:
+        """Return the seq of the oldest of the newest checkpoints."""
+        if count > MAX_STEPS:
+            places = view.checkpoints(self._record.number, 1, last)
+            return places[-count][0] if count < len(places) else 1
+        # Step by step: a long session has many more checkpoints than are asked for.
+        first = last + 1
+        for _ in range(count):
+            found = view.checkpoint_before(self._record.number, first - 1)
+            if found is None:
+                return 1
+            first = found[0]
+        return first
 
     def find_checkpoint(self, point: PointLike) -> Checkpoint:
         """Return the checkpoint at or before a point."""
@@ -92,10 +130,19 @@ class History:
                 )
             return read_checkpoint(self._engine, event_at(view, number, found[0]))
 
+    def before(self, checkpoint: Checkpoint) -> Point:
+        """Return the newest checkpoint before another that was not pruned, or the first event."""
+        with self._engine.read() as view:
+            number = known_session(view, checkpoint.session).number
+            found = view.checkpoint_before(number, checkpoint.seq - 1)
+        return Point(checkpoint.session, *(found or (1, None)))
+
     def checkpoint_at(self, seq: int) -> Checkpoint:
         """Return the checkpoint that an event of the session records."""
-        with self._engine.read() as view:
-            event = event_at(view, self._record.number, seq)
+        event = self._writer.taken(seq)
+        if event is None:
+            with self._engine.read() as view:
+                event = event_at(view, self._record.number, seq)
         return read_checkpoint(self._engine, event)
 
     def document_at(self, point: Point) -> Document:
@@ -104,21 +151,30 @@ class History:
             number = known_session(view, point.session).number
             return self._writer.document_at(view, number, point.seq)
 
+    def state_at(self, point: PointLike, path: PathLike = "", default: Any = None) -> Any:
+        """Return the state as of a point, or one value of it."""
+        with self._engine.pin():
+            document = self.document_at(self.point(point))
+            found = document.find((*STATE, *parse_path(path)))
+            return default if found is MISSING else document.plain(found)
+
     def events(
         self, since: PointLike | None, until: PointLike | None, *, follow: bool
     ) -> Iterator[Event]:
         """Yield the events after a point up to another; with ``follow``, wait for new ones.
 
-        Raises ``StoreGone`` instead of waiting if the store was removed or replaced.
+        Those that were folded away are left out; either point may be one of them. Raises
+        ``StoreGone`` instead of waiting if the store was removed or replaced.
         """
-        seq = 0 if since is None else self.point(since).seq
-        last = None if until is None else self.point(until).seq
+        # Resolved once: a point like @latest would move while events are followed.
+        seq = 0 if since is None else self.place(since).seq
+        last = None if until is None else self.place(until).seq
         pause, longest = POLL_SECONDS
         while True:
-            page = self._page(seq + 1, last)
+            page, looked_at = self._page(seq + 1, last)
             yield from page
-            if page:
-                seq, pause = page[-1].seq, POLL_SECONDS[0]
+            if looked_at > seq:
+                seq, pause = looked_at, POLL_SECONDS[0]
                 continue
             if not follow or (last is not None and seq >= last):
                 return
@@ -128,12 +184,20 @@ class History:
             self._engine.clock.sleep(pause)
             pause = min(pause * 2, longest)
 
-    def _page(self, first: int, last: int | None) -> list[Event]:
+    def _page(self, first: int, last: int | None) -> tuple[list[Event], int]:
+        """Return the next events from ``first`` on, and the seq up to which there are no others."""
         with self._engine.read() as view:
-            head = view.head(self._record.number).seq
-            stop = min(head if last is None else last, head, first + PAGE_EVENTS - 1)
-            events = list(view.events(self._record.number, first, stop))
-        return [msgspec.structs.replace(e, payload=self._engine.plain(e.payload)) for e in events]
+            number = self._record.number
+            head = view.head(number).seq
+            # A fold has nothing to read, so a page never ends inside one.
+            fold = fold_at(view, number, first)
+            start = fold.last + 1 if fold else first
+            stop = min(head if last is None else last, head, start + PAGE_EVENTS - 1)
+            # A page at a time: a snapshot that stays open keeps the journal from reusing its pages.
+            events = list(view.remaining(number, first, stop))
+        plain = self._engine.plain
+        page = [msgspec.structs.replace(e, payload=plain(e.payload)) for e in events]
+        return page, max(stop, first - 1)
 
     def _points(self, view: View) -> Points:
         return Points(self._engine, view, self._record)

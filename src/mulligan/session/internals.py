@@ -8,28 +8,68 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from mulligan import codec
-from mulligan.clock import Clock
 from mulligan.document.document import MISSING, Document, settle_root
 from mulligan.document.fold import CONTROL, STATE, Change
 from mulligan.document.values import PathLike, parse_path
-from mulligan.engine import Engine
-from mulligan.errors import StoreGone
-from mulligan.model import HeldFiles, Lease, Plan, Restored, SessionRecord
+from mulligan.errors import (
+    InvalidMark,
+    MissingObject,
+    PointError,
+    StoreGone,
+    UnknownPoint,
+    WorkspaceError,
+)
+from mulligan.model import (
+    Checkpoint,
+    Digest,
+    Fold,
+    HeldFiles,
+    Lease,
+    Plan,
+    Point,
+    Problem,
+    Restored,
+    SessionRecord,
+    UndoMode,
+)
 from mulligan.session import arguments
-from mulligan.session.environment import EnvironmentReader
-from mulligan.session.history import History
+from mulligan.session.components import EFFECTS, TOOLS
+from mulligan.session.intervals import CHECKPOINT_INTERVAL_SECONDS
+from mulligan.session.names import WORKSPACE
 from mulligan.session.parts.state import State
-from mulligan.session.runtime.loop import CHECKPOINT_INTERVAL_SECONDS
 from mulligan.session.write import leases
-from mulligan.session.write.capture_guard import RECOVERY_ERRORS, CaptureGuard
-from mulligan.session.write.decisions import adding
-from mulligan.session.write.files import Files
-from mulligan.session.write.writer import Writer
-from mulligan.timeline.points import PointLike
-from mulligan.workspace.workspace import Workspace
+from mulligan.session.write.capture_guard import RECOVERY_ERRORS
+from mulligan.session.write.decisions import Decision, adding
+from mulligan.timeline.marks import read_marks
+
+if TYPE_CHECKING:  # imported where they are used: a command that only looks needs few of them
+    from mulligan.clock import Clock
+    from mulligan.engine import Engine
+    from mulligan.session.comparer import RestorePreview
+    from mulligan.session.environment import EnvironmentReader
+    from mulligan.session.file_side import FileSide
+    from mulligan.session.history import History
+    from mulligan.session.parts.steps import Steps
+    from mulligan.session.write.writer import Writer
+    from mulligan.timeline.losses import Loss
+    from mulligan.timeline.pinned import PinnedBy
+    from mulligan.timeline.points import PointLike
+    from mulligan.workspace.workspace import Workspace
+
+T = TypeVar("T")
+
+MAX_CONTENTS = 200
+"""How many changed files of one checkpoint are looked at for drift."""
+
+
+def _no_steps() -> Steps:
+    raise AssertionError("set by the session")
 
 
 class Internals:
@@ -43,8 +83,7 @@ class Internals:
         workspace: Workspace | None,
         writer: Writer,
         history: History,
-        files: Files,
-        captures: CaptureGuard,
+        files: FileSide,
     ) -> None:
         self._engine = engine
         self._record = record
@@ -53,11 +92,12 @@ class Internals:
         self._writer = writer
         self._history = history
         self._files = files
-        self._captures = captures
         self.state = State(writer, is_guarded=False)
         """The state with every component writable, those with an API of their own included."""
         self.is_supervised = False
         """Whether a supervisor started this process for its agent; see ``mulligan.attach``."""
+        self.steps: Callable[[], Steps] = _no_steps
+        """Returns what runs the steps of the handle; set by its session."""
         self.checkpoint_interval = CHECKPOINT_INTERVAL_SECONDS
         """Seconds between the routine checkpoints of ``Session.loop`` by default."""
 
@@ -65,6 +105,16 @@ class Internals:
     def clock(self) -> Clock:
         """The clock of the store."""
         return self._engine.clock
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the store, for upkeep."""
+        return self._engine
+
+    @property
+    def has_files(self) -> bool:
+        """Whether this handle was opened with a workspace."""
+        return self._workspace is not None
 
     def lease_time(self) -> datetime:
         """Return the time that lease times are compared with: by the clock of the journal."""
@@ -126,13 +176,55 @@ class Internals:
 
         See ``mulligan.document.fold`` for what an event may hold.
         """
-        self._writer.write(adding(decide))
+        self.commit(adding(decide))
+
+    def commit(self, decision: Decision[T]) -> T:
+        """Write what a decision adds, in one transaction, and return what it returned."""
+        return self._writer.write(decision)
 
     def control(self, path: PathLike = "", default: Any = None) -> Any:
         """Return what supervision and recovery have recorded; no restore changes it."""
         document = self._writer.document()
         found = document.find((*CONTROL, *parse_path(path)))
         return default if found is MISSING else document.plain(found)
+
+    def pin(self, point: PointLike, note: str | None = None) -> Checkpoint:
+        """Keep the checkpoint at or before a point, whatever the retention policy says."""
+        from mulligan.timeline.pinned import PinnedBy, pin_change
+
+        arguments.optional_text(note, "A note", InvalidMark)
+        checkpoint = self._own_checkpoint(point)
+        pinned = PinnedBy(self._writer.actor, note)
+        self.commit_events(lambda _: [pin_change(checkpoint.id, pinned)])
+        return checkpoint
+
+    def unpin(self, point: PointLike) -> Checkpoint:
+        """Leave a pinned checkpoint to the retention policy again; no error if it was not."""
+        from mulligan.timeline.pinned import read_pinned, unpin_change
+
+        checkpoint = self._own_checkpoint(point)
+        self.commit_events(
+            lambda document: (
+                [unpin_change(checkpoint.id)] if checkpoint.id in read_pinned(document) else []
+            )
+        )
+        return checkpoint
+
+    def pinned(self) -> dict[str, PinnedBy]:
+        """Return the checkpoints that are pinned in this session, by their ids."""
+        from mulligan.timeline.pinned import read_pinned
+
+        return read_pinned(self._writer.document())
+
+    def _own_checkpoint(self, point: PointLike) -> Checkpoint:
+        place = self._history.point(point)
+        if place.session != self._record.name:
+            raise UnknownPoint(
+                f"#{place.seq} of {place.session!r} is not on the timeline of "
+                f"{self._record.name!r}.",
+                hint=f"Name the session: -s {place.session}.",
+            )
+        return self._history.find_checkpoint(place)
 
     def watch(self) -> None:
         """Learn of changes to the workspace as they happen, for checkpoints without a scan.
@@ -142,10 +234,83 @@ class Internals:
         if self._workspace is not None:
             self._workspace.watch()
 
+    def store_files(self) -> bool:
+        """Store what the workspace has now, without a checkpoint; return whether there is one."""
+        return self._files.stored.present() is not None
+
+    def losses(self) -> dict[int, Loss]:
+        """Return what checkpoints of this timeline lost to damage, by their seqs."""
+        from mulligan.timeline.losses import read_losses
+
+        return read_losses(self._writer.document())
+
+    def refuse_damaged(self, point: PointLike, only: Sequence[PathLike] | None) -> None:
+        """Raise ``CheckpointDamaged`` if a restore of a point, or of these parts, lacks any."""
+        self._files.targets.refuse_damaged(self._history.point(point), arguments.parts(only))
+
+    def intact_parts(self, point: PointLike) -> tuple[str, ...]:
+        """Return the parts of a point that lack nothing, for a restore of only these."""
+        with self._engine.pin():
+            return self._files.targets.intact_parts(self._history.point(point))
+
+    def intact_files(self, point: PointLike) -> tuple[str, ...]:
+        """Return the paths of a point's files that lack nothing."""
+        from mulligan.session.write.damaged import intact_paths
+        from mulligan.workspace.entries import shown
+
+        with self._engine.pin():
+            tree = self._files.stored.tree_at(self._history.point(point))
+            return tuple(shown(path) for path in intact_paths(self._engine, tree))
+
     def state_digest(self, point: PointLike) -> str:
         """Return the digest of the state at a point; equal states have equal digests."""
         state = self._history.document_at(self._history.point(point)).find(STATE)
         return settle_root(state, codec.value_digest).hex()
+
+    def record(self, point: PointLike) -> dict[str, Any]:
+        """Return the checkpoint at or before a point as one document for recovery.
+
+        Its fields are those of ``mulligan show --json``; see ``mulligan.timeline.record``.
+        """
+        from mulligan.timeline.diff import diff
+        from mulligan.timeline.record import changed_paths, checkpoint_record
+
+        with self._engine.pin():
+            checkpoint = self._history.find_checkpoint(point)
+            here, before = self._history.point(checkpoint), self._history.before(checkpoint)
+            # The older document first: the later one is then a few events away, not a whole replay.
+            old = self._history.document_at(before)
+            changed = diff(before, here, old, self._history.document_at(here))
+            named = self._history.labels().get(checkpoint.label or "")
+            with self._engine.read() as view:
+                records = view.sessions()
+            return checkpoint_record(
+                checkpoint,
+                self._history.state_at(here),
+                digest=self.state_digest(checkpoint),
+                changed=changed_paths(changed),
+                sessions=[made.name for made in records if made.created <= checkpoint.time],
+                mark=read_marks(self._writer.document()).get(checkpoint.id),
+                label_at=named.checkpoint if named else None,
+                purged=self._purged(checkpoint.workspace),
+            )
+
+    def _purged(self, tree: Digest | None) -> dict[str, str]:
+        """Return the files of a tree whose content was purged, with the reasons."""
+        with self._engine.read() as view:
+            if tree is None or not view.last_purge():
+                return {}
+        from mulligan.workspace.restore.purged import purged_files  # slow to import
+
+        try:
+            return purged_files(self._engine, tree)
+        except MissingObject:
+            return {}  # the checkpoint was pruned, and its tree is gone
+
+    def preview(self, mode: UndoMode) -> RestorePreview:
+        """Return what ``Session.undo`` or ``Session.redo`` would do, depending on the mode."""
+        with self._engine.pin():
+            return self._files.comparer.preview(mode)
 
     def files_at(self, point: PointLike) -> HeldFiles | None:
         """Return the files of a point and what holds them; None if nothing holds any.
@@ -153,15 +318,89 @@ class Internals:
         That is the checkpoint at the point, or the newest one before it that holds files; or a
         restore after that one, whose files are those that it brought back.
         """
-        return self._files.held_at(self._history.point(point))
+        return self._files.stored.held_at(self._history.point(point))
+
+    def changed_contents(self, before: bytes | None, after: bytes) -> list[tuple[str, str]]:
+        """Return path and content of the files that differ between two trees.
+
+        At most ``MAX_CONTENTS`` of them; the tree itself if retention has removed one of them.
+        """
+        if before is None:
+            return []
+        try:
+            with self._engine.pin():
+                found = self._files.stored.changed_contents(Digest(before), Digest(after))
+                return list(islice(found, MAX_CONTENTS))
+        except MissingObject:
+            return [(WORKSPACE, after.hex())]
+
+    def newest_files(self) -> HeldFiles | None:
+        """Return the newest files of the session that retention has not removed."""
+        return self._files.stored.newest()
+
+    def make_files_durable(self) -> list[Problem]:
+        """Sync the files as last captured, for a restore that finds nothing to change."""
+        return self._files.stored.make_durable()
+
+    def place(self, point: PointLike) -> Point:
+        """Return the session and seq of a point, also of one that was folded away."""
+        return self._history.place(point)
+
+    def folds(self, first: int, last: int) -> list[Fold]:
+        """Return the folds that took events of ``first..last`` on this timeline, oldest first."""
+        return self._history.folds(first, last)
+
+    def folds_since(self, point: PointLike) -> list[Fold]:
+        """Return the folds that took events after a point, which may be one of them."""
+        with self._engine.read() as view:
+            last = view.head(self._record.number).seq
+        return self._history.folds(self._history.place(point).seq + 1, last)
 
     def plan_copy(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
-        """Return what ``Session.copy_files`` would write, without writing it."""
+        """Return what ``Session.files.copy`` would write, without writing it."""
         parts = arguments.parts(only)
-        place = self._history.point(point)
-        tree = self._files.tree_at(place)
-        changes = self._files.changes(None, tree, self._files.paths_in(tree, parts))
+        stored = self._files.stored
+        with self._engine.pin():
+            place = self._history.point(point)
+            tree = stored.tree_at(place)
+            changes = stored.changes(None, tree, stored.paths_in(tree, parts))
         return Plan(place, tuple(changes), (), ())
+
+    @property
+    def has_acts(self) -> bool:
+        """Whether the session has effects or tool calls; a look spares the imports of both."""
+        document = self._writer.document()
+        paths = ((*CONTROL, EFFECTS), (*STATE, EFFECTS), (*STATE, TOOLS))
+        return any(document.find(path) is not MISSING for path in paths)
+
+    def changed_files(self, seq: int) -> list[str] | None:
+        """Return the paths that changed since an event; None if no files are recorded there."""
+        if self._workspace is None:
+            return None
+        point = self._history.place(seq)
+        try:
+            if self._files.stored.held_at(point) is None:
+                return None
+            found = self._files.comparer.diff(point, None, [WORKSPACE])
+        except (PointError, WorkspaceError, OSError):
+            # Pruned, or no directory any more: what changed can not be told.
+            return None
+        return [change.path for change in found.files]
+
+    def roll_back(
+        self, point: PointLike, only: Sequence[PathLike], agent: str | None = None
+    ) -> Restored:
+        """Restore parts of an agent that goes back alone, by default of this one.
+
+        Its effects after the point are left behind, and the state's ``outside`` tells of them: what
+        failed must not be kept because something else happened outside.
+        """
+        with self._engine.pin():
+            target = self._files.targets.for_restore(self._history.point(point), [*only])
+            rolls = agent or self._writer.actor
+            return self._files.restorer.restore(
+                msgspec.structs.replace(target, rolls=rolls, accepts=True)
+            )
 
     def recover_on_open(self) -> None:
         """Complete an interrupted restore if there is one; the session opens in either case.
@@ -171,13 +410,16 @@ class Internals:
         if self._workspace is None:
             return
         try:
+            # A full disk or a damaged file must not lock the user out of the session: the restore
+            # stays pending, and `files.recovery_error` says why.
             with suppress(*RECOVERY_ERRORS):
-                self._captures.recover()
+                self._files.captures.recover()
         except BaseException:
+            # The caller gets no handle to close, so the lease would stay held until it expires.
             self.release()
             raise
 
     @property
     def recovered(self) -> Restored | None:
         """The interrupted restore that this handle completed last, if it did."""
-        return self._captures.recovered
+        return self._files.captures.recovered

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 from mulligan.errors import InvalidName
 
 MAX_NAME = 120
@@ -14,8 +12,15 @@ PLAIN = "main"
 PERSON = "cli"
 """The actor of commands, which tells a person's writes from an agent's."""
 
+WORKSPACE = "workspace"
+"""The part of a restore that stands for all files."""
+
 SUPERVISOR = "supervisor"
 """The actor under whose lease a team is run."""
+
+UPKEEP = "upkeep"
+"""The actor of what is done to look after a store."""
+
 NO_AGENTS = frozenset({PLAIN, PERSON})
 """The actors that are not agents: they have no lease and need none to write."""
 
@@ -56,6 +61,6 @@ def _problem(name: str) -> str | None:
     for character in name:
         if character in ":~":
             return f"contains {character!r}"
-        if unicodedata.category(character)[0] in "CZ" and character != " ":
+        if not character.isprintable():
             return f"contains the character {character!r}"
     return None

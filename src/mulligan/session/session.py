@@ -6,64 +6,64 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import partial
 from pathlib import Path as OsPath
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast
 
 import msgspec
 
-from mulligan.document.document import MISSING
-from mulligan.document.fold import STATE
-from mulligan.document.values import PathLike, freeze, parse_path
-from mulligan.engine import Engine
+from mulligan.document.values import PathLike, freeze
 from mulligan.errors import (
     InvalidMark,
     UnknownPoint,
     UnstorableValue,
 )
-from mulligan.model import (
-    Checkpoint,
-    CheckpointKind,
-    Event,
-    Lease,
-    PendingRestore,
-    Plan,
-    Point,
-    Problem,
-    Restored,
-    Rollback,
-    SessionRecord,
-    UndoMode,
-    Verdict,
-)
 from mulligan.session import arguments
-from mulligan.session.environment import EnvironmentReader
+from mulligan.session.acts import Acts
+from mulligan.session.file_side import FileSide
 from mulligan.session.history import History
 from mulligan.session.internals import Internals
+from mulligan.session.intervals import REFRESH_SECONDS
 from mulligan.session.names import check_name
-from mulligan.session.parts.agents import Agent
-from mulligan.session.parts.mailbox import Mailbox
-from mulligan.session.parts.operations import Operation
+from mulligan.session.parts.files import Files
 from mulligan.session.parts.state import State
-from mulligan.session.parts.tasks import Tasks
-from mulligan.session.runtime.loop import REFRESH_SECONDS, Cycle, Loop
-from mulligan.session.write import leases
-from mulligan.session.write.capture_guard import CaptureGuard, note_without_files
-from mulligan.session.write.checkpointer import Checkpointer, CheckpointRequest
-from mulligan.session.write.files import Files
-from mulligan.session.write.fork import make_fork
-from mulligan.session.write.fork_with_files import Forker
-from mulligan.session.write.restorer import Restorer, Target
-from mulligan.session.write.targets import RestorePreview, Targets
 from mulligan.session.write.writer import Writer
-from mulligan.timeline.diff import Diff, diff, known_parts
-from mulligan.timeline.labels import drop_change, label_seq
 from mulligan.timeline.marks import Mark, mark_change, read_marks
-from mulligan.timeline.points import PointLike
-from mulligan.timeline.record import changed_paths, checkpoint_record
-from mulligan.timeline.undo import first_restore
-from mulligan.workspace.locks import is_restoring
-from mulligan.workspace.workspace import Workspace
+
+if TYPE_CHECKING:  # imported where they are used: a command that only looks needs few of them
+    from mulligan.engine import Engine
+    from mulligan.model import (
+        Checkpoint,
+        CheckpointKind,
+        Effect,
+        EffectKind,
+        Event,
+        Lease,
+        Point,
+        Repeat,
+        Restored,
+        Rollback,
+        SessionRecord,
+        Stakes,
+        UndoMode,
+        Verdict,
+    )
+    from mulligan.session.environment import EnvironmentReader
+    from mulligan.session.parts.agents import Agent
+    from mulligan.session.parts.approvals import Approvals
+    from mulligan.session.parts.effects import ActiveEffect, Effects
+    from mulligan.session.parts.mailbox import Mailbox
+    from mulligan.session.parts.operations import Operation
+    from mulligan.session.parts.tasks import Tasks
+    from mulligan.session.parts.tools import Tools
+    from mulligan.session.runtime.loop import Cycle
+    from mulligan.timeline.diff import Diff
+    from mulligan.timeline.points import PointLike
+    from mulligan.workspace.workspace import Workspace
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Session:
@@ -74,7 +74,9 @@ class Session:
     write itself. Use it as a context manager, or call :meth:`close`.
 
     ``state`` is the shared document, ``tasks`` the plan of work, ``mailbox`` the messages between
-    agents, ``agent`` the record of the agent that this handle writes for. ``internal`` is for
+    agents, ``agent`` the record of the agent that this handle writes for, ``files`` what is known
+    of the workspace. ``step`` and ``durable`` record results, ``effect`` acts on the outside world;
+    ``effects``, ``approvals`` and ``tools`` are what is known of such acts. ``internal`` is for
     Mulligan itself and may change at any time.
     """
 
@@ -91,26 +93,27 @@ class Session:
         self._environment_reader = environment
         self._workspace = workspace
         self._writer = Writer(engine, record, actor)
-        self._checkpointer = Checkpointer(engine, environment, workspace)
-        self._files = Files(engine, record, workspace)
         self._history = History(engine, record, self._writer)
-        self._targets = Targets(self._writer, self._files, workspace, self._history.document_at)
-        self._restorer = Restorer(engine, record, self._writer, self._checkpointer, workspace)
-        self._captures = CaptureGuard(engine, record, self._restorer, workspace)
+        self._file_side = FileSide(
+            engine, record, environment, workspace, self._writer, self._history
+        )
         self._state = State(self._writer)
-        self._tasks = Tasks(self._writer)
-        self._mailbox = Mailbox(self._writer, leases.this_process())
-        self._agent = Agent(self._writer, actor)
+        self._tasks: Tasks | None = None
+        self._mailbox: Mailbox | None = None
+        self._agent: Agent | None = None
+        self._files = Files(engine, self._writer, self._history, self._file_side)
         self._internal = Internals(
-            engine,
-            record,
-            environment,
-            workspace,
+            engine, record, environment, workspace, self._writer, self._history, self._file_side
+        )
+        internal = self._internal
+        self._acts = Acts(
             self._writer,
             self._history,
-            self._files,
-            self._captures,
+            lambda: internal.has_acts,
+            internal.changed_files,
+            self.checkpoint,
         )
+        internal.steps = lambda: self._acts.steps
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}>"
@@ -134,17 +137,50 @@ class Session:
     @property
     def tasks(self) -> Tasks:
         """The plan: tasks with dependencies, each claimed by one agent at a time."""
+        if self._tasks is None:
+            from mulligan.session.parts.tasks import Tasks
+
+            self._tasks = Tasks(self._writer, self._acts.scope)
         return self._tasks
 
     @property
     def mailbox(self) -> Mailbox:
         """The messages to this handle's agent, and the way to send messages to others."""
+        if self._mailbox is None:
+            from mulligan.session.parts.mailbox import Mailbox
+            from mulligan.session.write.leases import this_process
+
+            self._mailbox = Mailbox(self._writer, this_process())
         return self._mailbox
 
     @property
     def agent(self) -> Agent:
         """The record of the agent that this handle writes for."""
+        if self._agent is None:
+            from mulligan.session.parts.agents import Agent
+
+            self._agent = Agent(self._writer, self.actor)
         return self._agent
+
+    @property
+    def files(self) -> Files:
+        """The files at points of the timeline, and a restore of files that is not finished."""
+        return self._files
+
+    @property
+    def effects(self) -> Effects:
+        """The acts on the outside world: what happened, what is in doubt, and their rules."""
+        return self._acts.effects
+
+    @property
+    def approvals(self) -> Approvals:
+        """The effects that wait for approval, and the answers."""
+        return self._acts.approvals
+
+    @property
+    def tools(self) -> Tools:
+        """The calls of tools: recorded before they start and after they returned."""
+        return self._acts.tools
 
     @property
     def internal(self) -> Internals:
@@ -172,18 +208,9 @@ class Session:
         return self._history.parent()
 
     @property
-    def directory(self) -> OsPath | None:
-        """The directory of this fork, or of its nearest ancestor; None without one.
-
-        The files were there when it was made; they may have been moved since.
-        """
-        return self._history.directory()
-
-    @property
     def head(self) -> Point:
         """The session and sequence number of the newest event."""
-        with self._engine.read() as view:
-            return Point(self.name, view.head(self._record.number).seq)
+        return self._history.head()
 
     @property
     def updated(self) -> datetime:
@@ -202,8 +229,10 @@ class Session:
         Idempotent; the store stays open. Without it, the next process reads all files again.
         """
         try:
-            if self.agent.heart is not None:
-                self.agent.heart.stop()
+            # The heartbeat first: its second thread renews the lease, and must not do so after the
+            # release.
+            if self._agent is not None and self._agent.heart is not None:
+                self._agent.heart.stop()
             if self._workspace is not None:
                 self._workspace.close()
         finally:
@@ -231,7 +260,101 @@ class Session:
         the meantime always stays. A recovery checkpoint keeps what the failure left before the
         rollback; afterwards the exception propagates.
         """
+        from mulligan.session.parts.operations import Operation
+
         return Operation(self, name, rollback)
+
+    def step(self, name: str, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """Run a function once: later calls of the step return its recorded result.
+
+        A step is known by its name and by how often it was called before in the same task, or else
+        by the same agent. The function may run again after a crash before its result was
+        recorded; :meth:`durable` has options for that, and for retries. For a coroutine function,
+        await what this returns.
+        """
+        return cast(R, self._acts.steps.run(name, function, args, kwargs))
+
+    def durable(
+        self,
+        function: Callable[P, R] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        retries: int = 0,
+        delay: float = 1.0,
+        backoff: float = 2.0,
+        errors: tuple[type[Exception], ...] = (Exception,),
+        changed: Literal["stop", "reuse", "rerun"] = "stop",
+        at_most_once: bool = False,
+        effect: str | None = None,
+        **effect_options: Any,
+    ) -> Any:
+        """Make every call of a function a step, as :meth:`step` does; a decorator, with options.
+
+        One of ``errors`` is retried up to ``retries`` times, after ``delay`` seconds, and
+        ``backoff`` times as many after each further failure. ``changed`` says what to do when the
+        arguments are not those that were recorded: raise ``StepChanged``, return the recorded
+        result, or run again. With ``at_most_once``, the step is recorded before it runs, and raises
+        ``EffectInDoubt`` after a crash in between. ``effect`` names the effect that the step is,
+        with the options of :meth:`effect`; its intent is the arguments, unless ``intent=`` is
+        given, which may be a function of them, as may ``key=``.
+        """
+        from mulligan.session.parts.steps import StepOptions
+
+        options = StepOptions(
+            retries=retries,
+            delay=delay,
+            backoff=backoff,
+            errors=errors,
+            changed=changed,
+            at_most_once=at_most_once,
+            effect=effect,
+            effect_options=effect_options,
+        )
+        if function is None:
+            return lambda wrapped: self._acts.steps.decorated(wrapped, name, options)
+        return self._acts.steps.decorated(function, name, options)
+
+    def effect(
+        self,
+        name: str,
+        intent: Any = None,
+        *,
+        key: str | None = None,
+        kind: EffectKind | None = None,
+        reversible: bool | None = None,
+        undo: Callable[[Effect], Any] | Sequence[str] | None = None,
+        check: Callable[[Any], Any] | None = None,
+        stakes: Stakes = "normal",
+        repeat: Repeat | None = None,
+        wait: float = 0.0,
+    ) -> ActiveEffect:
+        """Act on the outside world in a ``with`` block, at most once.
+
+        The intent is durable before the block, the outcome after it. If it was done before,
+        ``effect.settled`` is true and ``effect.result`` is its result: then do not act. It is
+        found by ``key``, or by its intent and occurrence. Raises ``EffectInDoubt`` after a crash
+        in the middle, unless ``check(intent)`` can tell: it returns False if nothing happened, None
+        if it does not know, or else the result. Raises ``ApprovalPending`` or ``EffectDenied`` by
+        the rules for effects; ``wait`` is how many seconds to wait for an answer first.
+
+        ``kind`` is ``irreversible`` by default, ``reversible`` with ``undo``: a function, or a
+        command that gets the effect as JSON. An ``idempotent`` effect may be repeated, a ``local``
+        one is undone by a restore. ``repeat`` says what to do if it was done beyond the point that
+        the session went back to: ``reuse`` its result, ``ask`` (``EffectRepeated``), or ``allow``.
+        """
+        return self._acts.effects.make(
+            name,
+            intent,
+            key=key,
+            kind=kind,
+            reversible=reversible,
+            undo=undo,
+            check=check,
+            stakes=stakes,
+            repeat=repeat,
+            wait=wait,
+        )
 
     def loop(
         self,
@@ -244,9 +367,15 @@ class Session:
         Between two cycles is a safe point. There, a routine checkpoint is taken every
         ``checkpoint_interval`` seconds and the supervisor's requests are answered, with what
         ``collect`` returns as the agent's private state. After ``refresh_after`` seconds, a
-        recovery checkpoint is taken and the process restarted. Use ``with cycle:`` around the
-        body, so that an exception leaves a recovery checkpoint before it propagates.
+        recovery checkpoint is taken and the process restarted. So it is when the agent drifts,
+        with a clean context (see ``Agent.handover``); one that goes on drifting is isolated: the
+        loop ends, and raises ``AgentIsolated`` until a person releases it. Use ``with cycle:``
+        around the body, so that an exception leaves a recovery checkpoint before it propagates. An
+        effect in it that waits for approval, or is in doubt, makes the loop wait for the answer, at
+        a safe point; then the next cycle comes.
         """
+        from mulligan.session.runtime.loop import Loop
+
         period = (
             self.internal.checkpoint_interval
             if checkpoint_interval is None
@@ -266,24 +395,33 @@ class Session:
         ``kind`` is ``routine``, ``pre_operation``, ``recovery``, ``manual`` or one of your own. A
         ``label`` that is in use moves here; the checkpoint that had it keeps it in its record.
         It waits while another process restores files in the workspace, and first finishes an
-        interrupted restore. If that fails, the checkpoint holds no files, and its note says so.
+        interrupted restore. If that fails, the checkpoint holds no files, and its note says so. So
+        does one of a store that has reached its quota, or whose disk is nearly full.
         """
+        from mulligan.session.write.capture_guard import note_without_files
+        from mulligan.session.write.checkpoint_request import CheckpointRequest
+
         check_name(kind, "checkpoint kind")
         if label is not None:
             check_name(label, "label")
         if note is not None:
             note = freeze(arguments.text(note, "A note", UnstorableValue), ("note",))
         started = self._engine.clock.monotonic()
+        # Objects first, in a bundle of this call alone: they are durable before the journal's
+        # transaction names them, and are left unused if that fails.
         bundle = self._engine.bundle()
         # The lock is held until the commit: otherwise a restore could come in between, and files
         # from before it would be recorded after it.
-        with self._writer.alone(), self._captures.settled() as pending:
-            noted = note if pending is None else note_without_files(note, pending)
-            request = CheckpointRequest(kind, noted, label)
-            with self._checkpointer.capture(bundle, started, files=pending is None) as parts:
-                seq = self._writer.commit(
-                    lambda work: self._checkpointer.add(work, request, parts), bundle
-                )
+        with self._writer.alone(), self._file_side.captures.settled() as pending:
+            files = pending is None
+            taker = self._file_side.checkpointer
+            with taker.capture(bundle, started, files=files, limited=True) as parts:
+                why = pending or (parts.refused and parts.refused.refused)
+                noted = note_without_files(note, why) if why else note
+                request = CheckpointRequest(kind, noted, label)
+                seq = self._writer.commit(lambda work: taker.add(work, request, parts), bundle)
+        if self._engine.upkeep is not None:
+            self._engine.upkeep.work_done()
         return self._history.checkpoint_at(seq)
 
     def checkpoints(self, newest: int | None = None) -> list[Checkpoint]:
@@ -302,14 +440,19 @@ class Session:
 
         ``@good`` and ``@bad`` name the latest ones; a rollback prefers the last good one.
         """
+        from mulligan.timeline.undo import first_restore
+
         arguments.optional_text(note, "A note", InvalidMark)
-        place = self.point(point)
-        if place.session != self.name:
-            raise UnknownPoint(
-                f"#{place.seq} of {place.session!r} is not on the timeline of {self.name!r}.",
-                hint=f"Mark it in the session {place.session!r}.",
-            )
+        place = self._own_point(point, "Mark")
+        # Found before the write: a point like @latest must name the same checkpoint in every run of
+        # the decision below.
         checkpoint = self.find_checkpoint(place)
+        if self._history.folds(checkpoint.seq + 1, place.seq):
+            raise InvalidMark(
+                f"Events between the checkpoint #{checkpoint.seq} and #{place.seq} were folded "
+                "away, so the checkpoint may hold something else.",
+                hint="Nothing was marked. Name a checkpoint.",
+            )
         if restored := first_restore(self.events(checkpoint, place)):
             raise InvalidMark(
                 f"No checkpoint holds what was at #{place.seq}: the restore #{restored.seq} came "
@@ -320,6 +463,16 @@ class Session:
             lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))]
         )
         return checkpoint
+
+    def _own_point(self, point: PointLike, verb: str) -> Point:
+        """Return a point of this timeline; one of another session is refused."""
+        place = self.point(point)
+        if place.session != self.name:
+            raise UnknownPoint(
+                f"#{place.seq} of {place.session!r} is not on the timeline of {self.name!r}.",
+                hint=f"{verb} it in the session {place.session!r}.",
+            )
+        return place
 
     def marks(self) -> dict[str, Mark]:
         """Return the verdicts on checkpoints of this timeline, by their ids."""
@@ -337,6 +490,8 @@ class Session:
 
         The checkpoint stays and can be named by its id; a later one can get the label.
         """
+        from mulligan.timeline.labels import drop_change, label_seq
+
         with self._engine.read() as view:
             seq = label_seq(self._engine, view, self._record, check_name(label, "label"))
         if seq is None:
@@ -344,6 +499,8 @@ class Session:
                 f"There is no label {label!r} on the timeline of session {self.name!r}.",
                 hint="`mulligan label` lists the labels of a session.",
             )
+        # By its number, not by the label, which another process may give to a newer checkpoint
+        # meanwhile.
         checkpoint = self.find_checkpoint(seq)
         self.internal.commit_events(lambda _: [drop_change(label, seq, checkpoint.id)])
         return checkpoint
@@ -357,6 +514,8 @@ class Session:
     ) -> Iterator[Event]:
         """Yield the events after ``since`` up to and including ``until``.
 
+        Events that were folded away are left out; either point may be one of them.
+
         With ``follow``, it waits for new events from any process, and does not end on its own.
         It raises ``StoreGone`` once the store was removed or replaced.
         """
@@ -364,9 +523,7 @@ class Session:
 
     def state_at(self, point: PointLike, path: PathLike = "", default: Any = None) -> Any:
         """Return the state as it was at a point, or one value of it; nothing is changed."""
-        document = self._history.document_at(self.point(point))
-        found = document.find((*STATE, *parse_path(path)))
-        return default if found is MISSING else document.plain(found)
+        return self._history.state_at(point, path, default)
 
     def diff(
         self,
@@ -380,40 +537,9 @@ class Session:
         the parts to compare; a part that neither point has raises ``PathNotFound``.
         """
         only = arguments.parts(only)
-        one = self.point(before)
-        other = self.head if after is None else self.point(after)
-        beside = self._targets.find(other)
-        target = self._targets.find(one, only, beside)
-        found = diff(one, other, target.document, beside.document, target.only)
-        if target.tree is None:
-            return found
-        if after is None:
-            with self._writer.exclusive():
-                changes = self._files.changes_until_now(target.tree, target.paths)
-        elif beside.tree is None:
-            return found
-        else:
-            changes = self._files.changes(target.tree, beside.tree, target.paths)
-        return msgspec.structs.replace(found, files=tuple(changes))
-
-    def record(self, point: PointLike) -> dict[str, Any]:
-        """Return the checkpoint at or before a point as one document for recovery.
-
-        Its fields are those of ``mulligan show --json``; see ``mulligan.timeline.record``.
-        """
-        checkpoint = self.find_checkpoint(point)
-        named = self.labels().get(checkpoint.label or "")
-        with self._engine.read() as view:
-            records = view.sessions()
-        return checkpoint_record(
-            checkpoint,
-            self.state_at(checkpoint),
-            digest=self.internal.state_digest(checkpoint),
-            changed=changed_paths(self.diff(checkpoint.parent or 1, checkpoint)),
-            sessions=[made.name for made in records if made.created <= checkpoint.time],
-            mark=self.marks().get(checkpoint.id),
-            label_at=named.checkpoint if named else None,
-        )
+        with self._engine.pin():
+            other = None if after is None else self.point(after)
+            return self._file_side.comparer.diff(self.point(before), other, only)
 
     def restore(
         self,
@@ -421,90 +547,38 @@ class Session:
         only: Sequence[PathLike] | None = None,
         *,
         touch: bool = False,
+        accept_left_behind: bool = False,
     ) -> Restored:
         """Restore the state and files of a point, or the named parts of them.
 
         A safety checkpoint keeps the present first, and history is never rewritten: the restore is
         a new event, which :meth:`undo` reverses. With ``touch``, restored files get the current
         time instead of their recorded one, for builds that compare times.
+
+        Effects after the point that have an undo are undone first, the last one first. Others stay
+        in the world: ``LeftBehind`` is raised, and nothing changed, unless that is accepted. The
+        component ``outside`` of the state then tells of them. Restoring named parts leaves effects
+        alone.
         """
-        target = msgspec.structs.replace(self._restore_target(point, only), touch=touch)
-        return self._restorer.restore(target)
+        parts = arguments.parts(only)
+        # Pinned from the look-up on: upkeep must not remove what is about to be restored.
+        with self._engine.pin():
+            target = self._file_side.targets.for_restore(self.point(point), parts)
+            target = self._acts.prepare(target, accept=accept_left_behind)
+            return self._file_side.restorer.restore(msgspec.structs.replace(target, touch=touch))
 
-    def plan(self, point: PointLike, only: Sequence[PathLike] | None = None) -> Plan:
-        """Return what a restore of files would do, without doing it."""
-        target = self._restore_target(point, only)
-        self._restorer.check(target)
-        with self._writer.exclusive():
-            return self._files.plan(target.point, target.tree, target.paths, target.held)
+    def undo(self, *, touch: bool = False, accept_left_behind: bool = False) -> Restored:
+        """Undo the last restore; repeat to go further back. The options are as in `restore`."""
+        return self._walk("undo", touch=touch, accept=accept_left_behind)
 
-    def preview(self, mode: UndoMode) -> RestorePreview:
-        """Return what :meth:`undo` or :meth:`redo` would do, depending on the mode."""
-        target = self._restorer.undo_target(mode)
-        with self._writer.exclusive():
-            plan = self._files.plan(target.point, target.tree, target.paths, target.held)
-        here, document = self.head, self._writer.document()
-        known = known_parts(document, target.document, target.only)
-        found = diff(here, target.point, document, target.document, known)
-        only = None if target.only is None else tuple(target.only)
-        return RestorePreview(found, plan, only, target.workspace)
+    def redo(self, *, touch: bool = False, accept_left_behind: bool = False) -> Restored:
+        """Reverse the last undo; repeat to go further. The options are as in `restore`."""
+        return self._walk("redo", touch=touch, accept=accept_left_behind)
 
-    def _restore_target(self, point: PointLike, only: Sequence[PathLike] | None) -> Target:
-        """Return the target of a restore; files that are named must exist there."""
-        only = arguments.parts(only)
-        target = self._targets.find(self.point(point), only)
-        if only is not None and target.paths != [] and target.tree is None:
-            self._files.tree_at(target.point)
-        return target
-
-    def read_file(self, point: PointLike, path: str) -> bytes:
-        """Return the content of a file as it was at a point."""
-        return self._files.read(self._files.tree_at(self.point(point)), path)
-
-    def copy_files(
-        self, point: PointLike, to: str | os.PathLike[str], only: Sequence[PathLike] | None = None
-    ) -> list[Problem]:
-        """Write the files of a point into a new or empty directory; nothing else is touched.
-
-        ``only`` selects some of them. Returns the paths that could not be written.
-        """
-        parts, target = arguments.parts(only), OsPath(arguments.directory(to, "The directory"))
-        tree = self._files.tree_at(self.point(point))
-        return self._files.copy(tree, target, self._files.paths_in(tree, parts))
-
-    def undo(self, *, touch: bool = False) -> Restored:
-        """Undo the last restore; repeat to go further back. ``touch`` is as in :meth:`restore`."""
-        return self._restorer.undo_or_redo("undo", touch=touch)
-
-    def redo(self, *, touch: bool = False) -> Restored:
-        """Reverse the last undo; repeat to go further. ``touch`` is as in :meth:`restore`."""
-        return self._restorer.undo_or_redo("redo", touch=touch)
-
-    def recover(self) -> Restored | None:
-        """Complete a restore of files that another process started and did not finish."""
-        return self._captures.recover()
-
-    @property
-    def recovery_error(self) -> Exception | None:
-        """Why an interrupted restore could not be completed; see ``pending``."""
-        return self._captures.recovery_error
-
-    @property
-    def pending(self) -> PendingRestore | None:
-        """The restore of files that has started and not ended, in any directory.
-
-        Opening the session with that directory finishes it, unless there is a ``recovery_error`` or
-        it was opened with ``recover=False``.
-        """
-        pending = self._restorer.pending()
-        if pending is None:
-            return None
-        is_running = is_restoring(self._engine, OsPath(pending.directory))
-        return msgspec.structs.replace(pending, is_running=is_running)
-
-    def abandon(self) -> PendingRestore | None:
-        """End the pending restore as it is, and return it; :meth:`undo` reverses it."""
-        return self._restorer.abandon()
+    def _walk(self, mode: UndoMode, *, touch: bool, accept: bool) -> Restored:
+        prepare = partial(self._acts.prepare, accept=accept)
+        with self._engine.pin():
+            return self._file_side.restorer.undo_or_redo(mode, touch=touch, prepare=prepare)
 
     def fork(
         self,
@@ -520,15 +594,24 @@ class Session:
         which belongs to the new session alone. Session and directory are created together or not
         at all, and are durable when this returns. With ``pointer``, commands in the directory find
         the store and the session. The fork copies the current marks of its checkpoints up to the
-        point; later marks stay in the session that they are made in.
+        point; later marks stay in the session that they are made in. It knows the
+        effects of this session, also those after the point.
         """
+        from mulligan.session.write.fork import make_fork
+
         if name is not None:
             check_name(name, "session name")
-        place = self.point(point)  # resolved once, so that files and state are from the same moment
-        if workspace is None:
-            record, files = make_fork(self._engine, place, name, self.actor), None
-        else:
+        to = None
+        if workspace is not None:
             to = OsPath(arguments.directory(workspace, "The workspace"))
-            forker = Forker(self._engine, self._files, self.actor)
-            record, files = forker.fork_into(place, name, to, pointer=pointer)
+        with self._engine.pin():
+            place = self.point(point)  # once, so that files and state are from the same moment
+            if to is None:
+                made = make_fork(self._engine, place, name, self.actor, by=self._writer)
+                record, files = made, None
+            else:
+                from mulligan.session.write.fork_with_files import Forker  # imports workspace/
+
+                forker = Forker(self._engine, self._writer, self._file_side.stored)
+                record, files = forker.fork_into(place, name, to, pointer=pointer)
         return Session(self._engine, record, self.actor, self._environment_reader, files)

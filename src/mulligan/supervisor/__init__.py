@@ -5,6 +5,7 @@
 I/O), ``runner`` carries it out through ``team``, ``process``, ``heartbeat``, ``health``,
 ``checkpoint_thread`` and ``records``. ``sink`` outlives the supervisor, ``orphans`` ends processes
 that an earlier supervisor left, and ``requests`` asks a running one for a pause or a checkpoint.
+``drills`` tries out a recovery with the team's commands, ``schedule`` does so beside a team.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mulligan.supervisor.drills import drill_session
     from mulligan.supervisor.requests import request_checkpoint, request_pause
 
-__all__ = ["request_checkpoint", "request_pause"]
+__all__ = ["drill_session", "request_checkpoint", "request_pause"]
 
 _HOMES = {
+    "drill_session": "mulligan.supervisor.drills",
     "request_checkpoint": "mulligan.supervisor.requests",
     "request_pause": "mulligan.supervisor.requests",
 }

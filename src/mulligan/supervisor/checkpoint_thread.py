@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
@@ -16,6 +17,8 @@ class CheckpointThread:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        # One thread: two captures of one workspace would read all files twice and wait for each
+        # other.
         self._thread = ThreadPoolExecutor(1, "mulligan-checkpoints")
         session.internal.watch()
 
@@ -28,6 +31,11 @@ class CheckpointThread:
             self._thread, lambda: self._session.checkpoint(kind, note=note, label=label)
         )
 
+    async def run(self, work: Callable[[Session], None]) -> None:
+        """Do something else with the handle, after the checkpoints that wait."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, work, self._session)
+
     def newest(self) -> datetime | None:
         """Return when the newest checkpoint of the session was taken, by any process."""
         try:
@@ -37,4 +45,5 @@ class CheckpointThread:
 
     def close(self) -> None:
         """Wait for the checkpoint that is being taken. The opener closes the session."""
+        # Waited for: the session is closed next, and a checkpoint without it would fail.
         self._thread.shutdown()

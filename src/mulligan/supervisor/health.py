@@ -1,4 +1,4 @@
-"""Health commands: run now and then on a fresh checkpoint, which they give its verdict."""
+"""Health commands: run regularly on a new checkpoint, which gets their result as its verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEALTH_TIMEOUT_SECONDS = 60.0
 
 
 class HealthChecker:
-    """Runs the health commands of a team; ``wake`` is called when one is through."""
+    """Runs the health commands of a team; ``wake`` is called when one has ended."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class HealthChecker:
         self._running: dict[str, asyncio.Task[bool | None]] = {}
 
     def expect(self, name: str, now: float) -> None:
-        """An agent was started: look at it after a while, if it has a health command."""
+        """Schedule the first check of a started agent, if it has a health command."""
         if self._workflow.agents[name].health:
             self._due[name] = now + self._health_interval(name)
 
     def forget(self, name: str) -> None:
-        """An agent is gone."""
+        """Cancel the checks of an agent that has ended."""
         self._due.pop(name, None)
         if task := self._running.pop(name, None):
             task.cancel()
@@ -57,7 +57,7 @@ class HealthChecker:
             self.forget(name)
 
     def look(self, now: float, team: Team) -> Iterator[Health]:
-        """Start the commands that are due, and yield what those before have found."""
+        """Start the commands that are due, and yield the results of earlier ones."""
         for name, task in list(self._running.items()):
             if task.done():
                 del self._running[name]
@@ -74,6 +74,8 @@ class HealthChecker:
     async def _examine(self, name: str, variables: dict[str, str]) -> bool | None:
         spec = self._workflow.agents[name]
         try:
+            # Before the command runs: the verdict is on this checkpoint, and the agent works on
+            # meanwhile.
             checkpoint = await self._checkpoint_thread.take("routine", f"health of {name}")
             ok = await _succeeds(spec, self._workflow.workspace, variables)
             self._records.mark(checkpoint, ok, f"health of {name}")
@@ -81,11 +83,11 @@ class HealthChecker:
             raise
         except (MulliganError, OSError) as error:
             self._tell(name, f"the health of {name} cannot be looked at: {error}")
-            return None  # so nothing is known of it, good or bad
+            return None  # so there is no verdict
         return ok
 
     def _tell(self, name: str, what: str) -> None:
-        """Say what is wrong with a health command, once."""
+        """Report what is wrong with a health command, once."""
         if self._said.get(name) != what:
             self._said[name] = what
             self._say(what)
@@ -97,7 +99,7 @@ class HealthChecker:
 
 
 async def _succeeds(spec: AgentSpec, workspace: str | None, variables: dict[str, str]) -> bool:
-    """Run a health command; one that takes too long has failed. What it prints is let go."""
+    """Run a health command; one that takes too long has failed. Its output is discarded."""
     ended = asyncio.Event()
     endings: list[Ending] = []
 
@@ -109,9 +111,12 @@ async def _succeeds(spec: AgentSpec, workspace: str | None, variables: dict[str,
     directory = None if place is None else Path(place)
     process = start(spec.health or (), directory, variables, gone, show=lambda _: None)
     try:
+        # A command that hangs is a failure: without a limit, it would stop all later checks.
         await asyncio.wait_for(ended.wait(), HEALTH_TIMEOUT_SECONDS)
         return endings[0].status == 0
     except TimeoutError:
         return False
     finally:
+        # Also when the check is cancelled because the agent has ended: the command must not outlive
+        # it.
         process.kill(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Looking at the heartbeat files of agents, about once a second and for next to nothing."""
+"""Reading the heartbeat files of agents, about once a second and at little cost."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class HeartbeatReader:
         self._step = AgentStep()
 
     def look(self, agent: str) -> Iterator[Beat | Progressed]:
-        """Yield what has happened since the last look."""
+        """Yield the stimuli since the last call."""
         seen, step = read_step(self.file)
+        # Compared for equality, not order: the clock of the file system may be set back.
         if seen == self._seen:
             return
         self._seen, self.has_beaten = seen, True
@@ -37,12 +38,12 @@ class HeartbeatReader:
         self._remove()
 
     def begin(self) -> None:
-        """Take the file away, or else take what it says for old: a process is to be started."""
+        """Remove the file before a start; if it stays, its present content counts as old."""
         if not self._remove():
             self._seen, self._step = read_step(self.file)
 
     def _remove(self) -> bool:
-        """Remove the file if that can be done: one that stays, in tmp/, does no harm."""
+        """Remove the file if possible; one that stays in tmp/ does no harm."""
         try:
             self.file.unlink(missing_ok=True)
         except OSError:
@@ -54,7 +55,7 @@ def heartbeat_reader(store: str, session: str, agent: str, epoch: int) -> Heartb
     """Return the heartbeat of a process that is about to be started."""
     directory = Path(store) / "tmp" / DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # A name may hold anything, a slash for example; and each process has a file of its own.
+    # A name may contain anything, for example a slash, and each process needs its own file.
     name = hashlib.blake2s(f"{session}\0{agent}".encode(), digest_size=8).hexdigest()
     beats = HeartbeatReader(directory / f"{name}-{epoch}")
     beats.begin()

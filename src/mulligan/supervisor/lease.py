@@ -29,11 +29,12 @@ class SupervisorLease:
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         before = Records(store.session(name, create=False, actor=SUPERVISOR))
-        # Read before the lease is taken: a request that is there now was for the supervisor
-        # before. One that is written later is for the holder of this lease.
+        # Read before the lease is taken: a request that exists now was for the previous supervisor.
+        # One that is written later is for the holder of this lease.
         self.stale_request = before.request_id()
         self.session = open_session(store, name)
         """A handle without files that holds the lease."""
+        self._handles = [self.session]
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +52,7 @@ class SupervisorLease:
         """Open another handle under the lease, with files; closing it keeps the lease."""
         epoch = self._epoch()
         # The handle adopts the lease while it is opened, because finishing an interrupted
-        # restore writes. Its lifetime stays long: a capture may outlast the usual one.
+        # restore writes. Its lifetime is long: nothing renews the lease during that capture.
         handle = self._store.session(
             self.session.name,
             create=False,
@@ -62,9 +63,11 @@ class SupervisorLease:
         )
         handle.internal.adopt(epoch, TTL)
         handle.internal.recover_on_open()
+        self._handles.append(handle)
         try:
             yield handle
         finally:
+            self._handles.remove(handle)
             # Closing a holder releases the lease; closing a guest does not.
             with suppress(StaleLease, StoreGone):
                 handle.internal.join(epoch)
@@ -72,7 +75,11 @@ class SupervisorLease:
 
     def shorten(self) -> None:
         """Switch to the usual lifetime; from now on the lease has to be renewed."""
-        self.session.internal.adopt(self._epoch(), LEASE_TTL)
+        # Every handle: each write extends the lease by the lifetime that its own handle knows, and
+        # one long one would keep other machines from taking over a dead supervisor's session.
+        epoch = self._epoch()
+        for handle in self._handles:
+            handle.internal.adopt(epoch, LEASE_TTL)
 
     def _epoch(self) -> int:
         if (lease := self.session.lease) is None:

@@ -1,8 +1,8 @@
 """The supervisor's decisions: a stimulus goes in, actions come out; no I/O and no clock.
 
 An agent is waiting for others, up, ending (it was told to), delayed before a restart, or at rest:
-done, failed or suspended. What is true of all of them at any time: no agent has two processes, none
-is restarted more often than its workflow allows, and once all are at rest there is one ``Finish``.
+done, failed or suspended. Invariants: no agent has two processes, none is restarted more often than
+its workflow allows, and once all are at rest there is exactly one ``Finish``.
 """
 
 from __future__ import annotations
@@ -12,25 +12,31 @@ from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 
+from mulligan.drift.ladder import CHECKPOINT as CHECKPOINT_RUNG
+from mulligan.drift.ladder import ISOLATE, NOTE
 from mulligan.session.runtime.loop import RESTART_STATUS
 from mulligan.supervisor.stimuli import (
     CHECKPOINT,
     PAUSE,
     Action,
     Answered,
+    AskRestart,
     Beat,
     Begin,
     CannotStart,
     CheckpointAsked,
     Delay,
+    Drifted,
     EndAsked,
     Ended,
     Escalate,
     Exited,
     Finish,
     Health,
+    Isolate,
     Kill,
     PauseAsked,
+    Prepare,
     Progressed,
     Quarantine,
     RequestSafePoint,
@@ -44,16 +50,19 @@ from mulligan.supervisor.stimuli import (
 from mulligan.supervisor.workflow import ALWAYS, NEVER, AgentSpec, Backoff, Workflow
 
 HEARTBEAT_TIMEOUT_SECONDS = 30.0
-"""Seconds without a sign of life after which an agent that gave some before is hung."""
+"""Seconds without a heartbeat after which an agent that sent some before is hung."""
 
 TERMINATE_GRACE_SECONDS = 10.0
 """Seconds between asking a process to end and ending it."""
 
 KILL_AFTER_PAUSE_SECONDS = 2.0
-"""Seconds after the time of a pause is up within which every process is ended, come what may."""
+"""Seconds after the end of a pause's time limit within which every process is killed."""
+
+SAFE_POINT_SECONDS = 30.0
+"""Seconds that an agent that drifts has to reach a safe point, before it is ended."""
 
 MAX_FAILED_HEALTH_CHECKS = 3
-"""How many failed health commands in a row make an agent be restarted."""
+"""After this many failed health commands in a row, an agent is restarted."""
 
 STABLE_AFTER_SECONDS = 1.0
 """Seconds after which a process counts as having worked; refreshes are not closer together."""
@@ -63,7 +72,7 @@ SUPERVISOR_STALL_SECONDS = 5.0
 
 
 class Phase(Enum):
-    """Where an agent stands."""
+    """The phase of an agent."""
 
     WAITING = "waiting"
     UP = "up"
@@ -78,7 +87,7 @@ LIVE = (Phase.UP, Phase.ENDING)
 
 
 class _Agent:
-    """What the machine knows of one agent."""
+    """What the machine knows about one agent."""
 
     def __init__(self, spec: AgentSpec, phase: Phase) -> None:
         self.spec = spec
@@ -91,7 +100,7 @@ class _Agent:
         self.begin(0.0)
 
     def begin(self, now: float) -> None:
-        """Forget what was known of the process before."""
+        """Forget what was known about the previous process."""
         self.started = self.seen = now
         self.has_beaten = False
         self.progress_by = None if self.spec.progress is None else now + self.spec.progress
@@ -99,10 +108,13 @@ class _Agent:
         self.hang_reason = ""
         """Why it was killed, if that was because it hung."""
         self.was_told = False
-        """Whether it was sent a signal to make it end."""
+        """Whether it was sent a signal to end it."""
+        self.drifted: Drifted | None = None
+        """Why it was asked to end by itself, if it was."""
+        self.leaves_by: float | None = None
 
     def silent_by(self) -> float | None:
-        """Return when it has to have given another sign of life."""
+        """Return the deadline for its next sign of life."""
         limit = self.spec.heartbeat or (HEARTBEAT_TIMEOUT_SECONDS if self.has_beaten else None)
         return None if limit is None else self.seen + limit
 
@@ -114,7 +126,7 @@ class _Agent:
 
 
 class _Barrier:
-    """A request to all agents, and who has answered it."""
+    """A request to all agents, and which of them have answered."""
 
     def __init__(
         self,
@@ -134,24 +146,26 @@ class _Barrier:
 
 
 class Machine:
-    """Decides for a team of agents; ``done`` names those that need not be started."""
+    """Decides for a team of agents; ``done`` and ``isolated`` name those that are not started."""
 
-    def __init__(self, workflow: Workflow, done: Iterable[str] = ()) -> None:
-        at_rest = frozenset(done)
+    def __init__(
+        self, workflow: Workflow, done: Iterable[str] = (), isolated: Iterable[str] = ()
+    ) -> None:
+        at_rest = dict.fromkeys(done, Phase.DONE) | dict.fromkeys(isolated, Phase.SUSPENDED)
         self._agents = {
-            name: _Agent(spec, Phase.DONE if name in at_rest else Phase.WAITING)
+            name: _Agent(spec, at_rest.get(name, Phase.WAITING))
             for name, spec in workflow.agents.items()
         }
         self._barrier: _Barrier | None = None
-        self._has_begun = self._stops = self._has_finished = False
+        self._has_started = self._stops = self._has_finished = False
         self._looked: float | None = None
         self._over_by = float("inf")
-        """When a pause has to be over."""
+        """The deadline of a pause."""
         self._actions: list[Action] = []
 
     @property
     def is_asking(self) -> bool:
-        """Whether answers of agents are being waited for."""
+        """Whether a request waits for answers of agents."""
         return self._barrier is not None
 
     @property
@@ -160,7 +174,7 @@ class Machine:
         return self._stops
 
     def phase(self, agent: str) -> Phase:
-        """Return where an agent stands."""
+        """Return the phase of an agent."""
         return self._agents[agent].phase
 
     def due(self) -> float | None:
@@ -168,13 +182,14 @@ class Machine:
         found = [a.due for a in self._agents.values() if a.phase in (Phase.DELAYED, Phase.ENDING)]
         for agent in self._agents.values():
             if agent.phase is Phase.UP:
-                found += [t for t in (agent.silent_by(), agent.progress_by) if t is not None]
+                times = (agent.silent_by(), agent.progress_by, agent.leaves_by)
+                found += [t for t in times if t is not None]
         if self._barrier is not None:
             found.append(self._barrier.deadline)
         return min(found, default=None)
 
     def handle(self, stimulus: Stimulus, now: float) -> list[Action]:
-        """Take note of what happened and return what is to be done about it, in order."""
+        """Process a stimulus and return the actions to take, in order."""
         if self._has_finished:
             return []
         self._actions = []
@@ -185,7 +200,7 @@ class Machine:
     def _note(self, stimulus: Stimulus, now: float) -> None:
         match stimulus:
             case Begin():
-                self._has_begun = True
+                self._has_started = True
             case Tick():
                 self._tick(now)
             case PauseAsked():
@@ -207,6 +222,8 @@ class Machine:
                 self._give_up(agent, stimulus.agent, stimulus.reason)
             case Answered() if self._barrier is not None:
                 self._answered(self._barrier, agent, stimulus.agent, now)
+            case Drifted(rung=rung) if agent.phase is Phase.DELAYED and rung == ISOLATE:
+                self._isolate(agent, stimulus)
             case _ if agent.phase is not Phase.UP:
                 pass  # it is on its way out, or gone
             case Started():
@@ -216,6 +233,8 @@ class Machine:
             case Progressed():
                 limit = stimulus.deadline or agent.spec.progress
                 agent.progress_by = None if limit is None else now + limit
+            case Drifted():
+                self._drifted(agent, stimulus, now)
             case Health():
                 agent.sick = 0 if stimulus.ok else agent.sick + 1
                 if agent.sick >= MAX_FAILED_HEALTH_CHECKS:
@@ -234,15 +253,20 @@ class Machine:
         gap = now - (self._looked if self._looked is not None else now)
         self._looked = now
         for name, agent in self._agents.items():
+            # The supervisor itself was blocked and saw no heartbeats, so deadlines move by that
+            # time.
             if gap > SUPERVISOR_STALL_SECONDS:
                 agent.shift(gap)
             if agent.phase is Phase.ENDING and now >= agent.due:
                 self._kill(agent, name, signal.SIGKILL, now)
             elif agent.phase is Phase.UP and (why := _hang(agent, now)):
                 self._condemn(agent, name, why, now)
+            elif agent.phase is Phase.UP and agent.leaves_by is not None and now >= agent.leaves_by:
+                self._kill(agent, name, signal.SIGTERM, now, "it reached no safe point")
 
     def _condemn(self, agent: _Agent, name: str, why: str, now: float) -> None:
-        """End a process that does not get on, after everything was kept as it is."""
+        """End a process that makes no progress, after a checkpoint of everything as it is."""
+        # Before the kill: the checkpoint shows the files as the hung process left them.
         self._do(TakeCheckpoint("recovery", f"{name} is hung: {why}"))
         self._kill(agent, name, signal.SIGKILL, now, why)
         agent.hang_reason = why
@@ -250,15 +274,27 @@ class Machine:
     def _kill(self, agent: _Agent, name: str, number: int, now: float, why: str = "") -> None:
         self._expect_end(agent, now)
         if number == signal.SIGKILL:
-            agent.due = (
-                now + TERMINATE_GRACE_SECONDS
-            )  # there is nothing harder to try, whatever a pause has left
+            # There is no stronger signal, whatever time a pause has left.
+            agent.due = now + TERMINATE_GRACE_SECONDS
         self._do(Kill(name, number, why))
 
     def _expect_end(self, agent: _Agent, now: float) -> None:
-        """Give a process the usual time to end, or what a pause has left."""
+        """Give a process the usual time to end, or the rest of a pause."""
         agent.phase, agent.was_told = Phase.ENDING, True
         agent.due = min(now + TERMINATE_GRACE_SECONDS, max(now, self._over_by))
+
+    def _drifted(self, agent: _Agent, found: Drifted, now: float) -> None:
+        """Keep everything as it is; then let the agent end, if that is the response."""
+        if found.rung == NOTE or agent.drifted is not None or self._stops:
+            return
+        self._do(TakeCheckpoint("recovery", f"{found.agent} drifts, {found.rung}: {found.why}"))
+        if found.rung == CHECKPOINT_RUNG:
+            return
+        agent.drifted, agent.leaves_by = found, now + SAFE_POINT_SECONDS
+        self._do(AskRestart(found.agent, found.rung))
+        if not agent.has_beaten:
+            # It never attached, so it has no safe point: there is nothing to wait for.
+            self._kill(agent, found.agent, signal.SIGTERM, now, found.why)
 
     # Requests
 
@@ -290,6 +326,7 @@ class Machine:
         self._stops = True
         for name, agent in self._agents.items():
             if agent.phase in LIVE:
+                # Without a grace period: the user asked twice.
                 self._kill(agent, name, signal.SIGKILL, now)
             elif agent.phase is Phase.DELAYED:
                 self._rest(agent, name, Phase.SUSPENDED)
@@ -300,7 +337,7 @@ class Machine:
         barrier.expected.discard(name)
         barrier.answered.add(name)
         if barrier.kind == PAUSE and agent.phase is Phase.UP:
-            # It leaves its loop by itself now; if it does not, it is made to.
+            # It leaves its loop by itself now; if it does not, it is killed later.
             self._expect_end(agent, now)
 
     # The end of a process
@@ -309,7 +346,9 @@ class Machine:
         name, status = exited.agent, exited.status
         if self._barrier is not None:
             self._barrier.expected.discard(name)
-        if agent.hang_reason:
+        if self._leaves_for_drift(agent, exited):
+            self._leave_for_drift(agent, exited, now)
+        elif agent.hang_reason:
             self._failed(agent, exited, f"was hung: {agent.hang_reason}", now)
         elif self._stops and (agent.was_told or status != 0):
             self._rest(agent, name, Phase.DONE if exited.state == "done" else Phase.SUSPENDED)
@@ -324,6 +363,28 @@ class Machine:
         else:
             self._failed(agent, exited, how_ended(status), now)
 
+    def _leaves_for_drift(self, agent: _Agent, exited: Exited) -> bool:
+        """Whether a process ended because of its drift, and not for another reason meanwhile."""
+        if agent.drifted is None or agent.hang_reason or self._stops:
+            return False
+        return agent.was_told or exited.status != 0
+
+    def _leave_for_drift(self, agent: _Agent, exited: Exited, now: float) -> None:
+        name, found = exited.agent, agent.drifted
+        if found is None:
+            return
+        if found.rung == ISOLATE:
+            self._isolate(agent, found)
+            return
+        # Not counted as a restart: the process did nothing wrong but what it is told now.
+        self._do(Prepare(name, found.rung))
+        wait = max(0.0, agent.started + STABLE_AFTER_SECONDS - now)
+        self._delay(agent, name, wait, now, found.rung)
+
+    def _isolate(self, agent: _Agent, found: Drifted) -> None:
+        self._rest(agent, found.agent, Phase.SUSPENDED)
+        self._do(Isolate(found.agent, found.why))
+
     def _failed(self, agent: _Agent, exited: Exited, reason: str, now: float) -> None:
         name = exited.agent
         has_worked = (
@@ -333,7 +394,7 @@ class Machine:
             self._do(TakeCheckpoint("recovery", f"{name} {reason}"))
         if exited.task is not None and exited.crashes >= agent.spec.quarantine_after:
             self._do(Quarantine(name, exited.task, exited.crashes))
-            # What made it fail is out of the way, so it deserves all its chances again.
+            # The cause of its failures is removed, so its restarts are counted from zero again.
             agent.restarts.clear()
             agent.streak = 0
         if self._stops:
@@ -345,6 +406,7 @@ class Machine:
 
     def _restart(self, agent: _Agent, name: str, reason: str, now: float) -> None:
         spec = agent.spec
+        # A sliding window: restarts long ago do not count against an agent that has worked since.
         while agent.restarts and now - agent.restarts[0] >= spec.within:
             agent.restarts.popleft()
         if len(agent.restarts) >= spec.max_restarts:
@@ -375,8 +437,8 @@ class Machine:
     # What follows
 
     def _advance(self, now: float) -> None:
-        """Do whatever has become possible."""
-        if not self._has_begun:
+        """Do what has become possible."""
+        if not self._has_started:
             return
         if not self._stops:
             for name, agent in self._agents.items():
@@ -410,6 +472,7 @@ class Machine:
             wanted = barrier.wanted
             self._do(_team_checkpoint(barrier, wanted.kind, wanted.note or "team checkpoint"))
             return
+        # SIGTERM first: an agent without safe points can still clean up before the SIGKILL.
         for name in sorted(barrier.expected):
             self._kill(self._agents[name], name, signal.SIGTERM, now)
         barrier.expected = set()
@@ -427,6 +490,7 @@ class Machine:
         else:
             status = "failed"
         self._has_finished = True
+        # Before the status: a session with the status done has a checkpoint of its end.
         self._do(self._last_checkpoint(status))
         self._do(Finish(status))
 
@@ -459,7 +523,7 @@ def _wait(backoff: Backoff, streak: int) -> float:
 
 
 def _hang(agent: _Agent, now: float) -> str | None:
-    """Return why an agent that runs is taken for hung, if it is."""
+    """Return why a running agent counts as hung, if it does."""
     silent_by = agent.silent_by()
     if silent_by is not None and now >= silent_by:
         return f"no sign of life for {now - agent.seen:.1f} s"

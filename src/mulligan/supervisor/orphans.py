@@ -48,7 +48,8 @@ def end_orphans(store: Store, session: str, under: Lease | None = None) -> list[
     """End the processes of earlier supervisors, and fence them out of the session.
 
     The caller holds the supervisor's lease (``under``), so every process of the session is an
-    orphan. Raises ``StaleLease`` when that lease is over, ``StillRunning`` when one does not end.
+    orphan. Raises ``StaleLease`` if that lease has ended, ``StillRunning`` if a process does not
+    end.
     """
     ended: dict[int, Orphan] = {}
     for _ in range(_MAX_ROUNDS):  # an orphan may have started another process meanwhile
@@ -77,7 +78,7 @@ def _orphan(pid: int, store: str, session: str) -> Orphan | None:
             return None  # this process or one that it belongs to
     except OSError:
         return None  # gone meanwhile
-    said = variables(pid) or {}  # nothing is known of another user's
+    said = variables(pid) or {}  # nothing is known about another user's
     if said.get(SESSION) != session or not _is_same(said.get(STORE), store):
         return None
     agent, epoch = said.get(AGENT), said.get(EPOCH, "")
@@ -97,10 +98,12 @@ def _end(orphan: Orphan, store: str, session: str) -> None:
     try:
         # A pidfd never refers to another process, so this check cannot go stale.
         if _orphan(orphan.pid, store, session) == orphan:
+            # SIGKILL, because it must end soon: until it has, the session cannot be recovered.
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             poller = select.poll()
             poller.register(handle, select.POLLIN)
+            # Bounded: a process in an uninterruptible system call ends only after that call.
             poller.poll(_END_SECONDS * 1000)
     finally:
         os.close(handle)

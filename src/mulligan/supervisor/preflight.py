@@ -1,7 +1,7 @@
-"""Whether what a workflow names is there: its workspace, its directories, its programs.
+"""Whether what a workflow names exists: its workspace, its directories, its programs.
 
-Looked at before anything is started, so that a typing mistake is not found hours later. What an
-agent that waits for others needs may be made by them: of it, only programs on the PATH are sought.
+Checked before anything is started, so that a typing mistake is not found hours later. An agent that
+waits for others may use what they create: for it, only programs on the PATH are checked.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from mulligan.config.lines import line_of
 from mulligan.errors import InvalidWorkflow
-from mulligan.supervisor.toml_lines import line_of
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
 
@@ -28,7 +28,7 @@ def preflight(workflow: Workflow, file: Path, variables: Mapping[str, str]) -> N
 def _problems(
     workflow: Workflow, variables: Mapping[str, str]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield what is not there: the key that names it, and what is the matter."""
+    """Yield what is missing: the key that names it, and the problem."""
     if workflow.workspace is not None and not Path(workflow.workspace).is_dir():
         yield ("workspace",), f"there is no directory {workflow.workspace}"
     for name, spec in workflow.agents.items():
@@ -38,13 +38,14 @@ def _problems(
         path = spec.env.get("PATH", variables.get("PATH", os.defpath))
         if problem := _missing(spec.command[0], spec, path):
             yield (*place, "command"), problem
-        looked_at = spec.health[0] if spec.health else os.sep
-        if os.sep not in looked_at and (problem := _missing(looked_at, spec, path)):
-            yield (*place, "health"), problem
+        for key, command in (("health", spec.health), ("drill", spec.drill)):
+            looked_at = command[0] if command else os.sep
+            if os.sep not in looked_at and (problem := _missing(looked_at, spec, path)):
+                yield (*place, key), problem
 
 
 def _missing(program: str, spec: AgentSpec, path: str) -> str | None:
-    """Return what is wrong with a program; None if it can be run, or may be by then."""
+    """Return what is wrong with a program; None if it can be run, or may be later."""
     if os.sep not in program:
         found = shutil.which(program, path=path)
         return None if found else f"there is no program {program!r} on the PATH"

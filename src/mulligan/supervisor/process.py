@@ -1,4 +1,4 @@
-"""The processes of agents: each a group of its own, watched by its pidfd, ended as a whole."""
+"""The processes of agents: each in its own group, watched by its pidfd, ended as a whole."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import msgspec
 from mulligan.session.write.leases import identity
 
 Gone = Callable[["Ending"], None]
-"""Is told how a process ended, once."""
+"""Called once, with how a process ended."""
 
 Show = Callable[[bytes], None]
-"""Is handed what a process printed, line by line."""
+"""Called with what a process printed, line by line."""
 
 _CHUNK_BYTES = 65536
 
@@ -29,7 +29,7 @@ _MAX_PIPE_CHUNKS = 16
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a process ended, and what it had used."""
+    """How a process ended, and its resource usage."""
 
     status: int
     resources: dict[str, Any]
@@ -49,7 +49,7 @@ class Process:
 
     @property
     def output(self) -> int | None:
-        """The handle from which what it prints is read, if it is."""
+        """The handle from which its output is read, if it is."""
         pipe = self._popen.stdout
         return None if pipe is None or pipe.closed else pipe.fileno()
 
@@ -63,27 +63,31 @@ class Process:
         if self.is_gone:
             return
         _signal_group(self.pid, number)
+        # A stopped process handles no signal until it is continued; SIGKILL needs no handler.
         if number != signal.SIGKILL:
             _signal_group(self.pid, signal.SIGCONT)
 
     def _watch(self) -> None:
+        # By pidfd, not by SIGCHLD: a handler of the program stays in place, and no exit is missed.
         if hasattr(os, "pidfd_open"):
             handle = os.pidfd_open(self.pid)
             self._loop.add_reader(handle, self._ended, handle)
         else:
+            # A daemon: it must not keep the supervisor alive after an error.
             threading.Thread(target=self._wait, daemon=True).start()
 
     def _wait(self) -> None:
-        """Wait in a thread, where the system has no pidfd."""
+        """Wait in a thread, on a system without pidfds."""
+        # WNOWAIT: it stays a zombie, so that its group can be signalled before it is reaped.
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with contextlib.suppress(RuntimeError):  # the loop is closed, there is nothing to report to
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so there is no receiver
             self._loop.call_soon_threadsafe(self._ended, None)
 
     def _ended(self, handle: int | None) -> None:
         if handle is not None:
             self._loop.remove_reader(handle)
             os.close(handle)
-        # Before the process is waited for, so that its number cannot be another group's by now.
+        # Before the process is reaped, so that its pid cannot belong to another group by now.
         _signal_group(self.pid, signal.SIGKILL)
         _, status, usage = os.wait4(self.pid, 0)
         self._popen.returncode = os.waitstatus_to_exitcode(status)
@@ -107,7 +111,7 @@ def start(
 ) -> Process:
     """Start a process and watch it; raises ``OSError`` when the system refuses.
 
-    Without ``show`` it prints where its supervisor does, or to the handle ``output``.
+    Without ``show``, it prints where its supervisor prints, or to the handle ``output``.
     """
     popen = subprocess.Popen(
         command,
@@ -116,6 +120,8 @@ def start(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if show is not None else output,
         stderr=subprocess.STDOUT if show is not None else None,
+        # Its own group, so that it can be ended with everything it started, and Ctrl-C reaches only
+        # the supervisor, which pauses the team.
         start_new_session=True,
     )
     try:
@@ -128,14 +134,15 @@ def start(
 
 
 def _signal_group(pid: int, number: int) -> None:
+    # The group may have ended meanwhile, or a process in it may have changed its user.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
 class _Lines:
-    """Hands on what a process prints, in whole lines, and what it left running prints after it.
+    """Passes on the output of a process in whole lines, and that of processes it left running.
 
-    That is read on, for it would wait for a reader when the pipe is full: a sink has it open, too.
+    Those are read too: a sink has the pipe open as well, so they would block when it is full.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes], show: Show) -> None:
@@ -144,21 +151,21 @@ class _Lines:
         self._show = show
         self._rest = b""
         self._is_open = True
+        # The event loop reads it, and must never wait for one agent.
         os.set_blocking(self._pipe.fileno(), False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pipe.fileno(), self._read)
 
     def drain(self) -> None:
-        """Hand on what is left, for the process is gone."""
-        for _ in range(
-            _MAX_PIPE_CHUNKS
-        ):  # not as long as there is more: another may print without end
+        """Pass on what is left after the process ended."""
+        # Bounded: a process that it left running may print without end.
+        for _ in range(_MAX_PIPE_CHUNKS):
             if not self._is_open or not self._read():
                 break
         self._show_rest()
 
     def _read(self) -> bool:
-        """Hand on what there is; False when there is nothing more for now."""
+        """Pass on the available output; False if there is nothing more for now."""
         try:
             data = os.read(self._pipe.fileno(), _CHUNK_BYTES)
         except BlockingIOError:

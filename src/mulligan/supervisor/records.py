@@ -12,23 +12,25 @@ from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import CONTROL, STATE, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.model import Checkpoint, Lease
-from mulligan.recovery.plan import GAVE_UP
+from mulligan.recovery.detect import GAVE_UP
 from mulligan.session import Session
 from mulligan.session.components import AGENTS, TASKS
 from mulligan.session.parts.tasks import FAILED, IN_PROGRESS, QUARANTINED, Board
+from mulligan.session.runtime.drift_watch import REFRESH_REQUESTS
 from mulligan.session.runtime.loop import RESTART_STATUS
+from mulligan.session.write.decisions import Changes
 from mulligan.supervisor.machine import how_ended
 from mulligan.supervisor.stimuli import Exited, Quarantine, RequestSafePoint, TakeCheckpoint, Wanted
 from mulligan.supervisor.workflow import Workflow
 from mulligan.timeline.marks import BAD, GOOD, Mark, mark_change
 
-if TYPE_CHECKING:  # it imports asyncio, and most who read records start no process
+if TYPE_CHECKING:  # it imports asyncio, and most readers of records start no process
     from mulligan.supervisor.process import Ending
 
 RUNNING = "running"
 PAUSED = "paused"
 
-PASSING = ("request", "answers", "barrier", "reason", GAVE_UP)
+PASSING = ("request", "answers", "barrier", "reason", GAVE_UP, REFRESH_REQUESTS)
 """The parts of a session's control that the next supervisor clears."""
 
 
@@ -54,12 +56,12 @@ class Records:
 
     @property
     def status(self) -> str | None:
-        """How the session was left by the supervisor before, or ``running``."""
+        """How the previous supervisor left the session, or ``running``."""
         found: str | None = self._session.internal.control("status")
         return found
 
     def agent(self, name: str) -> dict[str, Any]:
-        """Return what is known of an agent."""
+        """Return the record of an agent."""
         found = self._session.state.get((AGENTS, name), {})
         return found if isinstance(found, dict) else {}
 
@@ -76,16 +78,17 @@ class Records:
         *,
         afresh: bool = False,
     ) -> None:
-        """Write down the team, and that it is being run.
+        """Record the team, and that it is running.
 
-        What was asked of an earlier supervisor is void: the request ``void``, and its answers.
-        ``afresh`` starts over: agents wait, whatever they did in an earlier run.
+        Requests to an earlier supervisor are dropped: the request ``void``, and its answers.
+        ``afresh`` starts over: all agents wait, whatever they did in an earlier run.
         """
         plain = freeze(workflow.to_plain())
         names = workflow.agents if afresh else ()
         waiting = [change for name in names for change in _changes(name, {"state": "waiting"})]
 
         def decide(document: Document) -> Iterable[Change]:
+            # A request written after the lease was taken is for this supervisor, and stays.
             control: list[list[Any]] = [[["status"], RUNNING]]
             is_new = document.find((*CONTROL, "request", "id")) not in (MISSING, void)
             past = [k for k in PASSING if not (k == "request" and is_new)]
@@ -97,24 +100,25 @@ class Records:
         self._session.internal.commit_events(decide)
 
     def finish(self, status: str, reason: str) -> None:
-        """Write down how it ended."""
+        """Record how the run ended."""
         control = [[["status"], status], [["reason"], reason]]
         self._tell("orchestrator.finished", control=control, status=status, reason=reason)
 
     def starting(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Write down how an agent is about to be started; raises ``StaleLease``."""
+        """Record how an agent is about to be started; raises ``StaleLease``."""
         known = self.agent(name)
         ended = bool(known.get("signal") or known.get("exit_status"))
-        # How the process before ended is no word on this one.
+        # How the previous process ended says nothing about this one.
         fields = {**fields, **({"last_action": None} if ended else {})}
         frozen = freeze({**fields, "state": "starting", "exit_status": None, "signal": None})
         self._tell("agent.updated", _changes(name, frozen), agent=name)
 
     def started(self, name: str, fields: Mapping[str, Any], *, again: bool) -> None:
-        """Write down the process of an agent; ``again`` if it is not its first one."""
+        """Record the process of an agent; ``again`` if it is not its first one."""
         frozen = freeze(dict(fields))
 
         def decide(document: Document) -> Iterable[Change]:
+            # Counted on the newest document: a restore may have reverted the count.
             before = document.find((*STATE, AGENTS, name, "restarts"))
             known = before if isinstance(before, int) else 0
             has_run = document.find((*STATE, AGENTS, name, "process_id")) is not MISSING
@@ -126,7 +130,7 @@ class Records:
         self._session.internal.commit_events(decide)
 
     def remind(self, running: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write down the processes of agents again where the state has others: it was restored."""
+        """Record the processes of agents again where a restore has replaced them."""
         frozen = {name: freeze(dict(facts)) for name, facts in running.items()}
 
         def decide(document: Document) -> Iterable[Change]:
@@ -134,11 +138,12 @@ class Records:
                 if document.find((*STATE, AGENTS, name, "process_id")) != facts["process_id"]:
                     yield event_change("agent.updated", _changes(name, facts), agent=name)
 
+        # Checked without the write lock first: this runs once a second and rarely has to write.
         if any(self.agent(name).get("process_id") != f["process_id"] for name, f in frozen.items()):
             self._session.internal.commit_events(decide)
 
     def exited(self, name: str, ending: Ending, *, counts: bool) -> Exited:
-        """Write down how a process ended, and against what it worked on if that ``counts``."""
+        """Record how a process ended, and count it against its task if it ``counts``."""
         status = ending.status
         is_crash = counts and status not in (0, RESTART_STATUS)
         fields = {
@@ -146,38 +151,35 @@ class Records:
             "signal": -status if status < 0 else None,
             "resources": ending.resources,
         }
-        found = Exited(name, status)
 
-        def decide(document: Document) -> Iterable[Change]:
-            nonlocal found
+        def decide(work: Changes) -> Exited:
             changes = _changes(name, freeze(fields))
-            task, crashes = _suspect(document, name) if is_crash else (None, [])
+            task, crashes = _suspect(work.document, name) if is_crash else (None, [])
             if task is not None:
                 changes.append([[TASKS, task, "crashes"], crashes])
-            said = document.find((*STATE, AGENTS, name, "state"))
+            said = work.document.find((*STATE, AGENTS, name, "state"))
             state = said if isinstance(said, str) else ""
-            found = Exited(name, status, state, task, len(crashes))
-            return [event_change("agent.exited", changes, agent=name, how=how_ended(status))]
+            work.add(event_change("agent.exited", changes, agent=name, how=how_ended(status)))
+            return Exited(name, status, state, task, len(crashes))
 
-        self._session.internal.commit_events(decide)
-        return found
+        return self._session.internal.commit(decide)
 
     def used(self, usage: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write down what the processes of agents have used so far."""
+        """Record the resource usage of the agents' processes so far."""
         frozen = freeze({name: dict(used) for name, used in usage.items()})
         changes = [one for name in frozen for one in _changes(name, {"resources": frozen[name]})]
         if changes:
             self._tell("agent.measured", changes, agents=list(frozen))
 
     def state(self, name: str, state: str, last_action: str | None = None) -> None:
-        """Write down in which state an agent is."""
+        """Record the state of an agent."""
         fields = {"state": state}
         if last_action is not None:
             fields["last_action"] = last_action[:500]
         self._tell("agent.updated", _changes(name, fields), agent=name)
 
     def settled(self, name: str) -> None:
-        """Say that an agent is at work which has not said so, or anything else, itself."""
+        """Record an agent as working that has not reported any state itself."""
 
         def decide(document: Document) -> Iterable[Change]:
             if document.find((*STATE, AGENTS, name, "state")) != "starting":
@@ -187,15 +189,40 @@ class Records:
         self._session.internal.commit_events(decide)
 
     def not_started(self, name: str, status: int, reason: str) -> None:
-        """Write down that the system refused to run an agent's command."""
+        """Record that the system refused to run an agent's command."""
         fields = {"exit_status": status, "signal": None, "state": "starting"}
         self._tell("agent.exited", _changes(name, fields), agent=name, how=reason[:500])
 
     def gave_up(self, name: str, reason: str) -> None:
-        """Write down that an agent failed for good."""
+        """Record that an agent failed for good."""
         fields = {"state": "failed", "last_action": f"given up: {reason}"[:500]}
         changes = _changes(name, fields)
         self._tell("orchestrator.escalated", changes, agent=name, reason=reason[:500])
+
+    def ask_restart(self, name: str, rung: str) -> None:
+        """Ask one agent to end at its next safe point."""
+        control = [[[REFRESH_REQUESTS, name], rung]]
+        self._tell("drift.asked", control=control, agent=name, rung=rung)
+
+    def answered_restart(self, name: str) -> None:
+        """Forget that an agent was asked to end: its process is gone."""
+
+        def decide(document: Document) -> Iterable[Change]:
+            place = [REFRESH_REQUESTS, name]
+            if document.find((*CONTROL, *place)) is MISSING:
+                return []
+            return [event_change("drift.left", control=[[place]], agent=name)]
+
+        self._session.internal.commit_events(decide)
+
+    def not_prepared(self, name: str | None, rung: str, reason: str) -> None:
+        """Write down that a response to drift, or the watch itself, failed."""
+        self._tell("drift.failed", agent=name, rung=rung, error=reason[:500])
+
+    def isolated(self, name: str, why: str) -> None:
+        """Write down that an agent waits for a person."""
+        fields = {"state": "suspended", "last_action": f"isolated: {why}"[:500]}
+        self._tell("orchestrator.escalated", _changes(name, fields), agent=name, reason=why[:500])
 
     def quarantine(self, bad: Quarantine) -> None:
         """Fail a task that ends the processes which work on it."""
@@ -207,7 +234,7 @@ class Records:
             place = (*STATE, TASKS, bad.task)
             now = (document.find((*place, "status")), document.find((*place, "owner")))
             if now != (IN_PROGRESS, bad.agent):
-                return []  # it was retried meanwhile, or given to another agent
+                return []  # it was retried meanwhile, or another agent has it
             idle = _changes(bad.agent, {"working_on": None})
             return [
                 event_change("task.quarantined", changes + idle, task=bad.task, agent=bad.agent)
@@ -216,7 +243,7 @@ class Records:
         self._session.internal.commit_events(decide)
 
     def request_safe_point(self, asked: RequestSafePoint, seconds: float) -> None:
-        """Put a request where the agents look, unless it is there."""
+        """Publish a request to the agents, unless it is there already."""
         if self.request_id() == asked.id:
             return
         deadline = self._session.internal.clock.now() + timedelta(seconds=seconds)
@@ -224,22 +251,22 @@ class Records:
         self._tell("orchestrator.asked", control=[[["request"], request]], request=asked.kind)
 
     def request(self) -> SupervisorRequest | None:
-        """Return what is asked of the agents, if anything is."""
+        """Return the pending request to the agents, if there is one."""
         found = self._session.internal.control("request")
         return msgspec.convert(found, SupervisorRequest) if found else None
 
     def request_id(self) -> str | None:
-        """Return the id of what is asked of the agents."""
+        """Return the id of the pending request."""
         request = self.request()
         return request.id if request else None
 
     def answered(self, id: str) -> list[str]:
-        """Return who has answered a request."""
+        """Return the agents that have answered a request."""
         answers = self._session.internal.control("answers", {})
         return [name for name, answer in answers.items() if answer == id]
 
     def barrier(self, taken: TakeCheckpoint, checkpoint: Checkpoint | None) -> None:
-        """Write down who answered a request, who was late, and the checkpoint of that moment."""
+        """Record which agents answered a request or were late, and its checkpoint."""
         facts: dict[str, Any] = freeze(
             {
                 "id": taken.id,
@@ -251,6 +278,7 @@ class Records:
 
         def decide(document: Document) -> Iterable[Change]:
             control: list[list[Any]] = [[["barrier"], facts]]
+            # Only the request that was answered: a newer one may be there by now.
             if document.find((*CONTROL, "request", "id")) == taken.id:
                 control.append([["request"]])
             return [event_change("orchestrator.barrier", control=control, **facts)]
@@ -281,7 +309,7 @@ def _changes(name: str, fields: Mapping[str, Any]) -> list[list[Any]]:
 def _suspect(document: Document, name: str) -> tuple[str | None, list[int]]:
     """Return the task that an agent worked on, and which attempts at it ended like this one.
 
-    A process that had not come so far as to claim the task again is not the task's fault.
+    If the process ended before it claimed the task again, the task is not to blame.
     """
     held = {
         task: record

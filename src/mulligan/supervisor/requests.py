@@ -16,10 +16,10 @@ from mulligan.document.document import Document
 from mulligan.document.fold import CONTROL, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import Conflict, NotRunning
-from mulligan.model import Holder
 from mulligan.procfs import is_stopped
+from mulligan.recovery.detect import supervisor_of
 from mulligan.session import Session
-from mulligan.session.names import SUPERVISOR, check_name
+from mulligan.session.names import check_name
 from mulligan.session.write.leases import process_of
 from mulligan.supervisor.machine import KILL_AFTER_PAUSE_SECONDS
 from mulligan.supervisor.records import RUNNING
@@ -46,9 +46,9 @@ class Answer(msgspec.Struct, frozen=True):
 def request_pause(session: Session, timeout: float = 30.0) -> Answer:
     """Pause a team: every agent ends at a safe point, then a checkpoint is taken.
 
-    Returns when that is done. An agent that is not there after ``timeout`` seconds gets SIGTERM,
-    and SIGKILL two seconds later. Raises ``NotRunning`` when no supervisor runs the session or it
-    is stopped, and ``Conflict`` while another request is pending.
+    Returns when that is done. An agent that has not reached one after ``timeout`` seconds gets
+    SIGTERM, and SIGKILL two seconds later. Raises ``NotRunning`` when no supervisor runs the
+    session or it is stopped, and ``Conflict`` while another request is pending.
     """
     id = _ask(session, PAUSE, timeout)
     return _wait(
@@ -83,6 +83,8 @@ def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = No
     request = freeze(fields | ({"wanted": msgspec.structs.asdict(wanted)} if wanted else {}))
 
     def decide(document: Document) -> Iterable[Change]:
+        # Decided in the transaction: of two requests at once, one is refused instead of replacing
+        # the other.
         under_way = document.find((*CONTROL, "request", "kind"))
         if isinstance(under_way, str) and (under_way == PAUSE or kind == CHECKPOINT):
             raise Conflict(
@@ -91,6 +93,7 @@ def _ask(session: Session, kind: str, seconds: float, wanted: Wanted | None = No
             )
         return [event_change("orchestrator.asked", control=[[["request"], request]], request=kind)]
 
+    # Durable before the signal: the supervisor reads the request as soon as it is woken.
     session.internal.commit_events(decide)
     pid = _supervisor(session)
     # SIGUSR1 would end a process without a handler. Such a supervisor polls for requests.
@@ -104,6 +107,7 @@ def _wait_until_it_runs(session: Session, seconds: float) -> None:
     """Wait while the holder of the lease recovers the session; raises ``NotRunning``."""
     clock = session.internal.clock
     until = clock.monotonic() + max(seconds, _START_SECONDS)
+    # Polled: a supervisor that recovers a session ignores signals and writes no answer yet.
     while _is_preparing(_supervisor(session)) or session.internal.control("status") != RUNNING:
         clock.sleep(_POLL_SECONDS)
         if clock.monotonic() >= until:
@@ -140,29 +144,16 @@ def _wait(session: Session, id: str, seconds: float, *, until_over: bool) -> Ans
             return msgspec.convert({**barrier, "status": status}, Answer)
         if status != RUNNING:
             break
+        # Each round: a supervisor that dies while it is asked never answers.
         _supervisor(session, "It will do what it was asked for then.")
+        # Polled, not signalled: this process may be any program, with handlers of its own.
         clock.sleep(_POLL_SECONDS)
     raise NotRunning(f"The supervisor of {session.name!r} has not answered.")
 
 
-def stopped_supervisor(session: Session) -> int | None:
-    """Return the pid of the supervisor if it is stopped (SIGSTOP), else None."""
-    found = _holder(session)
-    pid = None if found is None else process_of(found)
-    return pid if pid is not None and is_stopped(pid) else None
-
-
-def _holder(session: Session) -> Holder | None:
-    """Return the supervisor process that runs a session."""
-    lease = session.internal.lease_of(SUPERVISOR)
-    if lease is None or not session.internal.is_held(SUPERVISOR):
-        return None
-    return lease.holder
-
-
 def _supervisor(session: Session, then: str = "Ask again then.") -> int:
     """Return the pid of the supervisor; raises ``NotRunning``, also if it is stopped."""
-    found = _holder(session)
+    found = supervisor_of(session)
     if found is None:
         raise NotRunning(f"No supervisor runs the session {session.name!r}.")
     pid = process_of(found)

@@ -1,6 +1,6 @@
 """Running and resuming sessions as library calls: prepare, hand the lease over, supervise, end.
 
-``run_team`` runs a workflow, ``resume_session`` brings a session back and goes on with its team,
+``run_team`` runs a workflow, ``resume_session`` recovers a session and continues its team,
 ``preview_resume`` only plans that, and ``ResumeThread`` lets a ``RecoveryWatch`` resume sessions
 inside this process. Each call takes the supervisor's lease once and holds it until it returns.
 """
@@ -8,7 +8,6 @@ inside this process. Each call takes the supervisor's lease once and holds it un
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,8 @@ from mulligan.errors import LeaseHeld, MulliganError, NotAStore, StillRunning
 from mulligan.recovery.detect import Interruption, interruption
 from mulligan.recovery.ladder import STOP
 from mulligan.recovery.plan import ResumePlan, plan_resume, plan_rung, team_of
-from mulligan.recovery.resume import Resumed, resume, try_out
+from mulligan.recovery.resume import Resumed, refuse_left_behind, resume, try_out
+from mulligan.recovery.watch import is_due
 from mulligan.session import Session
 from mulligan.session.parts.tasks import quarantined
 from mulligan.store import Store
@@ -27,13 +27,14 @@ from mulligan.supervisor.lease import SupervisorLease
 from mulligan.supervisor.orphans import end_orphans
 from mulligan.supervisor.preflight import preflight
 from mulligan.supervisor.runner import supervise
+from mulligan.supervisor.signals import requests_ignored
 from mulligan.supervisor.team import Show, check_variables
 from mulligan.supervisor.workflow import Workflow, from_plain, load
 from mulligan.timeline.points import PointLike
 
 
 class RunReporter:
-    """Is told how a run goes; does nothing. Override the methods you need."""
+    """Receives reports about a run; does nothing. Override the methods you need."""
 
     def say(self, line: str) -> None:
         """Take a sentence for people: an agent started, ended, was restarted."""
@@ -68,19 +69,25 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResumeChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """How a session is brought back; see ``plan_resume``. ``rung`` is one of the ladder's."""
+    """How a session is recovered; see ``plan_resume``. ``rung`` is one of the ladder's."""
 
     to: PointLike | None = None
     rollback: bool = False
     only: str | None = None
     reset: tuple[str, ...] = ()
     rung: str | None = None
+    accept_left_behind: bool = False
 
     def plan(self, session: Session, found: Interruption | None) -> ResumePlan:
-        """Return what resuming would do; nothing is changed."""
+        """Return what resuming would do; nothing is changed.
+
+        The ladder accepts what it leaves behind: no person is there to ask, and a session that
+        stays down helps no one. The journal says so.
+        """
         if self.rung is not None:
-            return plan_rung(session, self.rung, found=found)
-        return plan_resume(
+            plan = plan_rung(session, self.rung, found=found)
+            return msgspec.structs.replace(plan, accepts=True)
+        plan = plan_resume(
             session,
             to=self.to,
             rollback=self.rollback,
@@ -88,6 +95,7 @@ class ResumeChoice(msgspec.Struct, frozen=True, kw_only=True):
             reset=self.reset,
             found=found,
         )
+        return msgspec.structs.replace(plan, accepts=plan.accepts or self.accept_left_behind)
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
@@ -107,7 +115,7 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
 
 class ResumeOutcome(msgspec.Struct, frozen=True):
-    """What resuming did; ``run`` is None where no supervisor had started the agents."""
+    """What resuming did; ``run`` is None if no supervisor had started the agents."""
 
     resumed: Resumed
     run: RunOutcome | None = None
@@ -123,17 +131,19 @@ def load_team(file: Path, variables: Mapping[str, str]) -> Workflow:
 def run_team(store: Store, name: str, workflow: Workflow, options: RunOptions) -> RunOutcome:
     """Run a team in a session until it is done, failed or paused.
 
-    The session is created if it does not exist. An interrupted one is brought back first, and a
-    paused one goes on: agents that were done are not started again. In the main thread, signals
-    pause the team; see ``supervise``. Raises ``LeaseHeld`` while another supervisor runs the
-    session, and ``InvalidWorkflow`` before anything is written.
+    The session is created if it does not exist. An interrupted one is recovered first, and a paused
+    one continues: agents that were done are not started again. In the main thread, signals pause
+    the team (see ``supervise``); the program's own handlers are back on return. Raises
+    ``LeaseHeld`` while another supervisor runs the session, and ``InvalidWorkflow`` before anything
+    is written.
     """
     _check_store(store)
     check_variables(workflow, options.variables)
+    # Before the lease is taken, while it still names the process that held it last.
     found = interruption(store.session(name))
     workflow = msgspec.structs.replace(workflow, session=name)
-    with _take_to_run(store, name) as lease:
-        # Read again under the lease: the supervisor before may have died since the first look.
+    with requests_ignored(), _take_to_run(store, name) as lease:
+        # Read again under the lease: the previous supervisor may have died since the first look.
         found = found or interruption(lease.session)
         resumed = None
         if found is not None and found.is_supervised:
@@ -150,7 +160,7 @@ def resume_session(
     options: RunOptions,
     workspace: Path | None = None,
 ) -> ResumeOutcome:
-    """Bring a session back, then run its team until it is done, failed or paused.
+    """Recover a session, then run its team until it is done, failed or paused.
 
     ``workspace`` holds the files of a session that no supervisor ran; a team's own is known.
     Raises ``StillRunning`` while the session is being run, ``RecoveryStopped`` when every rung of
@@ -158,8 +168,7 @@ def resume_session(
     """
     _check_store(store)
     found = interruption(store.session(name, create=False))
-    _ignore_requests()
-    with SupervisorLease(store, name) as lease:
+    with requests_ignored(), SupervisorLease(store, name) as lease:
         resumed = _Recovery(store, lease, choice, options, workspace).run(found)
         if resumed.plan.workflow is None:
             return ResumeOutcome(resumed)
@@ -178,7 +187,7 @@ def preview_resume(
     """Return what ``resume_session`` would do; nothing is changed, and no lease is taken."""
     session = store.session(name, create=False)
     root, force = _workspace(session, options, workspace)
-    if root is not None and session.pending is None:
+    if root is not None and session.files.pending is None:
         session = store.session(name, create=False, workspace=root, force=force)
     try:
         return choice.plan(session, interruption(session))
@@ -189,8 +198,8 @@ def preview_resume(
 class ResumeThread:
     """Resumes a session in a thread of this process, as ``RecoveryWatch`` starts it.
 
-    For programs that stay, such as a server. The team ends with the process; a watcher whose teams
-    must survive it starts processes instead.
+    For long-running programs, such as a server. The team ends with the process; a watcher whose
+    teams must survive it starts processes instead.
     """
 
     def __init__(self, store: Store, name: str, rung: str, options: RunOptions) -> None:
@@ -200,33 +209,40 @@ class ResumeThread:
         self.pid = os.getpid()
         self.error: MulliganError | None = None
         self.outcome: ResumeOutcome | None = None
+        """None also if the session was resumed elsewhere before this thread ran."""
+        self._has_ended = False
         self._thread.start()
 
     def poll(self) -> int | None:
         """Return None while it runs, then 0, or the exit code of the error that ended it.
 
-        That is 1 for an error that is none of Mulligan's; the thread has reported it.
+        That is 1 for an error that is not Mulligan's; the thread has reported it.
         """
         if self._thread.is_alive():
             return None
         if self.error is not None:
             return self.error.exit_code
-        return 0 if self.outcome is not None else 1
+        return 0 if self._has_ended else 1
 
     def join(self) -> None:
         """Wait until the session has ended."""
         self._thread.join()
 
     def _run(self) -> None:
+        store, name, choice, options = self._arguments
         try:
-            self.outcome = resume_session(*self._arguments)
+            # Checked again: since the watch looked, another process may have resumed it, and even
+            # have ended it. A session that is done must not be run once more.
+            if is_due(store.session(name, create=False)):
+                self.outcome = resume_session(store, name, choice, options)
+            self._has_ended = True
         except MulliganError as error:
             self.error = error
-            self._report(f"{self._arguments[1]} was not resumed: {error}")
+            self._report(f"{name} was not resumed: {error}")
 
 
 class _Recovery:
-    """Everything before the agents are started, under the lease of the supervisor to come."""
+    """Everything that is done before the agents are started, under the supervisor's lease."""
 
     def __init__(
         self,
@@ -243,12 +259,13 @@ class _Recovery:
         self._workspace = workspace
 
     def run(self, found: Interruption | None, *, same_team: bool = True) -> Resumed:
-        """Bring the session back; ``same_team`` says that its own team is started afterwards."""
+        """Recover the session; ``same_team`` means that its own team is started afterwards."""
         root, force = _workspace(self._lease.session, self._options, self._workspace)
         with self._lease.files(root, force=force) as handle:
             # Planned twice: once so that a wrong choice is refused before any process is ended,
             # and again because orphan processes may have written until they were.
             plan = self._choice.plan(handle, found)
+            refuse_left_behind(plan)
             if plan.workflow is not None and same_team and plan.rung != STOP:
                 check_variables(from_plain(plan.workflow), self._options.variables)
             self._options.reporter.found(plan)
@@ -273,7 +290,7 @@ def _run(
     options: RunOptions,
     resumed: Resumed | None,
 ) -> RunOutcome:
-    """Supervise a team under a lease that is held already, and return how that ended."""
+    """Supervise a team under a lease that is already held, and return how that ended."""
     if not options.with_files:
         workflow = msgspec.structs.replace(workflow, workspace=None)
     session, reporter = lease.session, options.reporter
@@ -300,7 +317,6 @@ def _run(
 
 
 def _take_to_run(store: Store, name: str) -> SupervisorLease:
-    _ignore_requests()
     try:
         return SupervisorLease(store, name)
     except StillRunning as error:
@@ -308,13 +324,6 @@ def _take_to_run(store: Store, name: str) -> SupervisorLease:
             f"Another supervisor runs the session {name!r}.",
             hint="`mulligan status` shows it, `mulligan pause` ends it.",
         ) from error
-
-
-def _ignore_requests() -> None:
-    """Ignore SIGUSR1 until the team runs: it is sent to the holder of the lease."""
-    # By default the signal would end the process. A requester that sees it ignored waits.
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _check_store(store: Store) -> None:
@@ -327,7 +336,7 @@ def _workspace(
 ) -> tuple[Path | None, bool]:
     """Return the directory of a session's files, and whether it was accepted before.
 
-    That is the workspace of its team, or the given one where there was no team.
+    That is the workspace of its team, or the given one if there was no team.
     """
     if not options.with_files:
         return None, False

@@ -10,28 +10,34 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from mulligan.errors import MulliganError, StaleLease, StoreGone
 from mulligan.model import Checkpoint
+from mulligan.opener import limit_by_workflow
 from mulligan.session import Session
 from mulligan.store import LEASE_TTL, Store
 from mulligan.supervisor.checkpoint_thread import CheckpointThread
+from mulligan.supervisor.drift import TeamDrift
 from mulligan.supervisor.health import HealthChecker
 from mulligan.supervisor.lease import SupervisorLease
 from mulligan.supervisor.machine import Machine, how_ended
 from mulligan.supervisor.orphans import end_orphans
 from mulligan.supervisor.process import Ending
 from mulligan.supervisor.records import PAUSED, Records
+from mulligan.supervisor.schedule import DrillSchedule, VerifySchedule
+from mulligan.supervisor.signals import SignalHandlers
 from mulligan.supervisor.stimuli import (
     PAUSE,
     Action,
     Answered,
+    AskRestart,
     Begin,
     CannotStart,
     CheckpointAsked,
@@ -40,8 +46,10 @@ from mulligan.supervisor.stimuli import (
     Ended,
     Escalate,
     Finish,
+    Isolate,
     Kill,
     PauseAsked,
+    Prepare,
     Quarantine,
     RequestSafePoint,
     Start,
@@ -51,8 +59,9 @@ from mulligan.supervisor.stimuli import (
     Tick,
 )
 from mulligan.supervisor.team import Show, Team
-from mulligan.supervisor.watchdog import Watchdog
+from mulligan.supervisor.watchdog import STALL_SECONDS, Watchdog
 from mulligan.supervisor.workflow import Workflow
+from mulligan.upkeep.verify_settings import VerifySettings, read_verify
 
 HEARTBEAT_POLL_SECONDS = 1.0
 """Seconds between two reads of the heartbeats."""
@@ -61,7 +70,7 @@ ANSWER_POLL_SECONDS = 0.05
 """Seconds between two reads of the answers to a request."""
 
 CHECKPOINT_WAIT_SECONDS = 0.1
-"""Seconds that a restart waits for the checkpoint before it; a slower one goes on meanwhile."""
+"""Seconds that a restart waits for the checkpoint before it; a slower one continues meanwhile."""
 
 PAUSE_SECONDS = 30.0
 """Seconds that agents have to reach a safe point after a signal to the supervisor."""
@@ -70,7 +79,7 @@ TERMINATE_SECONDS = 2.0
 """Seconds between SIGTERM and SIGKILL for agents whose store is gone."""
 
 Say = Callable[[str], None]
-"""Receives one sentence per thing that happens, for people."""
+"""Receives one sentence for people about each thing that happens."""
 
 
 def supervise(
@@ -130,18 +139,20 @@ class Runner:
         self, *, resumed: bool, show: Show | None, output: int | None, force: bool
     ) -> str:
         """Supervise until nothing is left to do; see ``supervise``."""
-        self._listen()
+        handlers = self._listen()
         try:
             with self._lease.files(self._workflow.workspace, force=force) as files:
                 await self._run(files, resumed, self._assemble(show, output))
         finally:
-            self._stop_listening()
+            handlers.give_back()
         return self._status or PAUSED
 
     async def _run(self, files: Session, resumed: bool, team: Team) -> None:
         self._open(files)
         self._team = team
-        self._guard = Watchdog(team.groups)
+        self._guard = Watchdog(team.groups, STALL_SECONDS)
+        # Before the first agent: from then on, a write of this loop may wait for one that is
+        # stopped.
         self._guard.start()
         try:
             await self._begin(resumed)
@@ -154,13 +165,25 @@ class Runner:
 
     # Opening and closing
 
-    def _open(self, files: Session) -> None:
-        if files.recovery_error is not None:
-            self._say(f"a restore of the files is not finished: {files.recovery_error}")
-        self._checkpoint_thread = CheckpointThread(files)
+    def _open(self, handle: Session) -> None:
+        if handle.files.recovery_error is not None:
+            self._say(f"a restore of the files is not finished: {handle.files.recovery_error}")
+        self._checkpoint_thread = CheckpointThread(handle)
         self._health_checker = HealthChecker(
             self._workflow, self._checkpoint_thread, self._records, self._woken.set, self._say
         )
+        self._drift = TeamDrift(self._session, self._records, self._checkpoint_thread, self._say)
+        store = str(self._store.path)
+        beside = (
+            self._workflow,
+            self._session,
+            store,
+            self._variables,
+            self._woken.set,
+            self._say,
+        )
+        settings = read_verify(Path(store)) if self._store.path else VerifySettings(every=None)
+        self._schedules = (DrillSchedule(*beside), VerifySchedule(*beside, settings))
 
     def _assemble(self, show: Show | None, output: int | None) -> Team:
         return Team(
@@ -174,16 +197,19 @@ class Runner:
         )
 
     async def _begin(self, resumed: bool) -> None:
-        """End orphan processes, write down the team, then start the agents."""
+        """End orphan processes, record the team, then start the agents."""
         for orphan in end_orphans(self._store, self._name, self._records.lease):
             self._say(f"{orphan.agent}: ended process {orphan.pid} of an earlier supervisor")
         self._goes_on = resumed or self._records.status == PAUSED
         names = self._workflow.agents if self._goes_on else ()
         done = [name for name in names if self._records.agent(name).get("state") == "done"]
-        self._machine = Machine(self._workflow, done)
-        self._team.remember_prompts()
         fresh = not self._goes_on
+        isolated = self._drift.begin(self._workflow.agents, afresh=fresh)
+        self._machine = Machine(self._workflow, done, isolated)
+        self._team.remember_prompts()
         self._records.begin(self._workflow, resumed, self._heard, afresh=fresh)
+        limit_by_workflow(self._store, self._session)
+        self._drift.watch()
         if fresh:
             await self._take(TakeCheckpoint("routine", "before the agents start"))
         # Not earlier: nothing renews the lease while the first checkpoint reads the files.
@@ -195,7 +221,11 @@ class Runner:
     async def _close(self) -> None:
         """Leave no process behind, whatever happened."""
         self._health_checker.stop()
+        # Processes first, then the thread that watches for stopped ones, then checkpoints: until
+        # all processes have ended, one of them may hold a lock that the others need.
         await self._team.end()
+        for schedule in self._schedules:
+            await schedule.stop()
         self._guard.stop()
         for task in self._tasks:
             task.cancel()
@@ -212,31 +242,22 @@ class Runner:
         until = self._now() + PAUSE_SECONDS
         while self._team.groups() and self._now() < until and not self._is_ending:
             await asyncio.sleep(ANSWER_POLL_SECONDS)
+            # The loop is not blocked, only waiting: the watchdog must not end anything.
             self._guard.turn()
+        # SIGTERM before the SIGKILL that follows in `_close`: agents may save what they have.
         self._team.terminate(attached=True)
         until = self._now() + TERMINATE_SECONDS
         while self._team.groups() and self._now() < until:
             await asyncio.sleep(ANSWER_POLL_SECONDS)
 
-    def _listen(self) -> None:
-        """Turn signals into stimuli; Python delivers signals only to the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR1, self._later, self._asked)
+    def _listen(self) -> SignalHandlers:
+        """Turn signals into stimuli."""
+        handlers = SignalHandlers(asyncio.get_running_loop())
+        handlers.add(signal.SIGUSR1, partial(self._later, self._asked))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
-                loop.add_signal_handler(number, self._told, number)
-
-    def _stop_listening(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.remove_signal_handler(number)
-        loop.remove_signal_handler(signal.SIGUSR1)
-        # A late request may still send SIGUSR1, whose default action ends the process.
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+                handlers.add(number, partial(self._told, number))
+        return handlers
 
     # Stimuli
 
@@ -288,16 +309,17 @@ class Runner:
             self._guard.turn()
             self._store.check_present()
             while self._pending:
+                # Before the stimulus: an agent answers and then exits, and its exit must not
+                # overtake the answer.
                 await self._look_for_answers()
-                stimulus = self._pending.popleft()()
-                if isinstance(stimulus, PauseAsked | CheckpointAsked):
-                    await self._look_for_signs()  # an agent with a heartbeat can answer
-                if stimulus is not None:
-                    await self._handle(stimulus)
+                if (stimulus := self._pending.popleft()()) is not None:
+                    await self._take_up(stimulus)
             await self._look_for_answers()
             await self._look()
             for verdict in self._health_checker.look(self._now(), self._team):
                 await self._handle(verdict)
+            for schedule in self._schedules:
+                schedule.look(self._now())
             await self._keep_up()
 
     async def _wait(self) -> None:
@@ -310,6 +332,8 @@ class Runner:
         seconds = ANSWER_POLL_SECONDS if self._machine.is_asking else max(0.0, until - now)
         if self._pending:
             return
+        # Cleared after the check, in the same turn of the loop: no callback runs in between, so no
+        # stimulus is missed.
         self._woken.clear()
         try:
             await asyncio.wait_for(self._woken.wait(), seconds)
@@ -331,12 +355,23 @@ class Runner:
 
     async def _look_for_requests(self) -> None:
         """Look for a request without its signal, or a restore, if anything was written."""
+        # Reading the head is cheap; the state is only read when something was written.
         if (head := self._session.head.seq) == self._head:
             return
         self._head = head
         self._team.remind()
         if (stimulus := self._asked()) is not None:
-            await self._handle(stimulus)
+            await self._take_up(stimulus)
+        for found in self._drift.look():
+            await self._handle(found)
+
+    async def _take_up(self, stimulus: Stimulus) -> None:
+        """Handle a stimulus; if it is a request, with the agents known that can answer it."""
+        if isinstance(stimulus, PauseAsked | CheckpointAsked):
+            # After the request was read: an agent that attached before it was made can answer, and
+            # one without a heartbeat would be ended instead.
+            await self._look_for_signs()
+        await self._handle(stimulus)
 
     async def _look_for_answers(self) -> None:
         if not self._machine.is_asking or (id := self._records.request_id()) is None:
@@ -364,7 +399,8 @@ class Runner:
         if newest is None:
             return self._now()
         age = (self._session.internal.clock.now() - newest).total_seconds()
-        # A checkpoint from the future was taken by a clock that ran ahead: its age is unknown.
+        # A time in the future comes from a clock that ran ahead: the age of the checkpoint is
+        # unknown.
         return self._now() if age < 0 else self._now() + self._workflow.shortest - age
 
     # Actions
@@ -384,11 +420,15 @@ class Runner:
                 self._say(f"{action.agent} is being ended" + (action.why and f": {action.why}"))
                 self._team.kill(action.agent, action.signal)
             case RequestSafePoint():
+                # Remembered before it is written: its own request must not be mistaken for
+                # another's.
                 self._heard = action.id
                 self._records.request_safe_point(action, max(0.0, action.deadline - self._now()))
             case TakeCheckpoint():
                 task = self._beside(self._take(action))
                 if action.kind == "recovery":
+                    # Before the kill or restart that follows, if it is quick: the checkpoint should
+                    # hold what the agent left. A long capture must not delay the restart.
                     await asyncio.wait([task], timeout=CHECKPOINT_WAIT_SECONDS)
             case Ended():
                 self._records.state(action.agent, action.state)
@@ -402,6 +442,13 @@ class Runner:
                 self._say(f"{action.agent} is given up: {action.reason}")
                 self._records.gave_up(action.agent, action.reason)
                 self._team.release(action.agent)
+            case AskRestart():
+                self._records.ask_restart(action.agent, action.rung)
+            case Prepare():
+                if (told := await self._drift.prepare(action)) is not None:
+                    self._team.hand_over(action.agent, told)
+            case Isolate():
+                self._drift.isolate(action)
             case Finish():
                 await self._finish(action)
         return None
@@ -447,6 +494,7 @@ class Runner:
         return task
 
     async def _finish(self, action: Finish) -> None:
+        # Checkpoints that are under way belong to this run: their events come before its last one.
         await asyncio.gather(*self._tasks)
         self._records.finish(action.status, self._reason or action.status)
         self._status = action.status

@@ -1,8 +1,8 @@
-"""The sink: lets agents print on after their supervisor was killed.
+"""The sink: lets agents continue to print after their supervisor was killed.
 
-They print into pipes that the supervisor reads. Were they closed with it, the next word would end
-an agent that could have gone on to a safe point. So a small process beside has the pipes open as
-well, and reads them once the supervisor is gone; it ends with the last agent.
+They print into pipes that the supervisor reads. If these were closed with it, the next output would
+kill an agent (SIGPIPE) that could have continued to a safe point. So a small process holds the
+pipes open as well, and reads them once the supervisor is gone; it ends with the last agent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Sink:
     """The process that holds the reading ends of the agents' output."""
 
     def __init__(self) -> None:
-        """Start it; raises ``OSError`` if that fails."""
+        """Start the process; raises ``OSError`` if that fails."""
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)  # one that was stopped must not stop its supervisor
         with theirs:
@@ -38,11 +38,13 @@ class Sink:
 
     def hold(self, handle: int) -> None:
         """Keep a read end open for as long as a process can write to it."""
-        with suppress(OSError):  # it is gone or stands still; it is up to the supervisor then
+        with suppress(OSError):  # it is gone or stopped; then only the supervisor holds the pipe
             socket.send_fds(self._channel, [b"+"], [handle])
 
     def close(self) -> None:
-        """Let the sink go; it ends when the last writer does, such as a daemon of an agent."""
+        """Release the sink; it ends with the last writer, such as a daemon of an agent."""
+        # The sink ends by itself when this closes; it is not killed, because agents may still
+        # print.
         self._channel.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_START_SECONDS)

@@ -15,7 +15,7 @@ _MAX_READS = 16
 
 
 def main(channel: socket.socket) -> None:
-    """Hold what is handed over until the supervisor is gone, then read until the writers end."""
+    """Hold the descriptors until the supervisor is gone, then read until the writers end."""
     held = _hold(channel)
     channel.close()
     poller = select.poll()
@@ -38,7 +38,7 @@ def _hold(channel: socket.socket) -> set[int]:
     while True:
         for handle, _ in poller.poll():
             if handle != channel.fileno():
-                # Whatever was printed last is for the supervisor, which has the end as well.
+                # The last output is for the supervisor, which has this end open as well.
                 poller.unregister(handle)
                 os.close(handle)
                 held.discard(handle)
@@ -52,7 +52,7 @@ def _hold(channel: socket.socket) -> set[int]:
 
 
 def _read(handle: int) -> bool:
-    """Let go what was printed; False when there will be no more."""
+    """Discard what was printed; False after the last writer has ended."""
     try:
         return bool(os.read(handle, _CHUNK_BYTES))
     except BlockingIOError:

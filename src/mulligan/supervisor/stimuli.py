@@ -27,10 +27,11 @@ class CannotStart(msgspec.Struct, frozen=True):
 
 
 class Exited(msgspec.Struct, frozen=True):
-    """The process of an agent is gone.
+    """The process of an agent has ended.
 
-    ``status`` is its exit status, negative for a signal; ``state`` what the agent said last;
-    ``task`` what it was working on, and ``crashes`` how many processes that has ended by now.
+    ``status`` is its exit status, negative for a signal; ``state`` is what the agent reported last;
+    ``task`` is what it was working on, and ``crashes`` how many processes that task has ended by
+    now.
     """
 
     agent: str
@@ -47,7 +48,7 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Progressed(msgspec.Struct, frozen=True):
-    """An agent began a step, and said how many seconds it may take."""
+    """An agent began a step, and announced how many seconds it may take."""
 
     agent: str
     deadline: float | None = None
@@ -65,7 +66,7 @@ class PauseAsked(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What kind of checkpoint of the team is wanted, with what note and label."""
+    """The kind, note and label of the requested checkpoint of the team."""
 
     kind: str = "manual"
     note: str | None = None
@@ -85,7 +86,7 @@ class EndAsked(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """An agent is at the safe point that was asked for."""
+    """An agent is at the requested safe point."""
 
     agent: str
 
@@ -95,6 +96,14 @@ class Health(msgspec.Struct, frozen=True):
 
     agent: str
     ok: bool
+
+
+class Drifted(msgspec.Struct, frozen=True):
+    """An agent drifts; ``rung`` is the response, see ``mulligan.drift.ladder``."""
+
+    agent: str
+    rung: str
+    why: str
 
 
 Stimulus = (
@@ -110,6 +119,7 @@ Stimulus = (
     | EndAsked
     | Answered
     | Health
+    | Drifted
 )
 
 
@@ -148,14 +158,14 @@ class TakeCheckpoint(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """Write down that an agent's process is not coming back for now, and in which state."""
+    """Record that an agent's process is not restarted for now, and its state."""
 
     agent: str
     state: str
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """Say that an agent will be started again, and when."""
+    """Report that an agent will be started again, and when."""
 
     agent: str
     seconds: float
@@ -171,10 +181,31 @@ class Quarantine(msgspec.Struct, frozen=True):
 
 
 class Escalate(msgspec.Struct, frozen=True):
-    """Give an agent up, and tell a person why."""
+    """Give up on an agent, and tell a person why."""
 
     agent: str
     reason: str
+
+
+class AskRestart(msgspec.Struct, frozen=True):
+    """Ask one agent to end at its next safe point, because of drift."""
+
+    agent: str
+    rung: str
+
+
+class Prepare(msgspec.Struct, frozen=True):
+    """Make ready what an agent starts again with: an older state, a clean context."""
+
+    agent: str
+    rung: str
+
+
+class Isolate(msgspec.Struct, frozen=True):
+    """Do not start an agent again until a person says so."""
+
+    agent: str
+    why: str
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -192,5 +223,8 @@ Action = (
     | Delay
     | Quarantine
     | Escalate
+    | AskRestart
+    | Prepare
+    | Isolate
     | Finish
 )

@@ -66,6 +66,8 @@ def _end(one: StoppedAgent, store: str) -> None:
         if _stopped(one.pid, store) == one:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
+            # Waited for: the kernel releases its locks only when it is gone. Bounded, because a
+            # process in an uninterruptible system call does not end.
             select.select([handle], [], [], _END_SECONDS)
     finally:
         os.close(handle)

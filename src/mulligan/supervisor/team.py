@@ -33,6 +33,7 @@ RESERVED_VARIABLES = (
     opener.HEARTBEAT,
     opener.CHECKPOINT_INTERVAL,
     opener.PROMPT,
+    opener.HANDOVER,
     opener.SUPERVISOR,
 )
 """The variables that only the supervisor sets; inherited values are dropped."""
@@ -48,7 +49,7 @@ Show = Callable[[str, bytes], None]
 
 
 class Member:
-    """One running agent: its process, the recorded facts of it, and its heartbeat."""
+    """One running agent: its process, what is recorded about it, and its heartbeat."""
 
     def __init__(
         self, process: Process, facts: dict[str, Any], beats: HeartbeatReader, started: float
@@ -84,17 +85,22 @@ class Team:
         self._members: dict[str, Member] = {}
         self._leases: dict[str, Session] = {}
         self._renewed_prompts: set[str] = set()
+        self._handovers: dict[str, str] = {}
         self._sink: Sink | None = None
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._members))
 
     def remember_prompts(self) -> None:
-        """Note which prompts changed in the workflow since the last run; those apply again."""
+        """Find the prompts that changed in the workflow since the last run; they apply again."""
         before = self._records.prompts()
         for name, spec in self._workflow.agents.items():
             if spec.prompt is not None and spec.prompt != before.get(name):
                 self._renewed_prompts.add(name)
+
+    def hand_over(self, name: str, text: str) -> None:
+        """Tell an agent something when its process is started next."""
+        self._handovers[name] = text
 
     def start(self, name: str, now: float, *, again: bool) -> int:
         """Start an agent's process and return its number; raises ``OSError`` or ``ValueError``."""
@@ -116,6 +122,8 @@ class Team:
         if self._show is not None and self._sink is None:
             self._sink = Sink()
         lease = self._store.session(self._workflow.session, create=False, actor=name)
+        # Under the supervisor's own lease, in one transaction: a supervisor that was replaced can
+        # no longer start agents.
         epoch = lease.internal.take(LEASE_TTL, steal=True, under=self._records.lease).epoch
         self._leases[name] = lease
         beats = heartbeat_reader(str(self._store.path), self._workflow.session, name, epoch)
@@ -133,6 +141,8 @@ class Team:
             "started": lease.internal.clock.now(),
             "epoch": epoch,
         }
+        # Before the next write, which may fail: a process that is not in the list would not be
+        # ended.
         self._members[name] = Member(process, facts, beats, now)
         if self._sink is not None and process.output is not None:
             self._sink.hold(process.output)
@@ -149,7 +159,7 @@ class Team:
         return [member.process.pid for member in members if not member.process.is_gone]
 
     def usage(self) -> dict[str, dict[str, Any]]:
-        """Return what the processes of the agents have used so far."""
+        """Return the resource usage of the agents' processes so far."""
         found = {name: usage(member.process.pid) for name, member in self._members.items()}
         return {name: used for name, used in found.items() if used is not None}
 
@@ -170,13 +180,15 @@ class Team:
         return lease is not None and lease.holder != this_holder()
 
     def ended(self, name: str) -> Member:
-        """Take an agent off the list; its process is gone."""
+        """Remove an agent whose process has ended."""
         member = self._members.pop(name)
         member.beats.forget()
         return member
 
     def release(self, name: str) -> None:
         """Release the lease of an agent at rest; its processes can no longer write."""
+        # After its process has ended: a lease that is released earlier could be taken while it
+        # still writes.
         if lease := self._leases.pop(name, None):
             lease.internal.release()
 
@@ -184,6 +196,7 @@ class Team:
         """End all processes that are left, and wait for them."""
         for member in self._members.values():
             member.process.kill(signal.SIGKILL)
+        # Bounded: a process in an uninterruptible system call does not end even by SIGKILL.
         for _ in range(200):
             if all(member.process.is_gone for member in self._members.values()):
                 break
@@ -211,6 +224,7 @@ class Team:
             checkpoint_interval=workflow.checkpoint_interval_of(name),
             workspace=Path(workflow.workspace) if workflow.workspace else None,
             prompt=prompt if _fits(prompt) else None,
+            handover=told if _fits(told := self._handovers.pop(name, None)) else None,
         )
         return {**self._inherited(), **spec.env, **own}
 

@@ -25,13 +25,12 @@ POLL_SECONDS = 1.0
 class Watchdog:
     """Watches a supervisor's loop; ``groups`` are the process groups of its agents."""
 
-    def __init__(
-        self, groups: Callable[[], Iterable[int]], patience: float = STALL_SECONDS
-    ) -> None:
+    def __init__(self, groups: Callable[[], Iterable[int]], patience: float) -> None:
         self._groups = groups
         self._patience = patience
         self._turned = time.monotonic()
         self._stop = threading.Event()
+        # A daemon: it must not keep a process alive whose main thread has ended.
         self._thread = threading.Thread(target=self._run, name="mulligan-watchdog", daemon=True)
 
     def start(self) -> None:
@@ -47,6 +46,7 @@ class Watchdog:
         self._turned = time.monotonic()
 
     def _run(self) -> None:
+        # On the event, not with sleep: closing the supervisor does not wait for the next poll.
         while not self._stop.wait(min(POLL_SECONDS, self._patience)):
             if time.monotonic() - self._turned >= self._patience:
                 # A blocked loop reaps no process, so these pids cannot have been reused.
@@ -57,6 +57,7 @@ def end_stopped(groups: set[int]) -> list[int]:
     """End the process groups that have a stopped process, and return them."""
     ended = {group for pid in pids() if (group := _stopped_group(pid)) in groups}
     for group in ended:
+        # SIGKILL: a stopped process handles no other signal. LMDB rolls its transaction back.
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
     return sorted(ended)

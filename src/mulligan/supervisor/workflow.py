@@ -1,4 +1,4 @@
-"""Workflows: which agents run, how, and what becomes of them when they fail.
+"""Workflows: which agents run, how, and what happens when they fail.
 
 A workflow comes from a TOML file (``load``), from a command line, or from the state of a session
 that is to be resumed (``from_plain``). It never carries a secret into the state (``to_plain``).
@@ -6,45 +6,58 @@ that is to be resumed (``from_plain``). It never carries a secret into the state
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from mulligan.config.tables import Count, Duration, Place, TableReader, Text, described
+from mulligan.drift.settings import TABLE as DRIFT
+from mulligan.drift.settings import DriftSettings
 from mulligan.errors import InvalidName, InvalidWorkflow
 from mulligan.redact import HIDDEN, is_secret, without_secrets
 from mulligan.session.names import SUPERVISOR, check_agent, check_name
+from mulligan.upkeep.policy import TABLE, Policy, parse_policy
+from mulligan.upkeep.verify_settings import TABLE as VERIFY_TABLE
+from mulligan.upkeep.verify_settings import VerifySettings, parse_verify
 
 ON_FAILURE = "on_failure"
 ALWAYS = "always"
 NEVER = "never"
-POLICIES = (ON_FAILURE, ALWAYS, NEVER)
+RESTARTS = (ON_FAILURE, ALWAYS, NEVER)
 
 CHECKPOINT_INTERVAL_SECONDS = 300.0
-"""Seconds between routine checkpoints, unless told otherwise."""
+"""Seconds between routine checkpoints by default."""
+
+DRILL_TIMEOUT_SECONDS = 60.0
+"""Seconds after which a command of a drill has failed, by default."""
 
 RENAMED = {"every": "checkpoint_interval", "health_every": "health_interval"}
-"""Keys that were renamed: refused by name in a file, and read where a session kept them."""
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+"""Keys that were renamed: refused by name in a file, but read from the state of a session."""
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """How long to wait before a restart; the first one after a good while is not delayed."""
+    """How long to wait before a restart; the first one after a stable period is not delayed."""
 
     initial: float = 0.5
     factor: float = 2.0
     max: float = 30.0
 
 
+class DrillSettings(msgspec.Struct, frozen=True):
+    """When drills are run, if they are, and how long each of their commands may take."""
+
+    every: float | None = None
+    timeout: float = DRILL_TIMEOUT_SECONDS
+
+
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One agent: how it is started, and what is done when it ends or hangs.
 
-    A task that has ended so many of its processes as ``quarantine_after`` says is given up.
-    ``checkpoint_interval`` is the time between routine checkpoints, if it is not that of the team.
+    A task is given up once it has ended ``quarantine_after`` of its processes.
+    ``checkpoint_interval`` is the time between routine checkpoints; None for that of the team.
+    ``drill`` starts the agent in a dry mode, on the files of a drill.
     """
 
     command: tuple[str, ...]
@@ -63,38 +76,48 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_interval: float | None = None
     health: tuple[str, ...] | None = None
     health_interval: float | None = None
+    drill: tuple[str, ...] | None = None
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A team of agents on one session."""
+    """A team of agents on one session.
+
+    Without a ``retention``, ``verify`` or ``drift``, those of the store apply.
+    """
 
     agents: dict[str, AgentSpec]
     session: str = "main"
     workspace: str | None = None
     checkpoint_interval: float = CHECKPOINT_INTERVAL_SECONDS
-    retention: dict[str, Any] = {}
+    retention: Policy | None = None
+    drill: DrillSettings = DrillSettings()
+    drift: DriftSettings | None = None
+    verify: VerifySettings | None = None
     file: str | None = None
 
     @property
     def shortest(self) -> float:
-        """Seconds between routine checkpoints of the team: what its most eager agent wants."""
+        """Seconds between routine checkpoints of the team: the shortest interval of its agents."""
         return min(map(self.checkpoint_interval_of, self.agents), default=self.checkpoint_interval)
 
     def checkpoint_interval_of(self, agent: str) -> float:
-        """Return the seconds between routine checkpoints that an agent wants."""
+        """Return the seconds between routine checkpoints of an agent."""
         return self.agents[agent].checkpoint_interval or self.checkpoint_interval
 
     def to_plain(self) -> dict[str, Any]:
         """Return the workflow for the state, without what looks like a secret.
 
-        A variable that does is named in ``pass_env`` instead: whoever resumes has to have it.
+        Such a variable is named in ``pass_env`` instead, and has to be set when the session is
+        resumed.
         """
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        plain[TABLE] = self.retention.to_table() if self.retention else {}
+        plain[DRIFT] = self.drift.to_table() if self.drift else {}
         for agent in plain["agents"].values():
             secret = {name for name, value in agent["env"].items() if is_secret(name, value)}
             agent["env"] = {n: value for n, value in agent["env"].items() if n not in secret}
             agent["pass_env"] = sorted({*agent["pass_env"], *secret})
-            for key in ("command", "health"):
+            for key in ("command", "health", "drill"):
                 agent[key] = agent[key] and without_secrets(agent[key])
         return plain
 
@@ -102,7 +125,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
 def from_plain(plain: Any) -> Workflow:
     """Return the workflow that ``to_plain`` put into the state; raises ``InvalidWorkflow``."""
     try:
-        workflow = msgspec.convert(_with_new_keys(plain), Workflow)
+        workflow = msgspec.convert(_with_policy(_with_new_keys(plain)), Workflow)
     except msgspec.ValidationError as error:
         raise InvalidWorkflow(f"The workflow in the state cannot be used: {error}.") from error
     for name, agent in workflow.agents.items():
@@ -111,12 +134,12 @@ def from_plain(plain: Any) -> Workflow:
                 f"The command of {name!r} held a secret, which was not kept.",
                 hint="Start it again as it was started; better: pass secrets as variables.",
             )
-    agents = {name: _without_broken_health(agent) for name, agent in workflow.agents.items()}
+    agents = {name: _without_broken_checks(agent) for name, agent in workflow.agents.items()}
     return msgspec.structs.replace(workflow, agents=agents)
 
 
 def _with_new_keys(plain: Any) -> Any:
-    """Return a workflow that a session kept, under the names that its keys have now."""
+    """Return a workflow from the state, with the present names of its keys."""
     if not isinstance(plain, dict):
         return plain
     named = {RENAMED.get(key, key): value for key, value in plain.items()}
@@ -126,11 +149,45 @@ def _with_new_keys(plain: Any) -> Any:
     return named
 
 
-def _without_broken_health(agent: AgentSpec) -> AgentSpec:
-    """Return an agent without a health command that lacks a secret: it would call it sick."""
-    if agent.health is None or HIDDEN not in agent.health:
-        return agent
-    return msgspec.structs.replace(agent, health=None)
+def _with_policy(plain: Any) -> Any:
+    """Return a workflow from the state, with its settings in place of the tables.
+
+    Earlier versions stored any keys there and used none. Such a table does not prevent a resume:
+    the policy of the store applies, as without one.
+    """
+    if not isinstance(plain, dict):
+        return plain
+    reader = TableReader("", "the state", InvalidWorkflow)
+    try:
+        policy = _policy(plain.get(TABLE, {}), reader)
+    except InvalidWorkflow:
+        policy = None
+    try:
+        drift = _drift(plain.get(DRIFT, {}), reader)
+    except InvalidWorkflow:
+        drift = None
+    return {**plain, TABLE: policy, DRIFT: drift}
+
+
+def _policy(table: Any, reader: TableReader) -> Policy | None:
+    """Return the policy of a workflow's table; None if the table is empty."""
+    return None if table == {} else parse_policy(table, reader)
+
+
+def _drift(table: Any, reader: TableReader) -> DriftSettings | None:
+    """Return the settings of a workflow's table; None if it says nothing."""
+    if table == {}:
+        return None
+    from mulligan.drift.table import parse_drift  # it looks for installed signals
+
+    return parse_drift(table, reader)
+
+
+def _without_broken_checks(agent: AgentSpec) -> AgentSpec:
+    """Return an agent without health and drill commands that lack a secret: they would fail."""
+    commands = {"health": agent.health, "drill": agent.drill}
+    broken = {key: None for key, command in commands.items() if HIDDEN in (command or ())}
+    return msgspec.structs.replace(agent, **broken) if broken else agent
 
 
 def load(file: Path) -> Workflow:
@@ -146,27 +203,13 @@ def load(file: Path) -> Workflow:
 
 def parse(text: str, file: Path) -> Workflow:
     """Return the workflow in the text of a TOML file; paths in it start at the file's directory."""
-    import tomllib  # slow to import, and most who read a workflow have it from the state
+    import tomllib  # slow to import, and most workflows are read from the state
 
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidWorkflow(f"{file}: {error}.") from error
     return _Reader(text, file).workflow(table)
-
-
-def duration(value: Any) -> float:
-    """Return a duration in seconds: a number of them, or text such as 30s, 5m, 2h, 500ms."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    else:
-        found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-        if found is None:
-            raise ValueError(f"{value!r} is not a duration such as '30s', '5m' or '2h'")
-        seconds = float(found[1]) * _UNITS[found[2]]
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"a duration is more than nothing, not {value!r}")
-    return seconds
 
 
 def _command(value: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -182,87 +225,75 @@ def _session(name: str) -> str:
     return check_name(name, "session name")
 
 
-def _limit(value: int | float | str) -> int | float | str:
-    """Return a limit of retention as it stands: a count, or what is a duration."""
-    if not isinstance(value, int) or value < 0:
-        duration(value)
-    return value
-
-
-def _kind(words: str, read: Callable[[Any], Any] | None = None, **bounds: Any) -> msgspec.Meta:
-    """Return what a value is called in errors, and what turns it into one of the workflow."""
-    return msgspec.Meta(description=words, extra={"read": read}, **bounds)
-
-
-_Text = Annotated[str, _kind("a text", min_length=1)]
-_Texts = Annotated[tuple[str, ...], _kind("a list of texts")]
-_Variable = Annotated[str, _kind("a text")]
-_Command = Annotated[str | tuple[str, ...], _kind("a text or a list of texts", _command)]
-_Duration = Annotated[str | int | float, _kind("a duration such as '30s' or '5m'", duration)]
-_Count = Annotated[int, _kind("a whole number from 0 on", ge=0)]
-_Factor = Annotated[float, _kind("a number from 1 to 100", ge=1, le=100)]
-_Policy = Annotated[
-    Literal["on_failure", "always", "never"], _kind(f"one of {', '.join(POLICIES)}")
+_Texts = Annotated[tuple[str, ...], described("a list of texts")]
+_Variable = Annotated[str, described("a text")]
+_Command = Annotated[str | tuple[str, ...], described("a text or a list of texts", _command)]
+_Factor = Annotated[float, described("a number from 1 to 100", ge=1, le=100)]
+_Restart = Annotated[
+    Literal["on_failure", "always", "never"], described(f"one of {', '.join(RESTARTS)}")
 ]
-_Limit = Annotated[str | int | float, _kind("a number or a duration", _limit)]
 
 
 class _BackoffTable(msgspec.Struct):
     """The keys of ``[agents.NAME.backoff]``."""
 
-    initial: _Duration
+    initial: Duration
     factor: _Factor
-    max: _Duration
+    max: Duration
 
 
 class _AgentTable(msgspec.Struct):
     """The keys of ``[agents.NAME]``."""
 
     command: _Command
-    directory: _Text
+    directory: Text
     env: dict[str, _Variable]
     pass_env: _Texts
-    prompt: _Text
+    prompt: Text
     after: _Texts
-    restart: _Policy
-    max_restarts: _Count
-    within: _Duration
-    quarantine_after: _Count
+    restart: _Restart
+    max_restarts: Count
+    within: Duration
+    quarantine_after: Count
     backoff: _BackoffTable
-    heartbeat: _Duration
-    progress: _Duration
-    checkpoint_interval: _Duration
+    heartbeat: Duration
+    progress: Duration
+    checkpoint_interval: Duration
     health: _Command
-    health_interval: _Duration
+    health_interval: Duration
+    drill: _Command
+
+
+class _DrillTable(msgspec.Struct):
+    """The keys of ``[drill]``."""
+
+    every: Duration
+    timeout: Duration
 
 
 class _WorkflowTable(msgspec.Struct):
     """The keys of a workflow file."""
 
-    session: Annotated[str, _kind("a text", _session)]
-    workspace: _Text
-    checkpoint_interval: _Duration
-    retention: dict[str, _Limit]
+    session: Annotated[str, described("a text", _session)]
+    workspace: Text
+    checkpoint_interval: Duration
+    retention: dict[str, Any]
+    drill: _DrillTable
+    drift: dict[str, Any]
+    verify: dict[str, Any]
     agents: dict[str, _AgentTable]
 
 
-Key = tuple[str, ...]
-"""Where in the file something stands."""
-
-
 class _Reader:
-    """Turns the tables of a file into a workflow, and knows on which line each key stands.
-
-    msgspec checks the values, one by one: its errors do not name the keys of open tables such as
-    ``[agents.NAME.env]``, and the line of an error is found by its whole key.
-    """
+    """Turns the tables of a file into a workflow."""
 
     def __init__(self, text: str, file: Path) -> None:
-        self._text = text
+        self._tables = TableReader(text, file, InvalidWorkflow, RENAMED)
+        self._error = self._tables.error
         self._file = file
 
     def workflow(self, table: dict[str, Any]) -> Workflow:
-        fields = self._fields(table, (), _WorkflowTable)
+        fields = self._tables.fields(table, (), _WorkflowTable)
         directory = self._file.absolute().parent
         workspace = fields.get("workspace")
         top = directory if workspace is None else (directory / workspace).resolve()
@@ -272,7 +303,13 @@ class _Reader:
             raise self._error(("agents",), "a workflow needs at least one [agents.NAME]")
         agents = {name: self._agent(name, made, top) for name, made in fields["agents"].items()}
         self._check_order(agents)
-        return Workflow(**{**fields, "agents": agents, "file": str(self._file.absolute())})
+        policy = _policy(fields.get(TABLE, {}), self._tables)
+        drift = _drift(fields.get(DRIFT, {}), self._tables)
+        fields["drill"] = DrillSettings(**fields.get("drill", {}))
+        if VERIFY_TABLE in fields:
+            fields[VERIFY_TABLE] = parse_verify(fields[VERIFY_TABLE], self._tables)
+        made = {"agents": agents, TABLE: policy, DRIFT: drift, "file": str(self._file.absolute())}
+        return Workflow(**{**fields, **made})
 
     def _agent(self, name: str, fields: dict[str, Any], top: Path) -> AgentSpec:
         place = ("agents", name)
@@ -289,14 +326,14 @@ class _Reader:
         prompt = self._prompt(fields.get("prompt"), place)
         return AgentSpec(**{**fields, "directory": directory, "backoff": backoff, "prompt": prompt})
 
-    def _prompt(self, prompt: str | None, place: Key) -> str | None:
+    def _prompt(self, prompt: str | None, place: Place) -> str | None:
         try:
             return read_prompt(prompt, self._file.parent)
-        except ValueError as error:  # or it is no text
+        except ValueError as error:  # or it is not text
             raise self._error((*place, "prompt"), f"{error}") from error
 
     def _check_order(self, agents: Mapping[str, AgentSpec]) -> None:
-        """Refuse an agent that waits for nobody that is there, or for itself in the end."""
+        """Refuse an agent that waits for an unknown agent, or indirectly for itself."""
         for name, agent in agents.items():
             place = ("agents", name, "after")
             for other in agent.after:
@@ -306,51 +343,6 @@ class _Reader:
                     raise self._error(place, f"{other!r} is always restarted, so it never is done")
             if _leads_back(name, agents):
                 raise self._error(place, f"{name!r} would wait for itself")
-
-    def _fields(self, table: Any, place: Key, shape: type[msgspec.Struct]) -> dict[str, Any]:
-        """Return the fields of a table that a file has, each checked by its type in the shape."""
-        types = {field.name: field.type for field in msgspec.structs.fields(shape)}
-        for key in self._table(table, place):
-            if key not in types:
-                raise self._error((*place, key), f"there is no such key{_meant(key, types)}")
-        return {key: self._value(value, (*place, key), types[key]) for key, value in table.items()}
-
-    def _value(self, value: Any, place: Key, kind: Any) -> Any:
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            return self._fields(value, place, kind)
-        if get_origin(kind) is dict:
-            _, inner = get_args(kind)
-            table = self._table(value, place)
-            return {key: self._value(held, (*place, key), inner) for key, held in table.items()}
-        meta: msgspec.Meta = kind.__metadata__[0]
-        try:
-            found = msgspec.convert(value, kind)
-            read = (meta.extra or {}).get("read")
-            return found if read is None else read(found)
-        except msgspec.ValidationError as error:
-            raise self._error(place, f"this is {meta.description}, not {value!r}") from error
-        except (ValueError, InvalidName) as error:
-            raise self._error(place, str(error)) from error
-
-    def _table(self, value: Any, place: Key) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self._error(place, f"this is a table, not {value!r}")
-        return value
-
-    def _error(self, place: Key, message: str) -> InvalidWorkflow:
-        from mulligan.supervisor.toml_lines import line_of  # slow to import
-
-        line = line_of(self._text, place)
-        end = "" if message.endswith((".", "?")) else "."
-        return InvalidWorkflow(f"{self._file}:{line}: {'.'.join(place)}: {message}{end}")
-
-
-def _meant(key: str, known: Mapping[str, Any]) -> str:
-    """Return the key that may have been meant, as the end of a sentence."""
-    from difflib import get_close_matches  # slow to import
-
-    near = [RENAMED[key]] if key in RENAMED else get_close_matches(key, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def read_prompt(prompt: str | None, directory: Path) -> str | None:

@@ -1,6 +1,6 @@
 """The chaos run: a team works while its processes are killed, stopped and continued at random.
 
-``python -m mulligan.testing.chaos --tasks 2000 --blows 100 [--seed N]`` is part of ``make crash``.
+``python -m mulligan.testing.chaos --tasks 2000 --signals 100 [--seed N]``, part of ``make crash``.
 Agents claim counted tasks. Agents and the supervisor are killed with SIGKILL, or stopped and
 continued, and ``mulligan resume`` is killed during recovery. At the end every task must have been
 completed exactly once in the journal, no replaced writer may have been accepted, and the store must
@@ -43,8 +43,8 @@ heartbeat = "5s"
 backoff = {{ initial = "10ms", max = "50ms" }}
 """
 
-SECONDS_BETWEEN_BLOWS = (0.15, 0.6)
-"""Seconds between two faults."""
+SECONDS_BETWEEN_SIGNALS = (0.15, 0.6)
+"""Seconds between two signals."""
 
 STOPPED_SECONDS = (0.05, 1.5)
 """How long a process is stopped, in seconds."""
@@ -71,6 +71,7 @@ def work(pace: float) -> None:
             if task is None:
                 break
             time.sleep(source.uniform(0, 2 * pace))
+            # One transaction: no kill may count a task without completing it.
             with session.batch():
                 session.state.append(("counted", task.id), session.actor)
                 session.tasks.complete(task.id)
@@ -79,20 +80,20 @@ def work(pace: float) -> None:
 
 
 class Chaos:
-    """One run: a store, a team on it, and faults from a seeded source."""
+    """One run: a store, a team on it, and signals from a seeded source."""
 
-    def __init__(self, directory: Path, seed: int, tasks: int, blows: int, pace: float) -> None:
+    def __init__(self, directory: Path, seed: int, tasks: int, signals: int, pace: float) -> None:
         self._directory = directory
         self._random = random.Random(seed)
         self._tasks = tasks
-        self._blows = blows
+        self._signals = signals
         self._pace = pace
         self._workflow = str(directory / "team.toml")
         self._store = mulligan.open(directory)
         self._session = self._store.session(SESSION, actor="driver")
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._log = (directory / "supervisor.log").open("ab")
-        self.struck: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
 
     def run(self) -> list[str]:
         """Let the team complete everything; return what is wrong at the end."""
@@ -103,9 +104,9 @@ class Chaos:
         while not self._is_done():
             if time.monotonic() > until:
                 return [f"the team did not end within {MAX_RUN_SECONDS:.0f} seconds", *self._end()]
-            time.sleep(self._random.uniform(*SECONDS_BETWEEN_BLOWS))
-            if sum(self.struck.values()) < self._blows:
-                self._strike()
+            time.sleep(self._random.uniform(*SECONDS_BETWEEN_SIGNALS))
+            if sum(self.sent.values()) < self._signals:
+                self._disrupt()
             self._keep_supervised()
         return self._end()
 
@@ -133,18 +134,18 @@ class Chaos:
             return
         program = ["mulligan"]
         if (
-            sum(self.struck.values()) < self._blows
+            sum(self.sent.values()) < self._signals
             and self._random.random() < KILLED_RESUMES_FRACTION
         ):
             # Recovery is the most delicate part, so it is killed midway as well.
             point = self._random.choice(WRITE_FAILPOINTS)
             program = ["mulligan.testing.dying", point.value, str(self._random.randint(1, 20))]
-            self.struck["resumes that die"] += 1
+            self.sent["resumes that die"] += 1
         self._start("resume", SESSION, program=program)
 
-    def _strike(self) -> None:
-        blow = self._random.choice([self._kill_agent] * 4 + [self._kill_supervisor, self._stop] * 2)
-        blow()
+    def _disrupt(self) -> None:
+        disruptions = [self._kill_agent] * 4 + [self._kill_supervisor, self._stop] * 2
+        self._random.choice(disruptions)()
 
     def _kill_agent(self) -> None:
         if (pid := self._agent_process()) is not None:
@@ -154,7 +155,7 @@ class Chaos:
         if self._supervisor is not None and self._supervisor.poll() is None:
             self._supervisor.kill()
             self._supervisor.wait()
-            self.struck["supervisors killed"] += 1
+            self.sent["supervisors killed"] += 1
 
     def _stop(self) -> None:
         """Stop an agent or the supervisor, and continue it after a while."""
@@ -170,7 +171,7 @@ class Chaos:
             os.kill(pid, number)
         except ProcessLookupError:
             return False
-        self.struck[what] += 1
+        self.sent[what] += 1
         return True
 
     def _agent_process(self) -> int | None:
@@ -231,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run it; exit 1 if something is wrong, and keep the store."""
     parser = argparse.ArgumentParser(prog="python -m mulligan.testing.chaos")
     parser.add_argument("--tasks", type=int, default=2000)
-    parser.add_argument("--blows", type=int, default=100)
+    parser.add_argument("--signals", type=int, default=100)
     parser.add_argument("--pace", type=float, default=0.15, help="seconds a task takes")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--agent", type=float, help=argparse.SUPPRESS)
@@ -239,17 +240,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.agent is not None:
         work(options.agent)
         return 0
-    print(f"chaos: seed {options.seed}, {options.tasks} tasks, {options.blows} blows", flush=True)
+    print(
+        f"chaos: seed {options.seed}, {options.tasks} tasks, {options.signals} signals", flush=True
+    )
     directory = Path(tempfile.mkdtemp(prefix="mulligan-chaos-"))
     began = time.monotonic()
-    chaos = Chaos(directory, options.seed, options.tasks, options.blows, options.pace)
+    chaos = Chaos(directory, options.seed, options.tasks, options.signals, options.pace)
     wrong = chaos.run()
-    struck = ", ".join(f"{count} {what}" for what, count in sorted(chaos.struck.items()))
-    print(f"chaos: {struck}; {time.monotonic() - began:.0f} s", flush=True)
+    sent = ", ".join(f"{count} {what}" for what, count in sorted(chaos.sent.items()))
+    print(f"chaos: {sent}; {time.monotonic() - began:.0f} s", flush=True)
     for line in wrong[:50]:
         print(f"WRONG: {line}")
     if wrong:
-        print(f"the store is kept in {directory}; --seed {options.seed} strikes the same blows")
+        print(f"the store is kept in {directory}; --seed {options.seed} draws the same signals")
         return 1
     shutil.rmtree(directory)
     print("chaos: every task completed once, no stale writer accepted, verified clean")

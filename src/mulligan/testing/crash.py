@@ -80,6 +80,7 @@ class Child:
         self._lines: list[bytes] = []
         self._errors: list[bytes] = []
         self._first = threading.Event()
+        # Both pipes are read by threads: a full pipe would block the child between two calls.
         self._readers = [
             threading.Thread(target=self._read_lines),
             threading.Thread(target=self._read_errors),

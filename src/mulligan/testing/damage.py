@@ -4,7 +4,8 @@
 round one file of a store is damaged: a flipped bit, a zeroed block, garbage, an older block or an
 older copy, a truncation, a deletion. Half of the time its modification time stays, as with a
 failing disk. Then commands run on it. None may end by a signal or with an unexpected error, and
-whatever a command returns as correct must be correct.
+whatever a command returns as correct must be correct. Finally the damage is repaired: what could be
+restored before can be restored after it, byte for byte, and ``verify`` finds nothing more.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from mulligan.testing.commands import Done, fingerprint, run_mulligan
-from mulligan.testing.strikes import BUG
+from mulligan.testing.syscall_faults import BUG
 
 BLOCK = 4096
+BROKEN = 60
+"""The exit code of ``verify`` for damage that remains, and of a repair with losses."""
 
 Damage = Callable[[bytearray, bytes, random.Random], None]
 """Changes the content of a file, given an older content and a source of randomness."""
@@ -76,6 +79,7 @@ class Subject:
         self.project = top / "project"
         self._older = top / "older"
         self._sound = top / "sound"
+        self._damaged = top / "damaged"
         self.files: dict[str, str] = {}
         (top / "home").mkdir()
         self.project.mkdir()
@@ -92,9 +96,12 @@ class Subject:
 
     def reset(self) -> None:
         """Put the intact store back in place; it stays the same directory."""
+        self._replace(self._sound)
+
+    def _replace(self, source: Path) -> None:
         for old in self.store.iterdir():
             shutil.rmtree(old) if old.is_dir() else old.unlink()
-        shutil.copytree(self._sound, self.store, dirs_exist_ok=True)
+        shutil.copytree(source, self.store, dirs_exist_ok=True)
 
     def targets(self) -> list[Path]:
         """Return the non-empty files of the store."""
@@ -115,13 +122,63 @@ class Subject:
 
     def violations(self) -> Iterator[str]:
         """Run commands on the damaged store; yield results that no damage may cause."""
-        for command in (("status",), ("log",), ("verify",), ("checkpoint", "--label", "after")):
+        for command in (
+            ("status",),
+            ("log",),
+            ("verify", "--full"),
+            ("checkpoint", "--label", "after"),
+        ):
             done = self.run(*command)
             yield from self._unexpected(command, done)
             if command[0] == "checkpoint" and done.returncode == 0:
                 yield from self._wrong_files("after", fingerprint(self.project))
         for label, files in self.files.items():
             yield from self._wrong_files(label, files)
+
+    def repair_violations(self, *, is_journal: bool) -> Iterator[str]:
+        """Repair the damaged store; yield what a repair must not cause, or not leave.
+
+        What could be restored before it can be restored after it. Of a damaged journal, all but the
+        newest checkpoint is in the packs as well.
+        """
+        expected = {
+            label for label, files in self.files.items() if not [*self._differs(label, files)]
+        }
+        if is_journal:
+            expected |= {*list(self.files)[:-1]}
+        done = self.run("--json", "verify", "--repair")
+        yield from self._unexpected(("verify", "--repair"), done)
+        if done.returncode not in (0, BROKEN):
+            yield f"verify --repair: exit {done.returncode}: {done.stderr[-1500:]}"
+            return
+        after = self.run("verify", "--full")
+        if after.returncode:
+            yield f"after the repair, verify finds: {after.stdout[-1500:]}{after.stderr[-500:]}"
+        for label in sorted(expected):
+            for violation in self._differs(label, self.files[label]):
+                yield f"after the repair: {violation}"
+        again = self.run("checkpoint", "--label", "after-repair")
+        if again.returncode:
+            yield f"after the repair, checkpoint: exit {again.returncode}: {again.stderr[-1500:]}"
+
+    def _differs(self, label: str, files: str) -> Iterator[str]:
+        """Yield why a checkpoint cannot be restored exactly."""
+        to = Path(tempfile.mkdtemp(dir=self.top))
+        done = self.run("restore", "--yes", label, "--to", str(to))
+        if done.returncode:
+            yield f"restore of {label}: exit {done.returncode}: {done.stderr[-1500:]}"
+        elif fingerprint(to) != files:
+            yield f"restore of {label} writes other files"
+        shutil.rmtree(to)
+
+    def keep_damaged(self) -> None:
+        """Keep the damaged store as it is, before commands write to it."""
+        shutil.rmtree(self._damaged, ignore_errors=True)
+        shutil.copytree(self.store, self._damaged)
+
+    def damage_again(self) -> None:
+        """Put the damaged store back as it was kept."""
+        self._replace(self._damaged)
 
     def _wrong_files(self, label: str, files: str) -> Iterator[str]:
         to = Path(tempfile.mkdtemp(dir=self.top))
@@ -175,7 +232,11 @@ def run(rounds: int, seed: int, only: str | None) -> list[str]:
             file, kind = rng.choice(targets), rng.choice([*DAMAGES, DELETED])
             subject.damage(file, kind, rng)
             counts[file.name] += 1
-            for violation in subject.violations():
+            subject.keep_damaged()
+            violations = list(subject.violations())
+            subject.damage_again()
+            violations += subject.repair_violations(is_journal=file.name == "data.mdb")
+            for violation in violations:
                 found.append(f"{kind} in {file.relative_to(subject.store)}: {violation}")
                 print(f"VIOLATION: {found[-1]}", flush=True)
     print(f"{rounds} damages, {len(found)} violations: {dict(counts)}")

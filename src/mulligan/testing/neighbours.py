@@ -156,6 +156,7 @@ def busy(
                 str(seed),
             ],
             stdin=subprocess.DEVNULL,
+            # A process group, so that the git processes it starts are killed with it.
             start_new_session=True,
         )
         for name in names
@@ -236,7 +237,7 @@ def run(checkpoints: int, seed: int, names: Sequence[str]) -> list[str]:
 def _checkpoint(session: Session, top: Path) -> list[str]:
     taken = session.checkpoint()
     copy = top / "copy"
-    problems = session.copy_files(taken, copy)
+    problems = session.files.copy(taken, copy)
     changing = [one.path for one in taken.coverage.changing] if taken.coverage else []
     found = [f"the copy is not complete: {problem}" for problem in problems]
     found += judge(copy, changing)

@@ -31,21 +31,21 @@ class MemoryIndex:
 
     def __init__(self) -> None:
         self.entries: dict[Digest, Location] = {}
-        self.packs: dict[int, int] = {}
+        self.area_lengths: dict[int, int] = {}
 
     def locate(self, digest: Digest) -> Location | None:
-        """Return where an object lies."""
+        """Return the location of an object."""
         return self.entries.get(digest)
 
-    def committed(self, pack: int) -> int:
-        """Return the acknowledged length of a pack."""
-        return self.packs.get(pack, 0)
+    def committed(self, area: int) -> int:
+        """Return the acknowledged length of an area."""
+        return self.area_lengths.get(area, 0)
 
     def commit(self, flushed: Flushed) -> None:
-        """Take in what a bundle flushed; a pack's length only ever grows."""
+        """Take in what a bundle flushed; an area's length only ever grows."""
         self.entries.update(flushed.entries)
-        for pack, length in flushed.packs.items():
-            self.packs[pack] = max(length, self.committed(pack))
+        for area, length in flushed.area_lengths.items():
+            self.area_lengths[area] = max(length, self.committed(area))
 
 
 def noise(size: int, seed: int = 1) -> bytes:
@@ -84,19 +84,17 @@ class ObjectsSuite:
 
     @pytest.mark.parametrize("name", SAMPLES)
     def test_get_returns_exactly_what_was_put(self, objects: Objects, name: str) -> None:
-        """An object comes back byte for byte, whatever its size."""
+        """An object of any size is returned byte for byte."""
         [digest] = self.keep(objects, SAMPLES[name])
         assert objects.get(1, digest) == SAMPLES[name]
 
     def test_all_sizes_share_one_bundle(self, objects: Objects) -> None:
-        """Small and large objects in one bundle do not disturb one another."""
+        """Small and large objects can be mixed in one bundle."""
         digests = self.keep(objects, *SAMPLES.values())
         assert [objects.get(1, digest) for digest in digests] == list(SAMPLES.values())
 
-    def test_many_are_returned_at_once_but_for_those_that_are_not_there(
-        self, objects: Objects
-    ) -> None:
-        """Every object comes once, whatever was asked for beside it."""
+    def test_get_all_returns_every_object_that_exists(self, objects: Objects) -> None:
+        """Every object is returned once; missing ones and other kinds are left out."""
         digests = self.keep(objects, *SAMPLES.values(), kind=2)
         other = self.keep(objects, b"of another kind", kind=1)
         missing = codec.digest(2, b"never put")
@@ -105,8 +103,8 @@ class ObjectsSuite:
         assert dict(found) == dict(zip(digests, SAMPLES.values(), strict=True))
         assert list(objects.get_all(2, [])) == []
 
-    def test_where_many_lie_is_told_in_the_order_in_which_they_come(self, objects: Objects) -> None:
-        """Another process can read what the store says is on disk, and nothing else is named."""
+    def test_locate_many_has_the_order_of_get_all(self, objects: Objects) -> None:
+        """Another process can read the objects at these locations; unknown ones are left out."""
         digests = self.keep(objects, *SAMPLES.values(), kind=2)
         missing = codec.digest(2, b"never put")
         where = objects.locate_many([*digests, missing, *digests])
@@ -119,7 +117,7 @@ class ObjectsSuite:
             assert found == list(objects.get_all(2, digests))
 
     def stored(self, objects: Objects, *, full: bool) -> dict[Digest, Location]:
-        """Return every object that the areas hold, and where; none may be damaged."""
+        """Return every object in the areas with its location; none may be damaged."""
         found: dict[Digest, Location] = {}
         for area in objects.areas():
             end = 0
@@ -140,7 +138,7 @@ class ObjectsSuite:
     def test_everything_stored_is_enumerated_where_the_index_has_it(
         self, objects: Objects, full: bool
     ) -> None:
-        """What verify walks is what was put, no more and no less, at the places flushed."""
+        """Enumerating the areas gives exactly the objects that were put, where ``flush`` said."""
         places: dict[Digest, Location] = {}
         for contents in ([*SAMPLES.values()], [b"later"], [b"later", b"and last"]):
             bundle = objects.bundle()
@@ -149,21 +147,21 @@ class ObjectsSuite:
             flushed = bundle.flush()
             self.commit(flushed)
             places |= flushed.entries
-            for area, length in flushed.packs.items():
+            for area, length in flushed.area_lengths.items():
                 assert objects.area_size(area) >= length
         assert self.stored(objects, full=full) == places
-        assert {place.pack for place in places.values()} <= {*objects.areas()}
+        assert {place.area for place in places.values()} <= {*objects.areas()}
         for area in objects.areas():
             assert not objects.is_foreign(area)
             assert objects.area_name(area)
 
     def test_an_area_is_enumerated_up_to_where_it_was_acknowledged(self, objects: Objects) -> None:
-        """What lies past it is no part of the store; its values can be looked at."""
+        """Bytes past it are not part of the store; their values can be listed."""
         bundle = objects.bundle()
         kept = bundle.put(1, b"acknowledged")
         flushed = bundle.flush()
         self.commit(flushed)
-        [(area, end)] = flushed.packs.items()
+        [(area, end)] = flushed.area_lengths.items()
         late = objects.bundle()
         late.put(1, b"not acknowledged")
         late.put(2, b"of another kind")
@@ -191,15 +189,15 @@ class ObjectsSuite:
         assert 2_000_000 <= bundle.flush().size < 2_100_000
 
     def test_flush_is_idempotent(self, objects: Objects) -> None:
-        """A second flush says the same and writes nothing."""
+        """A second flush returns the same and writes nothing."""
         bundle = objects.bundle()
         bundle.put(1, b"once")
         first = bundle.flush()
         assert bundle.flush() == first
         assert first.entries
 
-    def test_a_bundle_goes_on_after_flush(self, objects: Objects) -> None:
-        """What is put after a flush is in the next one, together with all before."""
+    def test_a_bundle_can_be_used_after_flush(self, objects: Objects) -> None:
+        """The next flush returns the objects put since, and all earlier ones."""
         bundle = objects.bundle()
         one = bundle.put(1, b"one")
         bundle.flush()
@@ -210,7 +208,7 @@ class ObjectsSuite:
         assert (objects.get(1, one), objects.get(1, two)) == (b"one", b"two")
 
     def test_an_empty_bundle_flushes_to_nothing(self, objects: Objects) -> None:
-        """Nothing put, nothing written."""
+        """Without objects, nothing is written."""
         assert objects.bundle().flush() == Flushed({}, {}, 0)
 
     def test_known_objects_are_not_written_again(self, objects: Objects) -> None:
@@ -238,8 +236,8 @@ class ObjectsSuite:
         assert one != two
         assert objects.get(1, one) == objects.get(2, two) == b"same bytes"
 
-    def test_another_kind_never_answers(self, objects: Objects) -> None:
-        """Asking for an object under a kind that it is not of is an error, in a bundle too."""
+    def test_an_object_is_not_found_under_another_kind(self, objects: Objects) -> None:
+        """Reading an object as another kind is an error, in a bundle too."""
         bundle = objects.bundle()
         digest = bundle.put(1, b"of kind one")
         with pytest.raises(DamageError, match=digest.hex()):
@@ -289,7 +287,7 @@ class ObjectsSuite:
         assert not objects.has(dropped)
 
     def test_two_bundles_may_hold_the_same_object(self, objects: Objects) -> None:
-        """Whichever commits last, the object is there and whole."""
+        """After both commits, in any order, the object is stored and intact."""
         first, second = objects.bundle(), objects.bundle()
         digest = first.put(1, b"twin")
         assert second.put(1, b"twin") == digest
@@ -298,7 +296,7 @@ class ObjectsSuite:
         assert objects.get(1, digest) == b"twin"
 
     def test_a_changed_buffer_does_not_change_the_object(self, objects: Objects) -> None:
-        """What was put is what was there at the time of the call."""
+        """The object has the bytes of the buffer at the time of the call."""
         buffer = bytearray(b"before")
         bundle = objects.bundle()
         digest = bundle.put(1, buffer)  # type: ignore[arg-type]
@@ -312,7 +310,7 @@ class ObjectsSuite:
             objects.bundle().put(1, bytes(MAX_OBJECT + 1))
 
     def test_many_objects(self, objects: Objects) -> None:
-        """Thousands of objects in one bundle come back in any order."""
+        """Thousands of objects in one bundle can be read in any order."""
         contents = [b"object %d " % number * (number % 90) for number in range(5_000)]
         digests = self.keep(objects, *contents)
         order = list(range(len(contents)))
@@ -321,7 +319,7 @@ class ObjectsSuite:
         assert wrong == []
 
     def test_threads_write_and_read_at_once(self, objects: Objects) -> None:
-        """Bundles of several threads do not disturb one another."""
+        """Bundles of several threads are independent."""
         shared = [noise(2_000, seed=number) for number in range(50)]
 
         def work(thread: int) -> list[tuple[Digest, bytes]]:
@@ -335,6 +333,65 @@ class ObjectsSuite:
         with ThreadPoolExecutor(8) as pool:
             wrong = [bad for result in pool.map(work, range(8)) for bad in result]
         assert wrong == []
+
+    def test_freed_stretches_lose_their_objects_and_no_others(self, objects: Objects) -> None:
+        places: dict[Digest, Location] = {}
+        for seed in range(6):
+            bundle = objects.bundle()
+            bundle.put(1, noise(20_000, seed))
+            flushed = bundle.flush()
+            self.commit(flushed)
+            places |= flushed.entries
+        digests = [codec.digest(1, noise(20_000, seed)) for seed in range(6)]
+        before = sum(objects.area_usage(area) for area in objects.areas())
+        for digest in digests[::2]:
+            place = places[digest]
+            freed = objects.free(place.area, [(place.offset, place.length)])
+            if freed is None:
+                return  # its storage cannot be released in parts
+        for seed, digest in enumerate(digests):
+            if seed % 2:
+                assert objects.get(1, digest) == noise(20_000, seed)
+            else:
+                with pytest.raises(DamageError):
+                    objects.get(1, digest)
+        assert sum(objects.area_usage(area) for area in objects.areas()) < before
+
+    def test_a_copy_is_at_its_new_location_and_the_old_one_still_works(
+        self, objects: Objects
+    ) -> None:
+        bundle = objects.bundle()
+        digests = [bundle.put(1, noise(3_000, seed)) for seed in range(5)]
+        flushed = bundle.flush()
+        self.commit(flushed)
+        places = []
+        for place in sorted({*flushed.entries.values()}, key=lambda p: (p.offset, p.slot)):
+            entries = objects.entries_at(place, -1)
+            if entries is None:
+                return  # every object is stored by itself, so there is nothing to copy
+            places.append((entries[place.slot], place))
+        copied = objects.copy(places)
+        assert {*copied.moves} == {*digests}
+        moved = [(digest, new) for digest, (_, new) in copied.moves.items()]
+        assert dict(objects.get_at(1, moved)) == {d: objects.get(1, d) for d in digests}
+        for digest, (old, new) in copied.moves.items():
+            assert old == flushed.entries[digest]
+            assert new.offset + new.length <= copied.area_lengths[new.area]
+
+    def test_contents_has_everything_until_it_is_erased(self, objects: Objects) -> None:
+        """Also what no index leads to; erased bytes are gone from it."""
+        erased, kept = noise(3_000), b"all work and no play " * 1_000
+        self.keep(objects, erased)
+        self.keep(objects, kept)
+        [area] = objects.areas()
+        everything = b"".join(objects.contents(area))
+        assert erased in everything
+        assert kept in everything
+        [first, *_] = objects.enumerate(area, objects.area_size(area), full=False)
+        objects.free(area, [(first.offset, first.length)], erase=True)
+        everything = b"".join(objects.contents(area))
+        assert erased not in everything
+        assert kept in everything
 
     def test_a_closed_store_refuses(self, objects: Objects) -> None:
         """After ``close``, which may be called twice, neither reading nor writing is possible."""

@@ -22,10 +22,12 @@ def open_store(
     salvage: bool = False,
     keep_env: Iterable[str] = (),
     on_wait: OnWait | None = None,
+    upkeep: bool = False,
 ) -> Store:
     """Open a store as ``mulligan.open`` does, with another clock or with failpoints.
 
     ``failpoint`` is called with every failpoint that is passed; see ``mulligan.failpoints``.
+    Without ``upkeep``, no thread takes part in it, whatever the clock says.
     """
     return opener.open_store(
         path,
@@ -37,4 +39,5 @@ def open_store(
         on_wait,
         read_only=read_only,
         salvage=salvage,
+        upkeep=upkeep,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,10 +11,16 @@ from mulligan import codec
 from mulligan.codec import Ref
 from mulligan.document.fold import CHECKPOINT, Change
 from mulligan.document.values import freeze
-from mulligan.engine import Engine
-from mulligan.errors import DamagedJournal
-from mulligan.journal.protocol import View
+from mulligan.errors import DamagedJournal, MissingObject
 from mulligan.model import ID_SIZE, Checkpoint, Cost, Coverage, Digest, Environment, Event, LeftOut
+
+if TYPE_CHECKING:
+    from mulligan.engine import Engine
+    from mulligan.journal.protocol import View
+
+
+LOST = "(lost)"
+"""Stands for a part of a checkpoint's record that was lost to damage."""
 
 
 def environment_value(environment: Environment) -> dict[str, Any]:
@@ -61,8 +67,9 @@ def checkpoint_change(
     }
     if safety:
         payload["safety"] = True
-    if tree is not None and coverage is not None:
+    if tree is not None:
         payload["workspace"] = tree
+    if coverage is not None:
         payload["coverage"] = coverage_value(coverage, left_out)
     return CHECKPOINT, payload
 
@@ -79,10 +86,14 @@ def read_coverage(engine: Engine, value: Any) -> Coverage | None:
 
     Checkpoints that share a long list of left-out paths read it once.
     """
+    # A short list is part of the event; a long one is an object that many checkpoints share.
     if not isinstance(value, dict) or isinstance(value["left_out"], list):
         return None if value is None else msgspec.convert(engine.plain(value), Coverage)
     counts = msgspec.convert(engine.plain({**value, "left_out": []}), Coverage)
-    shared = engine.left_out(codec.encode(value["left_out"]))
+    try:
+        shared = engine.left_out(codec.encode(value["left_out"]))
+    except MissingObject:
+        return counts  # it was lost to damage; a repair has marked the checkpoint
     return msgspec.structs.replace(counts, left_out=list(shared))
 
 
@@ -104,10 +115,11 @@ def read_checkpoint(engine: Engine, event: Event) -> Checkpoint:
         actor=event.actor,
         kind=payload["kind"],
         label=payload["label"],
-        note=payload["note"] and engine.plain(payload["note"]),
+        # A long note is a reference.
+        note=payload["note"] and _note(engine, payload["note"]),
         parent=payload["parent"],
         keyframe=payload["keyframe"] and Digest(payload["keyframe"]),
-        environment=engine.environment(payload["environment"].digest),
+        environment=_environment(engine, payload["environment"].digest),
         format=payload["format"],
         schema=payload["schema"],
         cost=Cost(payload["ms"], payload["bytes"]),
@@ -117,6 +129,21 @@ def read_checkpoint(engine: Engine, event: Event) -> Checkpoint:
     )
 
 
+def _note(engine: Engine, note: Any) -> str:
+    try:
+        return str(engine.plain(note))
+    except MissingObject:
+        return LOST
+
+
+def _environment(engine: Engine, digest: Digest) -> Environment:
+    """Return an environment; one that was lost to damage must not hide its checkpoints."""
+    try:
+        return engine.environment(digest)
+    except MissingObject:
+        return Environment(platform=LOST, python=LOST, host=LOST, tools={}, variables={})
+
+
 def read_checkpoints(
     engine: Engine, view: View, number: int, first: int, last: int
 ) -> list[Checkpoint]:
@@ -124,11 +151,20 @@ def read_checkpoints(
     places = view.checkpoints(number, first, last)
     found = [read_checkpoint(engine, event_at(view, number, seq)) for seq, _ in places]
     for one, other in pairwise(found):
-        if other.parent != one.id:
+        # The index of checkpoints may lack one; the chain of parents shows it.
+        if other.parent != one.id and not _has_pruned(view, number, one.seq, other.seq):
             raise DamagedJournal(
                 f"A checkpoint before #{other.seq} of {other.session!r} is missing."
             )
     return found
+
+
+def _has_pruned(view: View, number: int, after: int, before: int) -> bool:
+    """Whether retention removed checkpoints between two places on a timeline."""
+    pruned = view.pruned_before(number, before - 1)
+    if pruned is not None and pruned[0] > after:
+        return True
+    return bool(view.folded(number, after + 1, before - 1))
 
 
 def event_at(view: View, number: int, seq: int) -> Event:

@@ -8,6 +8,7 @@ its files, like its state, are those before it, which its safety checkpoint hold
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from mulligan.document.document import MISSING
 from mulligan.document.fold import CHECKPOINT, PENDING, RESTORE_BEGUN, RESTORED
 from mulligan.document.history import document_at
 from mulligan.engine import Engine
-from mulligan.errors import DamagedJournal
+from mulligan.errors import DamagedJournal, FilesPruned
 from mulligan.journal.protocol import View
 from mulligan.model import ID_SIZE, Coverage, Digest, Event, HeldFiles, LeftOut
 from mulligan.timeline.checkpoints import event_at, is_safety, read_coverage
@@ -24,12 +25,32 @@ from mulligan.timeline.sessions import known_session
 
 
 def files_at(engine: Engine, view: View, number: int, seq: int) -> HeldFiles | None:
-    """Return the files at a place on a timeline; None if nothing at or before it holds any."""
+    """Return the files at a place on a timeline; None if nothing at or before it holds any.
+
+    Raises ``FilesPruned`` if retention removed the checkpoint that held them: the files of an
+    older one would be wrong.
+    """
     checkpoint = _checkpoint_with_files(view, number, seq)
-    if checkpoint is None:
+    pruned = _pruned_with_files(view, number, seq, after=checkpoint.seq if checkpoint else 0)
+    newest = pruned or checkpoint
+    if newest is None:
         return None
-    restored = _restored_after(engine, view, number, checkpoint, seq)
-    return restored or _of_checkpoint(engine, checkpoint)
+    restored = _restored_after(engine, view, number, newest, seq)
+    if pruned is not None and restored is None:
+        raise _files_pruned(view, number, seq, checkpoint)
+    return restored or _of_checkpoint(engine, newest)
+
+
+def remaining_files_at(engine: Engine, view: View, number: int, seq: int) -> HeldFiles | None:
+    """Return the newest files at or before a place that are still there.
+
+    Those of checkpoints that retention removed are passed over.
+    """
+    try:
+        return files_at(engine, view, number, seq)
+    except FilesPruned:
+        checkpoint = _checkpoint_with_files(view, number, seq)
+        return None if checkpoint is None else files_at(engine, view, number, checkpoint.seq)
 
 
 def read_files(engine: Engine, view: View, number: int, seq: int) -> HeldFiles:
@@ -57,10 +78,42 @@ def _checkpoint_with_files(view: View, number: int, seq: int) -> Event | None:
     found = view.checkpoint_before(number, seq)
     while found is not None:
         event = event_at(view, number, found[0])
-        if event.payload.get("workspace"):
+        if _has_files(event):
             return event
         found = view.checkpoint_before(number, found[0] - 1)
     return None
+
+
+def _pruned_with_files(view: View, number: int, seq: int, after: int) -> Event | None:
+    """Return the newest checkpoint in ``after + 1 .. seq`` that held files and was pruned."""
+    found = view.pruned_before(number, seq)
+    while found is not None and found[0] > after:
+        event = event_at(view, number, found[0])
+        if _has_files(event):
+            return event
+        found = view.pruned_before(number, found[0] - 1)
+    return None
+
+
+def _files_pruned(view: View, number: int, seq: int, before: Event | None) -> FilesPruned:
+    """Return the error for a point without files; it names those before and after that remain."""
+    after = next((e for e in _later_checkpoints(view, number, seq) if _has_files(e)), None)
+    near = [e for e in (before, after) if e is not None]
+    places = " and ".join(f"{e.hash[:ID_SIZE].hex()[:12]} at #{e.seq}" for e in near)
+    known = f"The nearest checkpoints with files are {places}." if near else "No other has any."
+    return FilesPruned(
+        f"The checkpoint that held the files at #{seq} of session "
+        f"{view.session(number).name!r} was pruned. {known}"
+    )
+
+
+def _later_checkpoints(view: View, number: int, seq: int) -> Iterator[Event]:
+    for place, _ in view.checkpoints(number, seq + 1, view.head(number).seq):
+        yield event_at(view, number, place)
+
+
+def _has_files(checkpoint: Event) -> bool:
+    return bool(checkpoint.payload.get("workspace"))
 
 
 def _restored_after(
@@ -69,7 +122,9 @@ def _restored_after(
     """Return what a restore left in the workspace between a checkpoint with files and ``seq``."""
     if checkpoint.seq == seq or not _is_restoring(engine, view, number, checkpoint):
         return None
-    for event in view.events(number, checkpoint.seq + 1, seq):
+    # At most one is found: each restore of files begins with a checkpoint that holds files.
+    # Where events between them were folded away, this one was kept: see ``upkeep.needed``.
+    for event in view.remaining(number, checkpoint.seq + 1, seq):
         if event.kind == RESTORED and "files" in event.payload:
             return _of_restore(engine, view, number, event)
     return None

@@ -9,13 +9,16 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mulligan.document.document import MISSING
 from mulligan.document.fold import CONTROL, Change, event_change
 from mulligan.document.history import document_at
-from mulligan.engine import Engine
-from mulligan.journal.protocol import View
-from mulligan.model import SessionRecord
+
+if TYPE_CHECKING:
+    from mulligan.engine import Engine
+    from mulligan.journal.protocol import View
+    from mulligan.model import SessionRecord
 
 LABELS = "labels"
 DROPPED = "label.dropped"
@@ -34,6 +37,7 @@ def label_seq(engine: Engine, view: View, session: SessionRecord, label: str) ->
         passed.append((part, until))
         given = [seq for seq in view.labelled(part.number, label) if seq <= until]
         if given:
+            # A drop in a fork also ends a label that an ancestor gave.
             dropped = [_dropped(engine, view, *place).get(label, 0) for place in passed]
             return max(given) if max(given) > max(dropped) else None
     return None

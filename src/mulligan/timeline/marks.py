@@ -7,7 +7,7 @@ inherits the marks that the checkpoints of its past have when it is created.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,8 +15,10 @@ from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import MARKS, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidMark
-from mulligan.journal.protocol import View
 from mulligan.model import Verdict
+
+if TYPE_CHECKING:
+    from mulligan.journal.protocol import View
 
 GOOD: Final = "good"
 BAD: Final = "bad"
@@ -55,6 +57,7 @@ def marked_before(
 ) -> Iterator[tuple[int, str]]:
     """Yield (seq, id) of a timeline's checkpoints with that verdict, newest first."""
     marks = {name for name, mark in read_marks(document).items() if mark.verdict == verdict}
+    # Stops when all marks are found: a timeline may have thousands of checkpoints.
     while marks and (found := view.checkpoint_before(number, seq)) is not None:
         seq = found[0] - 1
         if found[1] in marks:

@@ -13,16 +13,27 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from mulligan.document.history import document_at
-from mulligan.engine import Engine
-from mulligan.errors import AmbiguousPoint, UnknownPoint, UnknownSession
-from mulligan.journal.protocol import View
-from mulligan.model import ID_SIZE, Checkpoint, Event, Point, SessionRecord
+from mulligan.errors import (
+    AmbiguousPoint,
+    CheckpointPruned,
+    PointFolded,
+    UnknownPoint,
+    UnknownSession,
+)
+from mulligan.model import ID_SIZE, Checkpoint, Event, Fold, Point, SessionRecord
 from mulligan.timeline.checkpoints import event_at, is_safety, read_checkpoint
 from mulligan.timeline.labels import label_seq
 from mulligan.timeline.marks import marked_before
+from mulligan.timeline.moments import fold_at, seq_at, time_at
+from mulligan.timeline.pruned import find_pruned
 from mulligan.timeline.times import aware, parse_ago, parse_clock, parse_iso, shown
+
+if TYPE_CHECKING:
+    from mulligan.engine import Engine
+    from mulligan.journal.protocol import View
 
 PointLike = Point | Checkpoint | Event | str | int | datetime
 """Everything that can be passed as a point."""
@@ -31,25 +42,40 @@ MIN_PREFIX = 4
 """The length of the shortest prefix of a checkpoint id that is looked up."""
 
 _DIGITS = 20
-_HEX = re.compile(rf"[0-9a-fA-F]{{{MIN_PREFIX},{ID_SIZE * 2}}}")
-_SHORT = re.compile(rf"[0-9a-fA-F]{{1,{MIN_PREFIX - 1}}}")
-_TIME_START = re.compile(r"\d*$|\d{4}-\d")
+_HEX = rf"[0-9a-fA-F]{{{MIN_PREFIX},{ID_SIZE * 2}}}"
+_SHORT = rf"[0-9a-fA-F]{{1,{MIN_PREFIX - 1}}}"
+_TIME_START = r"\d*$|\d{4}-\d"
 _SHORT_HINT = f"An id can be cut to {MIN_PREFIX} digits, not shorter; an event is named #SEQ."
-_BACK = re.compile(rf"(.+)~(\d{{1,{_DIGITS}}})")
-_MARKED = re.compile(rf"@(good|bad)((?:~\d{{1,{_DIGITS}}})*)")
+_FOLDED_HINT = (
+    "If it was a checkpoint, retention removed it, and its event was folded away. `mulligan log` "
+    "lists those that remain."
+)
+_BACK = rf"(.+)~(\d{{1,{_DIGITS}}})"
+_MARKED = rf"@(good|bad)((?:~\d{{1,{_DIGITS}}})*)"
 
 
 class Points:
-    """Finds points on the timeline of a session within one snapshot of the journal."""
+    """Finds points on the timeline of a session within one snapshot of the journal.
 
-    def __init__(self, engine: Engine, view: View, session: SessionRecord) -> None:
+    A place whose event was folded away is found only with ``allow_folded``: there is no state
+    there, but events that remain can be counted from it.
+    """
+
+    def __init__(
+        self, engine: Engine, view: View, session: SessionRecord, *, allow_folded: bool = False
+    ) -> None:
         self._engine = engine
+        self._allow_folded = allow_folded
         self._view = view
         self._session = session
         self._head = view.head(session.number)
 
     def find(self, point: PointLike) -> Point:
-        """Return the place; raises ``UnknownPoint`` or ``AmbiguousPoint`` with the candidates."""
+        """Return the place.
+
+        Raises ``UnknownPoint`` or ``AmbiguousPoint`` with the candidates, and ``PointFolded`` with
+        what remains near it.
+        """
         if isinstance(point, Point):
             return self._existing(point)
         if isinstance(point, Checkpoint):
@@ -69,35 +95,67 @@ class Points:
 
     def _existing(self, point: Point) -> Point:
         """Return the place if its session and event exist."""
-        Points(self._engine, self._view, self._record(point.session))._at_seq(point.seq)
+        self._of(self._record(point.session))._at_seq(point.seq)
         return point
 
+    def _of(self, session: SessionRecord) -> Points:
+        return Points(self._engine, self._view, session, allow_folded=self._allow_folded)
+
     def _parse(self, text: str) -> Point:
-        if marked := _MARKED.fullmatch(text):
+        # The common ones first: compiling a pattern takes longer than finding them.
+        if text == "@latest":
+            return self._latest()
+        if text.startswith("@") and (marked := re.fullmatch(_MARKED, text)):
             return self._marked(marked[1], sum(map(int, marked[2].split("~")[1:])))
-        if back := _BACK.fullmatch(text):
+        if "~" in text and (back := re.fullmatch(_BACK, text)):
             return self._back(self._parse(back[1]), int(back[2]), text)
         if text.startswith("#"):
             return self._at_number(text)
-        if text == "@latest":
-            return self._latest()
+        # Labels come first: users choose them, so one that looks like an id or a time is meant.
         if labelled := self._labelled(text):
             return labelled
+        # A session before a clock time: in ``11:26``, ``11`` may be the name of a session.
         for attempt in (self._by_id, self._timed, self._elsewhere, self._clock):
             if found := attempt(text):
                 return found
+        self._refuse_pruned(text)
         raise UnknownPoint(
             f"{text!r} names no place on the timeline of session {self._session.name!r}"
             f"{self._known()}",
             hint=self._advice(text),
         )
 
+    def _refuse_pruned(self, text: str) -> None:
+        """Raise ``CheckpointPruned`` if a text names a checkpoint that retention removed."""
+        found = find_pruned(self._engine, self._view, self._session.number, text)
+        if found is None or (len(text) < MIN_PREFIX and found.id.startswith(text)):
+            return
+        session = self._view.session(found.session)
+        when = "" if found.removed is None else f" at {shown(found.removed)}"
+        rule = "" if found.rule is None else f" (rule {found.rule!r})"
+        raise CheckpointPruned(
+            f"Checkpoint {found.id[:12]} at #{found.seq} of session {session.name!r} was removed "
+            f"by retention{when}{rule}. Its state is still there, as #{found.seq}, its files are "
+            f"not; {self._near(session, found.seq)}"
+        )
+
+    def _near(self, session: SessionRecord, seq: int) -> str:
+        number, last = session.number, self._view.head(session.number).seq
+        before = self._view.checkpoint_before(number, seq)
+        after = next(iter(self._view.checkpoints(number, seq, last)), None)
+        near = [(session, found[0]) for found in (before, after) if found is not None]
+        return f"the nearest checkpoints are:{self._listing(near)}"
+
     def _advice(self, text: str) -> str | None:
         """Return a hint for a text that names no place; None for the usual one."""
         name, colon, _ = text.partition(":")
-        if colon and not _TIME_START.match(name) and self._view.find(name) is None:
+        if colon and not re.match(_TIME_START, name) and self._view.find(name) is None:
             return f"There is no session {name!r}; `mulligan status` lists the sessions."
-        return _SHORT_HINT if _SHORT.fullmatch(text) else None
+        if re.fullmatch(_SHORT, text):
+            return _SHORT_HINT
+        # Of what was folded away, no id is known any more.
+        is_folded = bool(self._view.folded(self._session.number, 1, self._head.seq))
+        return _FOLDED_HINT if is_folded and re.fullmatch(_HEX, text) else None
 
     def _at_number(self, text: str) -> Point:
         if not text[1:].isdecimal() or len(text) > _DIGITS:
@@ -109,7 +167,24 @@ class Points:
             raise UnknownPoint(
                 f"Session {self._session.name!r} has no event #{seq}, only {self._range()}."
             )
+        fold = None if self._allow_folded else fold_at(self._view, self._session.number, seq)
+        if fold is not None:
+            raise self._folded(f"Event #{seq} of session {self._session.name!r} was", fold)
         return Point(self._session.name, seq)
+
+    def _folded(self, what: str, fold: Fold) -> PointFolded:
+        """Return the error for a point inside a fold; it names what remains around it."""
+        number, last = self._session.number, self._head.seq
+        # The two always remain: folds do not touch, and take neither the first event nor the last.
+        ends = f"#{fold.first - 1} and #{fold.last + 1}"
+        before = self._view.checkpoint_before(number, fold.first - 1)
+        after = next(iter(self._view.checkpoints(number, fold.last + 1, last)), None)
+        near = [(self._session, found[0]) for found in (before, after) if found is not None]
+        listed = f"; the nearest checkpoints are:{self._listing(near)}" if near else "."
+        return PointFolded(
+            f"{what} folded away with #{fold.first} to #{fold.last}. The nearest events that "
+            f"remain are {ends}{listed}"
+        )
 
     def _latest(self) -> Point:
         found = self._taken_before(self._session.number, self._head.seq)
@@ -156,7 +231,7 @@ class Points:
         return found
 
     def _by_id(self, text: str) -> Point | None:
-        if not _HEX.fullmatch(text):
+        if not re.fullmatch(_HEX, text):
             return None
         found = self._view.checkpoints_by_id(text)
         if len(found) > 1:
@@ -180,35 +255,20 @@ class Points:
 
     def _at_time(self, moment: datetime, text: str) -> Point:
         """Return the last event at or before a time; a time without an offset is local."""
-        moment = aware(moment)
-        # The clock may have been set back, so a time can occur more than once. Use the newest
-        # stretch that had started by then: events before a step back are really earlier.
-        last = self._head.seq
-        for first in reversed([1, *self._view.steps_back(self._session.number)]):
-            if self._time(first) <= moment:
-                return Point(self._session.name, self._last_until(moment, first, last))
-            last = first - 1
-        raise UnknownPoint(
-            f"{text!r} is before session {self._session.name!r} began at {shown(self._time(1))}."
-        )
-
-    def _last_until(self, moment: datetime, first: int, last: int) -> int:
-        """Return the last event at or before a time, where time does not go backwards."""
-        while first < last:
-            middle = (first + last + 1) // 2
-            if self._time(middle) <= moment:
-                first = middle
-            else:
-                last = middle - 1
-        return first
-
-    def _time(self, seq: int) -> datetime:
-        return event_at(self._view, self._session.number, seq).time
+        number, name = self._session.number, self._session.name
+        seq = seq_at(self._view, number, aware(moment))
+        if seq is None:
+            began = shown(time_at(self._view, number, 1))
+            raise UnknownPoint(f"{text!r} is before session {name!r} began at {began}.")
+        fold = None if self._allow_folded else fold_at(self._view, number, seq)
+        if fold is not None:
+            raise self._folded(f"The last event of session {name!r} at {text!r} was", fold)
+        return Point(name, seq)
 
     def _elsewhere(self, text: str) -> Point | None:
         name, colon, rest = text.partition(":")
         session = self._view.find(name) if colon and rest else None
-        return Points(self._engine, self._view, session).find(rest) if session else None
+        return self._of(session).find(rest) if session else None
 
     def _record(self, name: str) -> SessionRecord:
         session = self._view.find(name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mulligan.model import Checkpoint
-from mulligan.timeline.diff import Diff
-from mulligan.timeline.marks import Mark
+if TYPE_CHECKING:
+    from mulligan.model import Checkpoint
+    from mulligan.timeline.diff import Diff
+    from mulligan.timeline.marks import Mark
 
 AGENT_FIELDS = ("process_id", "current_prompt", "state", "last_action", "working_on")
 """The fields of an agent in the record; null where the state has none."""
@@ -27,12 +28,14 @@ def checkpoint_record(
     sessions: Iterable[str],
     mark: Mark | None = None,
     label_at: str | None = None,
+    purged: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return a checkpoint together with its agents and orchestrator from the state.
 
     ``digest`` is that of the state, ``changed`` the paths that differ from the parent checkpoint,
     ``sessions`` the names of the store's sessions at that time, ``mark`` its verdict, ``label_at``
-    the id of the checkpoint that its label names now.
+    the id of the checkpoint that its label names now, ``purged`` the paths of files whose content
+    was removed from all history, with when, by whom and why.
     """
     return {
         "checkpoint_id": checkpoint.id,
@@ -64,6 +67,7 @@ def checkpoint_record(
         "cost": msgspec.to_builtins(checkpoint.cost),
         "workspace": checkpoint.workspace and checkpoint.workspace.hex(),
         "coverage": checkpoint.coverage and msgspec.to_builtins(checkpoint.coverage),
+        "purged": [{"path": path, "rule": rule} for path, rule in sorted((purged or {}).items())],
     }
 
 

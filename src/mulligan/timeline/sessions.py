@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mulligan.errors import UnknownSession
-from mulligan.journal.protocol import View
-from mulligan.model import SessionRecord
+
+if TYPE_CHECKING:
+    from mulligan.journal.protocol import View
+    from mulligan.model import SessionRecord
 
 
 def known_session(view: View, name: str) -> SessionRecord:

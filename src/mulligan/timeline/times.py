@@ -7,20 +7,19 @@ from datetime import UTC, datetime, timedelta
 
 _UNITS = "seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w"
 _AMOUNT = rf"(\d+(?:\.\d+)?)\s*({_UNITS})"
-_AGO = re.compile(rf"(?:{_AMOUNT}[\s,]*)+\bago", re.IGNORECASE)
-_ONE_AMOUNT = re.compile(_AMOUNT, re.IGNORECASE)
+_AGO = rf"(?:{_AMOUNT}[\s,]*)+\bago"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
+_CLOCK = r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?"
 
 
 def parse_ago(text: str, now: datetime) -> datetime | None:
     """Return the time that ``10m ago`` or ``1 hour 30 minutes ago`` means; None if it is neither.
 
-    What lies before the calendar is its first moment.
+    A time before the calendar begins is its first moment.
     """
-    if not _AGO.fullmatch(text):
+    if not re.fullmatch(_AGO, text, re.IGNORECASE):
         return None
-    amounts = _ONE_AMOUNT.findall(text)
+    amounts = re.findall(_AMOUNT, text, re.IGNORECASE)
     seconds = sum(float(number) * _SECONDS[unit[0].lower()] for number, unit in amounts)
     try:
         return now - timedelta(seconds=seconds)
@@ -30,6 +29,7 @@ def parse_ago(text: str, now: datetime) -> datetime | None:
 
 def parse_iso(text: str) -> datetime | None:
     """Return the time that a date or a date with a time means; without an offset it is local."""
+    # A shorter form, such as 20260101, may be the prefix of an id.
     if len(text) < len("2026-01-01"):
         return None
     try:
@@ -39,12 +39,12 @@ def parse_iso(text: str) -> datetime | None:
 
 
 def parse_clock(text: str, now: datetime) -> datetime | None:
-    """Return the end of the last local ``11:26`` or ``11:26:05`` that has begun.
+    """Return the end of the last local ``11:26`` or ``11:26:05`` that has started.
 
     The whole minute or second counts, because times are shown without the fraction: what is
     listed as 11:26:05 is found by that time.
     """
-    match = _CLOCK.fullmatch(text)
+    match = re.fullmatch(_CLOCK, text)
     if match is None:
         return None
     hour, minute, second = (int(part or 0) for part in match.groups())

@@ -1,16 +1,18 @@
-"""Restores as events: which change brings a state back, and which one undo and redo mean."""
+"""Restores as events: which change restores a state, and which restore undo and redo reverse."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import RESTORED, STATE, Change
 from mulligan.document.values import format_path
 from mulligan.errors import NothingToUndo, PathNotFound
-from mulligan.model import Event, Path, Point
+
+if TYPE_CHECKING:
+    from mulligan.model import Event, Path, Point
 
 
 def restore_change(
@@ -22,19 +24,23 @@ def restore_change(
     files: dict[str, Any] | None = None,
     *,
     strict: bool = False,
+    also: Sequence[list[Any]] = (),
+    facts: Mapping[str, Any] | None = None,
 ) -> Change:
-    """Return the change that brings the target's state back, or the named parts of it.
+    """Return the change that restores the target's state, or the named parts of it.
 
     ``files`` says what was done to the workspace: the trees before and after, and which paths.
     With ``strict`` a part that is neither there now nor at the target is a ``PathNotFound``.
+    ``also`` are changes of the state that follow, ``facts`` what else the event says.
     """
-    changes = _changes(now, target, only, strict=strict)
+    changes = [*_changes(now, target, only, strict=strict), *also]
     payload: dict[str, Any] = {
         "mode": mode,
         "session": point.session,
         "seq": point.seq,
         "only": None if only is None else nodes.build_list(_touched(now, changes)),
         "changes": nodes.build_list(changes),
+        **(facts or {}),
     }
     if files is not None:
         payload["files"] = files
@@ -55,7 +61,7 @@ def _changes(
 
 
 def _touched(now: Document, changes: list[list[Any]]) -> list[list[str | int]]:
-    """Return what to look at to take the changes back: what they make on the way goes, too."""
+    """Return the paths that an undo looks at, including parents that the changes create."""
     touched = []
     for path, *_ in changes:
         known = (n for n in range(len(path)) if now.find((*STATE, *path[:n])) is MISSING)
@@ -64,7 +70,7 @@ def _touched(now: Document, changes: list[list[Any]]) -> list[list[str | int]]:
 
 
 def last_undoable(document: Document, mode: str) -> int:
-    """Return the seq of the restore that ``undo`` or ``redo`` would take back."""
+    """Return the seq of the restore that ``undo`` or ``redo`` would reverse."""
     seq = document.find((mode, -1))
     if seq is MISSING:
         raise NothingToUndo(f"There is no restore to {mode}.")
@@ -72,12 +78,13 @@ def last_undoable(document: Document, mode: str) -> int:
 
 
 def first_restore(events: Iterable[Event]) -> Event | None:
-    """Return the first restore among events; a checkpoint before it is of what it took away."""
+    """Return the first restore among events; a checkpoint before it holds what it replaced."""
     return next((event for event in events if event.kind == RESTORED), None)
 
 
 def outermost(paths: Sequence[Path]) -> list[Path]:
     """Return the paths without those that lie inside another one."""
+    # Shorter first, so that each path comes after all that could contain it.
     ordered = sorted(set(paths), key=lambda path: (len(path), format_path(path)))
     kept: list[Path] = []
     for path in ordered:
@@ -95,7 +102,7 @@ def nothing_at(path: Path) -> PathNotFound:
 
 
 def _entry(now: Document, target: Document, path: Path) -> list[Any] | None:
-    """Return the path with its value at the target, alone if it is to go."""
+    """Return the path with its value at the target, or alone if it is deleted."""
     wanted, present = target.find((*STATE, *path)), now.find((*STATE, *path))
     if wanted is not MISSING:
         return [list(path), wanted]
@@ -107,8 +114,8 @@ def _entry(now: Document, target: Document, path: Path) -> list[Any] | None:
 def _well_defined(now: Document, target: Document, path: Path) -> Path:
     """Return the path, or the part of it that has to be restored as a whole.
 
-    Where something else stands in the way now, and where a list has not the same item on both
-    sides, only the whole value can be put back.
+    If something else is in the way now, or a list does not have the item on both sides, only the
+    whole value can be restored.
     """
     for length in range(len(path)):
         holder = now.find((*STATE, *path[:length]))

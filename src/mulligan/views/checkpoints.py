@@ -53,3 +53,25 @@ def labels_view(session: Session, dropped: str | None = None) -> dict[str, Any]:
         for label, named in labelled(session).items()
     ]
     return {"session": session.name, "labels": labels, "dropped": dropped}
+
+
+def pinned_checkpoints(session: Session) -> list[Checkpoint]:
+    """Return the checkpoints that are pinned in a session, newest first."""
+    found = [session.find_checkpoint(identity) for identity in session.internal.pinned()]
+    return sorted(found, key=lambda one: one.seq, reverse=True)
+
+
+def pinned_view(session: Session) -> dict[str, Any]:
+    """Return the pinned checkpoints of a session, with who pinned each and why."""
+    pins = session.internal.pinned()
+    found = [
+        {
+            "checkpoint_id": one.id,
+            "seq": one.seq,
+            "timestamp": one.time,
+            "by": pins[one.id].by,
+            "note": pins[one.id].note,
+        }
+        for one in pinned_checkpoints(session)
+    ]
+    return {"session": session.name, "pinned": found}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 from datetime import datetime
 from typing import Any
@@ -16,6 +14,8 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [jsonable(item) for item in value]
     if isinstance(value, bytes):
+        import base64  # seldom needed
+
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, datetime):
         return value.isoformat()
@@ -26,4 +26,6 @@ def jsonable(value: Any) -> Any:
 
 def to_json(value: Any, indent: int | None = 2, *, ascii_only: bool = False) -> str:
     """Return a view, or a value of the state, as JSON text."""
+    import json  # slow to import, and what people read is mostly text
+
     return json.dumps(jsonable(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)

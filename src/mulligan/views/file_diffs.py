@@ -9,7 +9,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mulligan.errors import PathNotFound
+from mulligan.errors import PathNotFound, PurgedContent
 from mulligan.views.text import clean
 
 if TYPE_CHECKING:
@@ -77,18 +77,18 @@ class FileContents:
         try:
             old = b"" if change.change == "added" else self._old(change.os_path)
             new = b"" if change.change == "removed" else self._new(change.os_path)
-        except (PathNotFound, OSError) as error:
+        except (PathNotFound, PurgedContent, OSError) as error:
             return FileDiff(why_not="unreadable", problem=str(error))
         if _is_binary(old) or _is_binary(new):
             return FileDiff(why_not="binary")
         return FileDiff(tuple(_unified(change, old, new)))
 
     def _old(self, path: str) -> bytes:
-        return self._session.read_file(self._before, path)
+        return self._session.files.read(self._before, path)
 
     def _new(self, path: str) -> bytes:
         if self._after is not None:
-            return self._session.read_file(self._after, path)
+            return self._session.files.read(self._after, path)
         place = os.fsencode(self._root / path)
         if os.path.islink(place):
             return os.readlink(place)

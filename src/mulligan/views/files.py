@@ -34,7 +34,7 @@ def left_out_views(found: Iterable[LeftOut]) -> list[dict[str, Any]]:
 
 
 def problem_view(found: Problem) -> dict[str, Any]:
-    """Return one thing that is broken, or that could not be restored."""
+    """Return one problem: something damaged, or something that could not be restored."""
     return {"what": found.what, "where": found.where, "detail": found.detail}
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from mulligan.model import Checkpoint, Event
+import msgspec
+
+from mulligan.model import Checkpoint, Event, Fold
 from mulligan.views.checkpoints import checkpoint_view, verdicts
-from mulligan.views.restores import parts_view, pending_view
-from mulligan.workspace.entries import shown
 
 if TYPE_CHECKING:
     from mulligan.session import Session
@@ -18,15 +18,19 @@ FORKED = "session.forked"
 Entry = Checkpoint | Event
 
 
-class LogPage(NamedTuple):
-    """The newest entries of a log, newest first, and whether there are earlier ones."""
+class LogPage(msgspec.Struct, frozen=True):
+    """The newest entries of a log, newest first, and whether there are earlier ones.
+
+    ``folds`` took the place of events between them, or after the last one that is not shown.
+    """
 
     entries: list[Entry]
     more: bool
+    folds: list[Fold]
 
 
-class Annotations(NamedTuple):
-    """What was said of checkpoints later: verdicts by id, and the id that each label names."""
+class Annotations(msgspec.Struct, frozen=True):
+    """What changed about checkpoints later: verdicts by id, and the id that each label names."""
 
     verdicts: dict[str, str]
     labels: dict[str, str | None]
@@ -40,7 +44,10 @@ def log_page(session: Session, count: int = 0) -> LogPage:
     events = session.events(since=oldest or None)
     entries: list[Entry] = [*checkpoints, *(e for e in events if e.kind in (RESTORED, FORKED))]
     entries.sort(key=lambda entry: entry.seq, reverse=True)
-    return LogPage(entries[:count], len(entries) > count) if count else LogPage(entries, False)
+    shown = entries[:count] if count else entries
+    more = len(entries) > len(shown)
+    first = shown[-1].seq if shown and more else 1
+    return LogPage(shown, more, session.internal.folds(first, session.head.seq))
 
 
 def annotations_of(session: Session) -> Annotations:
@@ -51,11 +58,17 @@ def annotations_of(session: Session) -> Annotations:
 
 def log_view(session: Session, page: LogPage) -> dict[str, Any]:
     """Return a page of a session's log."""
+    from mulligan.views.restores import pending_view  # people mostly read text
+
     known = annotations_of(session)
     return {
         "session": session.name,
         "entries": [entry_view(entry, known) for entry in page.entries],
         "more": page.more,
+        "folds": [
+            {"first": f.first, "last": f.last, "started": f.started, "ended": f.ended}
+            for f in page.folds
+        ],
         "pending": pending_view(session),
     }
 
@@ -77,6 +90,9 @@ def entry_view(entry: Entry, known: Annotations) -> dict[str, Any]:
 
 def restored_parts(payload: dict[str, Any]) -> list[str] | None:
     """Return the parts of state and workspace that a restore brought back; None for everything."""
+    from mulligan.views.restores import parts_view
+    from mulligan.workspace.entries import shown
+
     files = payload.get("files")
     paths = () if files is None else files["only"]
     texts = None if paths is None else [shown(tuple(path)) for path in paths]

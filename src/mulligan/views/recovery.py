@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mulligan.views.effects import effect_plan_view, effect_view
 from mulligan.views.points import point_view
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ NOTHING_TO_RESUME: Mapping[str, Any] = {
     "next_task": None,
     "consumed": [],
     "files": None,
+    "effects": None,
     "start": [],
     "status": None,
     "reason": None,
@@ -57,6 +59,7 @@ def interruption_view(found: Interruption) -> dict[str, Any]:
         "last_event": found.last_event,
         "agents": [lost_agent_view(agent) for agent in found.agents],
         "in_doubt": [_in_doubt_view(call) for call in found.in_doubt],
+        "effects": [effect_view(effect) for effect in found.effects],
         "operations": [_operation_view(operation) for operation in found.operations],
         "restore": found.restore and point_view(found.restore),
     }
@@ -108,6 +111,7 @@ def _plan_view(plan: ResumePlan, resumed: Resumed | None) -> dict[str, Any]:
         "next_task": plan.next_task,
         "consumed": [_consumed_view(one) for one in plan.consumed],
         "files": _file_count(plan, resumed),
+        "effects": plan.effects and effect_plan_view(plan.effects),
         "start": [agent.name for agent in agents_to_start(plan)],
     }
 
@@ -129,7 +133,14 @@ def _consumed_view(found: Consumed) -> dict[str, Any]:
 
 
 def _in_doubt_view(found: InDoubt) -> dict[str, Any]:
-    return {"call": found.call, "tool": found.tool, "agent": found.agent, "seq": found.seq}
+    return {
+        "call": found.call,
+        "tool": found.tool,
+        "agent": found.agent,
+        "seq": found.seq,
+        "files": None if found.files is None else list(found.files),
+        "process_id": found.process,
+    }
 
 
 def _operation_view(found: OpenOperation) -> dict[str, Any]:

@@ -1,14 +1,16 @@
-"""Restores, undos and redos: previewed, done, copied elsewhere, and begun but not ended."""
+"""Restores, undos and redos: previewed, done, copied elsewhere, and pending."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mulligan.document.values import format_path, parse_path
 from mulligan.views.diffs import all_differences, difference_views
+from mulligan.views.effects import effect_plan_view
 from mulligan.views.files import (
     file_change_views,
     left_out_views,
@@ -18,7 +20,7 @@ from mulligan.views.files import (
 from mulligan.views.points import point_view
 
 if TYPE_CHECKING:
-    from mulligan.model import PendingRestore, Plan, Point, Problem, Restored, UndoMode
+    from mulligan.model import EffectPlan, PendingRestore, Plan, Point, Problem, Restored, UndoMode
     from mulligan.session import Session
     from mulligan.timeline.diff import Diff
     from mulligan.timeline.points import PointLike
@@ -33,17 +35,18 @@ NOT_PREVIEWED: Mapping[str, Any] = {
     "caches": None,
     "builds": None,
     "open_files": None,
+    "effects": None,
     "pending": None,
 }
 """The fields of a preview where there was none."""
 
 
-@dataclass(frozen=True)
-class Preview:
+class Preview(msgspec.Struct, frozen=True):
     """What a restore, an undo or a redo would do to state and files.
 
     ``directory`` is where the files are, ``parts`` the parts that were named, ``pending`` the view
-    of a restore that was interrupted before.
+    of a restore that was interrupted before. ``effects`` are those after the point, None where
+    they are not affected.
     """
 
     state: Diff
@@ -51,6 +54,7 @@ class Preview:
     directory: Path | None
     parts: tuple[str, ...] | None
     pending: dict[str, Any] | None = None
+    effects: EffectPlan | None = None
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
@@ -65,18 +69,23 @@ def preview_restore(
     Raises as ``Session.plan_copy`` does when files are asked for and the point has none.
     """
     found = session.point(point)
+    session.internal.refuse_damaged(found, only)
     if any(is_workspace(part) for part in only or ()) and session.internal.files_at(found) is None:
         session.internal.plan_copy(found)  # its error says that there are no files, and what to do
     state = session.diff(session.head, found, only)
-    return Preview(state, session.plan(found, only), directory, only, pending_view(session))
+    effects = session.effects.plan(found) if only is None and session.internal.has_acts else None
+    plan = session.files.plan(found, only)
+    return Preview(state, plan, directory, only, pending_view(session), effects)
 
 
 def preview_undo(session: Session, mode: UndoMode, directory: Path | None) -> Preview:
     """Work out what an undo or a redo would do."""
-    found = session.preview(mode)
+    found = session.internal.preview(mode)
     parts = parts_view(found.only, found.workspace)
     named = None if parts is None else tuple(parts)
-    return Preview(found.state, found.files, directory, named, pending_view(session))
+    acts = parts is None and session.internal.has_acts
+    effects = session.effects.plan(found.state.after) if acts else None
+    return Preview(found.state, found.files, directory, named, pending_view(session), effects)
 
 
 def preview_view(preview: Preview) -> dict[str, Any]:
@@ -86,10 +95,12 @@ def preview_view(preview: Preview) -> dict[str, Any]:
         "changes": difference_views(all_differences(preview.state)),
         "files": file_change_views(files.files),
         "left_alone": left_out_views(files.left_alone),
+        "purged": left_out_views(files.purged),
         "conflicts": list(files.conflicts),
         "caches": list(files.caches),
         "builds": list(files.builds),
         "open_files": open_file_views(files.open_files),
+        "effects": preview.effects and effect_plan_view(preview.effects),
         "pending": preview.pending,
     }
 
@@ -109,6 +120,7 @@ def restored_view(
         "restored_files": done.files,
         "problems": problem_views(done.problems),
         **preview,
+        "purged": left_out_views(done.purged),
     }
 
 
@@ -139,13 +151,14 @@ def copy_view(
         "restored_files": 0 if problems is None else max(0, len(plan.files) - len(problems)),
         **{name: [] for name in NOT_PREVIEWED},
         "files": file_change_views(plan.files),
+        "effects": None,
         "pending": None,
     }
 
 
 def pending_view(session: Session) -> dict[str, Any] | None:
-    """Return the restore of files that was begun and not ended; None if there is none."""
-    pending = session.pending
+    """Return the pending restore of files; None if there is none."""
+    pending = session.files.pending
     if pending is None:
         return None
     return {
@@ -189,5 +202,6 @@ def _unapplied(
         "seq": None,
         "directory": directory and str(directory),
         "restored_files": 0,
+        "purged": [],
         "problems": problem_views(problems),
     }

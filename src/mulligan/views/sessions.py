@@ -1,21 +1,25 @@
-"""Sessions: how they stand, their agents, and the store around them."""
+"""Sessions: their status, their agents, and their store."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mulligan.errors import UnknownPoint
-from mulligan.layout import read_format
-from mulligan.recovery.detect import is_alive, reason
-from mulligan.recovery.plan import gave_up
+from mulligan.layout import NAME, read_format
+from mulligan.locate.project import project_of
+from mulligan.recovery.detect import gave_up, is_alive, reason
 from mulligan.session.parts.tasks import health
+from mulligan.store import engine_of
 from mulligan.views.checkpoints import checkpoint_view, verdicts
-from mulligan.views.points import place_view
-from mulligan.views.restores import pending_view
+from mulligan.views.drift import drift_status
+from mulligan.views.effects import acts_view
 from mulligan.views.stores import size_on_disk
 from mulligan.views.tasks import task_counts
+from mulligan.views.upkeep import upkeep_view
+from mulligan.views.verify import last_verify_view
 
 if TYPE_CHECKING:
     from mulligan.model import Checkpoint
@@ -33,9 +37,32 @@ AGENT_FIELDS = (
 )
 
 
-def status_view(store: Store, sessions: Iterable[Session]) -> dict[str, Any]:
-    """Return a store with the named ones of its sessions."""
-    return {**store_summary(store), "sessions": [session_view(session) for session in sessions]}
+def status_view(
+    store: Store, sessions: Iterable[Session], current: str | None = None
+) -> dict[str, Any]:
+    """Return a store with the named ones of its sessions.
+
+    ``current`` is the session that a call without a name uses.
+    """
+    project, sessions = project_directory(store), list(sessions)
+    return {
+        **store_summary(store),
+        "directory": project and str(project),
+        "current_session": current,
+        "upkeep": upkeep_view(engine_of(store)),
+        "verify": last_verify_view(store, sessions),
+        "sessions": [session_view(session, project) for session in sessions],
+    }
+
+
+def project_directory(store: Store) -> Path | None:
+    """Return the directory whose files a store holds; None if it knows none."""
+    if store.path is None:
+        return None
+    if os.path.basename(store.path) == NAME:
+        return Path(store.path).parent
+    place = project_of(Path(store.path))
+    return None if place is None else Path(place.path)
 
 
 def store_summary(store: Store) -> dict[str, Any]:
@@ -48,11 +75,19 @@ def store_summary(store: Store) -> dict[str, Any]:
     }
 
 
-def session_view(session: Session) -> dict[str, Any]:
-    """Return how a session stands."""
+def session_view(session: Session, project: Path | None = None) -> dict[str, Any]:
+    """Return the status of a session; ``project`` is the directory that its store belongs to."""
+    # Imported here, because people mostly read text; they import what compares states.
+    from mulligan.views.drill import last_drill_view
+    from mulligan.views.points import place_view
+    from mulligan.views.repair import damaged_views
+    from mulligan.views.restores import pending_view
+
     taken, parent = latest_checkpoint(session), session.parent
+    directory = session.files.directory or project
     return {
         "name": session.name,
+        "directory": directory and str(directory),
         "seq": session.head.seq,
         "created": session.created,
         "updated": session.updated,
@@ -61,9 +96,13 @@ def session_view(session: Session) -> dict[str, Any]:
         "status": session_status(session),
         "interrupted": reason(session),
         "gave_up": gave_up_view(session),
+        "drift": drift_status(session),
         "pending": pending_view(session),
+        "drill": last_drill_view(session),
+        "damaged": damaged_views(session),
         "health": health(session.tasks),
         "tasks": task_counts(session),
+        "effects": acts_view(session),
         "agents": agent_views(session),
     }
 
@@ -106,6 +145,8 @@ def _agent_view(session: Session, name: str, record: dict[str, Any]) -> dict[str
 
 def fork_view(made: Session, directory: Path | None) -> dict[str, Any]:
     """Return a session that was forked, and the directory that it was given."""
+    from mulligan.views.points import place_view
+
     return {
         "session": made.name,
         "parent": made.parent and place_view(made.parent),

@@ -45,6 +45,7 @@ def project_status(known: Known) -> str:
     if place is None:
         return "unknown"
     try:
+        # By identity: another directory may be at that path now.
         found = identity_of(Path(place.path))
     except OSError:
         return "gone"
@@ -53,8 +54,12 @@ def project_status(known: Known) -> str:
 
 def size_on_disk(directory: Path) -> int:
     """Return the bytes that files occupy; the journal's file is mostly a hole."""
-    files = (Path(root, name) for root, _, names in os.walk(directory) for name in names)
-    return sum(file.lstat().st_blocks * 512 for file in files)
+    total = 0
+    for root, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):  # a temporary file of a process that is writing
+                total += os.lstat(os.path.join(root, name)).st_blocks * 512
+    return total
 
 
 def _last_used(store: Path) -> float:

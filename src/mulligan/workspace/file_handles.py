@@ -10,6 +10,7 @@ descriptor is kept and reused until it is the only one left.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from contextlib import suppress
 
@@ -22,6 +23,7 @@ _File = tuple[int, int]
 _kept: dict[int, _File] = {}
 """Kept descriptors, each with the device and inode of its file."""
 
+# Captures of several workspaces may run in threads of one process.
 _lock = threading.Lock()
 
 
@@ -62,7 +64,7 @@ def close_file(handle: int) -> None:
         status = os.fstat(handle)
         # Skip the check for other files, of which there may be many: a database always has whole
         # blocks, and an empty one has nothing to lose.
-        if status.st_size and status.st_size % _BLOCK == 0:
+        if stat.S_ISREG(status.st_mode) and status.st_size and status.st_size % _BLOCK == 0:
             with _lock:
                 _kept[handle] = _file(status)
             close_kept({_file(status)})

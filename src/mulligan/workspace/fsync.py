@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from mulligan.layout import sync_directory
 from mulligan.workspace import syscalls
+from mulligan.workspace.file_handles import close_file
 from mulligan.workspace.handles import room_for
 
 SYNC_THREADS = 2
@@ -52,19 +53,25 @@ class Syncer(Generic[Key]):
         self._filesystems: dict[int, tuple[Key, int] | None] = {}
         """By device: the handle used to sync the whole filesystem, or None to sync each file."""
 
-    def add(self, key: Key, handle: int) -> None:
-        """Register an open file or directory; the caller may close it afterwards."""
+    def add(self, key: Key, handle: int) -> bool:
+        """Register an open file or directory; the caller may close it afterwards.
+
+        Return whether all files on its filesystem are synced with it.
+        """
         device = os.fstat(handle).st_dev
         if device not in self._filesystems:
             syncs_filesystem = self._syncs_filesystem(handle)
+            # Duplicated, because the caller closes its own; one handle per filesystem is enough for
+            # syncfs.
             self._filesystems[device] = (key, os.dup(handle)) if syncs_filesystem else None
         if self._filesystems[device] is not None:
-            return
+            return True
         # Start the write-back now: it runs while more files are written, and the fsync waits less.
         syscalls.start_sync(handle)
         self._waiting.append((key, os.dup(handle)))
         if len(self._waiting) >= self._max_waiting:
             self.flush()
+        return False
 
     def flush(self) -> None:
         """Sync everything that is synced file by file."""
@@ -75,7 +82,7 @@ class Syncer(Generic[Key]):
             errors = sync_all(handle for _, handle in waiting)
         finally:
             for _, handle in waiting:
-                os.close(handle)
+                close_file(handle)  # the host program may have locked this file
         for key, handle in waiting:
             if handle in errors:
                 self._failed(key, errors[handle])
@@ -94,7 +101,7 @@ class Syncer(Generic[Key]):
     def close(self) -> None:
         """Close all handles. Idempotent."""
         for _, handle in [*self._waiting, *filter(None, self._filesystems.values())]:
-            os.close(handle)
+            close_file(handle)
         self._waiting, self._filesystems = [], {}
 
 
@@ -140,6 +147,7 @@ def sync_all(handles: Iterable[int]) -> dict[int, OSError]:
                 errors[handle] = error
 
     others = []
+    # Several at once: most of an fsync is waiting, and the disk can combine them.
     for _ in range(SYNC_THREADS - 1):
         thread = Thread(target=work, daemon=True)
         with suppress(RuntimeError):  # no more threads allowed; syncing just takes longer
@@ -161,6 +169,7 @@ def make_directories(path: Path) -> list[Path]:
         missing.append(path)
         path = path.parent
     made = missing[::-1]
+    # exist_ok: another process may make the same parents at this moment.
     for directory in made:
         directory.mkdir(exist_ok=True)
     return made
@@ -168,5 +177,6 @@ def make_directories(path: Path) -> list[Path]:
 
 def sync_names(paths: Iterable[Path]) -> None:
     """Make the names of new files or directories durable."""
+    # Each parent once; the order of creation is kept, outermost first.
     for directory in dict.fromkeys(path.parent for path in paths):
         sync_directory(directory)

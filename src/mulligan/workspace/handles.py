@@ -44,8 +44,10 @@ class Handles:
         if handle is not None:
             self._open.move_to_end(path)
             return handle
+        # One name at a time with O_NOFOLLOW: a parent that was swapped for a symlink is an error.
         parent = self.directory(path[:-1])
         handle = self._open[path] = os.open(from_name(path[-1]), _DIRECTORY, dir_fd=parent)
+        # The least recently used goes; the new handle is the last, so it stays open.
         while len(self._open) > self._max_open:
             os.close(self._open.popitem(last=False)[1])
         return handle

@@ -55,6 +55,7 @@ class Marks:
         """Return the session numbers."""
         if self._handle is None:
             return set()
+        # Never an empty set from an empty file; see the class.
         return _numbers(self._handle) if self._is_written(self._handle) else self._elsewhere()
 
     def _elsewhere(self) -> set[int]:
@@ -97,6 +98,8 @@ class Marks:
     @staticmethod
     def _write(handle: int, numbers: set[int]) -> None:
         data = "".join(f"{number}\n" for number in sorted(numbers)).encode() or b"\n"
+        # Written before the file is cut: a crash in between leaves numbers too many, which only
+        # cost a lookup.
         os.pwrite(handle, data, 0)
         os.ftruncate(handle, len(data))
 
@@ -124,6 +127,8 @@ def lock_directory(engine: Engine, root: Path) -> Iterator[Marks]:
 def share_directory(engine: Engine, root: Path) -> Iterator[Marks]:
     """Keep restores out of a directory while it is captured; waits for one that is under way."""
     with _Held(engine, root) as held:
+        # The gate first: while a restore waits for the running captures, it holds the gate, and new
+        # captures queue here instead of overtaking it.
         held.take(GATE, fcntl.LOCK_SH, wait_for="restoring files")
         handle = held.take(FILES, fcntl.LOCK_SH, wait_for="restoring files")
         # Only passed through: held any longer, it would keep a restore from queueing.
@@ -245,6 +250,8 @@ class _Held:
         try:
             if self._engine.read_only:
                 return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            # Lock files are never deleted: a process could hold the lock of a file that has lost
+            # its name.
             locks.mkdir(mode=0o700, exist_ok=True)  # stores of earlier versions have none
             return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:

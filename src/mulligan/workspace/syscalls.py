@@ -68,6 +68,7 @@ def rename(old: bytes, new: bytes, parent: int, how: int, to: int | None = None)
     if _libc().renameat2(parent, old, parent if to is None else to, new, how) == 0:
         return True
     code = _errno()
+    # The caller falls back to a rename that replaces, and checks for itself.
     if code in _UNSUPPORTED:
         return False
     raise OSError(code, os.strerror(code))
@@ -81,6 +82,7 @@ def open_beneath(directory: int, path: bytes, flags: int) -> int:
     how = _OPEN_HOW.pack(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
     handle: int = -1
     if sys.platform == "linux":
+        # As 64-bit arguments: ctypes would pass plain ints as 32-bit ones to a variadic function.
         numbers = map(_long, (_OPENAT2, directory))
         handle = _libc().syscall(*numbers, path, how, _long(len(how)))
     if handle < 0:
@@ -117,6 +119,7 @@ def filesystem_type(handle: int) -> int:
 
 def syncs_as_a_whole(handle: int) -> bool:
     """Whether :func:`sync_filesystem` is reliable on the filesystem of an open file."""
+    # Before Linux 5.8 syncfs returned success after a write error.
     known = filesystem_type(handle) in _SYNCED_AS_A_WHOLE
     return known and hasattr(_libc(), "syncfs") and _kernel() >= _REPORTS_ERRORS
 

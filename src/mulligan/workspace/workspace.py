@@ -19,29 +19,27 @@ from mulligan.layout import NAME, PATCHES
 from mulligan.locate.git import guard
 from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Bundle
-from mulligan.workspace.capture.capture import Capture, Captured, CaptureLimits
+from mulligan.workspace.capture.capture import Capture, Captured
 from mulligan.workspace.capture.file_copy import FileCopies
 from mulligan.workspace.capture.ignore import Rules
 from mulligan.workspace.capture.index import Index, Seen, load_index, save_index
+from mulligan.workspace.capture.limits import CaptureLimits
 from mulligan.workspace.capture.patch import open_tree
 from mulligan.workspace.capture.progress import Progress, untold
 from mulligan.workspace.capture.rescan import Rescan
 from mulligan.workspace.capture.scan import Changes, Scan
 from mulligan.workspace.capture.snapshot import Snapshots, quiesced
-from mulligan.workspace.checkout.reflink import ReflinkSource
 from mulligan.workspace.entries import SELF, Directory, TreePath, decode_entry, from_name, to_name
 from mulligan.workspace.file_handles import close_kept
-from mulligan.workspace.handles import Handles
-from mulligan.workspace.restore.caches import Caches
-from mulligan.workspace.restore.content_check import rewritten
-from mulligan.workspace.restore.fileops import Failure
-from mulligan.workspace.restore.plan import TreeChange, tree_changes
-from mulligan.workspace.restore.protect import ProtectedSplit, divide
-from mulligan.workspace.restore.swap import token_of
 from mulligan.workspace.watch.mapped import Mapped
 from mulligan.workspace.watch.mounts import Mounts
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a checkpoint needs none of restore/ and checkout/
+    from mulligan.workspace.checkout.reflink import ReflinkSource
+    from mulligan.workspace.restore.caches import Caches
+    from mulligan.workspace.restore.fileops import Failure
+    from mulligan.workspace.restore.plan import TreeChange
+    from mulligan.workspace.restore.protect import ProtectedSplit
     from mulligan.workspace.watch.watcher import Drained, Watcher
 
 
@@ -65,6 +63,7 @@ class Workspace:
         self._progress = progress
         self._copies = FileCopies(engine.directory and engine.directory / "tmp", engine.clock)
         self._index: Index | None = None
+        self._damage = 0
         self._captured: Index | None = None
         self._loaded = False
         self._watching = False
@@ -89,6 +88,8 @@ class Workspace:
 
     def source(self) -> ReflinkSource | None:
         """Return the files as last captured by this process, as a source for reflinks."""
+        from mulligan.workspace.checkout.reflink import ReflinkSource
+
         return (
             ReflinkSource(os.fsencode(self.root), self._index) if self._index is not None else None
         )
@@ -100,14 +101,17 @@ class Workspace:
         When the block ends normally, the next capture continues from this one. When it raises,
         everything seen is forgotten: the index would refer to objects that the store may not have.
         """
-        captured = self._capture(bundle)
-        try:
-            yield captured
-        except BaseException:
-            self._reset()
-            raise
-        if captured.index is self._captured:  # unless another capture followed inside the block
-            self._index, self._captured = self._captured, None
+        # Pinned until the block has committed: what the index refers to must not be removed.
+        with self._engine.pin():
+            captured = self._capture(bundle)
+            try:
+                yield captured
+            except BaseException:
+                self._reset()
+                raise
+            if captured.index is self._captured:  # unless another capture followed in the block
+                # Only now the store has the objects that the index refers to.
+                self._index, self._captured = self._captured, None
 
     def peek(self, bundle: Bundle) -> Captured:
         """Return the files as they are now, with a bundle that never becomes part of the store."""
@@ -133,6 +137,7 @@ class Workspace:
         # Descriptors kept for a program's locks are released as soon as it has closed its own.
         close_kept()
         self._captured = captured.index
+        self._captured.damage = self._damage
         self._captured.mapped = dict.fromkeys(mapped)
         if self._watcher is not None:
             # After the capture, with the ctimes it saw: a file that changed since is reported
@@ -152,6 +157,7 @@ class Workspace:
 
         ``mapped`` are the files that programs have mapped now.
         """
+        self._forget_removed()
         rules = Rules.read(self.root, self._is_temporary, self._stores_within())
         # Before the scan starts, so that a change during the scan counts as newer than it.
         taken = self._engine.clock.wall_ns()
@@ -173,6 +179,21 @@ class Workspace:
         Rescan(os.fsencode(self.root), rules, capture, drain, sleep).run(changes, taken)
         return rules, taken, capture
 
+    def _forget_removed(self) -> None:
+        """Forget what was seen if a collection may have removed what the index refers to.
+
+        The caller is pinned, so what is usable now stays so until its commit. A tree that is
+        usable has everything below it, unless damage was found since: then every file is read
+        again, and those whose content is damaged are stored again.
+        """
+        self._damage = self._engine.note_damaged()
+        if self._index is not None and not self._is_usable(self._index):
+            self._reset()
+
+    def _is_usable(self, index: Index) -> bool:
+        trees = {index.tree, index.edits.base}
+        return index.damage == self._damage and self._engine.objects.are_usable(trees)
+
     def _reset(self) -> None:
         """Forget what was seen: the next capture reads everything again."""
         self._index, self._captured, self._loaded = None, None, True
@@ -188,7 +209,7 @@ class Workspace:
         if self._index is not None and self._engine.directory is not None:
             save_index(self._index, self._index_file(self._engine.directory))
 
-    def steps(
+    def tree_changes(
         self,
         before: Digest,
         after: Digest,
@@ -196,6 +217,8 @@ class Workspace:
         bundle: Bundle | None = None,
     ) -> list[TreeChange]:
         """Return what differs between two captured trees; the bundle may hold parts of them."""
+        from mulligan.workspace.restore.plan import tree_changes
+
         index = self._index or self._captured
         edits = index.edits if index else None
         return tree_changes(self._document(bundle), before, after, only, edits)
@@ -210,6 +233,8 @@ class Workspace:
 
     def divide(self, changes: list[TreeChange], uncovered: Collection[str]) -> ProtectedSplit:
         """Split changes into those to apply and those that would touch protected paths."""
+        from mulligan.workspace.restore.protect import divide
+
         rules = Rules.read(self.root, stores=self._stores_within())
         return divide(os.fsencode(self.root), rules, changes, uncovered)
 
@@ -218,6 +243,7 @@ class Workspace:
         changes: list[TreeChange],
         token: str,
         tree: Digest | None = None,
+        only: Sequence[TreePath] | None = None,
         caches: Caches | None = None,
         touch: Sequence[TreeChange] = (),
     ) -> list[Failure]:
@@ -225,13 +251,14 @@ class Workspace:
 
         Anything that no longer looks as it did at the last capture is not touched. ``token`` is
         part of every temporary name, so that ``remove_temporary_files`` can find them. ``tree`` is
-        the target tree if only parts of it are restored: the parent directories get its times.
+        the target tree if ``only`` parts of it are restored: the parent directories get its times.
         ``caches`` are removed on the way. Files changed by ``touch`` get the present time.
         """
-        from mulligan.workspace.restore.apply import Apply  # captures have no use for it
+        from mulligan.workspace.restore.apply import Apply  # captures have no use for them
+        from mulligan.workspace.restore.recent import recently_changed
 
         mtime = self._mtime
-        if tree is not None:
+        if only is not None and tree is not None:
             mtime = partial(_mtime_in, open_tree(self._document(), tree))
         root, objects, index = os.fsencode(self.root), self._engine.objects, self._index
         snapshots = Snapshots(self.root, self._limits.snapshot)
@@ -246,7 +273,12 @@ class Workspace:
             token=token,
             caches=caches,
         )
-        return apply.run(changes, touch)
+        recent = [] if index is None else list(recently_changed(index, changes, only))
+        return apply.run(changes, touch, recent)
+
+    def make_durable(self) -> list[Failure]:
+        """Sync what changed shortly before the last capture; return what failed."""
+        return self.apply([], token="")
 
     def remove_old_temporary_files(self) -> None:
         """Remove the temporary files that the last capture left out.
@@ -254,6 +286,8 @@ class Workspace:
         Only for a restore, which has the directory locked: these belong to restores that have
         ended.
         """
+        from mulligan.workspace.handles import Handles
+
         index = self._index or self._captured
         handles = Handles(os.fsencode(self.root))
         try:
@@ -274,6 +308,8 @@ class Workspace:
 
     def _is_temporary(self, name: bytes) -> bool:
         """Whether a name is a temporary file of this store: its token belongs to a checkpoint."""
+        from mulligan.workspace.restore.swap import token_of
+
         token = token_of(name)
         if token is None:
             return False
@@ -330,6 +366,8 @@ class Workspace:
             return
         changed = self._suspects(mapped)
         if places := _in_memory(root):
+            from mulligan.workspace.restore.content_check import rewritten
+
             document, objects = self._document(), self._engine.objects
             changed |= set(rewritten(root, self._index, places, document, objects))
         self._index.invalidate(changed)
@@ -376,13 +414,15 @@ class Workspace:
         if found is None:
             return None
         try:
+            # The base as well: the next capture stores a patch to it.
             for tree in {found.tree, found.edits.base}:
                 self._engine.load(tree)
         except DamageError:
             return None  # later captures would build on these trees
-        return found
+        return found if self._is_usable(found) else None
 
     def _index_file(self, directory: Path) -> Path:
+        # By path, in tmp/: losing it costs one full scan.
         name = blake3(os.fsencode(self.root)).hexdigest(length=8)
         return directory / "tmp" / f"index-{name}"
 

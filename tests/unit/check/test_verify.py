@@ -12,11 +12,11 @@ import pytest
 from blake3 import blake3
 
 import mulligan
-from mulligan import Problem, Report
-from mulligan.check.sessions import references
+from mulligan import Finding, Report
 from mulligan.errors import DamagedJournal
 from mulligan.testing.clock import START, FakeClock
 from mulligan.testing.stores import open_store
+from mulligan.timeline.references import references
 
 LARGE = "large " * 3_000
 
@@ -84,7 +84,7 @@ def check(table: str, key: bytes, content: bytes) -> bytes:
 @contextmanager
 def tables(directory: Path) -> Iterator[Tables]:
     path = str(directory / ".mulligan" / "journal")
-    with lmdb.open(path, max_dbs=16, map_size=1 << 30) as env, env.begin(write=True) as txn:
+    with lmdb.open(path, max_dbs=32, map_size=1 << 30) as env, env.begin(write=True) as txn:
         yield Tables(env, txn)
 
 
@@ -126,7 +126,7 @@ def test_a_store_in_memory_is_verified_too() -> None:
 # --- the two truths --------------------------------------------------------------------------
 
 
-def one(found: Report, what: str, where: str, detail: str = "") -> Problem:
+def one(found: Report, what: str, where: str, detail: str = "") -> Finding:
     """Return the problem that is named so; there has to be one."""
     fits = [p for p in found.problems if p.what == what and where in p.where and detail in p.detail]
     assert fits, f"no {what!r} at {where!r} among {found.problems}"
@@ -140,7 +140,8 @@ def test_a_changed_event(store: Path, seq: int, at: int) -> None:
         record = damage.get("events", place(1, seq))
         damage.put_raw("events", place(1, seq), flipped(record, at))
     for full in (True, False):
-        one(report(store, full=full), "journal", f"session 'run' event #{seq}")
+        found = one(report(store, full=full), "journal", f"session 'run' event #{seq}")
+        assert (found.fault, found.session, found.seq) == ("event", 1, seq)
 
 
 def test_a_missing_event(store: Path) -> None:
@@ -171,7 +172,12 @@ def test_a_damaged_pack(store: Path, at: int) -> None:
     found = report(store)
     assert not found.ok
     assert any("00000001.pack" in p.where or "00000001.pack" in p.detail for p in found.problems)
-    assert any(p.what in ("object", "pack") for p in found.problems)
+    for problem in found.problems:
+        if problem.fault in ("object", "gap"):
+            assert problem.location is not None
+            assert problem.location.area == problem.area == 1
+            assert (problem.fault == "object") == (problem.digest is not None)
+    assert {p.fault for p in found.problems} & {"object", "gap"}
 
 
 def test_a_pack_that_is_cut_short(store: Path) -> None:
@@ -185,7 +191,8 @@ def test_a_missing_pack(store: Path) -> None:
     [pack] = (store / ".mulligan" / "packs").iterdir()
     pack.unlink()
     for full in (True, False):
-        one(report(store, full=full), "pack", "00000001.pack", "missing")
+        found = one(report(store, full=full), "pack", "00000001.pack", "missing")
+        assert (found.fault, found.area) == ("pack", 1)
 
 
 def test_bytes_nobody_acknowledged_are_no_problem(store: Path) -> None:
@@ -227,6 +234,7 @@ def test_a_flipped_bit_in_a_small_record(store: Path, table: str, at: int) -> No
     found = report(store)
     assert not found.ok
     assert any(table in p.detail or table in p.where for p in found.problems), found.problems
+    assert table in {p.table for p in found.problems}
 
 
 def test_a_record_of_the_wrong_length(store: Path) -> None:
@@ -327,7 +335,9 @@ def keyframe_of_nothing(damage: Tables) -> None:
 
 
 def lost_object(damage: Tables) -> None:
-    damage.delete("objects", damage.keys("objects")[0])
+    # A copy of events is no loss while the events are there.
+    copies = {damage.get("copies", key)[8:40] for key in damage.keys("copies")}
+    damage.delete("objects", next(key for key in damage.keys("objects") if key not in copies))
 
 
 def object_elsewhere(damage: Tables) -> None:
@@ -379,8 +389,16 @@ NAMED = [
     (invented_object, "index", f"object {'00' * 32}"),
     (pack_too_short, "pack", "00000001.pack"),
     (pack_too_long, "pack", "00000001.pack"),
-    (invented_pack, "pack", "00000009.pack"),
 ]
+
+
+def test_a_missing_pack_that_nothing_leads_to_is_a_warning(store: Path) -> None:
+    with tables(store) as damage:
+        invented_pack(damage)
+    found = report(store)
+    assert found.ok
+    [warning] = found.warnings
+    assert (warning.fault, warning.area) == ("pack", 9)
 
 
 @pytest.mark.parametrize(
@@ -417,7 +435,7 @@ def test_everything_that_is_not_damaged_can_still_be_read(store: Path) -> None:
 
 def root_of(directory: Path, table: str) -> int:
     """Return the first page of a table, as the table of tables has it."""
-    with lmdb.open(str(directory / ".mulligan/journal"), max_dbs=16) as env, env.begin() as txn:
+    with lmdb.open(str(directory / ".mulligan/journal"), max_dbs=32) as env, env.begin() as txn:
         record: bytes | None = txn.get(table.encode())
     assert record is not None
     return int(struct.unpack_from("=Q", record, 40)[0])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.locate.git import exclude, guard, has_stash
+from mulligan.locate.git import exclude, guard, may_be_stashed
 from mulligan.locate.pointer import read_pointer, write_pointer
 
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
@@ -131,10 +131,26 @@ def test_without_a_work_tree_there_is_nothing_to_tell(tmp_path: Path) -> None:
     assert not (tmp_path / "fake/.mulligan").exists()
 
 
-def test_a_stash_is_seen(repo: Path) -> None:
-    assert not has_stash(repo)
-    (repo / "untracked.txt").touch()
+@pytest.mark.parametrize("place", [".", "deep/er"])
+def test_a_stash_that_holds_the_pointer_is_seen(repo: Path, tmp_path: Path, place: str) -> None:
+    with mulligan.open(tmp_path / "store") as store:
+        path = str(store.path)
+    work = repo / place
+    work.mkdir(parents=True, exist_ok=True)
+    write_pointer(work, path)
+    assert not may_be_stashed(work)
     git(repo, "stash", "--all")
-    assert has_stash(repo)
+    work.mkdir(parents=True, exist_ok=True)
+    assert may_be_stashed(work)
+    git(repo, "gc", "-q")
+    assert may_be_stashed(work)
     git(repo, "stash", "pop")
-    assert not has_stash(repo)
+    assert not may_be_stashed(work)
+
+
+@pytest.mark.parametrize("option", ["--all", "--include-untracked", "--keep-index"])
+def test_a_stash_without_the_pointer_does_not_count(repo: Path, option: str) -> None:
+    (repo / "tracked.txt").write_text("changed\n")
+    (repo / "untracked.txt").touch()
+    git(repo, "stash", option)
+    assert not may_be_stashed(repo)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 import mulligan
 from mulligan.errors import UnknownFormat
 from mulligan.failpoints import Failpoint
+from mulligan.locate.find import sweep
 from mulligan.locate.pointer import read_pointer, write_pointer
 from mulligan.testing.failpoints import kill_at
 
@@ -102,3 +104,25 @@ def test_killed_on_the_way_it_is_the_old_one_or_the_new_one(
     found = read_pointer(work)
     assert found
     assert found.session == ("new" if point is Failpoint.POINTER_IN_PLACE else "old")
+
+
+def test_a_draft_that_is_swept_before_it_is_locked_is_made_again(
+    store: str, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, swept = fcntl.flock, []
+
+    def sweep_first(handle: int, operation: int) -> None:
+        if not swept:
+            swept.append(True)
+            sweep(work)
+        real(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    write_pointer(work, store)
+    assert [entry.name for entry in work.iterdir()] == [".mulligan"]
+
+
+def test_an_empty_draft_of_a_killed_process_is_swept(work: Path) -> None:
+    (work / ".mulligan.new-0123").touch()
+    sweep(work)
+    assert list(work.iterdir()) == []

@@ -76,22 +76,62 @@ def test_what_compresses_is_compressed_and_what_does_not_is_kept_raw() -> None:
     assert frames.decode_header(frames.encode_frame(listed(nearly))).codec == frames.RAW
 
 
+def large() -> tuple[list[tuple[int, Digest, bytes]], frames.FrameHeader, bytes]:
+    """Return objects that make a large compressed body, its header and the body."""
+    objects = listed(*(noise(400, seed) * 2 for seed in range(100)))
+    encoded = frames.encode_frame(objects)
+    header = frames.decode_header(encoded)
+    assert header.codec == frames.ZSTD
+    return objects, header, encoded[header.body_start :]
+
+
+def test_a_large_compressed_body_ends_with_its_documented_checksum() -> None:
+    _, header, body = large()
+    assert len(body) > frames.MIN_CHECKED_BODY
+    checksum = blake3(body[:-24]).digest(length=16)
+    assert body[-24:] == struct.pack("<II", 0x184D2A5D, 16) + checksum
+    assert frames.is_body_as_written(header, body)
+
+
+def test_readers_without_the_checksum_skip_it() -> None:
+    objects, header, body = large()
+    raw = b"".join(data for _, _, data in objects)
+    assert codec.decompress(body, header.raw_length) == raw
+    assert codec.decompress(body[:-24], header.raw_length) == raw
+
+
+def test_no_changed_byte_of_a_body_matches_its_checksum() -> None:
+    _, header, body = large()
+    for at in [*range(0, len(body), 97), *range(len(body) - 24, len(body))]:
+        changed = bytearray(body)
+        changed[at] ^= 1
+        assert not frames.is_body_as_written(header, bytes(changed))
+
+
+def test_bodies_without_a_checksum_match_none() -> None:
+    _, header, body = large()
+    assert not frames.is_body_as_written(header, body[:-24])
+    small = frames.encode_frame(listed(bytes(10_000)))
+    header = frames.decode_header(small)
+    assert not frames.is_body_as_written(header, small[header.body_start :])
+
+
 def test_frames_full_of_files_are_compressed_more_quickly_than_others() -> None:
     parts = [noise(8, seed) * 200 + noise(400, seed) for seed in range(100)]
     raw = b"".join(parts)
     assert len(raw) >= frames.BULK_FRAME_BYTES
     for kind, count, compressed in (
-        (2, 100, codec.compress_much(raw)),
+        (2, 100, codec.compress_bulk(raw)),
         (1, 100, codec.compress(raw, 3)),
         (2, 3, codec.compress(b"".join(parts[:3]), 3)),
     ):
         objects = listed(*parts[:count], kind=kind)
         encoded = frames.encode_frame(objects)
-        assert encoded.endswith(compressed)
+        assert compressed in encoded
         frame = frames.decode_frame(encoded)
         found = [frame.object(slot, kind, name) for slot, (_, name, _) in enumerate(objects)]
         assert found == parts[:count]
-    assert codec.compress_much(raw) != codec.compress(raw, 3)
+    assert codec.compress_bulk(raw) != codec.compress(raw, 3)
 
 
 def test_objects_are_found_by_slot_even_where_some_are_empty() -> None:

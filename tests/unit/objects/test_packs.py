@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from mulligan import codec
@@ -142,14 +143,14 @@ def test_nothing_is_made_or_locked_before_the_first_write(place: Place) -> None:
 
 def test_two_handles_write_to_two_packs(place: Place) -> None:
     one, two = place.open(), place.open()
-    assert list(place.keep(one, b"one").packs) == [1]
-    assert list(place.keep(two, b"two").packs) == [2]
-    assert list(place.keep(one, b"one more").packs) == [1]
+    assert list(place.keep(one, b"one").area_lengths) == [1]
+    assert list(place.keep(two, b"two").area_lengths) == [2]
+    assert list(place.keep(one, b"one more").area_lengths) == [1]
 
 
 def test_a_released_pack_is_taken_up_again(place: Place) -> None:
     first = place.open()
-    length = place.keep(first, b"one").packs[1]
+    length = place.keep(first, b"one").area_lengths[1]
     first.close()
     second = place.open()
     entries = place.keep(second, b"two").entries
@@ -159,7 +160,7 @@ def test_a_released_pack_is_taken_up_again(place: Place) -> None:
 
 def test_what_was_never_acknowledged_is_cut_from_a_pack_taken_up(place: Place) -> None:
     first = place.open()
-    length = place.keep(first, b"acknowledged").packs[1]
+    length = place.keep(first, b"acknowledged").area_lengths[1]
     lost = first.bundle()
     lost.put(1, noise(5_000))
     lost.flush()
@@ -167,7 +168,7 @@ def test_what_was_never_acknowledged_is_cut_from_a_pack_taken_up(place: Place) -
     hook = At()
     flushed = place.keep(place.open(failpoint=hook), b"next")
     assert flushed.entries[codec.digest(1, b"next")].offset == length
-    assert place.pack(1).stat().st_size == flushed.packs[1]
+    assert place.pack(1).stat().st_size == flushed.area_lengths[1]
     assert hook.seen[0] is Failpoint.PACK_TAIL_CUT
 
 
@@ -176,17 +177,17 @@ def test_a_pack_in_use_is_never_cut(place: Place) -> None:
     bundle = owner.bundle()
     digest = bundle.put(1, b"flushed and about to be committed")
     flushed = bundle.flush()
-    assert list(place.keep(other, b"other").packs) == [2]
+    assert list(place.keep(other, b"other").area_lengths) == [2]
     place.index.commit(flushed)
     assert other.get(1, digest) == b"flushed and about to be committed"
 
 
 def test_a_pack_shorter_than_acknowledged_is_left_alone(place: Place) -> None:
     first = place.open()
-    length = place.keep(first, noise(1_000)).packs[1]
+    length = place.keep(first, noise(1_000)).area_lengths[1]
     first.close()
     os.truncate(place.pack(1), length - 1)
-    assert list(place.keep(place.open(), b"next").packs) == [2]
+    assert list(place.keep(place.open(), b"next").area_lengths) == [2]
     assert place.pack(1).stat().st_size == length - 1
 
 
@@ -202,7 +203,7 @@ def test_a_pack_shorter_than_acknowledged_is_left_alone(place: Place) -> None:
 def test_a_pack_with_a_header_that_is_not_ours_is_left_alone(place: Place, header: bytes) -> None:
     content = header + b"whatever it is, it is not ours to cut"
     place.pack(1).write_bytes(content)
-    assert list(place.keep(place.open(), b"content").packs) == [2]
+    assert list(place.keep(place.open(), b"content").area_lengths) == [2]
     assert place.pack(1).read_bytes() == content
 
 
@@ -210,7 +211,7 @@ def test_a_pack_with_a_header_that_is_not_ours_is_left_alone(place: Place, heade
 def test_a_pack_whose_maker_died_over_its_header_is_adopted(place: Place, length: int) -> None:
     place.pack(1).write_bytes(frames.encode_pack_header(1, STORE)[:length])
     store = place.open()
-    assert list(place.keep(store, b"content").packs) == [1]
+    assert list(place.keep(store, b"content").area_lengths) == [1]
     assert store.get(1, codec.digest(1, b"content")) == b"content"
     frames.check_pack_header(place.pack(1).read_bytes()[:32], 1, STORE)
 
@@ -220,7 +221,7 @@ def test_the_number_of_a_lost_pack_is_not_used_again(place: Place) -> None:
     place.keep(first, b"lost")
     first.close()
     place.pack(1).unlink()
-    assert list(place.keep(place.open(), b"next").packs) == [2]
+    assert list(place.keep(place.open(), b"next").area_lengths) == [2]
     assert not place.pack(1).exists()
 
 
@@ -228,7 +229,7 @@ def test_a_symbolic_link_is_not_followed_for_writing(place: Place, tmp_path: Pat
     victim = tmp_path / "victim"
     victim.write_bytes(b"")
     place.pack(1).symlink_to(victim)
-    assert list(place.keep(place.open(), b"content").packs) == [2]
+    assert list(place.keep(place.open(), b"content").area_lengths) == [2]
     assert victim.read_bytes() == b""
 
 
@@ -237,13 +238,13 @@ def test_a_file_locked_by_another_before_its_maker_is_left_to_it(place: Place) -
     place.pack(1).touch()
     with place.pack(1).open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert list(place.keep(place.open(), b"content").packs) == [2]
+        assert list(place.keep(place.open(), b"content").area_lengths) == [2]
         assert place.pack(1).stat().st_size == 0
 
 
 def test_a_full_pack_is_followed_by_the_next(place: Place) -> None:
     store = place.open(pack_limit=20_000)
-    numbers = [next(iter(place.keep(store, noise(9_000, n)).packs)) for n in range(6)]
+    numbers = [next(iter(place.keep(store, noise(9_000, n)).area_lengths)) for n in range(6)]
     assert numbers == [1, 1, 1, 2, 2, 2]
     assert all(store.get(1, codec.digest(1, noise(9_000, n))) for n in range(6))
 
@@ -272,8 +273,8 @@ def test_a_full_pack_stays_locked_while_flushed_frames_are_uncommitted(place: Pl
 def test_a_bundle_over_two_packs_reports_both(place: Place) -> None:
     store = place.open(pack_limit=1_000_000)
     flushed = place.keep(store, *(noise(700_000, n) for n in range(4)))
-    assert flushed.packs == {n: place.pack(n).stat().st_size for n in (1, 2)}
-    assert flushed.size == sum(flushed.packs.values()) - 2 * 32
+    assert flushed.area_lengths == {n: place.pack(n).stat().st_size for n in (1, 2)}
+    assert flushed.size == sum(flushed.area_lengths.values()) - 2 * 32
 
 
 def test_close_unlocks(place: Place) -> None:
@@ -311,11 +312,11 @@ def test_a_forked_child_takes_a_pack_of_its_own(place: Place) -> None:
 
     def child() -> None:
         assert store.get(1, codec.digest(1, b"parent")) == b"parent"
-        assert list(place.keep(store, b"child").packs) == [2]
+        assert list(place.keep(store, b"child").area_lengths) == [2]
         assert store.get(1, codec.digest(1, b"child")) == b"child"
 
     in_child(child)
-    assert list(place.keep(store, b"parent again").packs) == [1]
+    assert list(place.keep(store, b"parent again").area_lengths) == [1]
 
 
 @pytest.mark.parametrize("use", ["close", "write"])
@@ -331,12 +332,12 @@ def test_a_child_is_not_stopped_by_a_lock_held_in_the_parent(place: Place) -> No
 
     def hold() -> None:
         inside.set()
-        leave.wait(30)
+        leave.wait()
 
     store = place.open(failpoint=At(Failpoint.PACK_FRAME_HALF_WRITTEN, hold))
     thread = threading.Thread(target=place.keep, args=(store, b"parent"))
     thread.start()
-    inside.wait(30)
+    inside.wait()
     try:
         in_child(lambda: place.keep(store, b"child") and None)
     finally:
@@ -445,7 +446,7 @@ def test_an_object_that_was_moved_since_it_was_looked_up_is_found(place: Place) 
 
 def test_the_reported_size_is_what_the_pack_grew_by(place: Place) -> None:
     flushed = place.keep(place.open(), *(noise(400_000, n) for n in range(8)))
-    assert flushed.packs == {1: 32 + flushed.size}
+    assert flushed.area_lengths == {1: 32 + flushed.size}
     assert place.pack(1).stat().st_size == 32 + flushed.size
 
 
@@ -485,7 +486,7 @@ def test_much_is_written_in_the_background_before_it_is_synced(
     contents = [noise(START_SYNC // 4, seed) for seed in range(9)]
     flushed = place.keep(place.open(), *contents, kind=2)
     assert [start for start, _ in asked] == [32, asked[0][1]]
-    assert START_SYNC <= asked[0][1] <= asked[1][1] - START_SYNC <= flushed.packs[1]
+    assert START_SYNC <= asked[0][1] <= asked[1][1] - START_SYNC <= flushed.area_lengths[1]
     assert len(synced) == 1
 
 
@@ -518,7 +519,7 @@ def test_a_pack_taken_up_before_its_first_commit_is_made_durable_by_name(
         real(fd)
 
     monkeypatch.setattr(os, "fsync", recorded)
-    assert list(place.keep(place.open(), b"content").packs) == [1]
+    assert list(place.keep(place.open(), b"content").area_lengths) == [1]
     assert synced == [True]
 
 
@@ -587,7 +588,7 @@ def file_size_limit(limit: int) -> Iterator[None]:
 
 def test_a_write_the_kernel_really_cuts_short_is_undone(place: Place) -> None:
     store = place.open()
-    before = place.keep(store, b"before").packs[1]
+    before = place.keep(store, b"before").area_lengths[1]
     bundle = store.bundle()
     digest = bundle.put(1, noise(500_000))
     with file_size_limit(100_000), pytest.raises(OSError, match="too large"):
@@ -621,7 +622,7 @@ def test_a_pack_whose_sync_failed_is_not_trusted_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = place.open()
-    committed = place.keep(store, b"safe").packs[1]
+    committed = place.keep(store, b"safe").area_lengths[1]
     waiting = store.bundle()
     for seed in range(MAX_SEALED + 1):  # so that the first of them is written
         waiting.put(1, noise(FRAME_TARGET + 1, seed=seed))
@@ -632,7 +633,7 @@ def test_a_pack_whose_sync_failed_is_not_trusted_again(
     # A sync would succeed now, but the pages that the kernel dropped would still be lost.
     with pytest.raises(StoreUnwritable, match="earlier sync"):
         waiting.flush()
-    assert list(place.keep(store, b"next").packs) == [2]
+    assert list(place.keep(store, b"next").area_lengths) == [2]
     assert place.index.committed(1) == committed
     assert store.get(1, codec.digest(1, b"safe")) == b"safe"
 
@@ -868,12 +869,26 @@ def test_a_scan_finds_every_object_where_the_index_has_it(place: Place) -> None:
 def test_a_scan_without_bodies_finds_the_same(place: Place) -> None:
     store = place.open()
     place.keep(store, *(noise(300_000, n) for n in range(9)))
-    assert list(store.scan(1, bodies=False)) == list(store.scan(1))
+    unchecked = [msgspec.structs.replace(frame, is_checked=False) for frame in store.scan(1)]
+    assert list(store.scan(1, bodies=False)) == unchecked
+
+
+def test_a_scan_checks_the_bodies_that_are_picked(place: Place) -> None:
+    store = place.open()
+    place.keep(store, *(noise(300_000, n) for n in range(4)))
+    picks = iter([False, True, True, False])
+    frames = list(store.scan(1, bodies=lambda: next(picks)))
+    assert [isinstance(f, ScannedFrame) and f.is_checked for f in frames] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_scan_stops_at_the_acknowledged_end(place: Place) -> None:
     store = place.open()
-    end = place.keep(store, b"acknowledged").packs[1]
+    end = place.keep(store, b"acknowledged").area_lengths[1]
     bundle = store.bundle()
     bundle.put(1, b"not acknowledged")
     bundle.flush()
@@ -884,7 +899,7 @@ def test_a_scan_stops_at_the_acknowledged_end(place: Place) -> None:
 @pytest.mark.parametrize("bodies", [True, False])
 def test_a_frame_across_the_acknowledged_end_is_a_gap(place: Place, bodies: bool) -> None:
     store = place.open()
-    end = place.keep(store, noise(500)).packs[1] - 1
+    end = place.keep(store, noise(500)).area_lengths[1] - 1
     [gap] = store.scan(1, end, bodies=bodies)
     assert isinstance(gap, ScannedGap)
     assert (gap.offset, gap.length) == (32, end - 32)
@@ -991,7 +1006,7 @@ def test_numbers_and_sizes_are_those_of_the_files(place: Place) -> None:
         place.keep(store, noise(100 + n, n))
     (place.directory / "notes.txt").touch()
     assert store.areas() == [1, 2, 3]
-    assert {n: store.area_size(n) for n in store.areas()} == place.index.packs
+    assert {n: store.area_size(n) for n in store.areas()} == place.index.area_lengths
     assert place.open().areas() == store.areas()
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from mulligan import Store
-from mulligan.document.fold import event_change
+from mulligan.errors import ApprovalPending, EffectInDoubt
 from mulligan.recovery.detect import (
     in_doubt,
     interrupted,
@@ -135,16 +136,38 @@ def test_a_lease_that_the_supervisor_took_says_nothing_of_a_process(store: Store
     assert is_alive(session, "coder", {**record, **own})
 
 
-def test_calls_that_never_returned_are_in_doubt(store: Store) -> None:
+def test_calls_that_never_returned_are_in_doubt(store: Store, work: Path) -> None:
     session = team(store, "coder")
-    for kind, call in [("called", "a"), ("called", "b"), ("returned", "a")]:
-        event = event_change(f"tool.{kind}", call=call, tool="deploy")
-        session.internal.commit_events(lambda _, event=event: [event])  # type: ignore[misc]
-    session.state.set("tools", {"calls": {"c": {"status": "called", "name": "pay"}, "d": "odd"}})
-    found = {doubt.call: doubt for doubt in in_doubt(session)}
-    assert found.keys() == {"b", "c"}
-    assert (found["b"].tool, found["b"].agent) == ("deploy", "main")
-    assert found["c"].tool == "pay"
+    session.tools.record("search", result=1)
+    files = store.session("run", workspace=work)
+    (work / "a").write_text("1")
+    files.checkpoint()
+    (work / "b").write_text("2")
+    session.internal.state.set(
+        "tools/c", {"status": "called", "name": "pay", "seq": files.head.seq}
+    )
+    session.internal.state.set("tools/d", "odd")
+    [doubt] = in_doubt(session)
+    assert (doubt.call, doubt.tool, doubt.files, doubt.process) == ("c", "pay", None, None)
+    # A handle with files can say what changed since.
+    [doubt] = in_doubt(files)
+    assert doubt.files == ("b",)
+
+
+def test_effects_in_doubt_and_questions_are_part_of_an_interruption(store: Store) -> None:
+    session = team(store, "coder")
+    with pytest.raises(EffectInDoubt), session.effect("mail.send"):
+        raise EffectInDoubt("who knows")
+    session.effects.rule("deploy", approval="ask")
+    with pytest.raises(ApprovalPending), session.effect("deploy"):
+        raise AssertionError
+    control(session, "status", "running")
+    found = interruption(session)
+    assert found is not None
+    assert [(e.name, e.status, e.is_pending) for e in found.effects] == [
+        ("mail.send", "in_doubt", False),
+        ("deploy", "intended", True),
+    ]
 
 
 def test_open_operations_are_named(store: Store) -> None:
@@ -162,7 +185,7 @@ def test_open_operations_are_named(store: Store) -> None:
 def test_odd_values_under_our_names_are_taken_as_they_are(store: Store) -> None:
     session = store.session("run")
     session.internal.state.set("agents", ["not", "ours"])
-    session.state.set("tools", 7)
+    session.internal.state.set("tools", 7)
     assert interruption(session) is None
     control(session, "status", "running")
     found = interruption(session)

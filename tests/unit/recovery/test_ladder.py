@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from mulligan.recovery.ladder import RUNGS, Attempt, NextRung, judged, next_rung, remembered
+from mulligan.attempts import remembered
+from mulligan.recovery.ladder import RUNGS, Attempt, NextRung, judged, next_rung
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

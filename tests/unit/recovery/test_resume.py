@@ -12,13 +12,12 @@ import pytest
 import mulligan
 from mulligan import Session, Store
 from mulligan.errors import PathNotFound, RecoveryStopped, StaleLease, StillRunning, UnknownPoint
-from mulligan.recovery.detect import interruption
+from mulligan.recovery.detect import gave_up, interruption
 from mulligan.recovery.ladder import LadderLimits
 from mulligan.recovery.plan import (
     ResumePlan,
     attempts,
     choose,
-    gave_up,
     good_checkpoints,
     plan_next,
     plan_resume,
@@ -104,7 +103,7 @@ def test_files_come_back_with_the_state(tmp_path: Path) -> None:
     assert not (work / "b.txt").exists()
     assert done.restored is not None
     assert done.restored.files >= 2
-    assert session.read_file(done.checkpoint, "b.txt") == b"more\n"
+    assert session.files.read(done.checkpoint, "b.txt") == b"more\n"
     store.close()
 
 
@@ -267,7 +266,7 @@ def test_an_attempt_that_was_killed_is_finished_unattended_but_only_once(
         plan = plan_next(handle) if rungs else first
         rungs.append((plan.rung, plan.only, plan.continues))
         with monkeypatch.context() as patched:
-            patched.setattr(Session, "restore", _killed)
+            patched.setattr("mulligan.recovery.resume._restore", _killed)
             patched.setattr("mulligan.recovery.resume.settle", lambda *_: None)
             with pytest.raises(KeyboardInterrupt):
                 resume(store, handle, plan)
@@ -294,7 +293,7 @@ def test_an_attempt_after_which_the_work_went_on_is_not_finished_later(
     assert session.state.get("memory/x") == "hours of work"
 
 
-def _killed(*_: Any) -> None:
+def _killed(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
@@ -309,7 +308,7 @@ def test_a_failure_is_written_down(store: Store, monkeypatch: Any) -> None:
     assert (attempt.outcome, attempt.error) == ("failed", "OSError: no such luck")
 
 
-def _broken(*_: Any) -> None:
+def _broken(*_: Any, **__: Any) -> None:
     raise OSError("no such luck")
 
 

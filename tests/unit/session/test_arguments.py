@@ -68,9 +68,9 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
         for call in (
             lambda s, only=only: s.restore("here", only),
             lambda s, only=only: s.restore("here", only=only),
-            lambda s, only=only: s.plan("here", only),
+            lambda s, only=only: s.files.plan("here", only),
             lambda s, only=only: s.diff("here", only=only),
-            lambda s, only=only: s.copy_files("here", "/tmp/never made", only),
+            lambda s, only=only: s.files.copy("here", "/tmp/never made", only),
             lambda s, only=only: s.internal.plan_copy("here", only),
         )
     ),
@@ -85,7 +85,7 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
             lambda s, point=point: s.diff(point),
             lambda s, point=point: s.mark(point, "good"),
             lambda s, point=point: s.find_checkpoint(point),
-            lambda s, point=point: s.copy_files(point, "/tmp/never made"),
+            lambda s, point=point: s.files.copy(point, "/tmp/never made"),
         )
     ),
     # Times that are none.
@@ -130,8 +130,8 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
     (InvalidPath, lambda s: s.state.set(b"ab", 1)),
     (InvalidPath, lambda s: s.state.set(5, 1)),
     (UnsafeWorkspace, lambda s: s.fork("here", workspace="")),
-    (UnsafeWorkspace, lambda s: s.copy_files("here", "")),
-    (UnsafeWorkspace, lambda s: s.copy_files("here", None)),
+    (UnsafeWorkspace, lambda s: s.files.copy("here", "")),
+    (UnsafeWorkspace, lambda s: s.files.copy("here", None)),
 ]
 
 

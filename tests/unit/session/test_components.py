@@ -82,9 +82,13 @@ def test_records_of_tasks_and_mailboxes_merge_as_a_whole() -> None:
 def test_the_table_says_what_each_component_holds() -> None:
     assert {name for name, known in COMPONENTS.items() if known.api} == {
         "agents",
+        "effects",
         "mailbox",
         "orchestrator",
+        "outside",
+        "steps",
         "tasks",
+        "tools",
     }
     assert all(known.holds for known in COMPONENTS.values())
     assert component("of the application").clean_start == "removed"

@@ -54,10 +54,11 @@ def test_what_was_written_is_let_go_without_the_garbage_collector(tmp_path: Path
         gc.collect()
         gc.disable()
         try:
-            before = living(Document)
+            # Tests before this one may have left some, such as in the traceback of an error.
+            before, works = living(Document), living(Work)
             for number in range(40):
                 step(session, work, number)
-            assert living(Work) == 0
+            assert living(Work) <= works
             assert living(Document) <= before + MAX_KNOWN_DOCUMENTS
         finally:
             gc.enable()

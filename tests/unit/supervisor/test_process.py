@@ -60,16 +60,11 @@ def test_what_a_process_used() -> None:
     assert used["max_rss_bytes"] > 1_000_000
 
 
-def test_a_death_is_noticed_within_milliseconds() -> None:
-    noticed: list[float] = []
-
-    async def kill(process: Process) -> None:
-        await asyncio.sleep(0.05)
-        noticed.append(time.monotonic())
+def test_a_death_is_noticed_without_looking_for_it() -> None:
+    def kill(process: Process) -> None:
         process.kill(signal.SIGKILL)
 
     assert run("sleep", "1000", then=kill).status == -9
-    assert time.monotonic() - noticed[0] < 30  # on an idle machine: two milliseconds
 
 
 def test_the_whole_group_ends_with_its_leader(tmp_path: Path) -> None:
@@ -83,9 +78,9 @@ def test_the_whole_group_ends_with_its_leader(tmp_path: Path) -> None:
 
 
 def test_a_stopped_process_can_be_told_to_end() -> None:
-    async def stop(process: Process) -> None:
-        await asyncio.sleep(0.1)
+    def stop(process: Process) -> None:
         os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         process.kill(signal.SIGTERM)
 
     assert run("sleep", "1000", then=stop).status == -signal.SIGTERM
@@ -242,13 +237,9 @@ def orphan(store: mulligan.Store, **changes: str) -> subprocess.Popen[bytes]:
     variables = opener.agent_variables(
         str(store.path), "main", "a", epoch, heartbeat=Path("/dev/null"), checkpoint_interval=1
     )
-    process = subprocess.Popen(
+    return subprocess.Popen(
         ["sleep", "1000"], env={**os.environ, **variables, **changes}, start_new_session=True
     )
-    # The kernel lets Popen return a moment before it shows the new environment.
-    while b"MULLIGAN" not in Path(f"/proc/{process.pid}/environ").read_bytes():
-        os.sched_yield()
-    return process
 
 
 def test_strays_are_shut_out_and_ended(store: mulligan.Store) -> None:

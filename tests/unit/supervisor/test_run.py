@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,8 @@ from mulligan.errors import InvalidWorkflow, LeaseHeld, StillRunning
 from mulligan.recovery.plan import ResumePlan, attempts
 from mulligan.recovery.resume import Resumed
 from mulligan.recovery.watch import Notice, RecoveryWatch
+from mulligan.store import LEASE_TTL
+from mulligan.supervisor.lease import SupervisorLease
 from mulligan.supervisor.run import (
     ResumeChoice,
     ResumeThread,
@@ -57,8 +62,9 @@ import mulligan
 
 session = mulligan.attach()
 session.tasks.plan(["one", "two", "three"])
-if session.lease.epoch == 1:
-    session.tasks.complete(session.tasks.claim().id)
+task = session.tasks.claim()
+session.tasks.complete(task.id)
+if task.id == "one":
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(600)                     # an orphan process from now on
 while task := session.tasks.claim():
@@ -262,8 +268,26 @@ def test_resume_and_watch(store: Store, interrupted: Session, options: RunOption
     assert not interrupted.internal.is_held("supervisor")
 
 
-def test_a_resume_thread_keeps_the_error_that_ended_it(store: Store) -> None:
-    store.agent("supervisor", session="main")
+def test_a_resume_thread_leaves_a_session_alone_that_was_resumed_meanwhile(
+    store: Store, interrupted: Session, options: RunOptions
+) -> None:
+    resume_session(store, "main", ResumeChoice(), options)
+    before = interrupted.head.seq
+    thread = ResumeThread(store, "main", "retry", options)
+    thread.join()
+    assert (thread.poll(), thread.error, thread.outcome) == (0, None, None)
+    assert interrupted.head.seq == before
+
+
+def test_a_resume_thread_keeps_the_error_that_ended_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken_meanwhile(session: Session) -> bool:
+        store.agent("supervisor", session=session.name)
+        return True
+
+    store.session("main")
+    monkeypatch.setattr("mulligan.supervisor.run.is_due", taken_meanwhile)
     reporter = Watching(lambda: None)
     options = RunOptions(variables=VARIABLES, reporter=reporter)
     thread = ResumeThread(store, "main", "retry", options)
@@ -275,7 +299,7 @@ def test_a_resume_thread_keeps_the_error_that_ended_it(store: Store) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_resume_thread_that_ends_by_any_other_error_has_failed(
-    store: Store, options: RunOptions, monkeypatch: pytest.MonkeyPatch
+    store: Store, interrupted: Session, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError("no more threads")
@@ -284,3 +308,59 @@ def test_a_resume_thread_that_ends_by_any_other_error_has_failed(
     thread = ResumeThread(store, "main", "retry", options)
     thread.join()
     assert (thread.poll(), thread.error, thread.outcome) == (1, None, None)
+
+
+SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["done", "refused"])
+def test_the_signal_handlers_of_the_program_are_back_after_a_run(
+    store: Store, options: RunOptions, fails: bool
+) -> None:
+    def own(number: int, frame: object) -> None:
+        """A handler of the program around the run."""
+
+    read, write = socket.socketpair()
+    write.setblocking(False)
+    before = [signal.signal(number, own) for number in SIGNALS]
+    wakeup = signal.set_wakeup_fd(write.fileno())
+    try:
+        if fails:
+            store.agent("supervisor", session="main")
+            with pytest.raises(LeaseHeld):
+                run_team(store, "main", workflow(AGENT), options)
+        else:
+            assert run_team(store, "main", workflow(AGENT), options).status == "done"
+        found = [signal.getsignal(number) for number in SIGNALS]
+        found_wakeup = signal.set_wakeup_fd(wakeup)
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+    assert found == [own] * len(SIGNALS)
+    assert found_wakeup == write.fileno()
+    read.close()
+    write.close()
+
+
+def test_the_default_of_a_signal_is_back_after_a_run(store: Store, options: RunOptions) -> None:
+    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    try:
+        run_team(store, "main", workflow(AGENT), options)
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_every_handle_of_a_run_has_the_usual_lease_once_it_is_shortened(
+    store: Store, tmp_path: Path
+) -> None:
+    store.session("main")
+    work = tmp_path / "work"
+    work.mkdir()
+    with SupervisorLease(store, "main") as lease, lease.files(work, force=True) as handle:
+        lease.shorten()
+        handle.internal.renew()
+        found = handle.internal.lease_of("supervisor")
+        assert found is not None
+        left = found.expires - handle.internal.lease_time()
+        assert left <= timedelta(seconds=LEASE_TTL)

@@ -17,7 +17,8 @@ import mulligan
 from mulligan import Session, Store
 from mulligan.document.values import freeze
 from mulligan.errors import InvalidWorkflow, LeaseHeld, NotAStore, NotRunning, StaleLease
-from mulligan.supervisor import runner
+from mulligan.supervisor import requests, runner
+from mulligan.supervisor import team as team_module
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.requests import request_checkpoint, request_pause
 from mulligan.supervisor.run import (
@@ -109,7 +110,7 @@ def test_a_resumed_team_starts_those_that_were_not_done(store: Store, session: S
     assert session.state.get("agents/b/restarts") == 1
 
 
-def test_a_team_that_is_run_anew_starts_everybody(store: Store, session: Session) -> None:
+def test_a_team_that_is_run_again_starts_every_agent(store: Store, session: Session) -> None:
     for _ in range(2):
         assert supervise(store, "main", team(a="exit 0"), variables=VARIABLES) == "done"
     assert session.internal.lease_of("a").epoch == 2
@@ -198,7 +199,7 @@ def test_what_cannot_be_supervised(store: Store) -> None:
     assert store.sessions() == []
 
 
-def test_nobody_answers_where_nobody_runs(session: Session) -> None:
+def test_a_request_without_a_supervisor_is_refused(session: Session) -> None:
     for ask in (request_pause, request_checkpoint):
         with pytest.raises(NotRunning, match="No supervisor runs"):
             ask(session, 1)
@@ -218,7 +219,7 @@ def test_a_command_that_no_system_can_run(store: Store) -> None:
     assert supervise(store, "main", workflow, variables=VARIABLES) == "failed"
 
 
-def test_a_supervisor_that_was_replaced_starts_nobody(store: Store, session: Session) -> None:
+def test_a_supervisor_that_was_replaced_starts_no_agent(store: Store, session: Session) -> None:
     replaced = store.agent("supervisor", session="main")
     workflow = team(a="exit 0")
     members = Team(store, workflow, Records(replaced), VARIABLES, lambda *_: None)
@@ -249,8 +250,11 @@ def test_a_supervisor_that_is_replaced_at_the_last_moment_takes_no_agents_lease(
     assert list(members) == []
 
 
-def test_a_request_without_its_signal_is_seen_all_the_same(store: Store, session: Session) -> None:
+def test_a_request_without_its_signal_is_seen_all_the_same(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A supervisor in a thread gets no signals; it must not be ended by one either."""
+    monkeypatch.setattr(runner, "HEARTBEAT_POLL_SECONDS", 0.05)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     ended: list[str] = []
     workflow = team(a="exec sleep 1000")
@@ -261,13 +265,14 @@ def test_a_request_without_its_signal_is_seen_all_the_same(store: Store, session
     while session.state.get("agents/a/process_id", None) is None:
         time.sleep(0.01)
     assert request_pause(session, 0.1).status == "paused"
-    thread.join(20)
+    thread.join()
     assert ended == ["paused"]
 
 
 def test_a_session_that_is_being_brought_back_is_not_disturbed(
-    store: Store, session: Session
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(requests, "_START_SECONDS", 0.1)
     handle = store.agent("supervisor", session="main")
     handle.internal.commit_events(
         lambda _: [("orchestrator.started", {"control": [[["status"], "running"]]})]
@@ -286,15 +291,16 @@ import time
 import mulligan
 
 session = mulligan.attach()
-end = time.monotonic() + 60
 while session.agent.get()["state"] != "working":
-    if time.monotonic() > end:
-        raise SystemExit(1)
-    time.sleep(0.05)
+    time.sleep(0.01)
 """
 
 
-def test_an_agent_that_attached_and_says_nothing_is_taken_to_be_working(store: Store) -> None:
+def test_an_agent_that_attached_and_says_nothing_is_taken_to_be_working(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "HEARTBEAT_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(team_module, "ASSUME_WORKING_SECONDS", 0.1)
     spec = AgentSpec(command=(sys.executable, "-c", SILENT), restart="never")
     workflow = Workflow(agents={"a": spec})
     assert supervise(store, "main", workflow, variables=VARIABLES) == "done"

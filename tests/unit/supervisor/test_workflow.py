@@ -8,16 +8,15 @@ import pytest
 
 from mulligan.errors import InvalidWorkflow
 from mulligan.redact import HIDDEN, without_secrets
-from mulligan.supervisor.toml_lines import line_of
 from mulligan.supervisor.workflow import (
     AgentSpec,
     Backoff,
     Workflow,
-    duration,
     from_plain,
     load,
     parse,
 )
+from mulligan.upkeep.policy import Policy, Rules
 
 WHOLE = """
 session = "nightly"
@@ -59,7 +58,7 @@ def test_everything_that_a_workflow_can_say(tmp_path: Path) -> None:
         session="nightly",
         workspace=str(tmp_path / "work"),
         checkpoint_interval=600,
-        retention={"keep_last": 10, "keep_within": "7d"},
+        retention=Policy(general=Rules(keep_last=10, keep_within=7 * 86400)),
         file=str(file),
         agents={
             "planner": AgentSpec(
@@ -169,7 +168,14 @@ def test_an_agent_can_have_its_own_interval_of_checkpoints() -> None:
         ('[agents.a]\ncommand = "x"\nmax_restarts = -1', 3, "agents.a.max_restarts", "from 0 on"),
         ('[agents."a:b"]\ncommand = "x"', 1, "agents.a:b", "contains ':'"),
         ('[agents.supervisor]\ncommand = "x"', 1, "agents.supervisor", "the name of who"),
-        ('[retention]\nkeep = "x"\n[agents.a]\ncommand = "x"', 2, "retention.keep", "a duration"),
+        ('[retention]\nkeep = 1\n[agents.a]\ncommand = "x"', 2, "retention.keep", "no such key"),
+        (
+            '[agents.a]\ncommand = "x"\n[retention.routine]\nkeep_within = "x"',
+            4,
+            "retention.routine.keep_within",
+            "is not a duration",
+        ),
+        ("retention = 1\n[agents.a]", 1, "retention", "this is a table"),
         ('session = "@x"\n[agents.a]\ncommand = "x"', 1, "session", "starts with '@'"),
         ('agents = "x"', 1, "agents", "this is a table"),
         ("[agents]\na = 1", 2, "agents.a", "this is a table"),
@@ -180,7 +186,6 @@ def test_an_agent_can_have_its_own_interval_of_checkpoints() -> None:
         ('[agents.a]\ncommand = "x"\nafter = "b"', 3, "agents.a.after", "a list of texts"),
         ('[agents.a]\ncommand = "x"\nbackoff = {max = 0}', 3, "agents.a.backoff.max", "more than"),
         ('every = "5m"\n[agents.a]', 1, "every", "did you mean 'checkpoint_interval'?"),
-        ("[retention]\nkeep = true\n[agents.a]", 2, "retention.keep", "a number or a duration"),
     ],
 )
 def test_an_error_names_file_line_and_key(
@@ -200,36 +205,6 @@ def test_an_error_of_syntax_names_the_line() -> None:
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(InvalidWorkflow, match=r"toml cannot be read: No such file or directory"):
         load(Path("/nowhere/team.toml"))
-
-
-def test_lines_of_quoted_and_dotted_keys() -> None:
-    text = 'a."b c".d = 1\n["x.y".z] # why\n\n"k=1" = 2\n'
-    assert line_of(text, ("a", "b c", "d")) == 1
-    assert line_of(text, ("x.y", "z", "k=1")) in (2, 4)
-    assert line_of(text, ("x.y", "z", "other")) == 2
-    assert line_of(text, ("nowhere",)) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("30s", 30),
-        ("5m", 300),
-        ("2h", 7200),
-        ("1d", 86400),
-        ("500ms", 0.5),
-        (1.5, 1.5),
-        ("1.5s", 1.5),
-    ],
-)
-def test_durations(text: object, seconds: float) -> None:
-    assert duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "5", "m", "-1s", 0, -1, True, None, "1h30m", float("inf")])
-def test_what_is_no_duration(text: object) -> None:
-    with pytest.raises(ValueError, match="duration"):
-        duration(text)
 
 
 def test_the_state_holds_the_workflow_without_secrets() -> None:
@@ -322,3 +297,66 @@ def test_a_workflow_that_a_session_kept_under_older_names_is_read() -> None:
     plain["every"] = plain.pop("checkpoint_interval")
     plain["agents"]["a"]["every"] = plain["agents"]["a"].pop("checkpoint_interval")
     assert from_plain(plain) == workflow
+
+
+def test_the_policy_of_a_workflow_is_kept_in_the_state() -> None:
+    agents = {"a": AgentSpec(command=("x",))}
+    policies = [
+        None,
+        Policy(),
+        Policy(general=Rules(keep_all=True)),
+        Policy(
+            manual=Rules(keep_last=5),
+            routine=Rules(),
+            recovery=Rules(keep_all=True),
+            kinds={"nightly": Rules(keep_weekly=4)},
+            keep_good=0,
+            quota=10**9,
+        ),
+    ]
+    for policy in policies:
+        workflow = Workflow(agents=agents, retention=policy)
+        plain = workflow.to_plain()
+        assert isinstance(plain["retention"], dict)  # as every earlier version expects
+        assert from_plain(plain) == workflow
+
+
+@pytest.mark.parametrize(
+    ("kept", "policy"),
+    [
+        ({}, None),
+        (
+            {"keep_last": 10, "keep_within": "7d"},
+            Policy(general=Rules(keep_last=10, keep_within=7 * 86400)),
+        ),
+        ({"anything": 3}, None),
+        ({"keep_last": "7d"}, None),
+        (3, None),
+    ],
+)
+def test_no_resume_is_refused_for_a_retention_that_an_earlier_version_kept(
+    kept: object, policy: Policy | None
+) -> None:
+    plain = Workflow(agents={"a": AgentSpec(command=("x",))}).to_plain()
+    assert from_plain({**plain, "retention": kept}).retention == policy
+
+
+def test_the_drift_settings_of_a_workflow_are_kept_in_the_state(tmp_path: Path) -> None:
+    text = '[drift]\nsame_result = 7\noff = ["age"]\n[drift.ladder]\nrefresh = 1\n'
+    made = parse(text + '[agents.a]\ncommand = "x"\n', tmp_path / "team.toml")
+    assert made.drift is not None
+    assert (made.drift.same_result, made.drift.ladder.refresh) == (7, 1)
+    assert from_plain(made.to_plain()).drift == made.drift
+    plain = parse('[agents.a]\ncommand = "x"\n', tmp_path / "team.toml")
+    assert from_plain(plain.to_plain()).drift is None
+
+
+def test_a_mistake_in_the_drift_settings_is_named_with_its_line(tmp_path: Path) -> None:
+    text = '[agents.a]\ncommand = "x"\n[drift]\nsame_resultt = 7\n'
+    with pytest.raises(InvalidWorkflow, match=r"team.toml:4: drift.same_resultt: .*'same_result'"):
+        parse(text, tmp_path / "team.toml")
+
+
+def test_drift_settings_of_a_later_version_do_not_stop_a_resume() -> None:
+    made = Workflow(agents={"a": AgentSpec(command=("x",))}).to_plain()
+    assert from_plain({**made, "drift": {"telepathy": 3}}).drift is None

@@ -10,20 +10,20 @@ from mulligan.testing.stores import open_store
 
 
 def test_an_error_is_raised_at_the_nth_time_only() -> None:
-    hook = fail_at(Failpoint.JOURNAL_BEGUN, ValueError("on purpose"), nth=3)
-    for point in (Failpoint.JOURNAL_BEGUN, Failpoint.JOURNAL_COMMITTED) * 2:
+    hook = fail_at(Failpoint.JOURNAL_TRANSACTION_STARTED, ValueError("on purpose"), nth=3)
+    for point in (Failpoint.JOURNAL_TRANSACTION_STARTED, Failpoint.JOURNAL_COMMITTED) * 2:
         hook(point)
     with pytest.raises(ValueError, match="on purpose"):
-        hook(Failpoint.JOURNAL_BEGUN)
-    hook(Failpoint.JOURNAL_BEGUN)
+        hook(Failpoint.JOURNAL_TRANSACTION_STARTED)
+    hook(Failpoint.JOURNAL_TRANSACTION_STARTED)
 
 
 @pytest.mark.parametrize("nth", [0, -1])
 def test_a_point_is_reached_once_at_least(nth: int) -> None:
     with pytest.raises(ValueError, match="nth starts at 1"):
-        fail_at(Failpoint.JOURNAL_BEGUN, ValueError(), nth)
+        fail_at(Failpoint.JOURNAL_TRANSACTION_STARTED, ValueError(), nth)
     with pytest.raises(ValueError, match="nth starts at 1"):
-        kill_at(Failpoint.JOURNAL_BEGUN, nth)
+        kill_at(Failpoint.JOURNAL_TRANSACTION_STARTED, nth)
 
 
 def test_what_was_reached_is_counted() -> None:

@@ -48,7 +48,7 @@ def session(store: Store, work: Path) -> Session:
 
 
 def text_at(session: Session, point: object) -> str:
-    return session.read_file(point, "f").decode()  # type: ignore[arg-type]
+    return session.files.read(point, "f").decode()  # type: ignore[arg-type]
 
 
 def test_a_point_after_a_restore_has_what_it_brought_back(
@@ -58,7 +58,7 @@ def test_a_point_after_a_restore_has_what_it_brought_back(
     assert [text_at(session, seq) for seq in (2, 3, 4, 5)] == ["good", "bad", "bad", "good"]
     assert not session.diff("A", after)
     assert [change.path for change in session.diff(3, after).files] == ["f"]
-    assert session.copy_files(after, tmp_path / "copy") == []
+    assert session.files.copy(after, tmp_path / "copy") == []
     assert (tmp_path / "copy/f").read_text() == "good"
     branch = session.fork(after, workspace=tmp_path / "branch")
     assert (tmp_path / "branch/f").read_text() == "good"
@@ -67,7 +67,7 @@ def test_a_point_after_a_restore_has_what_it_brought_back(
     assert held is not None
     assert (held.seq, held.checkpoint) == (5, None)
     (work / "f").write_text("later")
-    assert [change.path for change in session.plan(after).files] == ["f"]
+    assert [change.path for change in session.files.plan(after).files] == ["f"]
     session.restore(after)
     assert (work / "f").read_text() == "good"
     assert store.verify().ok
@@ -88,7 +88,7 @@ def test_a_part_that_was_brought_back_is_among_the_files_of_then(session: Sessio
     (work / "g").write_text("new")
     session.restore("A", only=["f"])
     after = session.head
-    assert (text_at(session, after), session.read_file(after, "g")) == ("good", b"new")
+    assert (text_at(session, after), session.files.read(after, "g")) == ("good", b"new")
 
 
 def test_a_restore_of_the_state_alone_leaves_the_files(session: Session, store: Store, work: Path):
@@ -108,9 +108,9 @@ def test_a_restore_under_way_or_abandoned_has_the_files_and_state_of_before(
     with pytest.raises(RuntimeError):
         session.restore("A")
     session.state.set("y", 1)
-    assert session.pending is not None
+    assert session.files.pending is not None
     assert text_at(session, session.head) == "before"
-    session.abandon()
+    session.files.abandon()
     assert text_at(session, session.head) == "before"
     assert session.state_at(session.head) == {"x": "before", "y": 1}
     (work / "f").write_text("after")
@@ -126,7 +126,7 @@ def test_a_restore_that_is_finished_late_counts_from_then_on(
     with pytest.raises(RuntimeError):
         session.restore("A")
     begun = session.head
-    session.recover()
+    session.files.recover()
     assert [text_at(session, point) for point in (begun, session.head)] == ["before", "good"]
 
 
@@ -147,7 +147,7 @@ def test_one_interrupted_on_its_way_to_a_restored_point_is_finished(
         session.restore(after)
     again = store.session("run", workspace=work)
     assert again.internal.recovered is not None
-    assert again.pending is None
+    assert again.files.pending is None
     assert (work / "left/alone").read_text() == "mine"
     assert (work / ".mulliganignore").read_text() == "left/\n"
     assert (work / "f").read_text() == text_at(again, after) == "good"
@@ -176,7 +176,7 @@ def test_another_sessions_restore_is_a_conflict(session: Session, store: Store, 
     (work / "f").write_text("still")
     before = session.checkpoint()
     other.restore("B")
-    (conflict,) = [text for text in session.plan(before).conflicts if "restored" in text]
+    (conflict,) = [text for text in session.files.plan(before).conflicts if "restored" in text]
     assert "'other' restored 1 path" in conflict
 
 

@@ -33,7 +33,7 @@ def test_a_label_moves_to_the_checkpoint_that_is_given_it(session: Session):
     assert session.state.get("n") == 1
     assert session.point("green").checkpoint == second.id  # a restore moves no label
     assert [made.label for made in session.checkpoints() if not made.safety] == ["green"] * 2
-    records = [session.record(made) for made in (first, second)]
+    records = [session.internal.record(made) for made in (first, second)]
     assert [(record["label"], record["label_at"]) for record in records] == [
         ("green", second.id)
     ] * 2
@@ -49,7 +49,7 @@ def test_a_dropped_label_names_nothing_until_it_is_given_again(session: Session)
     with pytest.raises(UnknownPoint, match="no label 'green'"):
         session.drop_label("green")
     assert list(session.labels()) == ["red"]
-    assert session.record(second)["label_at"] is None
+    assert session.internal.record(second)["label_at"] is None
     session.restore("red")
     session.undo()
     with pytest.raises(UnknownPoint):

@@ -148,8 +148,8 @@ def test_what_cannot_be_marked(session: Session, taken: list[Checkpoint]) -> Non
 def test_the_record_of_a_checkpoint_says_its_verdict(
     session: Session, taken: list[Checkpoint]
 ) -> None:
-    assert session.record("c1")["verdict"] is None
+    assert session.internal.record("c1")["verdict"] is None
     session.mark("c1", "good", "tests pass")
-    record = session.record("c1")
+    record = session.internal.record("c1")
     assert record["verdict"] == "good"
     assert record["mark"] == {"by": "main", "note": "tests pass"}

@@ -17,11 +17,13 @@ MISSING = Point("missing", 1)
 
 USES: dict[str, Callable[[Session], object]] = {
     "point": lambda session: session.point(MISSING),
-    "files of a point": lambda session: session._files.held_at(MISSING),
-    "conflicts of a plan": lambda session: session._files._conflicts(MISSING, "", Digest(b"")),
+    "files of a point": lambda session: session._file_side.stored.held_at(MISSING),
+    "conflicts of a plan": lambda session: session._file_side.stored._conflicts(
+        MISSING, "", Digest(b"")
+    ),
     "document of a point": lambda session: session._history.document_at(MISSING),
-    "target of an undo": lambda session: session._restorer._target(MISSING, None, None),
-    "files of a target": lambda session: session._restorer._held(MISSING, 1),
+    "target of an undo": lambda session: session._file_side.restorer._target(MISSING, None, None),
+    "files of a target": lambda session: session._file_side.restorer._held(MISSING, 1),
 }
 
 

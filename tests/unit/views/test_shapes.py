@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +19,12 @@ from mulligan.recovery.detect import InDoubt, Interruption, LostAgent, OpenOpera
 from mulligan.recovery.plan import ResumePlan
 from mulligan.recovery.resume_agent import Consumed
 from mulligan.recovery.watch import Notice
+from mulligan.repair_store import Repaired
 from mulligan.supervisor.requests import Answer
 from mulligan.supervisor.run import RunOutcome
 from mulligan.supervisor.workflow import AgentSpec, Workflow
+from mulligan.timeline.losses import Loss
+from mulligan.upkeep.repair import DamagedCheckpoint
 from mulligan.views.bisect import bisect_view
 from mulligan.views.checkpoints import checkpoint_view, labels_view, team_checkpoint_view
 from mulligan.views.diffs import diff_view
@@ -31,6 +35,7 @@ from mulligan.views.file_diffs import FileContents
 from mulligan.views.log import log_page, log_view
 from mulligan.views.mail import acknowledged_view, mail_view, sent_view
 from mulligan.views.recovery import notice_view, resume_view
+from mulligan.views.repair import loss_view, repair_view
 from mulligan.views.restores import (
     abandoned_view,
     copy_view,
@@ -42,7 +47,7 @@ from mulligan.views.restores import (
 )
 from mulligan.views.sessions import fork_view, session_view, status_view
 from mulligan.views.state import written_view
-from mulligan.views.stores import made_store_view, moved_store_view
+from mulligan.views.stores import made_store_view, moved_store_view, size_on_disk
 from mulligan.views.tasks import task_counts, tasks_view
 from mulligan.views.teams import pause_view, run_view
 from mulligan.views.verify import report_view
@@ -137,7 +142,7 @@ def test_a_copy(session: Session, tmp_path: Path) -> None:
     dry = copy_view(plan, None, to, None)
     assert set(dry) == documented("restore")
     assert (dry["applied"], dry["mode"], dry["restored_files"]) == (False, "copy", 0)
-    done = copy_view(plan, ["workspace"], to, session.copy_files("one", to))
+    done = copy_view(plan, ["workspace"], to, session.files.copy("one", to))
     assert (done["applied"], done["restored_files"]) == (True, len(plan.files))
     assert (done["only"], done["changes"], done["pending"]) == (["workspace"], [], None)
 
@@ -182,8 +187,9 @@ def test_why_a_file_has_no_diff(session: Session, project: Path) -> None:
 
 
 def test_how_a_session_stands(store: Store, session: Session) -> None:
-    view = status_view(store, [session])
+    view = status_view(store, [session], "run")
     assert set(view) == documented("status")
+    assert view["current_session"] == "run"
     (seen,) = view["sessions"]
     assert all(f"`{field}`" in section("status") for field in seen)
     assert (seen["status"], seen["health"], seen["pending"]) == (None, "healthy", None)
@@ -256,6 +262,37 @@ def test_stores(store: Store, tmp_path: Path) -> None:
     assert (set(moved), moved["moved"]) == (documented("move-store"), True)
     assert not moved_store_view(tmp_path, tmp_path)["moved"]
     assert set(report_view(store.verify())) == documented("verify")
+
+
+def test_a_repair(store: Store) -> None:
+    loss = Loss(files=["a"], file_count=1)
+    damaged = DamagedCheckpoint("main", 3, "00" * 16, None, loss)
+    found = Repaired((), (), (), (damaged,), {}, (), store.verify())
+    view = repair_view(found, None, dry_run=False)
+    assert set(view) == documented("verify --repair")
+    assert set(loss_view(loss)) == documented("A loss")
+    assert set(loss_view(loss)) < set(view["damaged"][0])
+    assert repair_view(None, 5, dry_run=False) == {"discarded_bytes": 5}
+
+
+def test_a_status_names_the_directories(store: Store, session: Session, tmp_path: Path) -> None:
+    bold = session.fork("one", "bold", tmp_path / "bold")
+    inside = status_view(store, [session, bold])
+    assert inside["directory"] == str(tmp_path / "store")
+    assert [seen["directory"] for seen in inside["sessions"]] == [
+        str(tmp_path / "store"),
+        str(tmp_path / "bold"),
+    ]
+
+
+def test_the_size_of_a_store_whose_files_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stays").write_bytes(b"x" * 4096)
+    expected = size_on_disk(tmp_path)
+    real = os.walk
+    monkeypatch.setattr(os, "walk", lambda top: [(r, d, [*f, "vanished"]) for r, d, f in real(top)])
+    assert size_on_disk(tmp_path) == expected > 0
 
 
 def test_a_search_that_could_not_judge_one_checkpoint(session: Session) -> None:

@@ -16,6 +16,7 @@ from mulligan.workspace.capture import ignore
 from mulligan.workspace.capture.file_reader import read_leaf
 from mulligan.workspace.capture.scan import Scan
 from tests.neighbours import neighbour
+from tests.scale import times
 
 FILES = 150
 
@@ -51,7 +52,7 @@ def swap(work: Path, outside: Path) -> None:
 
 def assert_inside(session: Session, made: Checkpoint, to: Path) -> None:
     """See that a checkpoint holds nothing from outside: no content, name, target or mode."""
-    assert session.copy_files(made, to) == []
+    assert session.files.copy(made, to) == []
     for path in to.rglob("*"):
         found = os.readlink(path) if path.is_symlink() else path.is_file() and path.read_text()
         assert found != "leaked", f"{path} is from outside"
@@ -110,7 +111,7 @@ def test_captures_while_directory_and_symlink_change_places(
             os.utime("d/deep/7", dir_fd=root)
     """
     with neighbour(code, work):
-        for number in range(25):
+        for number in range(times(6)):
             made = session.checkpoint()
             assert_inside(session, made, tmp_path / f"copy-{number}")
 

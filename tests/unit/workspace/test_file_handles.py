@@ -62,6 +62,25 @@ def test_a_transaction_keeps_its_lock_through_a_checkpoint(
             assert second_writer_gets_in(work / "a.db")
 
 
+def test_a_transaction_keeps_its_lock_through_a_restore(tmp_path: Path, work: Path) -> None:
+    """The restore leaves the database as it is, and syncs it: it was written just now."""
+    (work / "a.txt").write_text("before")
+    with (
+        mulligan.open(tmp_path / "store") as store,
+        closing(sqlite3.connect(work / "a.db", isolation_level=None)) as database,
+    ):
+        session = store.session("run", workspace=work)
+        database.execute("create table t (n)")
+        taken = session.checkpoint()
+        (work / "a.txt").write_text("after")
+        database.execute("begin immediate")
+        session.restore(taken)
+        assert (work / "a.txt").read_text() == "before"
+        assert not second_writer_gets_in(work / "a.db")
+        database.execute("commit")
+        assert second_writer_gets_in(work / "a.db")
+
+
 def test_descriptors_are_kept_no_longer_than_the_program_has_the_file_open(
     tmp_path: Path, work: Path
 ) -> None:

@@ -135,7 +135,7 @@ def test_what_was_interrupted_is_finished_by_another_path_to_the_directory(
     (work / "file").write_text("now")
 
     def body(_: Tell) -> None:
-        hook = kill_at(Failpoint.RESTORE_DRAFT_WRITTEN)
+        hook = kill_at(Failpoint.RESTORE_TEMPORARY_WRITTEN)
         with open_store(tmp_path / "store", failpoint=hook) as opened:
             opened.session("run", workspace=work).restore("then")
 

@@ -10,10 +10,11 @@ from mulligan.cli.context import CliContext, Command, create_option, example, fi
 from mulligan.cli.render.files import coverage_text, without_store
 from mulligan.cli.render.text import SHORT_ID, Cell, clean, columns, print_json
 from mulligan.cli.requests import Duration, tell_of_late
+from mulligan.cli.upkeep import start_upkeep
 from mulligan.views.checkpoints import checkpoint_view, team_checkpoint_view
 
 if TYPE_CHECKING:
-    from mulligan import Checkpoint
+    from mulligan import Checkpoint, Session
     from mulligan.supervisor.requests import Answer
 
 SAFE_POINT_SECONDS = 30.0
@@ -62,6 +63,7 @@ def command(
     Without -s, --team uses the running session.
     """
     answer: Answer | None = None
+    session: Session | None = None
     if team:
         taken, answer = _of_team(
             call, SAFE_POINT_SECONDS if limit is None else limit, kind, note, label
@@ -70,12 +72,15 @@ def command(
         raise click.UsageError("--limit is how long to wait for a team: it goes with --team.")
     else:
         session = call.open_session(create, files=True)
+        # Looked up before the checkpoint takes the label over.
         before = None if label is None else session.labels().get(label)
         with call.working():
             taken = session.checkpoint(kind, note, label)
         if before is not None and not call.quiet:
             said = f"The label {label} moved here from #{before.seq} of {before.session}."
             click.echo(clean(said), err=True)
+    if taken.coverage is not None and taken.coverage.refused is not None:
+        click.echo(clean(f"It holds no files: {taken.coverage.refused}."), err=True)
     if call.json:
         print_json(team_checkpoint_view(taken, answer) if answer else checkpoint_view(taken))
     elif call.bare:
@@ -83,6 +88,8 @@ def command(
     else:
         cells = [Cell(taken.id[:SHORT_ID], "yellow"), Cell(f"{taken.session} #{taken.seq}")]
         click.echo("".join(columns([[*cells, Cell(_summary(taken))]])))
+    if session is not None:
+        start_upkeep(session, call.store_path)
 
 
 def _of_team(

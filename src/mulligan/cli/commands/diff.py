@@ -88,8 +88,15 @@ def _explain_missing_files(
     call: CliContext, session: Session, found: Diff, after: str | None
 ) -> None:
     """Explain why no files were compared, where that may be unexpected."""
+    from mulligan.errors import FilesPruned
+
     if call.directory is None:
         return
     for point in (found.before, *([] if after is None else [found.after])):
-        if session.internal.files_at(point) is None:
+        try:
+            has_files = session.internal.files_at(point) is not None
+        except FilesPruned as error:
+            click.echo(f"{clean(str(error))} They were not compared.", err=True)
+            continue
+        if not has_files:
             click.echo(f"{clean(place(point))} holds no files; they were not compared.", err=True)

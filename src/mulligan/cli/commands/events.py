@@ -10,10 +10,11 @@ import click
 
 from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.text import GAP, Cell, clean, local, plural, print_json, short, shorten
-from mulligan.views.events import event_view, of_kinds, select_events
+from mulligan.views.events import event_view, fold_view, of_kinds, select_events, with_folds
 
 if TYPE_CHECKING:
     from mulligan import Event, Point, Session
+    from mulligan.model import Fold
 
 EXAMPLE = example("mulligan events --follow", "mulligan events --since @latest --kind state")
 
@@ -41,8 +42,13 @@ def command(
 ) -> None:
     """List the events of a session, oldest first; with --json, one object per line."""
     session = call.open_to_look()
-    last = session.head if until is None else session.point(until)
-    _print(select_events(session, since, last, count=count, kinds=kinds), call.json)
+    # Fixed before printing: --follow continues exactly after it, with no gap and no repetition.
+    last = session.head if until is None else session.internal.place(until)
+    events = select_events(session, since, last, count=count, kinds=kinds)
+    # A selection has gaps anyway.
+    is_all = count is None and not kinds
+    found = with_folds(session, since, last, events) if is_all else events
+    _print(session, found, call.json)
     if follow and until is None:
         _follow(session, last, kinds, call.json)
 
@@ -50,18 +56,33 @@ def command(
 def _follow(session: Session, since: Point, kinds: tuple[str, ...], as_json: bool) -> None:
     """Print events as they are written, until Ctrl-C, which is not a failure here."""
     try:
-        _print(of_kinds(session.events(since, follow=True), kinds), as_json)
+        _print(session, of_kinds(session.events(since, follow=True), kinds), as_json)
     except KeyboardInterrupt:
         # The terminal has written ^C where the next prompt would go.
         click.echo(err=True, nl=sys.stderr.isatty())
 
 
-def _print(events: Iterable[Event], as_json: bool) -> None:
-    for event in events:
-        if as_json:
-            print_json(event_view(event), indent=None)
+def _print(session: Session, events: Iterable[Event | Fold], as_json: bool) -> None:
+    from mulligan.model import Fold
+
+    for found in events:
+        if isinstance(found, Fold):
+            view, line = fold_view(session, found), _fold_line(found)
         else:
-            click.echo(_line(event))
+            view, line = event_view(found), _line(found)
+        if as_json:
+            print_json(view, indent=None)
+        else:
+            click.echo(line)
+
+
+def _fold_line(fold: Fold) -> str:
+    cells = [
+        Cell(f"#{fold.first}".ljust(6), "yellow"),
+        Cell(local(fold.started), dim=True),
+        Cell(f"{plural(fold.last - fold.first + 1, 'event')} up to #{fold.last} folded away"),
+    ]
+    return GAP.join(cell.styled() for cell in cells)
 
 
 def _line(event: Event) -> str:

@@ -52,7 +52,8 @@ def command(call: CliContext, point: str, name: str | None, directory: Path | No
 
 
 def _fork(call: CliContext, point: str, name: str | None, directory: Path | None) -> Session:
-    from mulligan.cli.find_store import remember_fork
+    from mulligan.cli.find_store import state_home
+    from mulligan.locate.registry import remember_fork
 
     if directory is None:
         return call.open_session().fork(point, name)
@@ -61,7 +62,7 @@ def _fork(call: CliContext, point: str, name: str | None, directory: Path | None
         raise _no_workspace(session)
     with call.working():
         made = session.fork(point, name, directory, pointer=True)
-    remember_fork(Path(call.store_path), directory.resolve(), made.name)
+    remember_fork(state_home(), Path(call.store_path), directory.resolve(), made.name)
     return made
 
 

@@ -12,7 +12,10 @@ from mulligan.cli.context import Command, example
 GUIDES = {
     "agents": ("guide-agents.md", "Agents, tasks, mail, workflow files."),
     "files": ("guide-files.md", "Which files checkpoints hold, and how they are restored."),
+    "outside": ("guide-effects.md", "What rollback cannot undo: steps, effects, approval, tools."),
     "recovery": ("guide-recovery.md", "What happens after a crash."),
+    "upkeep": ("guide-upkeep.md", "Looking after a store."),
+    "signals": ("drift.md", "When a run goes wrong: signals of drift, and responses."),
     "completion": ("completion.md", "Completing commands, points and sessions in the shell."),
     "json": ("cli-json.md", "Every field of --json, and all exit codes."),
     "format": ("FORMAT.md", "Every byte on disk."),
@@ -24,8 +27,9 @@ GUIDES = {
 @click.argument("topic", nargs=-1, metavar="[COMMAND|GUIDE]")
 @click.pass_context
 def command(context: click.Context, topic: tuple[str, ...]) -> None:
-    """Show the help of a COMMAND, or a GUIDE: agents, files, recovery, completion, json, format.
+    """Show the help of a COMMAND, or a GUIDE.
 
+    The guides are agents, files, outside, recovery, upkeep, signals, completion, json and format.
     Without an argument, it lists the commands and the guides.
     """
     if not topic:

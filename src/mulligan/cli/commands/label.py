@@ -37,7 +37,10 @@ def command(call: CliContext, drop: str | None) -> None:
         for name in session.labels():
             click.echo(clean(name))
     else:
-        echo_columns([_row(name, one) for name, one in labelled(session).items()])
+        rows = [_row(name, one) for name, one in labelled(session).items()]
+        if not rows:
+            click.echo(clean(f"Session {session.name!r} has no label."), err=True)
+        echo_columns(rows)
 
 
 def _row(name: str, named: Checkpoint) -> list[Cell]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from mulligan.cli.context import CliContext, Command, example
-from mulligan.cli.render.log import print_entries
+from mulligan.cli.render.log import folds_text, print_entries
 from mulligan.cli.render.pending import warn_of_pending
-from mulligan.cli.render.text import clean, print_json
+from mulligan.cli.render.text import Cell, clean, print_json
 from mulligan.views.log import log_page, log_view
 
 if TYPE_CHECKING:
@@ -65,5 +65,7 @@ def _print(store: Store, session: Session, page: LogPage) -> None:
         click.echo("Take one with `mulligan checkpoint`.", err=True)
         _tell_of_others(store, session)
     print_entries(session, page.entries)
+    if page.folds:
+        click.echo(Cell(folds_text(page.folds), dim=True).styled())
     if page.more:
         click.echo("… there are earlier ones; -n 0 shows all.", err=True)

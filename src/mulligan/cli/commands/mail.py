@@ -117,7 +117,7 @@ def _list(call: CliContext) -> None:
         for message in messages:
             click.echo(message.id)
     elif not messages:
-        click.echo(f"No message waits in session {session.name!r}.", err=True)
+        click.echo(f"Session {session.name!r} has no messages.", err=True)
     else:
         echo_columns([_row(message) for message in messages])
 

@@ -11,6 +11,7 @@ from mulligan.cli.confirm import confirm, warn_of_open_files
 from mulligan.cli.context import (
     CliContext,
     Command,
+    accept_option,
     dry_run_option,
     example,
     files_options,
@@ -19,7 +20,8 @@ from mulligan.cli.context import (
     yes_option,
 )
 from mulligan.cli.errors import HalfDone
-from mulligan.cli.parts import parts_from_here
+from mulligan.cli.parts import WORKSPACE, parts_from_here
+from mulligan.cli.render.effects import refuse_left_behind
 from mulligan.cli.render.files import outline
 from mulligan.cli.render.pending import (
     abandon_pending,
@@ -59,9 +61,13 @@ EXAMPLE = example(
     metavar="DIR",
     help="Write the files into this new or empty directory, and touch nothing else.",
 )
+@click.option(
+    "--partial", is_flag=True, help="Of a checkpoint that lost something to damage: the rest."
+)
 @dry_run_option
 @click.option("--continue", "goes_on", is_flag=True, help="Finish a restore that was interrupted.")
 @click.option("--abandon", is_flag=True, help="End an interrupted restore; no file changes.")
+@accept_option
 @yes_option
 @touch_option
 @files_options
@@ -71,9 +77,11 @@ def command(
     point: str | None,
     only: tuple[str, ...],
     copy_to: Path | None,
+    partial: bool,
     dry_run: bool,
     goes_on: bool,
     abandon: bool,
+    accept: bool,
     yes: bool,
     touch: bool,
 ) -> None:
@@ -89,46 +97,63 @@ def command(
     caches (__pycache__) of files that change. The exit code is 83 when some files could not be
     restored.
 
+    Effects after POINT (`mulligan effects`) are undone first where they have an undo command. If
+    others exist that cannot be undone, nothing is restored without --accept-left-behind.
+
     An interrupted restore (Ctrl-C, a crash) is finished first. --continue does only that,
     `mulligan undo` reverses it, and --abandon leaves files and state as they are now.
     """
     if goes_on or abandon:
-        others = bool(only or copy_to or dry_run or touch)
+        others = bool(only or copy_to or partial or dry_run or touch)
         _end(call, point, goes_on=goes_on, abandon=abandon, others=others)
         return
     if point is None:
-        raise click.UsageError("Missing argument 'POINT': which one is to be restored?")
+        raise click.UsageError("Missing argument 'POINT'; `mulligan log` lists the checkpoints.")
+    if partial and only:
+        raise click.UsageError("--partial and --only exclude each other.")
     _check(call, only, copy_to, touch=touch)
     if copy_to is not None:
-        _copy(call, point, only, copy_to, dry_run=dry_run)
+        _copy(call, point, only, copy_to, dry_run=dry_run, partial=partial)
         return
+    # Not recovered yet: a dry run must change nothing, and the user may still decline.
     session = call.open_session(files=True, recover=False)
     warn_of_pending(session)
     with call.working():
         places = (session.head, session.point(point))
         parts = parts_from_here(only, call.directory, session, places)
+        if partial:
+            parts = session.internal.intact_parts(point)
         preview = preview_restore(session, point, parts, call.directory)
-    if not call.json:
+    if preview and not call.json:
         _warn_of_consumed(session, preview)
         warn_of_agents(session)
         warn_of_open_files(preview.files.open_files)
     if not call.json and not call.quiet:
         print_preview(preview, None if dry_run else PREVIEW, touch=touch)
         _explain_source(session, preview)
-    if dry_run or not (preview or preview.pending):
-        _leave(call, preview, dry_run=dry_run)
+    if dry_run or not (preview or preview.pending or preview.effects):
+        _leave(call, session, preview, dry_run=dry_run)
         return
+    if not accept:
+        refuse_left_behind(preview.effects)
     confirm(call, "Restore?", yes=yes, default=not preview.files.open_files)
     with interruptible(session):
+        # After the confirmation, and before the restore that was asked for.
         call.recover(session)
         with call.working():
-            done = session.restore(preview.state.after, preview.parts, touch=touch)
+            # The point as it was resolved for the preview: a label may have moved since.
+            done = session.restore(
+                preview.state.after, preview.parts, touch=touch, accept_left_behind=accept
+            )
     print_restored(call, done, {**preview_view(preview), "pending": None})
 
 
-def _leave(call: CliContext, preview: Preview, *, dry_run: bool) -> None:
+def _leave(call: CliContext, session: Session, preview: Preview, *, dry_run: bool) -> None:
     """Report a restore that changes nothing; files that cannot be restored are a failure."""
     problems = preview.files.problems
+    if not dry_run:
+        # The files match, but the program that wrote them may not have synced them.
+        problems = (*problems, *session.internal.make_files_durable())
     said = DRY_RUN if preview else NOTHING_ELSE if problems else NOTHING_TO_DO
     print_unapplied(call, preview, "restore", said)
     if not dry_run:
@@ -185,20 +210,32 @@ def _explain_source(session: Session, preview: Preview) -> None:
         click.echo(clean(said), err=True)
         return
     root = held.coverage.root if held.coverage else ""
-    if root and session.directory is None and Path(root) != preview.directory:
+    if root and session.files.directory is None and Path(root) != preview.directory:
         click.echo(f"These files were captured in {clean(root)}.", err=True)
     if held.checkpoint is None:
-        click.echo(f"These files are those that the restore #{held.seq} brought back.", err=True)
+        click.echo(f"These files are those of the restore #{held.seq}.", err=True)
     elif held.seq != (named := session.find_checkpoint(point)).seq:
         source = f"#{held.seq} ({held.checkpoint[:SHORT_ID]})"
         said = f"#{named.seq} of {named.session} holds no files; those of {source} count."
         click.echo(clean(said), err=True)
 
 
-def _copy(call: CliContext, point: str, named: tuple[str, ...], to: Path, *, dry_run: bool) -> None:
+def _copy(
+    call: CliContext,
+    point: str,
+    named: tuple[str, ...],
+    to: Path,
+    *,
+    dry_run: bool,
+    partial: bool,
+) -> None:
     """Write the files of a point into another directory."""
     session = call.open_to_look()
     only = parts_from_here(named, call.project, session, (session.point(point),))
+    if partial:
+        only = session.internal.intact_files(point)
+    else:
+        session.internal.refuse_damaged(point, only or (WORKSPACE,))
     plan = session.internal.plan_copy(point, only)
     problems = [] if dry_run else _copied(session, plan.point, to, only)
     if call.json:
@@ -217,7 +254,7 @@ def _copied(
 ) -> list[Problem]:
     """Write the files, and report what Ctrl-C leaves behind."""
     try:
-        return session.copy_files(point, to, only)
+        return session.files.copy(point, to, only)
     except KeyboardInterrupt:
         if not to.is_dir() or not any(to.iterdir()):
             raise

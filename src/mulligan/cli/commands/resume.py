@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.context import ACTOR, CliContext, Command, example, files_options
+from mulligan.cli.context import (
+    ACTOR,
+    CliContext,
+    Command,
+    accept_option,
+    example,
+    files_options,
+)
 from mulligan.cli.render.recovery import (
     print_dry,
     print_nothing,
@@ -37,6 +44,7 @@ EXAMPLE = example(
 @click.option("--rollback", is_flag=True, help="Go back to the last good checkpoint first.")
 @click.option("--only", metavar="AGENT", help="Restore only this agent's parts.")
 @click.option("--reset", multiple=True, metavar="PART", help="Empty this component, e.g. memory.")
+@accept_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @click.option("--watch", is_flag=True, help="Keep running, and resume every interrupted session.")
 @click.option("--unattended", "rung", hidden=True, help="Take this rung of the recovery ladder.")
@@ -49,6 +57,7 @@ def command(
     rollback: bool,
     only: str | None,
     reset: tuple[str, ...],
+    accept: bool,
     dry_run: bool,
     watch: bool,
     rung: str | None,
@@ -60,11 +69,15 @@ def command(
     what the crash left before anything is changed. Orphan processes are ended, and the agents of
     `mulligan run` or `mulligan up` are started again.
     """
+    from mulligan.recovery.watch import is_due
     from mulligan.supervisor.run import ResumeChoice
 
-    choice = ResumeChoice(to=to, rollback=rollback, only=only, reset=reset, rung=rung)
+    choice = ResumeChoice(
+        to=to, rollback=rollback, only=only, reset=reset, rung=rung, accept_left_behind=accept
+    )
     _check(choice, watch=watch, dry_run=dry_run)
     chosen = _name(call, name)
+    # A dry run opens for reading only: it waits for no lock and ends no process.
     store = call.open_store(for_agents=not dry_run, read_only=dry_run)
     if watch:
         from mulligan.cli.watch import watch_store
@@ -72,7 +85,9 @@ def command(
         watch_store(call, store)
         return
     session = _chosen(call, store, chosen, is_asked=to is not None or rollback)
-    if session is None or (rung is not None and not _is_due(session)):
+    # With --unattended, look again: between the watcher's decision and now, a user may have
+    # resumed it.
+    if session is None or (rung is not None and not is_due(session)):
         print_nothing(call, _running(store, chosen))
     elif dry_run:
         _show_plan(call, store, session, choice)
@@ -83,6 +98,7 @@ def command(
 def _name(call: CliContext, name: str | None) -> str | None:
     """Return the named session; an argument or option overrides the environment."""
     context = click.get_current_context()
+    # MULLIGAN_SESSION is set inside of agents and must not conflict with an explicit name.
     sources = [c.get_parameter_source("session") for c in (context, context.find_root())]
     is_typed = click.core.ParameterSource.COMMANDLINE in sources
     if name is not None and is_typed and call.session not in (None, name):
@@ -124,14 +140,6 @@ def _running(store: Store, name: str | None) -> str | None:
     held = session is not None and session.internal.is_held(SUPERVISOR)
     lease = session.internal.lease_of(SUPERVISOR) if session and held else None
     return None if lease is None else f"{name} is running: process {lease.holder.process}"
-
-
-def _is_due(session: Session) -> bool:
-    """Whether a session still has to be resumed; another process may have done it."""
-    from mulligan.recovery.detect import reason
-    from mulligan.recovery.watch import failed_to_come_back
-
-    return reason(session) is not None or failed_to_come_back(session) is not None
 
 
 def _show_plan(call: CliContext, store: Store, session: Session, choice: ResumeChoice) -> None:

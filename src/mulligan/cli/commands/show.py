@@ -23,6 +23,7 @@ from mulligan.cli.render.text import (
     short,
     size,
 )
+from mulligan.views.effects import effect_plan_view
 
 MAX_SHOWN_PATHS = 8
 
@@ -37,8 +38,11 @@ def command(call: CliContext, point: str) -> None:
     paths.
     """
     session = call.open_to_look()
+    record = session.internal.record(point)
+    has_acts = session.internal.has_acts
+    plan = session.effects.plan(point) if has_acts else None
+    record["effects"] = effect_plan_view(plan) if plan else None
     warn_of_pending(session)
-    record = session.record(point)
     if call.json:
         print_json(record)
     elif call.quiet:
@@ -67,12 +71,23 @@ def _print(record: dict[str, Any]) -> None:
             ("tools", _tools(record)),
             ("git head", environment["git_head"] or ""),
             ("files", _files(record["coverage"])),
+            ("outside", _outside(record["effects"])),
             ("cost", f"{record['cost']['ms']:.1f} ms, {size(record['cost']['bytes'])}"),
         ]
     )
     _print_left_out(record["coverage"])
+    _print_purged(record["purged"])
     _print_changing(record["coverage"])
     _print_agents(record["system_state"]["agents"])
+
+
+def _outside(effects: dict[str, Any] | None) -> str:
+    """Return what a restore of the checkpoint would mean for effects after it."""
+    if effects is None:
+        return ""
+    words = {"compensated": "to undo", "left_behind": "to leave behind", "repeatable": "idempotent"}
+    said = [f"{len(effects[key])} {word}" for key, word in words.items() if effects[key]]
+    return f"effects after it: {', '.join(said)}"
 
 
 def _label(record: dict[str, Any]) -> str:
@@ -106,6 +121,13 @@ def _print_left_out(coverage: dict[str, Any] | None) -> None:
         click.echo("left out")
         for line in lines:
             click.echo(f"  {line}")
+
+
+def _print_purged(purged: list[dict[str, str]]) -> None:
+    if purged:
+        click.echo("purged")
+        for file in purged:
+            click.echo(f"  {clean(file['path'])}  {clean(file['rule'])}")
 
 
 def _print_changing(coverage: dict[str, Any] | None) -> None:

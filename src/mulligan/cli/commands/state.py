@@ -102,9 +102,12 @@ def set_(
     expect_missing: bool,
     create: bool,
 ) -> None:
-    """Set the value at PATH; missing parent dictionaries are created."""
+    """Set the value at PATH; missing parent dictionaries are created.
+
+    Inside `mulligan run`, it is written as the agent that runs there.
+    """
     wanted, expected = _value(value, text), _expected(expect, expect_missing)
-    session = call.open_session(create)
+    session = call.open_for_agent(create=create)
     session.state.set(path, wanted, **expected)
     _print_done(call, session, path)
 
@@ -118,9 +121,12 @@ def set_(
 @create_option
 @click.pass_obj
 def append(call: CliContext, path: str, value: str, text: bool, create: bool) -> None:
-    """Append VALUE to the list at PATH, which is created if missing."""
+    """Append VALUE to the list at PATH, which is created if missing.
+
+    Inside `mulligan run`, it is written as the agent that runs there.
+    """
     wanted = _value(value, text)
-    session = call.open_session(create)
+    session = call.open_for_agent(create=create)
     session.state.append(path, wanted)
     _print_done(call, session, path)
 
@@ -131,7 +137,7 @@ def append(call: CliContext, path: str, value: str, text: bool, create: bool) ->
 @click.pass_obj
 def delete(call: CliContext, path: str, expect: str | None) -> None:
     """Delete the value at PATH."""
-    session = call.open_session()
+    session = call.open_for_agent()
     session.state.delete(path, **_expected(expect, missing=False))
     _print_done(call, session, path)
 

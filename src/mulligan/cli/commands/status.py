@@ -13,6 +13,7 @@ from mulligan.cli.context import CliContext, Command, example
 from mulligan.cli.render.pending import pending_lines
 from mulligan.cli.render.terminal import CLEAR_SCREEN
 from mulligan.cli.render.text import (
+    GAP,
     SHORT_ID,
     Cell,
     ago,
@@ -23,24 +24,32 @@ from mulligan.cli.render.text import (
     plural,
     print_json,
     size,
+    terminal_width,
 )
-from mulligan.recovery.detect import reason
-from mulligan.recovery.plan import gave_up
+from mulligan.recovery.detect import gave_up, reason, stopped_supervisor
 from mulligan.session.parts.tasks import health
+from mulligan.store import engine_of
+from mulligan.upkeep.drill_record import last_drill
+from mulligan.upkeep.recorded import first_problem
+from mulligan.upkeep.verify_record import newest_verify
+from mulligan.views.drift import drift_status
+from mulligan.views.effects import acts_view
 from mulligan.views.sessions import (
     agent_views,
     latest_checkpoint,
+    project_directory,
     session_status,
     status_view,
     store_summary,
 )
 from mulligan.views.tasks import task_counts
+from mulligan.views.upkeep import upkeep_status
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mulligan import Session, Store
-    from mulligan.recovery.plan import GaveUp
+    from mulligan.recovery.detect import GaveUp
+    from mulligan.upkeep.verify_record import VerifyResult
+    from mulligan.views.upkeep import UpkeepStatus
 
 
 HEADERS = (
@@ -51,10 +60,18 @@ HEADERS = (
     "taken",
     "files",
     "status",
+    "drill",
     "forked from",
     "directory",
 )
+LEAST_IMPORTANT = ("seq", "files", "taken", "forked from", "drill")
+"""The columns that a narrow terminal drops after empty ones, in this order."""
+
+MIN_LAST_WIDTH = 16
 REFRESH_SECONDS = 2.0
+MAX_DAMAGED = 5
+"""How many checkpoints that lost something are listed."""
+
 COLOURS = {"interrupted": "red", "failed": "red", "running": "green", "paused": "yellow"}
 
 
@@ -71,6 +88,7 @@ def command(call: CliContext, watch: bool) -> None:
     Its health is degraded when more than 20 % of the finished tasks have failed or a task is
     quarantined, and unhealthy above 50 %.
     """
+    # For reading only: status must answer while a stopped process holds the write lock.
     store = call.open_store(read_only=True)
     sessions = [s for s in store.sessions() if call.session in (None, s.name)]
     if call.session and not sessions:
@@ -87,7 +105,7 @@ def command(call: CliContext, watch: bool) -> None:
 
 def _show(call: CliContext, store: Store, sessions: list[Session]) -> None:
     if call.json:
-        print_json(status_view(store, sessions))
+        print_json(status_view(store, sessions, call.current_session(store)))
     elif call.quiet:
         for session in sessions:
             click.echo(session.name)
@@ -100,25 +118,86 @@ def _print(call: CliContext, store: Store, sessions: list[Session]) -> None:
     click.echo(f"{Cell(about['store'], bold=True).styled()}")
     parts = f"format {about['format']}, {size(about['size_bytes'])}"
     click.echo(Cell(f"{parts}, {plural(len(sessions), 'session')}", dim=True).styled())
+    _print_upkeep(upkeep_status(engine_of(store)))
+    _print_verify(newest_verify(store, sessions))
     for session in sessions:
-        if session.name == current and (place_of_files := _directory(call, session)):
-            said = f"current session: {current}, files in {place_of_files}"
-            click.echo(clean(said))
+        if session.name == current and (
+            files := session.files.directory or project_directory(store)
+        ):
+            click.echo(clean(f"current session: {current}, files in {files}"))
     if sessions:
-        rows = [_row(call, session, current) for session in sessions]
-        echo_columns([[Cell(header, dim=True) for header in HEADERS], *rows])
+        echo_columns(_fitted([_row(session, current) for session in sessions], terminal_width()))
     for session in sessions:
         _print_team(session)
+        _print_drift(session)
+        _print_failed_drill(session)
+        _print_damaged(session)
+        _print_acts(session)
         for line in pending_lines(session):
             click.echo(Cell(line, "red").styled())
 
 
-def _directory(call: CliContext, session: Session) -> Path | None:
-    """Return the directory of a session's files: its own, or that of the project."""
-    return session.directory or call.project
+def _fitted(rows: list[list[Cell]], width: int | None) -> list[list[Cell]]:
+    """Return rows with their headers, without the columns that a terminal has no room for."""
+    table = [[Cell(header, dim=True) for header in HEADERS], *rows]
+    kept = list(range(len(HEADERS)))
+    widths = [max(len(row[i].text) for row in table) for i in kept]
+    empty = [i for i in kept if not any(row[i].text for row in rows)]
+    for i in (*empty, *map(HEADERS.index, LEAST_IMPORTANT)):
+        # The last column may be cut, but should show something.
+        needed = sum(widths[k] + len(GAP) for k in kept[:-1])
+        needed += min(widths[kept[-1]], MIN_LAST_WIDTH)
+        if width is not None and needed > width and i in kept:
+            kept.remove(i)
+    return [[row[i] for i in kept] for row in table]
 
 
-def _row(call: CliContext, session: Session, current: str | None) -> list[Cell]:
+def _print_upkeep(status: UpkeepStatus) -> None:
+    """Print the quota, the last prune, and whether checkpoints hold files."""
+    said = []
+    if status.quota is not None:
+        said.append(f"quota {size(status.quota)}")
+    if status.last is not None:
+        said.append(
+            f"pruned {ago(status.last)}, {plural(status.removed or 0, 'checkpoint')} removed"
+        )
+    if status.next is not None:
+        said.append(f"next prune after {local(status.next)}")
+    if said:
+        click.echo(Cell(", ".join(said), dim=True).styled())
+    if status.error is not None:
+        click.echo(Cell(f"The last prune failed: {clean(status.error)}", "red").styled())
+    if (held := status.held_by) is not None:
+        is_stopped = ", and is stopped" if held.is_stopped else ""
+        who = f"process {held.pid} ({clean(held.command)[:200]})"
+        said_by = f"No space is released: {who} is {held.doing}{is_stopped}."
+        click.echo(Cell(said_by, "red").styled())
+    if status.warning is not None:
+        click.echo(Cell(f"{status.warning[0].upper()}{status.warning[1:]}.", "yellow").styled())
+    for purge in status.unfinished:
+        said_of = f"Purge {purge.number} ({purge}) is not finished: bytes of it may be left."
+        click.echo(Cell(clean(said_of), "red").styled())
+        click.echo("`mulligan purge --finish` finishes it.")
+    if status.state_only is not None:
+        why = f"Checkpoints hold no files now: {status.state_only}."
+        click.echo(Cell(why, "red").styled())
+        click.echo("`mulligan prune --dry-run` shows what is kept and why.")
+
+
+def _print_verify(last: VerifyResult | None) -> None:
+    """Print when bytes of the store were last checked, and what that found."""
+    if last is None:
+        click.echo(Cell("not verified yet", dim=True).styled())
+    elif last.ok:
+        part = "all bytes" if last.full else f"{size(last.read_bytes)} of {size(last.stored_bytes)}"
+        click.echo(Cell(f"verified {ago(last.at)}: {part}, no problems", dim=True).styled())
+    else:
+        said = f"The check of the store at {local(last.at)} found damage: {first_problem(last)}."
+        click.echo(Cell(clean(said), "red").styled())
+        click.echo("`mulligan verify --full` lists all of it.")
+
+
+def _row(session: Session, current: str | None) -> list[Cell]:
     taken, parent = latest_checkpoint(session), session.parent
     status = session_status(session)
     return [
@@ -127,17 +206,83 @@ def _row(call: CliContext, session: Session, current: str | None) -> list[Cell]:
         Cell(ago(session.updated)),
         Cell(taken.id[:SHORT_ID] if taken else "none", "yellow" if taken else None),
         Cell(ago(taken.time) if taken else ""),
-        Cell(f"{taken.coverage.files:,}" if taken and taken.coverage else ""),
+        Cell(f"{taken.coverage.files:,}" if taken and taken.workspace and taken.coverage else ""),
         Cell(status or "", COLOURS.get(status or "")),
+        _drill_cell(session) if taken else Cell(""),
         Cell(clean(place(parent)) if parent else "", "cyan"),
-        Cell(clean(str(session.directory or "")), dim=True),
+        Cell(clean(str(session.files.directory or "")), dim=True),
     ]
+
+
+def _drill_cell(session: Session) -> Cell:
+    """Return how the last drill of a session went; one that never had any is not known good."""
+    last = last_drill(session)
+    if last is None:
+        return Cell("never", "yellow")
+    return Cell(f"passed {ago(last.at)}") if last.ok else Cell("FAILED", "red")
+
+
+def _print_failed_drill(session: Session) -> None:
+    """Print what the last drill found, if it failed."""
+    last = last_drill(session)
+    if last is not None and not last.ok:
+        said = f"The drill of {session.name} at {local(last.at)} failed: {first_problem(last)}."
+        click.echo(Cell(clean(said), "red").styled())
+        name = clean(session.name)
+        click.echo(
+            f"`mulligan verify --full` lists all damage; `mulligan drill -s {name}` tries again."
+        )
+
+
+def _print_damaged(session: Session) -> None:
+    """Print the checkpoints that lost something to damage."""
+    losses = session.internal.losses()
+    for seq, loss in list(losses.items())[-MAX_DAMAGED:]:
+        said = f"Checkpoint #{seq} of {session.name} lost {'; '.join(loss.parts)}."
+        click.echo(Cell(clean(said), "red").styled())
+    if losses:
+        more = len(losses) - MAX_DAMAGED
+        rest = f"{more} older ones lost something, too; " if more > 0 else ""
+        click.echo(f"{rest}`mulligan restore ID --partial` restores what is left of one.")
+
+
+def _print_drift(session: Session) -> None:
+    """Print what was last done about the drift of each agent, and what a person has to do."""
+    for found in drift_status(session):
+        name, why = clean(found["agent"]), clean(str(found["why"]))
+        if found["isolated"]:
+            click.echo(Cell(f"{name} is isolated: {why}.", "red").styled())
+            click.echo(f"`mulligan drift --explain` shows it; `mulligan drift release {name}`")
+            click.echo("and `mulligan resume` let it go on.")
+        else:
+            words = f"{name} drifted {ago(found['timestamp'])} ({found['rung']}): {why}."
+            click.echo(Cell(words, "yellow").styled())
+
+
+def _print_acts(session: Session) -> None:
+    """Print how many effects and calls of tools wait for someone to look at them."""
+    found, name = acts_view(session), clean(session.name)
+    if found["pending"]:
+        waits = "waits" if found["pending"] == 1 else "wait"
+        click.echo(
+            f"{name}: {plural(found['pending'], 'effect')} {waits} for approval: "
+            f"`mulligan effects -s {name} --pending`"
+        )
+    for count, what, command in (
+        (found["in_doubt"], "effect", "effects"),
+        (found["calls_in_doubt"], "tool call", "tools"),
+    ):
+        if count:
+            words = f"{name}: {plural(count, what)} in doubt, which may have happened"
+            click.echo(Cell(words, "yellow").styled())
+            click.echo(f"`mulligan {command} -s {name} --in-doubt` shows what to check.")
+    if found["left_behind"]:
+        left = plural(found["left_behind"], "effect")
+        click.echo(f"{name}: {left} beyond its timeline: `mulligan effects -s {name}`")
 
 
 def _print_team(session: Session) -> None:
     """Print the agents and tasks of a session, if it has any, and what to do about it."""
-    from mulligan.supervisor.requests import stopped_supervisor
-
     agents, tasks = agent_views(session), task_counts(session)
     if not agents and not tasks:
         return
@@ -148,11 +293,11 @@ def _print_team(session: Session) -> None:
     echo_columns([_agent_row(agent) for agent in agents])
     if (why := reason(session)) is not None:
         click.echo(Cell(f"Interrupted: {clean(why)}.", "red").styled())
-        click.echo(f"`mulligan resume {clean(session.name)}` brings it back.")
+        click.echo(f"`mulligan resume {clean(session.name)}` recovers it.")
     if (pid := stopped_supervisor(session)) is not None:
         words = f"The supervisor, process {pid}, is stopped: the agents are not supervised."
         click.echo(Cell(words, "red").styled())
-        click.echo(f"`kill -CONT {pid}` lets it go on.")
+        click.echo(f"`kill -CONT {pid}` continues it.")
     if (end := gave_up(session)) is not None:
         _print_gave_up(session, end)
 
@@ -164,8 +309,10 @@ def _print_gave_up(session: Session, end: GaveUp) -> None:
     said = f"At {local(end.at)} the watcher {gave_up_words(end.why, end.tried)}."
     click.echo(Cell(clean(said), "red").styled())
     name = clean(session.name)
-    click.echo(f"Nothing is lost: `mulligan log -s {name}` shows where to go on from, then")
-    click.echo(f"`mulligan resume {name} --from POINT`, or without --from at its newest state.")
+    click.echo(f"Nothing is lost: `mulligan log -s {name}` shows the checkpoints; then")
+    click.echo(
+        f"`mulligan resume {name} --from POINT`, or without --from to keep its newest state."
+    )
 
 
 def _agent_row(agent: dict[str, Any]) -> list[Cell]:

@@ -7,6 +7,7 @@ import click
 from mulligan.cli.context import (
     CliContext,
     Command,
+    accept_option,
     dry_run_option,
     example,
     files_options,
@@ -20,11 +21,12 @@ from mulligan.cli.render.preview import print_undo
 
 @click.command("undo", cls=Command, epilog=example("mulligan undo", "mulligan undo --dry-run"))
 @dry_run_option
+@accept_option
 @yes_option
 @touch_option
 @files_options
 @click.pass_obj
-def command(call: CliContext, dry_run: bool, yes: bool, touch: bool) -> None:
+def command(call: CliContext, dry_run: bool, accept: bool, yes: bool, touch: bool) -> None:
     """Undo the last restore.
 
     Repeat it to go further back; there is no limit. On a terminal, it asks for confirmation only
@@ -38,4 +40,4 @@ def command(call: CliContext, dry_run: bool, yes: bool, touch: bool) -> None:
         warn_of_pending(session)
         print_undo(call, session, "undo", touch=touch)
         return
-    undo_or_redo(call, session, "undo", yes=yes, touch=touch)
+    undo_or_redo(call, session, "undo", accept=accept, yes=yes, touch=touch)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from mulligan.cli.render.text import Cell, clean, columns, plural, shorten, size
 from mulligan.views.files import octal
@@ -46,8 +47,7 @@ TO_DO = {
 """The same changes as facts, and as what a restore is about to do."""
 
 
-@dataclass(frozen=True)
-class Outline:
+class Outline(msgspec.Struct, frozen=True):
     """The changes worth listing, and one line for each group of other changes."""
 
     listed: list[FileChange]
@@ -120,6 +120,8 @@ def coverage_text(coverage: Coverage | None) -> str:
     """Return how many files a checkpoint holds."""
     if coverage is None:
         return ""
+    if coverage.refused is not None:
+        return "no files"
     held = f" ({size(coverage.bytes)})" if coverage.bytes else ""
     return f"{plural(coverage.files, 'file')}{held}"
 

@@ -15,6 +15,7 @@ from mulligan.cli.render.text import (
     ago,
     clean,
     local,
+    plural,
     terminal_width,
     verdict_cell,
 )
@@ -23,7 +24,10 @@ from mulligan.views.log import FORKED, annotations_of, restored_parts
 
 if TYPE_CHECKING:
     from mulligan import Session
+    from mulligan.model import Fold
     from mulligan.views.log import Annotations, Entry
+
+SHOWN_FOLDS = 3
 
 
 def print_entries(session: Session, entries: Sequence[Entry]) -> None:
@@ -31,6 +35,15 @@ def print_entries(session: Session, entries: Sequence[Entry]) -> None:
     known = annotations_of(session)
     for line in fitted([_row(entry, known) for entry in entries], terminal_width()):
         click.echo(line)
+
+
+def folds_text(folds: Sequence[Fold]) -> str:
+    """Say where events were folded away, newest first."""
+    count = sum(fold.last - fold.first + 1 for fold in folds)
+    places = [f"#{fold.first} to #{fold.last}" for fold in reversed(folds)]
+    more = f" and {len(places) - SHOWN_FOLDS} more" if len(places) > SHOWN_FOLDS else ""
+    said = ", ".join(places[:SHOWN_FOLDS]) + more
+    return f"{plural(count, 'event')} folded away: {said}. `mulligan events` shows them in place."
 
 
 def _row(entry: Entry, known: Annotations) -> LogRow:

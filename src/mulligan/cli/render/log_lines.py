@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from mulligan.cli.render.text import GAP, Cell
 
@@ -17,7 +18,7 @@ MIN_NOTE_WIDTH = 24
 """The least width a note is cut to; with less room, it gets its own line."""
 
 
-class LogRow(NamedTuple):
+class LogRow(msgspec.Struct, frozen=True):
     """One entry: its columns, its label, and the note or the event that follows."""
 
     cells: tuple[Cell, ...]
@@ -53,7 +54,7 @@ def _lines(row: LogRow, head: str, taken: int, width: int | None) -> Iterator[st
 
 def _below(row: LogRow, room: int) -> Iterator[str]:
     """Yield label and note as lines below their columns; one if they fit, otherwise two."""
-    apart = [row._replace(note=Cell("")), row._replace(label=Cell(""))]
+    apart = [LogRow((), row.label, Cell("")), LogRow((), Cell(""), row.note)]
     parts = [row] if _needed(row) <= room else apart
     for part in parts:
         if part.label.text or part.note.text:

@@ -21,11 +21,13 @@ class OutputQueue:
 
     def __init__(self, most: int = MAX_QUEUED_CHARACTERS) -> None:
         self._most = most
+        # Held only to move lines, never to print them.
         self._changed = threading.Condition()
         self._lines: list[Line] = []
         self._size = self._lost = 0
         self._is_left = False
-        self._thread = threading.Thread(target=self._run, name="mulligan-speaker", daemon=True)
+        # A daemon: if it is stuck in a stopped terminal, it must not keep the process alive.
+        self._thread = threading.Thread(target=self._run, name="mulligan-output", daemon=True)
 
     def __enter__(self) -> OutputQueue:
         self._thread.start()
@@ -35,6 +37,7 @@ class OutputQueue:
         with self._changed:
             self._is_left = True
             self._changed.notify()
+        # Waits for the terminal, but only after the team has ended.
         self._thread.join()
 
     def say(self, line: str, *, err: bool) -> None:
@@ -58,6 +61,7 @@ class OutputQueue:
         """Wait for lines and return them; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._is_left)
+            # Taken under the lock, printed outside it: a blocked print must not block ``say``.
             lines, self._lines, self._size = self._lines, [], 0
             if self._lost:
                 count = "1 line was" if self._lost == 1 else f"{self._lost:,} lines were"

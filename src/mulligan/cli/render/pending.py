@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.context import CliContext
-from mulligan.cli.errors import HalfDone
-from mulligan.cli.render.preview import check_open_files
-from mulligan.cli.render.restored import print_restored
 from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, print_json
 from mulligan.errors import DiskFull, NothingToUndo, RestorePending
 from mulligan.session.names import a
-from mulligan.views.restores import NOT_PREVIEWED, abandoned_view, pending_view
 
 if TYPE_CHECKING:
     from mulligan import Restored, Session
+    from mulligan.cli.context import CliContext
     from mulligan.model import PendingRestore, UndoMode
 
 MAIN = "main"
@@ -26,7 +22,7 @@ MAIN = "main"
 
 def pending_lines(session: Session) -> list[str]:
     """Return the lines that describe a pending restore and how to end it; none without one."""
-    pending = session.pending
+    pending = session.files.pending
     if pending is None:
         return []
     what = f"{a(pending.mode).capitalize()} to {place(pending.point)}"
@@ -62,35 +58,51 @@ def tell_of_recovery(done: Restored) -> None:
 
 def tell_of_recovery_error(session: Session) -> None:
     """Warn that the files match no checkpoint, and say how to fix that."""
-    begun = session.pending
-    what = f"{a(begun.mode)} to {place(begun.point)}" if begun else "a restore"
+    pending = session.files.pending
+    what = f"{a(pending.mode)} to {place(pending.point)}" if pending else "a restore"
     click.echo(clean(f"Warning: {what} of the files was interrupted halfway."), err=True)
-    click.echo(clean(f"It cannot be finished: {session.recovery_error}"), err=True)
-    if begun is not None:
-        click.echo(f"Fix that first, then: {ways(session, begun)}", err=True)
+    click.echo(clean(f"It cannot be finished: {session.files.recovery_error}"), err=True)
+    if pending is not None:
+        click.echo(f"Fix that first, then: {ways(session, pending)}", err=True)
 
 
 def undo_or_redo(
-    call: CliContext, session: Session, mode: UndoMode, *, yes: bool, touch: bool
+    call: CliContext,
+    session: Session,
+    mode: UndoMode,
+    *,
+    accept: bool,
+    yes: bool,
+    touch: bool,
 ) -> None:
     """Undo or redo, and print the result; an interrupted one is finished instead."""
+    # Every command that looks at a session imports this module, and only restores need these.
+    from mulligan.cli.render.preview import check_open_files
+    from mulligan.cli.render.restored import print_restored
+    from mulligan.views.restores import NOT_PREVIEWED
+
+    # Before the restore begins to wait for locks: the answer may be no.
     open_files = check_open_files(call, session, mode, yes=yes)
-    pending = session.pending
+    pending = session.files.pending
     with call.working(), interruptible(session):
         done = None
+        # An interrupted undo is finished by undo, not undone: the user asked for it twice.
         if pending is not None and pending.mode == mode:
-            done = session.recover()
+            done = session.files.recover()
         if done is None:
-            done = session.undo(touch=touch) if mode == "undo" else session.redo(touch=touch)
+            walk = session.undo if mode == "undo" else session.redo
+            done = walk(touch=touch, accept_left_behind=accept)
     print_restored(call, done, {**NOT_PREVIEWED, "open_files": open_files})
 
 
 def go_on(call: CliContext, session: Session) -> None:
     """Finish the pending restore, and print the result."""
+    from mulligan.cli.render.restored import print_restored
+
     pending = _required(session)
     with call.working(), interruptible(session):
-        done = session.recover()
-    if done is None and session.pending is not None:
+        done = session.files.recover()
+    if done is None and session.files.pending is not None:
         raise RestorePending(
             f"{a(pending.mode).capitalize()} of files in {pending.directory} is not finished.",
             hint="Nothing was touched. Do this in that directory, and without --no-files.",
@@ -102,8 +114,10 @@ def go_on(call: CliContext, session: Session) -> None:
 
 def abandon_pending(call: CliContext, session: Session) -> None:
     """End the pending restore as it is, and print how to undo it."""
+    from mulligan.views.restores import abandoned_view, pending_view
+
     pending, view = _required(session), pending_view(session)
-    session.abandon()
+    session.files.abandon()
     back = "redo" if pending.mode == "undo" else "undo"
     if call.json:
         print_json(abandoned_view(pending, view))
@@ -115,12 +129,12 @@ def abandon_pending(call: CliContext, session: Session) -> None:
 
 def _left_pending(session: Session) -> PendingRestore | None:
     """Return the pending restore of this directory."""
-    pending = session.pending
+    pending = session.files.pending
     return None if pending is None or pending.is_running else pending
 
 
 def _required(session: Session) -> PendingRestore:
-    pending = session.pending
+    pending = session.files.pending
     if pending is None:
         raise NothingToUndo("No restore is pending: there is nothing to continue or abandon.")
     return pending
@@ -141,6 +155,8 @@ def interruptible(session: Session) -> Iterator[None]:
         pending = _left_pending(session)
         if pending is None:
             raise
+        from mulligan.cli.errors import HalfDone
+
         raise HalfDone(
             clean(f"Interrupted: the files in {pending.directory} are half restored."),
             f"Nothing is lost. {ways(session, pending)}",

@@ -9,6 +9,7 @@ import click
 from mulligan.cli.confirm import confirm, warn_of_open_files
 from mulligan.cli.context import CliContext
 from mulligan.cli.render.differences import print_differences
+from mulligan.cli.render.effects import print_effect_plan
 from mulligan.cli.render.files import (
     TO_DO,
     change_lines,
@@ -37,6 +38,8 @@ def print_preview(preview: Preview, limit: int | None, *, touch: bool = False) -
     way = clean(f"the present → {place(preview.state.after)}")
     click.echo(f"{Cell(way, bold=True).styled()}  {plural(len(changes), 'change')} of the state")
     print_differences(changes, limit)
+    if preview.effects:
+        print_effect_plan(preview.effects)
     if preview.directory is not None:
         _print_files(preview, limit)
         if preview.files.builds and not touch:
@@ -70,12 +73,12 @@ def check_open_files(
 
     A pending restore is not checked here: it is finished first.
     """
-    if call.directory is None or session.pending is not None:
+    if call.directory is None or session.files.pending is not None:
         return None
     with call.working():
-        plan = session.preview(mode).files
+        plan = session.internal.preview(mode).files
     found = plan.open_files
-    for conflict in () if call.json else plan.conflicts:
+    for conflict in plan.conflicts if plan and not call.json else ():
         click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)
     if found:
         if not call.json:
@@ -105,10 +108,14 @@ def _print_files(preview: Preview, limit: int | None) -> None:
         click.echo(Cell("left alone, because no checkpoint holds it:", dim=True).styled())
         for line in left:
             click.echo(f"  {line}")
+    for purged in preview.files.purged:
+        said = f"Warning: {purged.path} is left as it is: its content was {purged.rule}."
+        click.echo(Cell(clean(said), "yellow").styled(), err=True)
     if problems := preview.files.problems:
         count = plural(len(problems), "path")
         named = some_paths([problem.where for problem in problems])
-        said = f"Warning: {count} cannot be brought back, what is there is left alone: {named}"
+        said = f"Warning: {count} cannot be restored; what is there is left alone: {named}"
         click.echo(Cell(said, "yellow").styled(), err=True)
-    for conflict in preview.files.conflicts:
+    # Changes of other sessions matter only to files that this restore would change.
+    for conflict in preview.files.conflicts if preview.files else ():
         click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)

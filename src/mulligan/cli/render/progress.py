@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 
 import click
 
+from mulligan.cli.render.streams import terminal_columns
 from mulligan.cli.render.terminal import LINE_START
 from mulligan.cli.render.text import plural, shorten, size
 
@@ -23,7 +23,8 @@ class ProgressLine:
 
     def show(self, text: str) -> None:
         """Show a text in place of the previous one."""
-        text = shorten(text, shutil.get_terminal_size().columns - 1)
+        # A line that wraps could not be overwritten; the last column makes some terminals wrap.
+        text = shorten(text, terminal_columns() - 1)
         click.echo(f"{LINE_START}{text.ljust(self._width)}", err=True, nl=False)
         self._width = len(text)
 

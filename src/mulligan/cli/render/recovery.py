@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from mulligan.cli.context import CliContext
+from mulligan.cli.render.effects import effect_plan_lines, open_effect_lines
 from mulligan.cli.render.text import (
     SHORT_ID,
     Cell,
@@ -123,6 +124,8 @@ def _plan_lines(plan: ResumePlan, words: _Words) -> list[str]:
     for one in plan.consumed:
         said = f"{one.by} has {one.how} already: {one.what} {one.id} (#{one.seq})"
         lines.append(Cell(clean(f"Warning: {said}"), "yellow").styled())
+    if plan.effects is not None:
+        lines += effect_plan_lines(plan.effects)
     if plan.reset:
         lines.append(clean(f"{words.empty}: {', '.join(plan.reset)}."))
     if plan.absent:
@@ -148,6 +151,11 @@ def _found_lines(plan: ResumePlan, words: _Words) -> list[str]:
         who = f" of {doubt.agent}" if doubt.agent else ""
         said = f"In doubt: call {doubt.call}{who} to {doubt.tool or 'a tool'} never returned"
         lines.append(Cell(clean(f"{said}; it may have happened."), "yellow").styled())
+        if doubt.files:
+            lines.append(clean(f"  since then changed: {_some(doubt.files)}"))
+        if doubt.process is not None:
+            lines.append(f"  process {doubt.process}, which it started, still runs")
+    lines += open_effect_lines(found.effects, MAX_SHOWN)
     for operation in found.operations[:MAX_SHOWN]:
         before = f"the checkpoint before it is {operation.checkpoint[:SHORT_ID]}"
         lines.append(clean(f"Under way: {operation.name} of {operation.agent}; {before}."))
@@ -165,7 +173,7 @@ def _where(plan: ResumePlan, words: _Words) -> str:
     if plan.point is None:
         return words.nothing
     what = f"What is {plan.only}'s {words.goes}" if plan.only else f"State and files {words.go}"
-    again = ", as was begun before" if plan.continues else ""
+    again = ", as the earlier attempt did" if plan.continues else ""
     files = f" ({plural(len(plan.files.files), 'path')} to change)" if plan.files else ""
     return f"{what} back to {place(plan.point)}{again}{files}."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +15,7 @@ from mulligan.views.restores import NOT_PREVIEWED, parts_view, restored_view
 
 if TYPE_CHECKING:
     from mulligan import Problem, Restored
+    from mulligan.model import LeftOut
 
 INCOMPLETE = 83
 SHOWN_PROBLEMS = 20
@@ -52,15 +53,23 @@ def print_restored(
         click.echo(done.safety.id)
     else:
         _print(done)
+    print_purged(call, done.purged)
     print_problems(call, done.problems)
     exit_if_incomplete(done.problems)
+
+
+def print_purged(call: CliContext, left_alone: Iterable[LeftOut]) -> None:
+    """Name the files that are left as they are because their content was purged."""
+    for left in () if call.json else left_alone:
+        said = f"{left.path} is left as it is: its content was {left.rule}."
+        click.echo(Cell(clean(said), "yellow").styled(), err=True)
 
 
 def print_problems(call: CliContext, problems: Sequence[Problem]) -> None:
     """Name the paths that could not be restored."""
     if not problems or call.json:
         return
-    count = f"{plural(len(problems), 'path')} could not be brought back:"
+    count = f"{plural(len(problems), 'path')} could not be restored:"
     click.echo(Cell(count, "red", bold=True).styled(), err=True)
     for problem in problems[:SHOWN_PROBLEMS]:
         click.echo(f"  {clean(problem.where)}: {clean(problem.detail)}", err=True)
@@ -107,7 +116,8 @@ def _print(done: Restored) -> None:
     parts = parts_view(done.only, done.workspace) or _everything(done)
     was = "as it was" if len(parts) == 1 else "as they were"
     what = f"{_DONE[done.mode]}: {', '.join(parts)} {was} at {place(done.point)}"
-    files = f" ({plural(done.files, 'path')} changed)" if done.files else ""
+    # The plan lists files; this count has the directories as well, whose times come back last.
+    files = f" ({plural(done.files, 'path')}, directories included)" if done.files else ""
     click.echo(clean(f"{what}{files}."))
     click.echo(f"What was there before is kept in the safety checkpoint {safety};")
     click.echo(f"{_OPPOSITE[done.mode]} with `mulligan {_OPPOSITE[done.mode]}`.")

@@ -10,14 +10,28 @@ from __future__ import annotations
 import errno
 import io
 import os
-import select
 import sys
-from typing import TYPE_CHECKING, TextIO
+
+TYPE_CHECKING = False  # ``typing`` is slow to import, and the help does without it
 
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from _typeshed import ReadableBuffer
 
 STDOUT, STDERR = 1, 2
+DEFAULT_COLUMNS = 80
+
+
+def terminal_columns() -> int:
+    """Return the width of the terminal, as ``shutil.get_terminal_size`` does: it imports slowly."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size(STDOUT).columns or DEFAULT_COLUMNS
+    except OSError:  # closed, or no terminal
+        return DEFAULT_COLUMNS
 
 
 class OutputFailed(OSError):
@@ -42,6 +56,7 @@ class Stream(io.BufferedWriter):
         try:
             return super().write(data)
         except BlockingIOError as error:
+            # What was accepted must not be written twice.
             done = error.characters_written
             self.flush()
             return done + self.write(memoryview(data)[done:])
@@ -56,6 +71,8 @@ class Stream(io.BufferedWriter):
                 return super().flush()
             except BlockingIOError:
                 # A non-blocking pipe accepts nothing while it is full.
+                import select  # rare
+
                 select.select([], [self.fileno()], [])
             except OSError as error:
                 self._lose(error)
@@ -65,6 +82,7 @@ class Stream(io.BufferedWriter):
         if self.lost is not None:
             raise error  # not even /dev/null can be opened
         self.lost = error
+        # The descriptor itself is replaced, not only this object: children inherit the descriptor.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
@@ -81,6 +99,7 @@ def open_streams() -> None:
     the next file to be opened, perhaps a file of the store, would get its descriptor number, and
     printed text would end up in that file.
     """
+    # In this order: open() returns the lowest free number.
     for number in range(3):
         _fill(number)
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 -- open as long as we run
@@ -104,6 +123,13 @@ def lost_reason() -> str | None:
     """Return why output was lost, unless the reader closed the pipe and does not expect any."""
     lost = lost_output()
     return None if lost is None or lost.errno == errno.EPIPE else lost.strerror
+
+
+def warn_of_lost_output() -> None:
+    """Report on standard error that a command succeeded without its output."""
+    if (reason := lost_reason()) is not None:
+        said = f"Warning: the command succeeded, but its output could not be written: {reason}."
+        print(said, file=sys.stderr)
 
 
 def _stream() -> Stream | None:

@@ -21,18 +21,21 @@ from typing import TextIO
 
 import click
 
+# Random per process, so that text from outside cannot contain the mark of our own colours.
 _WORD = os.urandom(8).hex()
 _MARK = f"\ufdd0{_WORD}"
 _END = "\ufdd1"
 
-_UNSAFE = re.compile(
+_RAW, _RAW_END = "raw", "end"
+_KIND = 3
+"""A mark begins with its kind, of this many letters; a control sequence may follow."""
+
+_UNSAFE = (
     r"\r(?!\n)|"  # a Windows line ending is harmless
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # C0 but tab and line feed, DEL, C1
     "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, direction
     "\ud800-\udfff\ufdd0-\ufdef\U000e0000-\U000e007f]"  # no characters, tags
 )
-_OURS = re.compile(f"{_MARK}([a-z]*)([^{_END}]*){_END}")
-_RAW = re.compile(f"({_MARK}raw{_END}.*?{_MARK}end{_END})", re.DOTALL)
 
 LINE_START = f"{_MARK}seq\r{_END}"
 """Goes back to the start of the line."""
@@ -54,12 +57,15 @@ def style(
 
 def untouched(text: str) -> str:
     """Return text that passes unchanged."""
-    return f"{_MARK}raw{_END}{text}{_MARK}end{_END}"
+    return f"{_MARK}{_RAW}{_END}{text}{_MARK}{_RAW_END}{_END}"
 
 
 def visible(text: str) -> str:
     """Return text with all characters that control a terminal escaped."""
-    return _UNSAFE.sub(_written_out, text)
+    # Printable characters are all safe. Compiling the pattern takes longer than many a command.
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return re.sub(_UNSAFE, _written_out, text)
 
 
 def encodable(text: str, encoding: str | None) -> str:
@@ -115,27 +121,34 @@ class Visible(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write text; what was marked by :func:`untouched` passes."""
-        shown = "".join(map(self._shown, _RAW.split(text))) if _MARK in text else visible(text)
+        shown = self._shown(text) if _MARK in text else visible(text)
         self.behind.write(encodable(shown, self.behind.encoding))
         return len(text)
 
-    def _shown(self, part: str) -> str:
-        if _RAW.fullmatch(part):
-            return _OURS.sub("", part)
-        pieces = _OURS.split(part)
-        shown = [visible(pieces[0])]
-        for kind, codes, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
-            shown += [self._sequence(kind, codes), visible(text)]
+    def _shown(self, text: str) -> str:
+        first, *marked = text.split(_MARK)
+        shown, is_raw = [visible(first)], False
+        for part in marked:
+            mark, _, following = part.partition(_END)
+            kind, codes = mark[:_KIND], mark[_KIND:]
+            if kind in (_RAW, _RAW_END):
+                is_raw = kind == _RAW
+            elif not is_raw:
+                shown.append(self._sequence(kind, codes))
+            shown.append(following if is_raw else visible(following))
         return "".join(shown)
 
     def _sequence(self, kind: str, codes: str) -> str:
+        # Going back to the start of a line is no escape sequence, and needed on any terminal.
         if kind != "seq" and not self._colours:
             return ""
         return codes.replace("[", "\x1b[")
 
     def flush(self) -> None:
         """Flush the underlying stream."""
-        self.behind.flush()
+        # The finalizer calls this too, perhaps after the underlying stream was closed.
+        if not self.behind.closed:
+            self.behind.flush()
 
     def isatty(self) -> bool:
         """Whether it leads to a terminal."""

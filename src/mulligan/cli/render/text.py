@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from mulligan.cli.render.streams import terminal_columns
 from mulligan.cli.render.terminal import encoding_of, style
 from mulligan.views import encoding
 from mulligan.views.text import clean as clean
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 SHORT_ID = 12
 SHORT_VALUE = 60
 GAP = "  "
+MIN_WRAPPED_WIDTH = 20
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _SIZES = ("bytes", "KB", "MB", "GB", "TB")
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """A piece of text with a colour and a weight, which show on a terminal only."""
 
     text: str
@@ -45,6 +46,7 @@ class Cell:
 
 def to_json(value: Any, indent: int | None = 2) -> str:
     """Return a value as JSON text that the terminal's encoding can show."""
+    # Escapes are the same JSON value, while a replacement character would not be.
     ascii_only = encoding_of(sys.stdout).lower().replace("-", "") != "utf8"
     return encoding.to_json(value, indent, ascii_only=ascii_only)
 
@@ -64,27 +66,28 @@ def short(value: Any, limit: int = SHORT_VALUE) -> str:
     return shorten(clean(encoding.to_json(value, None)), limit)
 
 
-def columns(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """Yield the rows as aligned lines; on a terminal none is wider than it."""
+def columns(rows: Sequence[Sequence[Cell]], *, below: bool = False) -> Iterator[str]:
+    """Yield the rows as aligned lines; on a terminal none is wider than it.
+
+    A last column that does not fit is cut, or, with ``below``, written in full on lines below.
+    """
     count = max((len(row) for row in rows), default=0)
     widths = [max((len(r[i].text) for r in rows if i < len(r)), default=0) for i in range(count)]
     width = terminal_width()
     for row in rows:
-        yield _line(row, widths, width)
+        yield from _lines(row, widths, width) if below else [_line(row, widths, width)]
 
 
 def terminal_width() -> int | None:
     """Return the width of standard output in columns; None if it is not a terminal."""
     if not sys.stdout.isatty():
         return None
-    import shutil  # slow to import
-
-    return shutil.get_terminal_size().columns
+    return terminal_columns()
 
 
-def echo_columns(rows: Sequence[Sequence[Cell]]) -> None:
-    """Print the rows as aligned lines."""
-    for line in columns(rows):
+def echo_columns(rows: Sequence[Sequence[Cell]], *, below: bool = False) -> None:
+    """Print the rows as aligned lines; see :func:`columns`."""
+    for line in columns(rows, below=below):
         click.echo(line)
 
 
@@ -135,10 +138,25 @@ def verdict_cell(verdict: str | None) -> Cell:
     return Cell(verdict or "", {"good": "green", "bad": "red"}.get(verdict or ""), bold=True)
 
 
+def _lines(row: Sequence[Cell], widths: Sequence[int], width: int | None) -> Iterator[str]:
+    """Yield a row as one line, or with its last column below if that does not fit."""
+    *first, last = row
+    if width is None or sum(widths[:-1]) + len(GAP) * len(first) + len(last.text) <= width:
+        yield _line(row, widths, width)
+        return
+    from textwrap import wrap  # slow to import
+
+    yield _line(first, widths[:-1], width)
+    indent = len(GAP) * 2
+    for text in wrap(last.text, max(width - indent, MIN_WRAPPED_WIDTH)):
+        yield " " * indent + Cell(text, last.colour, last.bold, last.dim).styled()
+
+
 def _line(row: Sequence[Cell], widths: Sequence[int], width: int | None) -> str:
     filled = max((i for i, cell in enumerate(row) if cell.text), default=0)
     *first, last = row[: filled + 1]
     styled = [cell.styled(widths[i]) for i, cell in enumerate(first)]
     taken = sum(widths[: len(first)]) + len(GAP) * len(first)
+    # Only the last column is cut: the others hold ids and names that must stay complete.
     limit = None if width is None else max(width - taken, 8)
     return GAP.join([*styled, last.styled(limit=limit)]).rstrip()

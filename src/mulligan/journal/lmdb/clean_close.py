@@ -12,24 +12,26 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
 
+import msgspec
 from blake3 import blake3
 
 NAME = "clean"
 DATA = "data.mdb"
 
-LARGEST = 32 << 20
+MAX_DIGESTED_BYTES = 32 << 20
 """The size in bytes of the largest file whose content is compared with its digest."""
 
+# Longer than any mark.
 _SIZE = 200
 _CHECK = 12
 _DIGEST = 16
+# Read in pieces, so that memory use does not depend on the size of the journal.
 _PIECE = 1 << 18
 _NO_DIGEST = "-"
 
 
-class Mark(NamedTuple):
+class Mark(msgspec.Struct, frozen=True):
     """The record of the last clean close.
 
     ``highest`` is the highest commit that any mark of this journal ever named: a journal that ends
@@ -44,7 +46,7 @@ class Mark(NamedTuple):
     digest: str
 
 
-class Look(NamedTuple):
+class Look(msgspec.Struct, frozen=True):
     """The fields of a file that are compared: every write changes at least one of them.
 
     Copy programs may reset ``mtime`` to the old value; no program can set ``ctime``.
@@ -83,14 +85,16 @@ def read(directory: Path) -> Mark | None:
 def write(directory: Path, found: Look, commit: int) -> None:
     """Record that the journal was closed cleanly at this commit; raises ``OSError``."""
     before = read(directory)
+    # Kept across marks: an older copy of the journal stays noticeable after it was closed.
     highest = max(commit, before.highest if before else 0)
     digest = _digest_now(directory, found).encode()
-    line = b"%d %d %d %d %d %b" % (*found, commit, highest, digest)
+    line = b"%d %d %d %d %d %b" % (found.size, found.mtime, found.ctime, commit, highest, digest)
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(directory / NAME, flags, 0o600)
     try:
         # One write over the old mark. A torn write fails the checksum, and the mark is ignored.
         data = line + b" " + _checksum(line) + b"\n"
+        # Not synced: without a mark, or with an old one, the next open only takes longer.
         os.pwrite(fd, data, 0)
         os.ftruncate(fd, len(data))
     finally:
@@ -99,7 +103,7 @@ def write(directory: Path, found: Look, commit: int) -> None:
 
 def is_clean(mark: Mark | None, found: Look, commit: int, fd: int) -> bool:
     """Whether a journal, open as ``fd``, still matches its mark."""
-    if mark is None or mark[:4] != (*found, commit):
+    if mark is None or commit != mark.commit or found != Look(mark.size, mark.mtime, mark.ctime):
         return False
     return mark.digest in (_NO_DIGEST, _digest(fd, found.size))
 
@@ -117,7 +121,7 @@ def _digest_now(directory: Path, found: Look) -> str:
 
 
 def _digest(fd: int, size: int) -> str:
-    if size > LARGEST:
+    if size > MAX_DIGESTED_BYTES:
         return _NO_DIGEST
     hasher, at = blake3(), 0
     while data := os.pread(fd, _PIECE, at):

@@ -5,22 +5,31 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import lmdb
 
-from mulligan.errors import DamagedJournal, StoreClosed, StoreOpenedTwice, StoreUnwritable
-from mulligan.journal.lmdb import clean_close, layout, pages
+from mulligan.errors import (
+    DamagedJournal,
+    StoreClosed,
+    StoreGone,
+    StoreOpenedTwice,
+    StoreUnwritable,
+)
+from mulligan.journal.lmdb import clean_close, layout, leave
 from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.journal.lmdb.errors import READ_ONLY, error_number, translated, translation
 from mulligan.journal.lmdb.examine import check_commit, commits_lost, examine
 from mulligan.journal.lmdb.lockfile import LockFile
 from mulligan.journal.lmdb.map_size import MAP_SIZE, map_sizes, needs_growth, too_little_memory
-from mulligan.journal.protocol import ALL_TABLES, TABLES, Examined
+from mulligan.journal.protocol import ALL_TABLES, LATER_TABLES, TABLES, Examined
+from mulligan.journal.records import STORE
 
 MAX_READERS = 1022
+"""With this many slots, LMDB's lock file has 64 KiB; the default of 126 is too few for a team."""
 
 CLOSE_WAIT_SECONDS = 5.0
 """Seconds that closing and reopening wait for the transactions of other threads."""
@@ -28,10 +37,15 @@ CLOSE_WAIT_SECONDS = 5.0
 _MAX_EXAMINATIONS = 20
 """How often a check of the newest commit is restarted when writers overtake it."""
 
+_MAX_INITIALISATIONS = 200
+"""How often opening is repeated because the lock file has to be initialised by another process."""
+
 _WAY_OUT = (
-    "Nothing was changed, and the packs are untouched. `mulligan verify` names what is damaged; "
+    "Nothing was changed, and the objects are untouched. `mulligan verify` names what is damaged; "
     "put data.mdb back from a copy of the store."
 )
+
+_ACCEPT_HINT = f"delete journal/{clean_close.NAME}"
 
 FORK_WAIT_SECONDS = 0.5
 """Seconds that a fork waits for transactions of this process, including those of its own thread."""
@@ -39,12 +53,15 @@ FORK_WAIT_SECONDS = 0.5
 Key = tuple[int, int]
 
 
-class OpenTables(dict[str, "lmdb._Database"]):
-    """The tables by name; damaged ones are refused, so that LMDB never reads them."""
+class OpenTables(dict[str, "lmdb._Database | None"]):
+    """The tables by name; damaged ones are refused, so that LMDB never reads them.
+
+    A table that a store of an earlier version lacks is None, and is read as an empty one.
+    """
 
     damage: dict[str, str]
 
-    def __missing__(self, name: str) -> lmdb._Database:
+    def __missing__(self, name: str) -> lmdb._Database | None:
         raise self.refusal(name)
 
     def refusal(self, name: str) -> DamagedJournal:
@@ -55,6 +72,8 @@ class OpenTables(dict[str, "lmdb._Database"]):
 
 def damaged(damage: dict[str, str]) -> DamagedJournal:
     """Return the error for damage to tables."""
+    from mulligan.journal.lmdb import pages  # a journal that is intact does not need it
+
     name, detail = next(iter(damage.items()))
     where = {ALL_TABLES: "", pages.FREE: f", {name}"}.get(name, f", table {name!r}")
     return DamagedJournal(f"The journal is damaged{where}: {detail}.", hint=_WAY_OUT)
@@ -69,7 +88,7 @@ class Environment:
     env: lmdb.Environment | None
     tables: OpenTables
     checked: tuple[clean_close.Look, int] | None
-    """The fields and the commit of a file in doubt, until :meth:`vouch`."""
+    """The fields and the commit of a file in doubt, until :meth:`mark_checked`."""
     _lock_file: LockFile | None
 
     def __init__(self, directory: Path, *, read_only: bool, salvage: bool = False) -> None:
@@ -83,10 +102,70 @@ class Environment:
         self._salvage = salvage
         self.renew_lock()
         self._waiting = 0
-        self._is_worn = False
+        self._needs_reopen = False
         self._is_limited = False
         self._left: clean_close.Look | None = None
+        self._next_look = 0.0
+        self.is_asking = False
+        """Whether this process asks others to leave; see ``mulligan.journal.lmdb.leave``."""
+        self.replacements: list[tuple[Key, Key]] = []
+        """The files that this process replaced by compact copies, and those copies."""
         self._open(may_be_new=not read_only)
+
+    @property
+    def opened_environment(self) -> lmdb.Environment:
+        """LMDB's environment, for callers inside a transaction."""
+        if self.env is None:
+            raise damaged(self.tables.damage)
+        return self.env
+
+    @property
+    def is_used_elsewhere(self) -> bool:
+        """Whether another process has the journal open, as far as the lock file shows."""
+        return self._lock_file is None or self._lock_file.is_used_elsewhere()
+
+    def lost_commits(self) -> int:
+        """Return how many known commits the file lacks: it was restored from an older copy."""
+        # Inside a transaction, so that no other thread reopens the environment meanwhile.
+        txn = self.begin()
+        try:
+            newest = self.opened_environment.info()["last_txnid"]
+        finally:
+            txn.abort()
+            self.leave()
+        return commits_lost(self.directory, newest)
+
+    def other_user(self) -> int | None:
+        """Return another process that has the journal open, as far as the lock file shows."""
+        return None if self._lock_file is None else self._lock_file.other_user()
+
+    def replace(self, swap: Callable[[LockFile], str | None]) -> str | None:
+        """Let ``swap`` replace the file while no process has it open; return why it was not.
+
+        Other threads wait, and so do processes that open the journal meanwhile.
+        """
+        from mulligan.journal.lmdb import compact  # only upkeep needs it
+
+        with self._lock:
+            if not self._wait_for(lambda: self.active == 0):
+                return compact.BUSY
+            if self.closed or self._lock_file is None or self.env is None:
+                return compact.IN_USE
+            self.mark_clean()
+            self.env.close()
+            self.env = None
+            # Until it is open again: closing the descriptor would drop the lock.
+            lock, before = self._lock_file, identity(self.directory / DATA)
+            try:
+                return swap(lock) if lock.lock_alone() else compact.IN_USE
+            finally:
+                self.replacements.append((before, identity(self.directory / DATA)))
+                self._needs_reopen = True  # in case that opening it fails
+                try:
+                    self._open(may_be_new=False)
+                finally:
+                    lock.release()
+                self._needs_reopen = False
 
     @property
     def is_lost(self) -> bool:
@@ -96,28 +175,58 @@ class Environment:
     def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
         """Begin a transaction, which ends with ``leave``; raises LMDB's errors."""
         try:
-            return self._begun(write)
+            return self._begin_once(write)
         except (lmdb.PanicError, lmdb.MapResizedError):
             # A commit failed in another thread, or another process outgrew this map.
-            self.wear()
-            return self._begun(write)
+            self.require_reopen()
+            return self._begin_once(write)
 
-    def _begun(self, write: bool) -> lmdb.Transaction[bytes]:
+    def _begin_once(self, write: bool) -> lmdb.Transaction[bytes]:
         with self._lock:
             if self._is_paused:
+                # Bounded: the forking thread may in turn be waiting for this one.
                 self._idle.wait_for(lambda: not self._is_paused, FORK_WAIT_SECONDS)
             if self.closed:
                 raise StoreClosed("This store was closed.")
-            if self._is_worn or (write and self._is_nearly_full()):
-                self._renew()
+            if time.monotonic() >= self._next_look:
+                self._leave_if_asked()
+            if self._needs_reopen or (write and self._is_nearly_full()):
+                self._reopen()
+            # Counted before LMDB is entered: a reopen waits until no thread is inside.
             self.active += 1
         try:
             if self.env is None:  # nothing can be salvaged
                 raise damaged(self.tables.damage)
+            # Without the lock: this may wait for a writer in another process.
             return self.env.begin(write=write)
         except BaseException:
             self.leave()
             raise
+
+    def _leave_if_asked(self) -> None:
+        """Close the environment until another process has replaced its file; needs the lock."""
+        self._next_look = time.monotonic() + leave.LOOK_SECONDS
+        fd = None if self.is_asking or self.env is None else leave.asked(self.directory)
+        if fd is None:
+            return
+        if not self._wait_for(lambda: self.active == 0) or self.closed or self.env is None:
+            os.close(fd)
+            return
+        before, store = identity(self.directory / DATA), self._store()
+        self._needs_reopen = True  # in case that opening it fails
+        self.shut()
+        leave.wait(fd)
+        self._open(may_be_new=False)
+        self._needs_reopen = False
+        if self._store() != store:
+            raise StoreGone(f"The store at {self.directory.parent} was replaced by another one.")
+        self.replacements.append((before, identity(self.directory / DATA)))
+
+    def _store(self) -> bytes | None:
+        """Return the record of the store that the journal belongs to."""
+        env, table = self.opened_environment, self.tables["meta"]
+        with env.begin() as txn:
+            return None if table is None else txn.get(STORE, db=table)
 
     def leave(self) -> None:
         """A transaction has ended."""
@@ -126,13 +235,13 @@ class Environment:
             if not self.active and self._waiting:
                 self._idle.notify_all()
 
-    def wear(self) -> None:
+    def require_reopen(self) -> None:
         """Reopen the environment before it is used again.
 
         After a disk error, LMDB refuses all further work. A second sync on the same descriptor
         would report success for pages that the kernel has already dropped.
         """
-        self._is_worn = True
+        self._needs_reopen = True
 
     def committed(self) -> None:
         """Remember the file's fields after a commit of this process."""
@@ -141,9 +250,10 @@ class Environment:
         except OSError:  # the store was removed while open: there is nothing to mark as clean
             self._left = None
 
-    def vouch(self) -> None:
+    def mark_checked(self) -> None:
         """Mark a file that was in doubt as checked, if it can be written."""
         if self.checked is not None:
+            # Only a hint: if it cannot be written, the next open checks the file again.
             with suppress(OSError):
                 clean_close.write(self.directory, *self.checked)
             self.checked = None
@@ -151,7 +261,7 @@ class Environment:
     def examine(self) -> Examined:
         """Check every page of the newest commit, and refuse damaged tables from then on."""
         if self.is_lost or not layout.has_known_pages():
-            return Examined(dict(self.tables.damage))
+            return Examined(dict(self.tables.damage), storage=DATA)
         for _ in range(_MAX_EXAMINATIONS):
             found = self._examined()
             if found is not None:
@@ -163,7 +273,7 @@ class Environment:
         for name in TABLES:
             if name in damage or ALL_TABLES in damage:
                 self.tables.pop(name, None)
-        return Examined(damage, commits_lost(self.directory, number))
+        return Examined(damage, commits_lost(self.directory, number), DATA, _ACCEPT_HINT)
 
     def _examined(self) -> tuple[dict[str, str], int] | None:
         # While a reader holds a commit, no writer reuses its pages.
@@ -190,7 +300,7 @@ class Environment:
 
     def shut(self) -> None:
         """Close at once: this process has no open transaction here."""
-        self.leave_clean()
+        self.mark_clean()
         # The lock file last: closing its descriptor drops the locks that LMDB has on it.
         if self.env is not None:
             self.env.close()
@@ -220,6 +330,7 @@ class Environment:
         """Allow new transactions again."""
         self._is_paused = False
         self._idle.notify_all()
+        # Still held since ``pause``, so that no transaction started during the fork.
         self._lock.release()
 
     def abandon(self) -> None:
@@ -235,36 +346,37 @@ class Environment:
             self._lock_file.release()
             self._lock_file = None
 
-    def leave_clean(self) -> None:
+    def mark_clean(self) -> None:
         """Write the mark of a clean close, if this process made the last commit."""
         left, self._left = self._left, None
+        # A forked process did not make the commit that it inherited.
         if left is None or self.env is None or self.pid != os.getpid():
             return
         with suppress(OSError, lmdb.Error):
+            # If another process has committed since, the mark is for that process to write.
             if clean_close.look(self.directory / DATA) == left:
                 clean_close.write(self.directory, left, self.env.info()["last_txnid"])
 
-    def _renew(self) -> None:
+    def _reopen(self) -> None:
         """Reopen the environment once no other thread uses it; the caller holds the lock."""
-        if not self._wait_for(lambda: self.active == 0 or not self._is_due()):
+        if not self._wait_for(lambda: self.active == 0 or not self._must_reopen()):
             raise StoreUnwritable(
                 "The journal has to be reopened, and another thread is reading it.",
                 hint="Everything acknowledged before is safe. Try again.",
             )
         if self.closed:
             raise StoreClosed("This store was closed.")
-        if self._is_due():
-            self._is_worn = True
+        if self._must_reopen():
+            self._needs_reopen = True
             self.shut()
-            self._open(
-                may_be_new=False
-            )  # LMDB would create a missing file, and an empty journal with it
-            self._is_worn = False
+            # Not new: LMDB would create a missing file, and an empty journal with it.
+            self._open(may_be_new=False)
+            self._needs_reopen = False
             self._idle.notify_all()  # other threads need not reopen it as well
 
-    def _is_due(self) -> bool:
+    def _must_reopen(self) -> bool:
         """Whether it has to be reopened, and no other thread has done so in the meantime."""
-        return self._is_worn or self._is_nearly_full()
+        return self._needs_reopen or self._is_nearly_full()
 
     def _wait_for(self, is_over: Callable[[], bool], seconds: float = CLOSE_WAIT_SECONDS) -> bool:
         """Wait for the transactions of other threads; return whether they ended. Needs the lock."""
@@ -302,16 +414,28 @@ class Environment:
         return self._lock_file is not None and self._lock_file.is_used_elsewhere()
 
     def _open_environment(self) -> None:
-        self.env = env = _environment(self.directory, read_only=self.read_only)
+        self.env = env = self._environment_of_present_file()
         self._lock_file = self._lock_file or _hold(self.directory, self.read_only)
         with translated(f"the journal in {self.directory}"):
             info = env.info()
             before, self._is_limited = info["last_txnid"], info["map_size"] < MAP_SIZE
             self._open_tables(env)
             if not self.read_only:
+                # A killed reader keeps its slot, and with it pages that writers could reuse.
                 env.reader_check()
+            # Creating the tables was a commit of this process.
             if env.info()["last_txnid"] != before:
                 self.committed()
+
+    def _environment_of_present_file(self) -> lmdb.Environment:
+        """Open LMDB; again if the file was replaced while this process waited for the lock."""
+        while True:
+            before = _identity_if_any(self.directory / DATA)
+            env = _environment(self.directory, self._lock_file, read_only=self.read_only)
+            # An open file keeps its inode number, so equal ones mean the same file.
+            if before in (None, _identity_if_any(self.directory / DATA)):
+                return env
+            env.close()
 
     def _open_tables(self, env: lmdb.Environment) -> None:
         if not self.read_only:
@@ -325,6 +449,9 @@ class Environment:
                 if name not in self.tables.damage:
                     self.tables[name] = env.open_db(name.encode(), create=False)
             except lmdb.NotFoundError:
+                if name in LATER_TABLES:
+                    self.tables[name] = None
+                    continue
                 if not self._salvage:
                     raise
                 self.tables.damage[name] = "it is missing"
@@ -376,16 +503,23 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 
 @atexit.register
-def _leave_clean() -> None:
+def _mark_all_clean() -> None:
     """Mark the journals of a program as clean that exits without closing its stores."""
     for shared in list(_environments.values()):
-        shared.leave_clean()
+        shared.mark_clean()
 
 
-def identity(directory: Path) -> Key:
-    """Return the identity of a directory, independent of its path."""
-    status = directory.stat()
+def identity(path: Path) -> Key:
+    """Return the identity of a file or directory, independent of its path."""
+    status = path.stat()
     return status.st_dev, status.st_ino
+
+
+def _identity_if_any(path: Path) -> Key | None:
+    try:
+        return identity(path)
+    except FileNotFoundError:
+        return None
 
 
 def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False) -> Environment:
@@ -398,6 +532,7 @@ def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False
             del _environments[key]
             shared = None
         if shared is None:
+            # Under the lock: opening a file twice in one process breaks LMDB's locks.
             shared = Environment(directory, read_only=read_only, salvage=salvage)
             _environments[key] = shared
         elif shared.read_only and not read_only:
@@ -414,6 +549,7 @@ def release(key: Key, shared: Environment) -> None:
     """Release an environment; the last handle of the process closes it."""
     with _registry_lock:
         shared.users -= 1
+        # One that could not be closed stays registered, because LMDB still has the file open.
         if shared.users == 0 and shared.pid == os.getpid() and shared.close():
             _environments.pop(key, None)
 
@@ -429,12 +565,15 @@ def _hold(directory: Path, read_only: bool) -> LockFile | None:
         raise translation(error, f"the journal in {directory}") from error
 
 
-def _environment(directory: Path, *, read_only: bool) -> lmdb.Environment:
+def _environment(
+    directory: Path, lock_file: LockFile | None, *, read_only: bool
+) -> lmdb.Environment:
     def attempt(size: int, lock: bool) -> lmdb.Environment:
         return lmdb.open(
             str(directory),
             map_size=size,
-            max_dbs=16,
+            # LMDB needs the number of tables beforehand; this leaves room for new ones.
+            max_dbs=32,
             max_readers=MAX_READERS,
             mode=0o600,
             readonly=read_only,
@@ -442,9 +581,22 @@ def _environment(directory: Path, *, read_only: bool) -> lmdb.Environment:
             lock=lock,
         )
 
+    def attempt_again(size: int) -> lmdb.Environment:
+        # A process was killed while it compacted the journal. The process that gets the lock alone
+        # initialises the lock file; processes that share it while they wait have to release it.
+        for _ in range(_MAX_INITIALISATIONS):
+            try:
+                return attempt(size, lock=True)
+            except lmdb.InvalidError:
+                if lock_file is None or not lock_file.is_invalid:
+                    raise
+            # After a random time: processes with the same wait would collide again.
+            time.sleep(0.001 * (1 + os.urandom(1)[0] % 16))
+        return attempt(size, lock=True)
+
     def with_or_without_lock(size: int) -> lmdb.Environment:
         try:
-            return attempt(size, lock=True)
+            return attempt_again(size)
         except lmdb.Error as error:
             if not (read_only and error_number(error) in READ_ONLY):
                 raise

@@ -21,7 +21,8 @@ from mulligan.errors import (
 
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_NEARLY_NOTHING = 1024  # blocks
+_NEARLY_NOTHING = 1024
+"""Free blocks below which a failed write means that the disk is full."""
 
 _FAULT_HINT = (
     "Everything acknowledged before is safe. Try again; if it fails again, check the disk."
@@ -84,5 +85,6 @@ def error_number(error: Exception) -> int | None:
     if isinstance(error, OSError):
         return error.errno
     text = str(error)
+    # Comparing texts is safe: both come from the C library in the same locale.
     known = (*_FULL, *READ_ONLY, *_SCARCE, errno.EIO)
     return next((n for n in known if os.strerror(n) in text), None)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-from mulligan.journal.lmdb import clean_close, layout, pages
+import msgspec
+
+from mulligan.journal.lmdb import clean_close, layout
 from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.journal.protocol import ALL_TABLES
 
 _MAX_ATTEMPTS = 5
+"""How often a check is repeated because other processes commit during it."""
 
 
-class Verdict(NamedTuple):
+class Verdict(msgspec.Struct, frozen=True):
     """The damaged tables with the reason, and what was checked if the file was in doubt."""
 
     damage: dict[str, str]
@@ -57,13 +59,18 @@ def _verdict(fd: int, file: Path, mark: clean_close.Mark | None, *, is_shared: I
         try:
             newest = _newest(fd)
         except layout.Unreadable as error:
+            # A writer may be in the middle of a meta page; only a repeated failure is damage.
             damage = {ALL_TABLES: str(error)}
             continue
+        # Nothing was committed during the check, so what it found is damage.
         if newest.number == checked:
             break
         is_trusted = is_shared() or clean_close.is_clean(mark, found, newest.number, fd)
+        # A truncated file would crash LMDB even if another process has it open.
         if is_trusted and found.size >= (newest.last_page + 1) * newest.page_size:
             return Verdict({})
+        from mulligan.journal.lmdb import pages  # a journal in doubt is rare
+
         damage, checked = pages.check(fd, newest), newest.number
         if not damage:
             return Verdict({}, (found, newest.number))
@@ -89,6 +96,8 @@ def check_commit(directory: Path, number: int) -> dict[str, str] | None:
 
     Only the two newest commits are on record, and a writer may have made two more.
     """
+    from mulligan.journal.lmdb import pages
+
     fd = os.open(directory / DATA, os.O_RDONLY | os.O_CLOEXEC)
     try:
         kept = [commit for commit in layout.commits(fd) if commit.number == number]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import struct
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
-from typing import NamedTuple
 
 import lmdb
+import msgspec
 
 VERSION = (0, 9)
 """The version of LMDB with this layout; patch releases do not change it."""
@@ -86,7 +88,7 @@ class Unreadable(Exception):
     """A page is not what it must be."""
 
 
-class Tree(NamedTuple):
+class Tree(msgspec.Struct, frozen=True):
     """LMDB's record of a tree: its root, and its counts of pages and entries."""
 
     pad: int
@@ -99,7 +101,7 @@ class Tree(NamedTuple):
     root: int
 
 
-class Commit(NamedTuple):
+class Commit(msgspec.Struct, frozen=True):
     """One of the two newest commits, as its meta page describes it."""
 
     number: int
@@ -119,6 +121,30 @@ def commits(fd: int) -> list[Commit]:
     if second.page_size != size:
         raise Unreadable("its first two pages name different page sizes")
     return sorted((first, second), reverse=True, key=lambda commit: commit.number)
+
+
+def single_commits(fd: int, page_sizes: Sequence[int]) -> list[Commit]:
+    """Return what can be read of the two newest commits if one of their pages is damaged."""
+    found: dict[int, Commit] = {}
+    for number, at in [(0, 0), *((1, size) for size in page_sizes)]:
+        with suppress(Unreadable):
+            commit = _commit(os.pread(fd, _META_SIZE, at), number)
+            if commit.page_size in page_sizes and (number == 0 or commit.page_size == at):
+                found[number] = commit
+    return sorted(found.values(), reverse=True, key=lambda commit: commit.number)
+
+
+def renumber(fd: int, number: int) -> int:
+    """Give the commit of a compacting copy a number above this one; return the new number.
+
+    LMDB numbers the commits of a copy 0 and 1. Each number belongs on one of the first two pages.
+    """
+    newest = number + 2 - (number + 1) % 2
+    at = PAGE.size + _META_HEAD.size + 2 * TREE.size + NUMBER.size
+    size = commits(fd)[0].page_size
+    for page, commit in enumerate((newest - 1, newest)):
+        os.pwrite(fd, NUMBER.pack(commit), page * size + at)
+    return newest
 
 
 def _commit(data: bytes, number: int) -> Commit:

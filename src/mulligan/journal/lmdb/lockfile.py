@@ -8,6 +8,7 @@ file, shared by all code that reads it, and closes it after the environment.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -21,6 +22,9 @@ _FLOCK = struct.Struct("hhqqi4x")
 """``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
 
 Key = tuple[int, int]
+
+_INVALID = bytes(8)
+"""What takes the place of LMDB's magic number and version."""
 
 
 class _Descriptor:
@@ -59,7 +63,7 @@ class LockFile:
             self._descriptor.holds += 1
 
     def _opened(self, path: Path) -> _Descriptor:
-        made = _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+        made = _Descriptor(_open(path))
         # The file may have been replaced; leak the descriptor, because closing it drops locks.
         self._key = _identity(os.fstat(made.fd))
         return _descriptors.setdefault(self._key, made)
@@ -70,11 +74,44 @@ class LockFile:
 
     def is_used_elsewhere(self) -> bool:
         """Whether another process has the environment open, as far as the lock file shows."""
+        return self.other_user() is not None
+
+    def other_user(self) -> int | None:
+        """Return another process that has the environment open, as far as the lock file shows."""
         if sys.platform != "linux" or struct.calcsize("P") != 8:
-            return False
+            return None
+        # F_GETLK reports only locks of other processes; those of this process do not conflict.
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        answer = fcntl.fcntl(self._descriptor.fd, fcntl.F_GETLK, asked)
-        return int(_FLOCK.unpack(answer)[0]) != fcntl.F_UNLCK
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(self._descriptor.fd, fcntl.F_GETLK, asked))
+        return None if kind == fcntl.F_UNLCK else int(pid)
+
+    def lock_alone(self) -> bool:
+        """Lock the first byte exclusively, so that every process that opens the journal waits.
+
+        It does not wait, because others may keep the journal open for hours; it returns whether
+        none does. The environment of this process must be closed. Opening it again takes the lock
+        over.
+        """
+        try:
+            fcntl.lockf(self._descriptor.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN, errno.EBADF):
+                raise
+            return False  # in use, or the file cannot be written
+        return True
+
+    def invalidate(self) -> None:
+        """Make LMDB refuse the file until a process that is alone initialises it again.
+
+        A process that already waits for the lock would otherwise trust its record of the newest
+        commit, which describes the file that was replaced.
+        """
+        os.pwrite(self._descriptor.fd, _INVALID, 0)
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether the file has to be initialised; see ``invalidate``."""
+        return self.read(len(_INVALID)) == _INVALID
 
     def release(self) -> None:
         """Release the reference; call it once, after the environment of this process was closed."""
@@ -82,7 +119,18 @@ class LockFile:
             self._descriptor.holds -= 1
             if self._descriptor.holds == 0:
                 del _descriptors[self._key]
+                # Drops every lock of this process on the file: no environment may be open any more.
                 os.close(self._descriptor.fd)
+
+
+def _open(path: Path) -> int:
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, os.O_RDWR | flags)  # for ``lock_alone``
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        return os.open(path, os.O_RDONLY | flags)
 
 
 def _create(path: Path) -> None:

@@ -33,6 +33,7 @@ def map_sizes(file: Path, *, read_only: bool) -> Iterator[int]:
         size = min(size, 1 << max(0, (limit // FRACTION_OF_LIMIT).bit_length() - 1))
     while size > least:
         yield size
+        # A failed attempt is cheap, and a quarter is still far more than most journals need.
         size //= 4
     yield least
 

@@ -61,6 +61,7 @@ class _Check:
     def run(self) -> dict[str, str]:
         # A file may end shortly before its last page, if that page was never written.
         pages, last = os.fstat(self._fd).st_size // self._size, self._commit.last_page
+        # Also bounds the table below: a damaged number must not exhaust the memory.
         if not META_PAGES - 1 <= last <= 2 * pages + _SLACK:
             return {ALL_TABLES: f"{pages} pages are there of {last + 1}"}
         self._used = bytearray(last + 1)
@@ -176,6 +177,7 @@ class _Walk:
                 raise Unreadable(f"page {number} has an entry that leaves it")
             keys.append(page[at + NODE.size : at + NODE.size + length])
             children.append(first | second << 16 | third << 32)
+            # LMDB aligns entries to two bytes.
             used += (NODE.size + length + 1) & ~1
         # LMDB ignores the first key of a branch, which is usually empty.
         self._check_page(number, keys[1:], low, high, is_filled=used == self._size - upper)
@@ -226,6 +228,7 @@ class _Walk:
         self._check.take(first)
         head = self._check.read(first)
         own, _, flags, _, _ = PAGE.unpack_from(head)
+        # An overflow page has its number of pages where others have their bounds.
         (count,) = COUNT.unpack_from(head, 12)
         # It has spare pages if it replaced a larger value.
         if (own, flags) != (first, OVERFLOW) or count * self._size < PAGE.size + size:

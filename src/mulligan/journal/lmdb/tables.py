@@ -6,16 +6,21 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import lmdb
 
 from mulligan.errors import ReadOnlyStore, StoreClosed
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
+from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.journal.lmdb.environment import Environment, OpenTables, acquire, identity, release
-from mulligan.journal.lmdb.errors import commit_failure, translation
-from mulligan.journal.lmdb.write_lock import LockWaitMonitor
-from mulligan.journal.lock_owner import OnWait
-from mulligan.journal.protocol import Examined
+from mulligan.journal.lmdb.errors import commit_failure, translated, translation
+from mulligan.journal.protocol import Presence
+
+if TYPE_CHECKING:
+    from mulligan.journal.lmdb.write_lock import LockWaitMonitor
+    from mulligan.journal.lock_owner import OnWait
+    from mulligan.journal.protocol import Compacted, Examined
 
 
 class LmdbTables:
@@ -37,14 +42,20 @@ class LmdbTables:
         self._directory = directory
         self._read_only = read_only or salvage
         self._failpoint = failpoint
-        self._monitor = (
-            None if on_wait is None or self._read_only else LockWaitMonitor(directory, on_wait)
-        )
+        self._monitor: LockWaitMonitor | None = None
+        if on_wait is not None and not self._read_only:
+            from mulligan.journal.lmdb.write_lock import LockWaitMonitor  # readers never wait
+
+            self._monitor = LockWaitMonitor(directory, on_wait)
+        self._file = directory / DATA
         self._key = identity(directory)
         with self._monitor or nullcontext():  # even opening waits for the current writer
             self._shared: Environment | None = acquire(
                 self._key, directory, read_only=self._read_only, salvage=salvage
             )
+        # After opening: an open file keeps its inode number, so another file cannot get it.
+        self._opened = self._file_identity()
+        self._replacements = 0
 
     def read(self) -> AbstractContextManager[LmdbReader | RefusingReader]:
         """Open a snapshot."""
@@ -58,6 +69,50 @@ class LmdbTables:
             raise ReadOnlyStore(f"The store at {self._directory.parent} was opened for reading.")
         return _Write(shared, self._failpoint, self._monitor)
 
+    def presence(self) -> Presence:
+        """Return whether the opened file is still at its path, with one ``stat``.
+
+        The file is open, so no other file can get its inode number. Without this check, writes
+        would go to a deleted file and be acknowledged.
+        """
+        now = self._file_identity()
+        if now == self._opened or now == self._compacted():
+            return Presence.PRESENT
+        return Presence.MISSING if now is None else Presence.REPLACED
+
+    def _file_identity(self) -> tuple[int, int] | None:
+        try:
+            return identity(self._file)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _compacted(self) -> tuple[int, int] | None:
+        """Return the identity of the opened file, or of the copy that took its place."""
+        shared = self._environment()
+        for before, after in shared.replacements[self._replacements :]:
+            if self._opened == before:
+                self._opened = after
+        self._replacements = len(shared.replacements)
+        return self._opened
+
+    def compact(self, *, patience: float | None = None) -> Compacted:
+        """Return free pages to the filesystem; see ``Journal.compact``."""
+        shared = self._environment()
+        if self._read_only:
+            raise ReadOnlyStore(f"The store at {self._directory.parent} was opened for reading.")
+        from mulligan.journal.lmdb.compact import compact  # only upkeep needs it
+
+        with translated(f"the journal in {self._directory}"):
+            return compact(shared, self._failpoint, patience=patience)
+
+    def lost_commits(self) -> int:
+        """Return how many known commits are missing; see ``Journal.lost_commits``."""
+        return self._environment().lost_commits()
+
+    def other_user(self) -> int | None:
+        """Return another process that has the journal open; see ``Journal.other_user``."""
+        return self._environment().other_user()
+
     def examine(self) -> Examined:
         """Check every page of the file; damaged tables are refused from then on."""
         return self._environment().examine()
@@ -69,12 +124,12 @@ class LmdbTables:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether the file did not match its clean-close mark; see ``vouch``."""
+        """Whether the file did not match its clean-close mark; see ``mark_checked``."""
         return self._environment().checked is not None
 
-    def vouch(self) -> None:
+    def mark_checked(self) -> None:
         """Record that the content of the tables was checked too: the next open can skip it."""
-        self._environment().vouch()
+        self._environment().mark_checked()
 
     def close(self) -> None:
         """Release the environment; the last handle in the process closes it."""
@@ -89,8 +144,10 @@ class LmdbTables:
         if shared is None:
             raise StoreClosed("This store was closed.")
         if shared.pid != os.getpid():
+            # In a fork: the environment belongs to the parent, so this process opens its own.
             shared = acquire(self._key, self._directory, read_only=self._read_only)
             self._shared = shared
+            self._replacements = 0
         return shared
 
 
@@ -115,9 +172,8 @@ class _Read:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         txn = self._reader.end()
-        if (
-            self._shared.pid == os.getpid()
-        ):  # in a process forked in the meantime, it belongs to the parent
+        # In a process forked since, the transaction belongs to the parent.
+        if self._shared.pid == os.getpid():
             txn.abort()
         self._shared.leave()
         if isinstance(error, lmdb.Error):
@@ -143,7 +199,7 @@ class _Write:
         except lmdb.Error as error:
             raise translation(error, "the journal") from error
         try:
-            self._reach_or_abort(Failpoint.JOURNAL_BEGUN)
+            self._pass_or_abort(Failpoint.JOURNAL_TRANSACTION_STARTED)
         except BaseException:
             self._shared.leave()
             raise
@@ -155,6 +211,7 @@ class _Write:
             self._end(error)
         finally:
             self._writer.end()
+            # A forked process can open LMDB only when nothing refers to the parent's transactions.
             del self._txn
             self._shared.leave()
 
@@ -162,21 +219,21 @@ class _Write:
         if error is not None:
             self._txn.abort()
             if isinstance(error, lmdb.MapFullError):
-                self._shared.wear()  # the next open takes a larger map
+                self._shared.require_reopen()  # the next open takes a larger map
             if isinstance(error, lmdb.Error):
                 raise translation(error, "the journal") from error
             return
-        self._reach_or_abort(Failpoint.JOURNAL_BEFORE_COMMIT)
+        self._pass_or_abort(Failpoint.JOURNAL_BEFORE_COMMIT)
         try:
             self._txn.commit()
         except lmdb.Error as failure:
             # Whether the commit reached the disk is unknown; only a reopened file shows it.
-            self._shared.wear()
+            self._shared.require_reopen()
             raise commit_failure(failure, str(self._shared.directory)) from failure
         self._shared.committed()
         self._failpoint(Failpoint.JOURNAL_COMMITTED)
 
-    def _reach_or_abort(self, point: Failpoint) -> None:
+    def _pass_or_abort(self, point: Failpoint) -> None:
         try:
             self._failpoint(point)
         except BaseException as error:
@@ -205,18 +262,25 @@ class LmdbReader:
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """Return the value of a key."""
-        return self._txn.get(key, db=self._tables[table])
+        db = self._tables[table]
+        return None if db is None else self._txn.get(key, db=db)
 
     def get_all(self, table: str, keys: Iterable[bytes]) -> Iterable[tuple[bytes, bytes]]:
         """Return the keys that have a value, with their values."""
-        with self._txn.cursor(db=self._tables[table]) as cursor:
+        db = self._tables[table]
+        if db is None:
+            return ()
+        with self._txn.cursor(db=db) as cursor:
             return cursor.getmulti(keys)
 
     def scan(
         self, table: str, start: bytes, stop: bytes | None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys in ``start <= key < stop`` and their values, in order or backwards."""
-        with self._txn.cursor(db=self._tables[table]) as cursor:
+        db = self._tables[table]
+        if db is None:
+            return
+        with self._txn.cursor(db=db) as cursor:
             if reverse:
                 yield from _backwards(cursor, start, stop)
             elif cursor.set_range(start):
@@ -263,6 +327,10 @@ class LmdbWriter(LmdbReader):
         """Set the values of the keys that have none."""
         with self._txn.cursor(db=self._tables[table]) as cursor:
             cursor.putmulti(items, overwrite=False)
+
+    def delete(self, table: str, key: bytes) -> None:
+        """Remove a key, if it is there."""
+        self._txn.delete(key, db=self._tables[table])
 
 
 def _backwards(

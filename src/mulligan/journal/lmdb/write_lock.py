@@ -56,12 +56,10 @@ class LockWaitMonitor:
     from ``on_wait``, can end it. A thread reports the other waits.
     """
 
-    def __init__(
-        self, directory: Path, on_wait: OnWait, after: float = REPORT_AFTER_SECONDS
-    ) -> None:
+    def __init__(self, directory: Path, on_wait: OnWait) -> None:
         self._directory = directory
         self._on_wait = on_wait
-        self._after = after
+        # No lock, which a fork could copy while it is held: each thread touches only its own key.
         self._since: dict[int, float] = {}
         self._reported: dict[int, LockOwner | None] = {}
         self._stop = threading.Event()
@@ -72,6 +70,7 @@ class LockWaitMonitor:
         self._wait_for_stopped()
         self._since[threading.get_ident()] = time.monotonic()
         if self._thread is None:
+            # A daemon: it must not keep a program from exiting.
             self._thread = threading.Thread(target=self._run, name="mulligan-waits", daemon=True)
             self._thread.start()
 
@@ -85,19 +84,22 @@ class LockWaitMonitor:
     def _wait_for_stopped(self) -> None:
         began, is_reported = time.monotonic(), False
         while (holder := find_write_lock_owner(self._directory)) is not None and holder.is_stopped:
-            if not is_reported and time.monotonic() - began >= self._after:
+            if not is_reported and time.monotonic() - began >= REPORT_AFTER_SECONDS:
                 self._on_wait(holder)
                 is_reported = True
             time.sleep(STOPPED_POLL_SECONDS)
 
     def _run(self) -> None:
-        while not self._stop.wait(min(POLL_SECONDS, self._after)):
+        while not self._stop.wait(min(POLL_SECONDS, REPORT_AFTER_SECONDS)):
+            # A copy: other threads start and end their waits during the loop.
             since = dict(self._since)
             self._reported = {
                 thread: reported for thread, reported in self._reported.items() if thread in since
             }
             now = time.monotonic()
-            late = [thread for thread, began in since.items() if now - began >= self._after]
+            late = [
+                thread for thread, began in since.items() if now - began >= REPORT_AFTER_SECONDS
+            ]
             if late:
                 self._look(late)
 

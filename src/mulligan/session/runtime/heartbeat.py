@@ -55,6 +55,8 @@ class HeartbeatWriter:
         """Stop the heartbeats."""
         self._stop.set()
         for thread in self._threads:
+            # Not in a forked process, where the threads do not exist. Bounded: `also` may wait for
+            # a lock that the caller holds.
             if self._pid == os.getpid() and thread.is_alive():
                 thread.join(self._interval)
 
@@ -68,14 +70,14 @@ class HeartbeatWriter:
 
         It replaces the previous announcement, and counts as a heartbeat.
         """
-        draft = self._file.with_name(self._file.name + ".draft")
+        temporary = self._file.with_name(self._file.name + ".draft")
         self._steps += 1
         # The directory is gone only if the store is; the next safe point or write reports that.
         with suppress(FileNotFoundError, NotADirectoryError):
             # Renamed into place: the supervisor must never read a partial step. Not synced:
             # after a power failure there is no process that it could describe.
-            draft.write_bytes(msgspec.json.encode(AgentStep(deadline, doing, self._steps)))
-            os.replace(draft, self._file)
+            temporary.write_bytes(msgspec.json.encode(AgentStep(deadline, doing, self._steps)))
+            os.replace(temporary, self._file)
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval):

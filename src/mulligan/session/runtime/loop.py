@@ -11,12 +11,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from mulligan.document.fold import event_change
+from mulligan.document.fold import REFRESHED, event_change
 from mulligan.document.values import freeze
-from mulligan.errors import StoreGone
-from mulligan.redact import without_secrets
+from mulligan.errors import ApprovalPending, EffectInDoubt, StoreGone
 from mulligan.session.names import SUPERVISOR
 from mulligan.session.runtime.usage import usage
 from mulligan.session.write.leases import this_process
@@ -24,17 +23,14 @@ from mulligan.session.write.leases import this_process
 if TYPE_CHECKING:
     from mulligan.session.session import Session
 
-CHECKPOINT_INTERVAL_SECONDS = 30 * 60.0
-"""Default seconds between two routine checkpoints."""
-
-REFRESH_SECONDS = 2 * 60 * 60.0
-"""Default seconds after which a process is restarted from a recovery checkpoint."""
-
 RESTART_STATUS = 75
 """The exit status that asks a supervisor to start the agent again: ``EX_TEMPFAIL``."""
 
 ORPHAN_GRACE_SECONDS = 30.0
 """Seconds that an agent continues after its supervisor died, so that a new one can take over."""
+
+PARK_POLL_SECONDS = 0.5
+"""How often an agent that waits for an effect looks again."""
 
 PAUSE = "pause"
 CHECKPOINT = "checkpoint"
@@ -49,6 +45,8 @@ class Cycle:
         self._began = self._clock.monotonic()
         self.number = number
         self.has_ended = False
+        self.waits_for: str | None = None
+        """The effect that has to be approved, or settled, before the work can go on."""
 
     def __enter__(self) -> Self:
         return self
@@ -58,11 +56,16 @@ class Cycle:
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
+    ) -> bool:
+        if isinstance(error, ApprovalPending | EffectInDoubt) and error.effect is not None:
+            self.waits_for = error.effect
+            self._record(None)  # it has not failed
+            return True
         if isinstance(error, Exception):
             self.fail(f"{type(error).__name__}: {error}")
         elif error is None:
             self.end()
+        return False
 
     def end(self) -> None:
         """Record that the cycle succeeded; the first record counts."""
@@ -72,7 +75,7 @@ class Cycle:
         """Record that the cycle failed, and keep the present in a recovery checkpoint."""
         if self.has_ended:
             return
-        with suppress(StoreGone):  # the error that ended the cycle says more
+        with suppress(StoreGone):  # the error that ended the cycle is more useful
             self._record(reason[:500])
             note = f"cycle {self.number} failed: {reason}"[:500]
             self._session.checkpoint("recovery", note=note)
@@ -107,10 +110,16 @@ class Loop:
     def __iter__(self) -> Iterator[Cycle]:
         known = self._session.agent.get().get("last_cycle") or {}
         number = int(known.get("number", 0))
+        # It imports the detector, and most programs that import sessions run no loop.
+        from mulligan.session.runtime.loop_drift import LoopDrift
+
+        self._drift = LoopDrift(self._session, self._checkpoint, self._replace_process)
+        self._drift.refuse_isolated()
         if self._session.internal.is_supervised:
             self._session.agent.update(state="working")
         else:
             self._introduce()
+            self._drift.watch()
         while self._goes_on():
             number += 1
             cycle = Cycle(self._session, number)
@@ -121,6 +130,23 @@ class Loop:
                 cycle.fail("the loop was left")
                 raise
             cycle.end()
+            if cycle.waits_for is not None and not self._park(cycle.waits_for):
+                return
+
+    def _park(self, effect: str) -> bool:
+        """Wait until an effect is approved, denied or settled; return False if the loop ends."""
+        self._session.agent.update(state="waiting", last_action=f"waits for effect {effect}")
+        while self._is_open(effect):
+            self._clock.sleep(PARK_POLL_SECONDS)
+            # Requests are answered meanwhile: a person may take days.
+            if not self._goes_on():
+                return False
+        self._session.agent.update(state="working", last_action=f"effect {effect} was answered")
+        return True
+
+    def _is_open(self, effect: str) -> bool:
+        found = self._session.effects.get(effect)
+        return found.is_pending or found.status == "in_doubt"
 
     def _goes_on(self) -> bool:
         """Do what is due at a safe point; return False when the loop has to end.
@@ -130,10 +156,13 @@ class Loop:
         self._session.internal.check_present()
         self._session.agent.expect(None)
         now = self._clock.monotonic()
+        # Requests before the refresh and the checkpoint: a pause has a deadline, the others do not.
         if not self._answer() or not self._is_supervised(now):
             return False
+        if not self._drift.respond():
+            return False
         if now - self._began >= self._refresh_after:
-            self._refresh()
+            self._refresh_for_age()
         if now - self._taken >= self._checkpoint_interval:
             self._checkpoint("routine")
             self._taken = now
@@ -141,6 +170,8 @@ class Loop:
 
     def _introduce(self) -> None:
         """Record this process and its command, if there is no supervisor to do it."""
+        from mulligan.redact import without_secrets  # compiles long patterns
+
         known = self._session.agent.get()
         has_died = "process_id" in known and known.get("state") != "done"
         before = known.get("restarts")
@@ -172,6 +203,8 @@ class Loop:
         if pauses:
             fields["state"] = "suspended"
         changes = [[["agents", name, key], freeze(value)] for key, value in fields.items()]
+        # One transaction with the private state: the supervisor's checkpoint follows the answer,
+        # and must hold what belongs to it.
         answer = [["answers", name], request["id"]]
         self._session.internal.commit_events(
             lambda _: [
@@ -193,10 +226,15 @@ class Loop:
         self._session.agent.update(state="suspended", last_action="the supervisor is gone")
         return False
 
-    def _refresh(self) -> None:
+    def _refresh_for_age(self) -> None:
         """Take a recovery checkpoint, then replace this process with a new one."""
+        # Before the state says that it starts again: a crash in between loses nothing.
         self._checkpoint("recovery", f"refresh after {_span(self._refresh_after)}")
-        self._session.agent.update(state="starting", last_action="refresh")
+        self._session.agent.record(REFRESHED, {"state": "starting", "last_action": "refresh"})
+        self._replace_process()
+
+    def _replace_process(self) -> NoReturn:
+        """Let the supervisor start this process again, or become the new one."""
         if self._session.internal.is_supervised:
             raise SystemExit(RESTART_STATUS)
         # Before execv, which runs no cleanup: the lease must be free and the output written.

@@ -1,12 +1,11 @@
 """Batches: which writes go into an open one, which wait for its end, which are refused.
 
-A batch belongs to the thread and, under asyncio, to the task that opened it. What anything else
-writes through the same handle must never become part of it: it would be gone when the batch fails,
-although its call returned. So another thread waits until the batch is over, within bounds: the
-batch may be waiting for that thread. Another task of the same thread cannot wait, for it would
-stop the event loop that the batch needs to go on, and neither can what was started inside the
-batch (``asyncio.gather``, ``asyncio.to_thread``), for the batch may be waiting for it: both get
-``BatchOpen``.
+A batch belongs to the thread and, under asyncio, to the task that opened it. Other writes through
+the same handle must never become part of it: they would be lost if the batch fails, although their
+calls returned. So another thread waits until the batch ends, with a time limit, because the batch
+may be waiting for that thread. Two kinds of callers cannot wait and get ``BatchOpen``: another task
+of the same thread, which would block the event loop that the batch needs, and work started inside
+the batch (``asyncio.gather``, ``asyncio.to_thread``), for which the batch may be waiting.
 """
 
 from __future__ import annotations
@@ -14,21 +13,24 @@ from __future__ import annotations
 import sys
 import threading
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
-from mulligan.document.document import Document
 from mulligan.document.fold import Change, fold
 from mulligan.errors import BatchOpen
-from mulligan.session.write.decisions import Decision, T
+
+if TYPE_CHECKING:
+    from mulligan.document.document import Document
+    from mulligan.session.write.decisions import Decision, T
 
 _INSIDE: ContextVar[tuple[object, ...]] = ContextVar("mulligan_batches", default=())
-"""The tokens of the batches that were open where this flow of control began, or that it opened.
+"""The tokens of the batches that were open when this task or thread started, or that it opened.
 
-Tasks and ``to_thread`` copy it. A token is no more than an identity: copies of it may live long.
+Tasks and ``to_thread`` copy it. A token is only an identity, so copies of it may outlive the batch.
 """
 
 
 PATIENCE = 60.0
-"""How many seconds another thread waits: whether a batch waits for that thread cannot be seen."""
+"""Seconds that another thread waits; whether the batch waits for that thread is not known."""
 
 
 class Batch:
@@ -44,7 +46,7 @@ class Batch:
     def collect(self, decision: Decision[T]) -> T:
         """Run a decision on the document so far, and keep it for the end of the batch.
 
-        Raises what the decision does, and then has nothing of it.
+        If the decision raises, nothing of it is kept.
         """
         before = self.document
         try:
@@ -56,22 +58,24 @@ class Batch:
         return result
 
     def add(self, change: Change) -> None:
-        """Apply a change of the decision that runs; its event is made at the end of the batch."""
+        """Apply a change of the running decision; its event is made at the end of the batch."""
         self.document = fold(self.document, *change, 0)
 
     def enter(self) -> None:
-        """Note that what runs from here on is inside."""
+        """Record that what runs from here on is inside the batch."""
         _INSIDE.set((*_INSIDE.get(), self._token))
 
     def leave(self) -> None:
-        """Note that it no longer is; harmless where the batch was never entered."""
+        """Record that it no longer is; harmless if the batch was never entered."""
         _INSIDE.set(tuple(token for token in _INSIDE.get() if token is not self._token))
 
     def is_ours(self) -> bool:
         """Whether the caller is the task and thread that opened the batch.
 
-        Frameworks without asyncio's tasks give each of theirs its own context.
+        Frameworks without asyncio tasks give each of their tasks its own context.
         """
+        # All three are compared: threads and tasks are reused, and work started inside gets a copy
+        # of the context.
         same = self._thread == threading.get_ident() and self._task is _current_task()
         return same and self._token in _INSIDE.get()
 
@@ -83,6 +87,7 @@ class Batch:
                 hint="Nothing was written. Return the values to that task and write them there, "
                 "or write through a handle of its own: store.session(NAME).",
             )
+        # Waiting here would block the event loop, and with it the task that has to end the batch.
         if self._thread == threading.get_ident():
             raise BatchOpen(
                 "Another task of this thread has a batch open on this handle.",
@@ -92,7 +97,7 @@ class Batch:
 
 
 def waited_in_vain() -> BatchOpen:
-    """Return the error for a thread that has waited for a batch of another one long enough."""
+    """Return the error for a thread that has waited too long for another thread's batch."""
     return BatchOpen(
         f"Another thread's batch on this handle did not end within {PATIENCE:g} seconds.",
         hint="Nothing was written. Do not wait for other threads inside a batch, or give each a "
@@ -101,8 +106,8 @@ def waited_in_vain() -> BatchOpen:
 
 
 def _current_task() -> object:
-    """Return the asyncio task that runs; None outside of one."""
-    asyncio = sys.modules.get("asyncio")  # not imported for this: then there are no tasks
+    """Return the running asyncio task; None outside a task."""
+    asyncio = sys.modules.get("asyncio")  # if it was never imported, there are no tasks
     if asyncio is None:
         return None
     try:

@@ -1,28 +1,32 @@
 """Captures beside restores: no checkpoint ever holds a tree that is half restored.
 
-A capture and the commit of its checkpoint share the directory's lock, which a restore has to
-itself. When the process of a restore died, the next capture finishes it first, as opening the
-session does. Where that cannot be done, the checkpoint holds the state and no files: those that
-count for it are the ones from before the restore.
+From the capture to the commit of its checkpoint, the directory's lock is held shared; a restore
+holds it exclusively. If the process of a restore died, the next capture finishes the restore first,
+as opening the session does. If that fails, the checkpoint holds only the state; its files are those
+from before the restore.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from mulligan.document.history import document_at
-from mulligan.engine import Engine
 from mulligan.errors import DamageError, DiskFull, RestoreBusy, RestorePending, StoreUnwritable
-from mulligan.model import PendingRestore, Restored, SessionRecord
 from mulligan.session.names import a
 from mulligan.session.write.pending_restore import is_pending_in, read_pending_restore
-from mulligan.session.write.restorer import Restorer
-from mulligan.workspace.locks import Marks, share_directory
-from mulligan.workspace.workspace import Workspace
+
+if TYPE_CHECKING:  # they import all of workspace/; see ``Session``
+    from mulligan.engine import Engine
+    from mulligan.model import PendingRestore, Restored, SessionRecord
+    from mulligan.session.write.restorer import Restorer
+    from mulligan.session.write.writer import Writer
+    from mulligan.workspace.locks import Marks
+    from mulligan.workspace.workspace import Workspace
 
 RECOVERY_ERRORS = (DiskFull, StoreUnwritable, DamageError, OSError)
-"""What keeps a restore from being finished, and yet no session from being used."""
+"""Errors that prevent a restore from being finished, but not the use of the session."""
 
 
 class CaptureGuard:
@@ -32,21 +36,25 @@ class CaptureGuard:
         self,
         engine: Engine,
         record: SessionRecord,
-        restorer: Restorer,
+        writer: Writer,
+        restorer: Callable[[], Restorer],
         workspace: Workspace | None,
     ) -> None:
         self._engine = engine
         self._record = record
+        self._writer = writer
         self._restorer = restorer
         self._workspace = workspace
         self.recovered: Restored | None = None
         self.recovery_error: Exception | None = None
 
     def recover(self) -> Restored | None:
-        """Complete a restore that another process began and did not live to finish."""
+        """Complete a restore whose process died before it was finished."""
         self.recovered = self.recovery_error = None
         try:
-            self.recovered = self._restorer.finish()
+            with self._engine.pin():
+                if self._own() is not None:
+                    self.recovered = self._restorer().finish()
         except Exception as error:
             self.recovery_error = error
             raise
@@ -54,31 +62,33 @@ class CaptureGuard:
 
     @contextmanager
     def settled(self) -> Iterator[RestorePending | None]:
-        """Keep restores out; waits while there is one, and finishes one that was interrupted.
+        """Keep restores out; wait for a running one, and finish an interrupted one.
 
-        Yields None, or which restore is half done all the same: then nothing is to be captured.
+        Yields None, or the restore that is still half done: then no files may be captured.
         """
         if self._workspace is None:
             yield None
             return
+        from mulligan.workspace.locks import share_directory
+
         while True:
-            # The shared lock is held until the caller has committed its capture: a restore that
-            # started in between would make the checkpoint one of files from before it.
+            # The shared lock is held until the caller has committed its capture. Otherwise a
+            # restore could start in between, and the checkpoint would record files from before it.
             with share_directory(self._engine, self._workspace.root) as marks:
                 pending = self._pending(self._workspace, marks)
-                if pending is None or not self._is_ours_to_finish(self._workspace):
+                if pending is None or not self._is_ours_to_finish():
                     yield pending
                     return
-            # Without the shared lock: finishing takes the exclusive one. Then look again, since
-            # another restore may have started before the shared lock is taken back.
+            # Without the shared lock, because finishing takes the exclusive one. Then check again:
+            # another restore may have started before the shared lock was taken again.
             self._try_to_finish()
 
-    def _is_ours_to_finish(self, workspace: Workspace) -> bool:
+    def _is_ours_to_finish(self) -> bool:
         """Whether this handle can finish what is pending, and has not failed to do so before.
 
-        Each try takes a checkpoint: one for every routine checkpoint would be too many.
+        Each attempt takes a checkpoint, so it is not repeated at every routine checkpoint.
         """
-        return self.recovery_error is None and self._restorer.pending_in(workspace) is not None
+        return self.recovery_error is None and self._own() is not None
 
     def _try_to_finish(self) -> None:
         try:
@@ -90,7 +100,7 @@ class CaptureGuard:
 
     def _pending(self, workspace: Workspace, marks: Marks) -> RestorePending | None:
         """Return the restore that is pending in the directory, of any session."""
-        own = self._restorer.pending_in(workspace)
+        own = self._own()
         if own is not None:
             return _error(own, self._record)
         marked = marks.read()
@@ -99,10 +109,19 @@ class CaptureGuard:
             if found is not None:
                 return _error(*found)
         if not self._engine.read_only:
-            # Left by a process that died after its commit. The shared lock keeps restores out, so
+            # A process that died after its commit left it. The shared lock keeps restores out, so
             # no mark is added meanwhile.
             marks.remove(*marked)
         return None
+
+    def _own(self) -> PendingRestore | None:
+        """Return the restore of this session that is pending in the workspace."""
+        if self._workspace is None:
+            return None
+        pending = read_pending_restore(self._engine, self._writer.document())
+        if pending is None or not is_pending_in(pending, self._workspace.root):
+            return None
+        return pending
 
     def _pending_of(
         self, number: int, workspace: Workspace
@@ -118,9 +137,9 @@ class CaptureGuard:
         return pending, record
 
 
-def note_without_files(note: str | None, pending: RestorePending) -> str:
-    """Return the note of a checkpoint that holds no files because of a pending restore."""
-    said = f"without files: {pending}"
+def note_without_files(note: str | None, why: RestorePending | str) -> str:
+    """Return the note of a checkpoint that holds no files: a restore is pending, or no room."""
+    said = f"without files: {why}"
     return said if note is None else f"{note} ({said})"
 
 

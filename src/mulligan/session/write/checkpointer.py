@@ -1,13 +1,13 @@
 """Taking checkpoints: the workspace first, then one event that names everything.
 
-Everything that does not depend on the document (files, environment, what is left out) is captured
-and made durable before the transaction; the decision inside only adds the event.
+What does not depend on the document (files, environment, the list of what is left out) is captured
+and made durable before the transaction; inside it, the decision only adds the event.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,30 +15,41 @@ import msgspec
 
 from mulligan import codec
 from mulligan.document.document import settle, settle_root
-from mulligan.engine import Engine
-from mulligan.model import Digest, Environment, LeftOut, ObjectKind
+from mulligan.engine import Engine, PendingObjects
+from mulligan.journal.copies import (
+    MAX_UNCOPIED,
+    damaged_copies,
+    events_to_copy,
+    put_copy,
+    uncopied,
+)
+from mulligan.journal.copies import Copied as EventCopied
+from mulligan.model import (
+    WHOLE_WORKSPACE,
+    Coverage,
+    Digest,
+    Environment,
+    LeftOut,
+    ObjectKind,
+)
 from mulligan.objects.protocol import Bundle
 from mulligan.session.environment import EnvironmentReader
+from mulligan.session.write.checkpoint_request import CheckpointRequest
+from mulligan.session.write.limited_bundle import LimitedBundle, NoRoom
 from mulligan.session.write.writer import Work
+from mulligan.storage_limit import QUOTA, Allowance
 from mulligan.timeline.checkpoints import checkpoint_change, environment_value, left_out_value
 from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.workspace import Workspace
 
 
-class CheckpointRequest(msgspec.Struct, frozen=True):
-    """A checkpoint to be taken."""
-
-    kind: str
-    note: str | None = None
-    label: str | None = None
-    safety: bool = False
-
-
 class CheckpointParts(msgspec.Struct, frozen=True):
     """What a checkpoint holds besides the document; its objects are durable.
 
-    ``environment`` and ``left_out`` are what stands for them in the event, ``size`` is how many
-    bytes of new objects were written, ``started`` is when the checkpoint was asked for.
+    ``environment`` and ``left_out`` are the references to them in the event, ``size`` is how many
+    bytes of new objects were written, ``started`` is when the checkpoint was requested. ``refused``
+    is why there are no files although there is a workspace: the store may not grow. ``copy`` is a
+    copy of the events that have none yet.
     """
 
     captured: Captured | None
@@ -46,50 +57,95 @@ class CheckpointParts(msgspec.Struct, frozen=True):
     left_out: Any
     size: int
     started: float
+    refused: Coverage | None = None
+    copy: EventCopied | None = None
 
 
 class _Shared(msgspec.Struct, frozen=True):
-    """What checkpoints share while it does not change, each with what stands for it in them."""
+    """What checkpoints share while it does not change, with the references to it.
+
+    Valid until the next garbage collection.
+    """
 
     environment: tuple[Environment, Digest]
     left_out: tuple[list[LeftOut], Any] | None
+    collections: int
 
 
 class Checkpointer:
     """Adds checkpoints to transactions."""
 
     def __init__(
-        self, engine: Engine, environment: EnvironmentReader, workspace: Workspace | None
+        self,
+        engine: Engine,
+        number: int,
+        environment: EnvironmentReader,
+        workspace: Workspace | None,
     ) -> None:
+        self._engine = engine
+        self._number = number
         self._clock = engine.clock
         self._environment_reader = environment
         self._workspace = workspace
         self._stored: _Shared | None = None
+        self._too_little = 0
 
     @contextmanager
     def capture(
-        self, bundle: Bundle, started: float, *, files: bool = True
+        self, bundle: PendingObjects, started: float, *, files: bool = True, limited: bool = False
     ) -> Iterator[CheckpointParts]:
         """Capture files and environment, for a block that commits a checkpoint of them.
 
-        Without ``files``, or without a workspace, there are none. What was captured only counts
-        when the block ends normally; see ``Workspace.capture``.
+        Files are left out without ``files``, without a workspace, and, if ``limited``, when the
+        store may not grow as much as they need. The capture counts only if the block ends normally;
+        see ``Workspace.capture``.
         """
-        workspace = self._workspace if files else None
-        with nullcontext() if workspace is None else workspace.capture(bundle) as captured:
-            shared = _Shared(self._environment(bundle), self._left_out(bundle, captured))
+        # Before the pin: space is released only when no operation uses it any more, this one
+        # included.
+        allowance = self._allowance() if limited and files and self._workspace else None
+        with self._engine.pin(), ExitStack() as stack:
+            with self._engine.read() as view:
+                collections = view.collection().count
+                again = list(damaged_copies(view))
+                is_due = uncopied(view, self._number) >= MAX_UNCOPIED
+            if self._stored is not None and self._stored.collections != collections:
+                self._stored = None  # what it refers to may have been removed
+            captured: Captured | None = None
+            refused: Coverage | None = None
+            if files and self._workspace is not None:
+                try:
+                    captured = self._files(self._workspace, bundle, allowance, stack)
+                except NoRoom as error:
+                    # The objects of an aborted capture are of no use.
+                    bundle.discard()
+                    refused = _refused(self._workspace, error.allowance)
+            environment, left_out = self._environment(bundle), self._left_out(bundle, captured)
+            shared = _Shared(environment, left_out, collections)
+            copy = self._copy(bundle) if bundle or is_due else None
+            for damaged in again:
+                put_copy(damaged, bundle.put)
             # The fsync comes before the decision, not inside it: a decision may run twice, the
             # second time while it holds the write lock.
             size = bundle.flush().size
-            left_out = shared.left_out[1] if captured and shared.left_out else None
-            yield CheckpointParts(captured, shared.environment[1], left_out, size, started)
-        # Only now: had the commit failed, later checkpoints would refer to objects that no store
-        # has.
+            named = left_out[1] if captured and left_out else None
+            yield CheckpointParts(captured, environment[1], named, size, started, refused, copy)
+        # Only now: if the commit had failed, later checkpoints would refer to objects that the
+        # store does not have.
         self._stored = shared
+
+    def _copy(self, bundle: PendingObjects) -> EventCopied | None:
+        """Put a copy of the events that have none yet.
+
+        Called before the flush, and only if there is one anyway: a copy costs no sync of its own.
+        """
+        with self._engine.read() as view:
+            events = events_to_copy(view, self._number)
+        return None if events is None else put_copy(events, bundle.put)
 
     def add(self, work: Work, request: CheckpointRequest, parts: CheckpointParts) -> int:
         """Add a checkpoint of the document so far and of what was captured; return its seq."""
         captured = parts.captured
+        # Before the event, because the event names the keyframe.
         keyframe = work.keyframe_if_due(work.seq + 1)
         change = checkpoint_change(
             kind=request.kind,
@@ -102,15 +158,48 @@ class Checkpointer:
             size=parts.size,
             safety=request.safety,
             tree=captured.tree if captured else None,
-            coverage=captured.coverage if captured else None,
+            coverage=captured.coverage if captured else parts.refused,
             left_out=parts.left_out,
         )
+        work.copy = parts.copy
         seq = work.add(change)
         work.labels[seq] = request.label
         return seq
 
+    def _allowance(self) -> Allowance | None:
+        """Return how much the store may grow, after an attempt to make room if it is too little."""
+        found = self._engine.storage.allowance()
+        if found is None or found.limit != QUOTA or found.bytes > self._too_little:
+            return found
+        if self._engine.upkeep is not None:
+            self._engine.upkeep.make_room()
+        return self._engine.storage.allowance()
+
+    def _files(
+        self,
+        workspace: Workspace,
+        bundle: PendingObjects,
+        allowance: Allowance | None,
+        stack: ExitStack,
+    ) -> Captured:
+        """Capture the files until the end of the stack; raises ``NoRoom``."""
+        if allowance is None:
+            return stack.enter_context(workspace.capture(bundle))
+        # Not tried again with less room than an earlier capture had that did not fit: it would read
+        # all files again, and leave unused objects behind.
+        if allowance.bytes <= self._too_little:
+            raise NoRoom(allowance)
+        limited = LimitedBundle(bundle, self._engine.storage, allowance)
+        try:
+            captured = stack.enter_context(workspace.capture(limited))
+        except NoRoom:
+            self._too_little = allowance.bytes
+            raise
+        self._too_little = 0
+        return captured
+
     def _environment(self, bundle: Bundle) -> tuple[Environment, Digest]:
-        """Return the environment and its object; it is only put again when it changed."""
+        """Return the environment and its object; it is stored again only if it changed."""
         now = self._environment_reader.capture()
         if self._stored is not None and self._stored.environment[0] == now:
             return self._stored.environment
@@ -121,8 +210,8 @@ class Checkpointer:
     ) -> tuple[list[LeftOut], Any] | None:
         """Return the list of what is left out, and its value with references to its parts.
 
-        Checkpoints share these objects until the list changes. A capture has the very list of the
-        one before if nothing changed in it, so that the cost of a step does not grow with it.
+        Checkpoints share these objects until the list changes. If nothing changed, a capture has
+        the same list object as the previous one, so the cost of a step does not grow with the list.
         """
         stored = self._stored.left_out if self._stored is not None else None
         if captured is None or (stored is not None and stored[0] is captured.coverage.left_out):
@@ -130,3 +219,9 @@ class Checkpointer:
         now = captured.coverage.left_out
         put = partial(bundle.put, ObjectKind.VALUE)
         return now, codec.decode(settle(left_out_value(now), put))
+
+
+def _refused(workspace: Workspace, allowance: Allowance) -> Coverage:
+    """Return the coverage of a checkpoint that holds no files because the store may not grow."""
+    left_out = [LeftOut(WHOLE_WORKSPACE, allowance.reason)]
+    return Coverage(0, 0, 0, left_out, root=str(workspace.root))

@@ -8,8 +8,8 @@ The write path has one vocabulary:
 
 A decision may run twice: first outside the write lock, on the newest document that this process
 knows; then again inside, if another process wrote meanwhile. Only the last run counts. So a
-decision has no effect but the changes that it adds: it assigns nothing outside itself, waits for
-nothing and syncs nothing.
+decision must have no side effects besides the changes that it adds: it assigns nothing outside
+itself, does not wait and does not sync.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Changes(Protocol):
 
 
 Decision = Callable[[Changes], T]
-"""Adds changes, and returns what its caller wants to know; may run twice."""
+"""Adds changes, and returns a result for the caller; may run twice."""
 
 
 def adding(changes: Callable[[Document], Iterable[Change]]) -> Decision[None]:
-    """Return the decision that adds what follows from the document, for writes without a result."""
+    """Return a decision that adds what a function derives from the document; it has no result."""
 
     def decide(work: Changes) -> None:
         for change in changes(work.document):
@@ -76,7 +76,7 @@ def set_change(path: Path, value: Any, expected: Any) -> Decision[None]:
 
 
 def put_change(path: Path, value: Any, expected: Any) -> Decision[None]:
-    """Make a whole value so, by the changes that turn the present one into it."""
+    """Set a whole value by the changes that turn the present one into it."""
 
     def decide(work: Changes) -> None:
         document = work.document
@@ -113,9 +113,11 @@ def delete_change(path: Path, expected: Any) -> Decision[None]:
 
 
 def _place(document: Document, path: Path, expected: Any) -> list[str | int]:
-    """Return the path as the event keeps it, after the comparison if one was asked for."""
+    """Return the path as the event stores it, after the comparison if one was requested."""
     place = list(document.normal((*STATE, *path))[1:])
     if not isinstance(expected, Unset):
+        # Compared inside the decision, on the document that the event follows: this makes it a
+        # compare-and-set across processes.
         present = document.find((*STATE, *place))
         if not same(present, expected):
             shown = "nothing" if present is MISSING else repr(document.plain(present))[:80]

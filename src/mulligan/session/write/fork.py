@@ -1,13 +1,15 @@
 """Forks: a new session that continues from a point of another one.
 
-Its past is its parent's up to that point, and so are the verdicts on it: a mark comes later than
-its checkpoint, often later than the point, and is taken over as it stands when the fork is made.
-Marks that are given afterwards stay in the session they are given in.
+Up to that point, it shares its parent's past and the verdicts on it. A mark is newer than its
+checkpoint, often newer than the point, so the fork copies the marks as they are when it is made.
+Later marks stay in the session in which they are made. So it is with the effects on the outside
+world: the fork knows those of its parent as they are when it is made.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,22 @@ from typing import Any
 from mulligan.document import nodes
 from mulligan.document.compare import same
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import FORKED, MARKS, event_change, new_event, small_event
+from mulligan.document.fold import (
+    FORKED,
+    MARKS,
+    Change,
+    event_change,
+    new_event,
+    small_event,
+)
 from mulligan.document.history import document_at
 from mulligan.engine import Engine
 from mulligan.errors import SessionExists
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Digest, ForkOrigin, NewEvent, ObjectKind, Point, SessionRecord
 from mulligan.session.names import MAX_NAME
+from mulligan.session.write.ledger import inherited_change, ledger_of
+from mulligan.session.write.writer import Writer
 from mulligan.timeline.sessions import known_session
 from mulligan.workspace.entries import to_name
 
@@ -35,32 +46,41 @@ def make_fork(
     actor: str,
     directory: Path | None = None,
     token: str = "",
+    *,
+    by: Writer | None = None,
 ) -> SessionRecord:
     """Make a session that continues from a place, in one transaction.
 
     ``token`` names the directory that was made for it; see
-    ``mulligan.session.write.fork_directory``.
+    ``mulligan.session.write.fork_directory``. ``by`` is the writer of the session that is forked;
+    the place may be one that it shares with the session that it was forked from itself.
     """
     bundle = engine.bundle()
 
     def put(data: bytes) -> Digest:
         return bundle.put(ObjectKind.VALUE, data)
 
-    with engine.write(bundle) as txn:
+    # The handle before the journal, as in every write: its documents are looked up below.
+    alone = nullcontext() if by is None else by.exclusive()
+    with engine.pin(), alone, engine.write(bundle) as txn:
         parent = known_session(txn, place.session)
         now = engine.clock.now()
-        # Under the write lock, so that a name which is free stays free until the commit.
+        # Under the write lock, so that a free name stays free until the commit.
         chosen = name or free_name(txn, place.session)
         record = txn.create(chosen, now, ForkOrigin(parent.number, place.seq))
         new_events = [_forked(place, chosen, directory, token)]
+        # Read in the transaction: a mark that is made at the same time is either copied, or later
+        # than the fork.
         if marks := _later_marks(engine, txn, parent.number, place.seq):
             new_events.append(new_event(event_change(INHERITED, control=marks), put))
+        if effects := _inherited_effects(engine, txn, parent, by, place.seq):
+            new_events.append(new_event(effects, put))
         txn.append(record.number, new_events, actor=actor, epoch=0, time=now)
     return record
 
 
 def refuse_taken(engine: Engine, name: str | None) -> None:
-    """Refuse a name that a session has, before files are written for it."""
+    """Refuse the name of an existing session before files are written."""
     with engine.read() as view:
         if name is not None and view.find(name) is not None:
             raise SessionExists(f"There is a session {name!r} already.")
@@ -74,15 +94,46 @@ def _forked(place: Point, name: str, directory: Path | None, token: str) -> NewE
 
 
 def _later_marks(engine: Engine, txn: Txn, number: int, seq: int) -> list[list[Any]]:
-    """Return what the parent's marks of checkpoints up to ``seq`` are now and were not then."""
+    """Return the parent's present marks of checkpoints up to ``seq`` that were not made by then."""
     head = txn.head(number).seq
     if head == seq:
         return []
     now = _marks(document_at(txn, number, head, engine.load))
+    if not now:
+        return []
     then = _marks(document_at(txn, number, seq, engine.load))
     new = {name: mark for name, mark in now.items() if not same(then.get(name, MISSING), mark)}
     shared = {identity for _, identity in txn.checkpoints(number, 1, seq)} if new else set()
     return [[["marks", name], mark] for name, mark in new.items() if name in shared]
+
+
+def _inherited_effects(
+    engine: Engine, txn: Txn, parent: SessionRecord, by: Writer | None, seq: int
+) -> Change | None:
+    """Return the event that tells the fork what was done outside, also after ``seq``.
+
+    That is what its parent did, and the session that is forked, if that descends from the parent.
+    """
+
+    def at(number: int, seq: int) -> Document:
+        # A writer has the newest document at hand; without one, it is replayed.
+        if by is not None:
+            return by.document_at(txn, number, seq)
+        return document_at(txn, number, seq, engine.load)
+
+    known: dict[str, Any] = {}
+    own = by is not None and _descends(txn, by.record, parent)
+    for record in (parent, *([by.record] if by is not None and own else [])):
+        known |= ledger_of(at(record.number, txn.head(record.number).seq))
+    return inherited_change(known, at(parent.number, seq)) if known else None
+
+
+def _descends(view: View, session: SessionRecord, parent: SessionRecord) -> bool:
+    while session.origin is not None:
+        if session.origin.session == parent.number:
+            return True
+        session = view.session(session.origin.session)
+    return False
 
 
 def _marks(document: Document) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The directory of a fork: made under a temporary name, and moved into place.
 
-It is made beside the target, or inside of it when that is an empty directory already. A note in the
-store's ``tmp/`` names both places, and is locked while its process lives. So a fork that was
-interrupted is found by the next process that opens the store for writing: it is finished if the
-journal has its session, and removed if not.
+It is created beside the target, or inside the target if that is an empty directory. A note in the
+store's ``tmp/`` names both places, and is locked while its process lives. So the next process that
+opens the store for writing finds an interrupted fork: it finishes the fork if the journal has its
+session, and removes it otherwise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ForkNote(msgspec.Struct, frozen=True):
     """Where a fork's directory is made and where it belongs; paths are names of chapter 7.
 
     ``parents`` are the directories above the target that are made for it. ``mtime`` is that of the
-    directory, which has none of its own until all is in it.
+    directory; it is set once everything is in it.
     """
 
     token: str
@@ -50,7 +50,7 @@ class ForkNote(msgspec.Struct, frozen=True):
         return _path(self.target)
 
     @property
-    def draft(self) -> Path:
+    def staging(self) -> Path:
         """Where it is made."""
         holder = self.place.parent if self.is_new else self.place
         return holder / f"{FORKING}{self.token}"
@@ -59,11 +59,12 @@ class ForkNote(msgspec.Struct, frozen=True):
 def end_interrupted(engine: Engine) -> None:
     """Finish or remove the directories of forks whose process died.
 
-    What cannot be ended now stays noted, for the next time.
+    The note of a fork that cannot be ended now stays for the next attempt.
     """
     if engine.directory is None or engine.read_only:
         return
     for file in sorted((engine.directory / "tmp").glob(FORK_NOTES)):
+        # One fork that cannot be ended must not keep the store from being opened.
         with suppress(OSError, MulliganError), _locked(file) as is_left:
             if is_left:
                 _end(engine, file)
@@ -80,7 +81,7 @@ def _end(engine: Engine, file: Path) -> None:
 
 
 def _settle(engine: Engine, note: ForkNote) -> None:
-    """End a fork according to the journal, which alone says whether it was made."""
+    """Finish or remove a fork; only the journal says whether its session exists."""
     with engine.read() as view:
         is_made = _is_made(view, note)
     if is_made:
@@ -100,7 +101,7 @@ def _is_made(view: View, note: ForkNote) -> bool:
 
 @contextmanager
 def noted(engine: Engine, note: ForkNote) -> Iterator[ForkNote]:
-    """Keep a durable, locked note of a fork while it is made; end the fork if that fails."""
+    """Keep a durable, locked note while a fork is made; end the fork if that fails."""
     if engine.directory is None:
         try:
             yield note
@@ -120,10 +121,10 @@ def noted(engine: Engine, note: ForkNote) -> Iterator[ForkNote]:
             with suppress(OSError, MulliganError):
                 _end(engine, file)
             raise
-        with suppress(OSError):  # all is done; a note that stays says so to the next process
+        with suppress(OSError):  # the fork is complete; the next process sees that from the note
             file.unlink()
     finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked off meanwhile shares the lock
+        fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile shares the lock
         os.close(handle)
 
 
@@ -132,8 +133,8 @@ def _write_note(file: Path, data: bytes) -> int:
     file.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        # Locked before anything is in it: a process that finds the note must not take it for that
-        # of a dead one.
+        # Locked while it is empty: a process that finds the note must not mistake its owner for
+        # dead.
         fcntl.flock(handle, fcntl.LOCK_EX)
         os.write(handle, data)
         # Durable before the directory is made: after a power cut, every directory of a fork that
@@ -155,11 +156,13 @@ def _locked(file: Path) -> Iterator[bool]:
     handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     try:
         try:
+            # Never wait: a fork of many files may hold the lock for minutes.
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
             return
         try:
+            # Deleted between open and lock: its process has just completed the fork.
             yield os.fstat(handle).st_nlink > 0
         finally:
             fcntl.flock(handle, fcntl.LOCK_UN)
@@ -180,11 +183,11 @@ def new_note(target: Path, entry: Directory | None) -> ForkNote:
 
 
 def finish_directory(note: ForkNote, entry: Directory | None) -> None:
-    """Give a directory its attributes after all is in it, and make it and its name durable.
+    """Set the attributes of a complete directory, and make it and its name durable.
 
-    Before the journal has the session: a session whose files are lost must not be possible.
+    This is done before the journal has the session, so that no session can lose its files.
     """
-    handle = os.open(note.draft, DIRECTORY)
+    handle = os.open(note.staging, DIRECTORY)
     try:
         if entry is not None:
             os.fchmod(handle, entry.mode if note.is_new else 0o700)
@@ -192,26 +195,26 @@ def finish_directory(note: ForkNote, entry: Directory | None) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-    sync_names([note.draft, *map(_path, note.parents)])
+    sync_names([note.staging, *map(_path, note.parents)])
 
 
-def make_draft(engine: Engine, note: ForkNote) -> None:
+def make_staging(engine: Engine, note: ForkNote) -> None:
     """Make the directory under its temporary name."""
     make_directories(note.place.parent)
-    note.draft.mkdir(mode=0o700)
+    note.staging.mkdir(mode=0o700)
     engine.failpoint(Failpoint.FORK_DIRECTORY_MADE)
 
 
 def move_into_place(engine: Engine, note: ForkNote) -> None:
-    """Move a fork's directory, or all that is in it, to where it belongs. Idempotent."""
-    if note.draft.is_dir():
+    """Move a fork's directory, or its content, to the target. Idempotent."""
+    if note.staging.is_dir():
         if note.is_new:
-            # Replaces nothing but a directory that is empty.
-            note.draft.rename(note.place)
+            # Replaces only an empty directory.
+            note.staging.rename(note.place)
             engine.failpoint(Failpoint.FORK_MOVED)
         else:
             _move_in(engine, note)
-    # The new names are durable before the note is deleted; until then the move is done again.
+    # The new names are durable before the note is deleted; until then the move is repeated.
     with suppress(FileNotFoundError):  # it may have been moved away since
         if not note.is_new:
             os.utime(note.place, ns=(note.mtime, note.mtime))
@@ -221,34 +224,37 @@ def move_into_place(engine: Engine, note: ForkNote) -> None:
 
 
 def _move_in(engine: Engine, note: ForkNote) -> None:
-    draft = os.open(note.draft, DIRECTORY)
+    staging = os.open(note.staging, DIRECTORY)
     try:
         place = os.open(note.place, DIRECTORY)
         try:
-            for name in map(os.fsencode, os.listdir(draft)):
-                if not syscalls.rename(name, name, draft, syscalls.NO_REPLACE, place):
-                    os.rename(name, name, src_dir_fd=draft, dst_dir_fd=place)
+            for name in map(os.fsencode, os.listdir(staging)):
+                # A file that a user has put there meanwhile is not replaced, where the filesystem
+                # can check that in the rename.
+                if not syscalls.rename(name, name, staging, syscalls.NO_REPLACE, place):
+                    os.rename(name, name, src_dir_fd=staging, dst_dir_fd=place)
                 engine.failpoint(Failpoint.FORK_MOVED)
-            try_xattrs(place, read_xattrs(draft))
-            note.draft.rmdir()
+            try_xattrs(place, read_xattrs(staging))
+            note.staging.rmdir()
         finally:
             os.close(place)
     finally:
-        os.close(draft)
+        os.close(staging)
 
 
 def _remove(note: ForkNote) -> None:
-    """Remove what was made of a fork, and the directories made for it unless something is there."""
-    if note.draft.is_dir():
-        _open_up(note.draft)
-        remove_tree(note.draft)
+    """Remove what was created for a fork, and the parent directories that are empty."""
+    if note.staging.is_dir():
+        _open_up(note.staging)
+        remove_tree(note.staging)
     for parent in map(_path, note.parents):
+        # rmdir, not a recursive deletion: a parent that is in use by now stays.
         with suppress(OSError):
             parent.rmdir()
 
 
 def _open_up(directory: Path) -> None:
-    """Let the owner delete what is in directories that are closed to writing."""
+    """Make read-only directories writable, so that their content can be deleted."""
     directory.chmod(0o700)
     for path in directory.iterdir():
         if stat.S_ISDIR(path.lstat().st_mode):

@@ -1,27 +1,30 @@
-"""Leases: one live writer for an actor, and an epoch that shuts out the ones before it."""
+"""Leases: one live writer per actor, and an epoch, the fencing token, that refuses earlier ones."""
 
 from __future__ import annotations
 
 import os
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mulligan import procfs
 from mulligan.errors import LeaseHeld, StaleLease
-from mulligan.journal.protocol import Txn, View
 from mulligan.model import Holder, Lease, SessionRecord
 from mulligan.session.names import check_agent
 from mulligan.timeline.times import shown
 
+if TYPE_CHECKING:
+    from mulligan.journal.protocol import Txn, View
+
 
 def this_process() -> str:
-    """Return what identifies this process among all that ever ran: host, pid, start time."""
+    """Return a unique name of this process: host, pid, start time."""
     return str(this_holder())
 
 
 def identity(pid: int) -> str:
-    """Return what identifies a process of this machine: host, pid, start time."""
+    """Return a unique name of a process of this machine: host, pid, start time."""
     return str(_holder(pid))
 
 
@@ -46,8 +49,8 @@ def take(
 ) -> Lease:
     """Write a lease with the next epoch; raises ``LeaseHeld`` while another writer is alive.
 
-    ``under`` is the lease that gives the right to take this one, as that of a supervisor does for
-    its agents; raises ``StaleLease`` if it is over.
+    ``under`` is the lease that permits taking this one, such as a supervisor's for its agents;
+    raises ``StaleLease`` if it has ended.
     """
     if under is not None:
         # In the transaction that takes the lease: a supervisor that was replaced a moment ago can
@@ -61,8 +64,8 @@ def take(
             f"{actor!r} in session {session.name!r} is held by {before.holder} "
             f"until {shown(before.expires)}."
         )
-    # The epoch is the fencing token: every append checks it, so that a writer which only seemed to
-    # be gone cannot write any more.
+    # The epoch is the fencing token: every append checks it, so that a writer that only seemed dead
+    # cannot write any more.
     epoch = before.epoch + 1 if before else 1
     lease = Lease(actor, epoch, this_holder(), now + timedelta(seconds=ttl))
     txn.put_lease(session.number, lease)
@@ -70,39 +73,44 @@ def take(
 
 
 def release_dead(txn: Txn, session: SessionRecord, actor: str) -> None:
-    """Give up the lease of an actor whose holder is known to be gone.
+    """Release the lease of an actor whose holder is known to be dead.
 
-    One that only ran out stays: its holder may be busy, and writes again if it was not replaced.
+    An expired lease stays: its holder may be busy, and may write again unless it was replaced.
     """
     lease = txn.lease(session.number, actor)
+    # Known to be dead, not only expired: the append that follows would be refused otherwise, though
+    # no process can hold the lease any more.
     if lease is not None and not lease.released and is_dead(lease.holder):
         txn.put_lease(session.number, msgspec.structs.replace(lease, released=True))
 
 
 def is_held(lease: Lease, now: datetime) -> bool:
-    """Whether a lease is held by a process that is not known to be gone."""
+    """Whether a lease is held by a process that is not known to be dead."""
     return not lease.released and lease.expires > now and not is_dead(lease.holder)
 
 
 def is_dead(holder: Holder) -> bool:
-    """Whether the process is known to be gone; one of another machine, or unnamed, never is."""
+    """Whether the process is known to be dead; a process of another machine never is."""
     if process_of(holder) is None:
         return False
+    # The start time tells a process from a later one that got the same number.
     return procfs.started(holder.process) != (holder.started or None)
 
 
 def is_local(holder: Holder) -> bool:
-    """Whether a holder is of this machine, so that its process can be looked at."""
+    """Whether a holder is on this machine, so that its process can be examined."""
     return holder.machine == os.uname().nodename
 
 
 def process_of(holder: Holder) -> int | None:
-    """Return the process that is named; None if it is on another machine, or has no name."""
+    """Return the named process; None if it is on another machine, or has no name."""
     return holder.process if holder.process and is_local(holder) else None
 
 
 def renew(txn: Txn, session: SessionRecord, lease: Lease, *, now: datetime, ttl: float) -> Lease:
     """Extend the lease; raises ``StaleLease`` if it is no longer valid."""
+    # The epoch decides, not the time: a holder that was only slow may go on as long as no other
+    # process has taken the lease.
     now_valid = txn.lease(session.number, lease.actor)
     if now_valid is None or now_valid.released or now_valid.epoch != lease.epoch:
         raise StaleLease(
@@ -115,7 +123,7 @@ def renew(txn: Txn, session: SessionRecord, lease: Lease, *, now: datetime, ttl:
 
 
 def valid(view: View, session: SessionRecord, actor: str, epoch: int) -> Lease:
-    """Return the lease of an actor if it has that epoch still; raises ``StaleLease``."""
+    """Return the lease of an actor if it still has that epoch; raises ``StaleLease``."""
     lease = view.lease(session.number, actor)
     if lease is None or lease.released or lease.epoch != epoch:
         raise StaleLease(
@@ -127,6 +135,7 @@ def valid(view: View, session: SessionRecord, actor: str, epoch: int) -> Lease:
 
 def adopt(txn: Txn, session: SessionRecord, actor: str, epoch: int, expires: datetime) -> Lease:
     """Write this process into a lease that was taken for it; raises ``StaleLease``."""
+    # In the transaction that writes: a lease that was taken over in between must not be adopted.
     valid(txn, session, actor, epoch)
     adopted = Lease(actor, epoch, this_holder(), expires)
     txn.put_lease(session.number, adopted)
@@ -134,7 +143,8 @@ def adopt(txn: Txn, session: SessionRecord, actor: str, epoch: int, expires: dat
 
 
 def release(txn: Txn, session: SessionRecord, lease: Lease) -> None:
-    """Mark the lease as given up, unless another writer has it by now."""
+    """Mark the lease as released, unless another writer has it by now."""
+    # Compared inside the transaction: a successor may have taken the lease since, and keeps it.
     newest = txn.lease(session.number, lease.actor)
     if newest is not None and newest.epoch == lease.epoch:
         txn.put_lease(session.number, msgspec.structs.replace(newest, released=True))

@@ -4,26 +4,26 @@ Without files it is one transaction. With files it is journalled: ``restore.begu
 ``restore.applied`` with the state. A restore whose process died in between is finished at
 the next open, after another safety checkpoint; one that cannot be finished can be abandoned.
 
-The state is brought back as of when the restore started: what others write to it while files are
-written, or before an interrupted restore is finished, stays (see
+The restore replaces the state as it was when the restore started. What others write to the state
+while files are written, or before an interrupted restore is finished, stays (see
 ``mulligan.timeline.concurrent_writes``).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path as OsPath
 from typing import Any, cast
 
 import msgspec
 
 from mulligan.document.document import Document
-from mulligan.document.fold import RESTORED, Change
 from mulligan.engine import Engine
 from mulligan.errors import (
     DamageError,
     DiskFull,
+    NothingToUndo,
     RestoreBusy,
     RestorePending,
     StoreUnwritable,
@@ -35,7 +35,6 @@ from mulligan.model import (
     Checkpoint,
     Digest,
     HeldFiles,
-    Path,
     PendingRestore,
     Point,
     Problem,
@@ -46,64 +45,45 @@ from mulligan.model import (
 )
 from mulligan.session.components import merge_unit
 from mulligan.session.names import a
-from mulligan.session.write.checkpointer import Checkpointer, CheckpointParts, CheckpointRequest
+from mulligan.session.write import ledger
+from mulligan.session.write.checkpointer import Checkpointer, CheckpointParts
+from mulligan.session.write.damaged import refuse_lost_files
 from mulligan.session.write.pending_restore import (
+    abandoned_change,
     is_pending_in,
+    new_pending_restore,
     pending_restore_change,
     read_pending_restore,
+    touched_paths,
+)
+from mulligan.session.write.restore_target import (
+    RESTORE,
+    Target,
+    is_again,
+    left_out,
+    safety_request,
+    takes_back,
 )
 from mulligan.session.write.writer import Work, Writer
 from mulligan.timeline.checkpoints import coverage_value, event_at, read_checkpoint
 from mulligan.timeline.concurrent_writes import changed_after, keep_concurrent_writes
 from mulligan.timeline.files import read_files
+from mulligan.timeline.moments import fold_at
 from mulligan.timeline.sessions import known_session
 from mulligan.timeline.undo import last_undoable, restore_change
 from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.capture.snapshot import databases_in_use
-from mulligan.workspace.entries import Directory, TreePath, shown
+from mulligan.workspace.entries import TreePath, shown
 from mulligan.workspace.locks import Marks, lock_directory
 from mulligan.workspace.restore.fileops import Failure
 from mulligan.workspace.restore.plan import TreeChange, tree_changes
 from mulligan.workspace.restore.protect import in_the_way, split_protected
+from mulligan.workspace.restore.purged import left_alone, purged_paths
 from mulligan.workspace.workspace import Workspace
-
-RESTORE = "restore"
-"""The mode of a restore that is neither an undo nor a redo."""
-
-
-class Target(msgspec.Struct, frozen=True):
-    """Where a restore goes: the point, its document, its tree, and which parts of both.
-
-    ``only`` and ``paths`` are None for everything; ``tree`` is None when files are no part of it.
-    ``held`` is what holds the tree on the point's timeline, and says what it covers. With
-    ``touch`` the files that change get the present time. ``takes_back`` is the seq of the restore
-    that an undo or a redo takes back.
-    """
-
-    point: Point
-    document: Document
-    only: list[Path] | None
-    tree: Digest | None = None
-    paths: list[TreePath] | None = None
-    held: HeldFiles | None = None
-    touch: bool = False
-    takes_back: int | None = None
-
-    @property
-    def left_out(self) -> set[str]:
-        """What the target's files do not cover."""
-        return self.held.left_out if self.held else set()
-
-    @property
-    def workspace(self) -> tuple[str, ...] | None:
-        """Which files are part of it, as text; None for all of them."""
-        if self.tree is None:
-            return ()
-        return None if self.paths is None else tuple(shown(path) for path in self.paths)
 
 
 class _StackMoved(Exception):
-    """Another restore is on top of the stack than the one that an undo was to take back."""
+    """The restore on top of the stack is no longer the one that the undo was to reverse."""
 
 
 class Restorer:
@@ -124,10 +104,12 @@ class Restorer:
         self._workspace = workspace
 
     def restore(self, target: Target) -> Restored:
-        """Restore a target, after a pending restore was finished.
+        """Restore a target, after finishing a pending restore.
 
-        One that cannot be finished is abandoned, unless it is the same restore once more.
+        One that cannot be finished is abandoned, unless the target is the same.
         """
+        # A pending restore is ended first: its files are half written, and the safety checkpoint of
+        # this one must not hold such a mixture.
         self._end_pending(RESTORE, target)
         return self._go_to(target, RESTORE)
 
@@ -136,59 +118,73 @@ class Restorer:
             self.finish()
         except (DiskFull, StoreUnwritable, DamageError, OSError):
             pending = self.pending()
-            if pending is None or _is_again(pending, mode, target):
+            if pending is None or is_again(pending, mode, target):
                 raise
             self.abandon()
 
     def _go_to(self, target: Target, mode: str) -> Restored:
         if self._workspace is None or target.tree is None:
             return self._restore_state(target, mode)
+        # Before anything is written: a restore that lacks a file could not be finished.
+        refuse_lost_files(self._engine, self._writer.document(), target.tree, target.paths)
         # First this handle, then the directory, here and in `finish`, `abandon` and
         # `Session.checkpoint`: two threads that took them in different orders would deadlock.
         with self._writer.alone(), lock_directory(self._engine, self._workspace.root) as marks:
             return self._restore_files(self._workspace, marks, target, mode)
 
     def check(self, target: Target, *, strict: bool = True) -> None:
-        """Raise ``PathNotFound`` for a part of the state that is nowhere, as a restore would."""
+        """Raise ``PathNotFound`` for a missing part of the state, as a restore would."""
         now, then = self._writer.document(), target.document
         restore_change(now, then, target.point, target.only, "restore", strict=strict)
 
-    def undo_or_redo(self, mode: str, *, touch: bool = False) -> Restored:
+    def undo_or_redo(
+        self, mode: str, *, touch: bool = False, prepare: Callable[[Target], Target] | None = None
+    ) -> Restored:
         """Undo or redo: go back to just before the restore on top of the stack.
 
-        What was interrupted and would be taken back is not finished for it.
+        An interrupted restore that would be reversed is not finished first. ``prepare`` is given
+        the target before anything changes.
         """
         self._writer.check_alone(f"An {mode}" if mode == "undo" else f"A {mode}")
         pending = None if self._workspace is None else self.pending_in(self._workspace)
-        if pending is not None and _takes_back(mode, pending):
+        if pending is not None and takes_back(mode, pending):
             self.abandon()
         self._end_pending(mode)
         while True:
             target = self._undo_target(self._writer.document(), mode)
+            target = msgspec.structs.replace(target, touch=touch)
+            if prepare is not None:
+                target = prepare(target)
             try:
-                return self._go_to(msgspec.structs.replace(target, touch=touch), mode)
+                return self._go_to(target, mode)
             except _StackMoved:
                 # Another process restored something after the choice. Nothing was written and no
-                # file touched, so choose again: the newest restore is what undo takes back.
+                # file touched, so choose again: undo reverses the newest restore.
                 continue
 
     def undo_target(self, mode: str) -> Target:
-        """Return where undo or redo would go."""
+        """Return the target of an undo or a redo."""
         pending = None if self._workspace is None else self.pending_in(self._workspace)
         if pending is None:
             return self._undo_target(self._writer.document(), mode)
-        if not _takes_back(mode, pending):
+        if not takes_back(mode, pending):
             raise RestorePending(
                 f"A {pending.mode} of files in {pending.directory} is not finished."
             )
         with self._engine.read() as view:
             here = Point(self._record.name, view.head(self._record.number).seq)
-        change = _abandoned(pending, self._steps(pending.origin.tree, pending))
+        change = abandoned_change(pending, self._changes_of(pending.origin.tree, pending))
         return self._target(here, [], change[1]["files"])
 
     def _undo_target(self, document: Document, mode: str) -> Target:
         seq = last_undoable(document, mode)
         with self._engine.read() as view:
+            if fold_at(view, self._record.number, seq) is not None:
+                raise NothingToUndo(
+                    f"The restore #{seq}, which {mode} would take back, was folded away: it is "
+                    "past the undo window.",
+                    hint="`mulligan log` lists the checkpoints that can be restored.",
+                )
             event = event_at(view, self._record.number, seq)
         payload = self._engine.plain(event.payload)
         if "files" in payload and self._workspace is None:
@@ -204,7 +200,7 @@ class Restorer:
     def finish(self) -> Restored | None:
         """Complete the restore of files that is pending here; None if there is none.
 
-        To undo it leads back to what was there when it started.
+        An undo then goes back to what was there when the restore started.
         """
         workspace = self._workspace
         if workspace is None or self.pending_in(workspace) is None:
@@ -218,14 +214,16 @@ class Restorer:
             files = {"before": pending.tree, "only": pending.paths, "safety": held}
             target = self._target(pending.point, pending.only, files)
             target = msgspec.structs.replace(target, touch=pending.touch)
+            # Before the capture of the safety checkpoint, which would otherwise hold the leftover
+            # files.
             self._sweep(pending, os.fsencode(workspace.root))
             return self._restore_files(workspace, marks, target, pending.mode, pending.origin)
 
     def abandon(self) -> PendingRestore | None:
-        """End the pending restore where it stands; None if there is none.
+        """End the pending restore as it is; None if there is none.
 
-        Files and state stay as they are now. To undo it leads back to the files that were there
-        when it started.
+        Files and state stay as they are now. An undo then goes back to the files that were there
+        when the restore started.
         """
         pending = self.pending()
         if pending is None:
@@ -236,10 +234,10 @@ class Restorer:
                 return None
             if root.is_dir():
                 self._sweep(pending, os.fsencode(root))
-            change = _abandoned(pending, self._steps(pending.origin.tree, pending))
+            change = abandoned_change(pending, self._changes_of(pending.origin.tree, pending))
             self._writer.commit(lambda work: work.add(change))
-            # After the commit: a mark that stays costs a look, one that goes early lets captures
-            # of other sessions take files of a restore that is still pending.
+            # After the commit: a mark that stays costs one look-up, but without a mark other
+            # sessions could capture files of a restore that is still pending.
             marks.remove(self._record.number)
         return pending
 
@@ -267,10 +265,12 @@ class Restorer:
 
         token = self._token(pending.origin)
         for before in {pending.origin.tree, pending.present}:
-            remove_temporary_files(root, self._steps(before, pending), token, self._engine.objects)
+            remove_temporary_files(
+                root, self._changes_of(before, pending), token, self._engine.objects
+            )
 
-    def _steps(self, before: Digest, pending: PendingRestore) -> list[TreeChange]:
-        """Return what a restore had to do; nothing when the store can not tell any more."""
+    def _changes_of(self, before: Digest, pending: PendingRestore) -> list[TreeChange]:
+        """Return what a restore had to do; nothing if the store no longer knows."""
         document = Document({}, self._engine.load)
         try:
             return tree_changes(document, before, pending.tree, pending.paths)
@@ -278,7 +278,7 @@ class Restorer:
             return []
 
     def _token(self, origin: RestoreOrigin) -> str:
-        """Return what tells a restore from all others: the id of its safety checkpoint."""
+        """Return what identifies a restore: the id of its safety checkpoint."""
         return _token(self._checkpoint_at(origin.safety))
 
     def _checkpoint_at(self, seq: int) -> Checkpoint:
@@ -287,7 +287,7 @@ class Restorer:
         return read_checkpoint(self._engine, event)
 
     def _target(self, point: Point, only: Any, files: Any) -> Target:
-        """Return a target from what an event says of it."""
+        """Return the target that an event describes."""
         parts = None if only is None else [tuple(path) for path in only]
         document = self._document_at(point)
         if files is None or self._workspace is None:
@@ -310,14 +310,25 @@ class Restorer:
             return self._writer.document_at(view, session.number, point.seq)
 
     def _restore_state(self, target: Target, mode: str) -> Restored:
-        """Take a safety checkpoint and bring the state back, in one transaction."""
+        """Take a safety checkpoint and restore the state, in one transaction."""
         started, bundle = self._engine.clock.monotonic(), self._engine.bundle()
 
         def decide(work: Work) -> tuple[int, int]:
             _check_stack(work.document, target, mode)
-            safety = self._checkpointer.add(work, _safety(target, mode), parts)
+            _check_effects(work.document, target)
+            safety = self._checkpointer.add(work, safety_request(target, mode), parts)
             now, then, strict = work.document, target.document, mode == RESTORE
-            change = restore_change(now, then, target.point, target.only, mode, strict=strict)
+            also, facts = _effects(now, target)
+            change = restore_change(
+                now,
+                then,
+                target.point,
+                target.only,
+                mode,
+                strict=strict,
+                also=also,
+                facts=facts,
+            )
             return safety, work.add(change)
 
         with self._checkpointer.capture(bundle, started, files=False) as parts:
@@ -332,40 +343,50 @@ class Restorer:
         mode: str,
         origin: RestoreOrigin | None = None,
     ) -> Restored:
-        """Keep the present, bring the files back, then the state, and look at what came of it.
+        """Take the safety checkpoint, restore the files, then the state, and report the result.
 
-        ``origin`` is what was there before, when another process began the restore.
+        ``origin`` is what was there before, if another process started the restore.
         """
+        # From here on nothing can be lost: everything that is replaced below is in this checkpoint.
         safety, planned = self._begin(workspace, target, mode, origin)
         present = Digest(safety.workspace or b"")
         token = _token(safety) if origin is None else self._token(origin)
         origin = origin or RestoreOrigin(present, safety.seq)
         alone = databases_in_use(safety.coverage.left_out) if safety.coverage else {}
-        found = workspace.divide(planned, left_out(safety) | target.left_out | alone.keys())
-        steps, uncovered = found.todo, found.uncovered
+        purged = purged_paths(self._engine, planned)
+        uncovered = left_out(safety) | target.left_out | alone.keys() | purged.keys()
+        found = workspace.divide(planned, uncovered)
+        changes, uncovered = found.todo, found.uncovered
         caches = found.caches
-        if origin.tree != present:  # what was changed before it was interrupted is no step now
-            earlier = workspace.steps(origin.tree, _tree(target), target.paths)
-            caches = msgspec.structs.replace(caches, changed=[*steps, *earlier])
-        parts_of = None if target.paths is None else target.tree
+        if origin.tree != present:  # what it changed before the interruption no longer differs
+            earlier = workspace.tree_changes(origin.tree, target.files, target.paths)
+            caches = msgspec.structs.replace(caches, changed=[*changes, *earlier])
         touch = caches.changed if target.touch else ()
         # After restore.begun is durable and before the first file is touched: captures of other
         # sessions read the mark, then ask the journal.
         marks.add(self._record.number)
         self._engine.failpoint(Failpoint.RESTORE_MARKED)
-        failures = workspace.apply(steps, token, parts_of, caches, touch)
-        way = steps if origin.tree == present else workspace.steps(origin.tree, _tree(target))
-        after, seq = self._end(workspace, target, mode, origin, way)
+        failures = workspace.apply(changes, token, target.files, target.paths, caches, touch)
+        done = (
+            changes if origin.tree == present else workspace.tree_changes(origin.tree, target.files)
+        )
+        # The directory is captured again: the event records what is there now, including edits made
+        # meanwhile, not what was planned.
+        after, seq = self._end(workspace, target, mode, origin, done)
         marks.remove(self._record.number)
-        # The tree of what came of it can be read from the store only now.
+        # The resulting tree can be read from the store only now.
         uncovered |= {left.path for left in after.coverage.left_out}
         wrong, _ = split_protected(
-            workspace.steps(after.tree, _tree(target), target.paths), uncovered
+            workspace.tree_changes(after.tree, target.files, target.paths), uncovered
         )
-        problems = _problems(failures, [step.path for step in wrong if step.action != "attributes"])
+        problems = _problems(
+            failures, [change.path for change in wrong if change.action != "attributes"]
+        )
         problems += _left_alone(found.left, safety)
-        done = self._restored(target, mode, safety, seq)
-        return msgspec.structs.replace(done, files=len(steps), problems=problems)
+        restored = self._restored(target, mode, safety, seq)
+        return msgspec.structs.replace(
+            restored, files=len(changes), problems=problems, purged=left_alone(purged)
+        )
 
     def _end(
         self,
@@ -373,19 +394,21 @@ class Restorer:
         target: Target,
         mode: str,
         origin: RestoreOrigin,
-        way: list[TreeChange],
+        done: list[TreeChange],
     ) -> tuple[Captured, int]:
         """Restore the state and end the restore, in one transaction; return the files and its seq.
 
         The state comes after the files: until this commits, the restore is pending, and after a
-        crash everything is done again.
+        crash all of it is repeated.
         """
+        # A bundle of its own: that of the safety checkpoint was committed before the first file
+        # changed.
         bundle = self._engine.bundle()
         with workspace.capture(bundle) as after:
             files = {
                 "before": origin.tree,
                 "after": after.tree,
-                "only": _touched(target.paths, way),
+                "only": touched_paths(target.paths, done),
                 "safety": origin.safety,
                 "coverage": coverage_value(after.coverage),
             }
@@ -393,7 +416,12 @@ class Restorer:
             def decide(work: Work) -> int:
                 then = self._with_concurrent_writes(work, target.document, origin.seq)
                 now, place = work.document, target.point
-                return work.add(restore_change(now, then, place, target.only, mode, files))
+                also, facts = _effects(now, target)
+                return work.add(
+                    restore_change(
+                        now, then, place, target.only, mode, files, also=also, facts=facts
+                    )
+                )
 
             return after, self._writer.commit(decide, bundle)
 
@@ -402,36 +430,40 @@ class Restorer:
     ) -> tuple[Checkpoint, list[TreeChange]]:
         """Take the safety checkpoint and write ``restore.begun``, in one transaction.
 
-        Both are durable before the first file is touched: whatever happens then, the files of the
-        present are in the store, and the next process knows what to finish.
+        Both are durable before the first file is touched. So after any crash the present files are
+        in the store, and the next process knows what to finish.
         """
         started, bundle = self._engine.clock.monotonic(), self._engine.bundle()
         self._refuse_second(workspace, self._writer.document(), origin)
         with self._checkpointer.capture(bundle, started) as parts:
             present = _captured_tree(parts)
-            # The capture has found them. The directory's lock says that their restores have ended.
+            # The capture found them. The directory's lock proves that their restores have ended.
             workspace.remove_old_temporary_files()
-            # Errors are raised before files are touched; a pending restore was checked then.
+            # Errors are raised before files are touched; for a pending restore, this was checked
+            # when it started.
             self.check(target, strict=mode == RESTORE and origin is None)
-            steps = workspace.steps(present, _tree(target), target.paths, bundle)
+            changes = workspace.tree_changes(present, target.files, target.paths, bundle)
 
             def decide(work: Work) -> int:
                 # Checked again on the newest document: the directory's lock keeps out restores in
                 # this directory, not those of the same session elsewhere.
                 _check_stack(work.document, target, mode)
                 self._refuse_second(workspace, work.document, origin)
-                request = _safety(target, mode, is_halfway=origin is not None)
+                if origin is None:
+                    _check_effects(work.document, target)
+                request = safety_request(target, mode, is_halfway=origin is not None)
                 safety = self._checkpointer.add(work, request, parts)
                 before = origin or RestoreOrigin(present, safety)
-                pending = _pending_restore(target, mode, before, workspace, present)
+                pending = new_pending_restore(target, mode, before, workspace, present)
                 work.add(pending_restore_change(pending))
                 return safety
 
             safety = self._writer.commit(decide, bundle)
-        return self._checkpoint_at(safety), steps
+        return self._checkpoint_at(safety), changes
 
     def _with_concurrent_writes(self, work: Work, target: Document, seq: int) -> Document:
         """Return the target's document with what others wrote after the restore started."""
+        # Checked in both runs of the decision: the head may move between them.
         if work.base.seq == seq:
             return target  # the common case: no event came in between
         with self._engine.read() as view:
@@ -447,32 +479,27 @@ class Restorer:
 
 
 def _check_stack(document: Document, target: Target, mode: str) -> None:
-    """Raise ``_StackMoved`` if an undo or redo would take back another restore than chosen."""
+    """Raise ``_StackMoved`` if an undo or redo would reverse another restore than chosen."""
     if target.takes_back is not None and last_undoable(document, mode) != target.takes_back:
         raise _StackMoved
 
 
-def _is_again(pending: PendingRestore, mode: str, target: Target | None) -> bool:
-    """Whether the caller asks for exactly the restore that is pending."""
-    if pending.mode != mode or target is None:
-        return pending.mode == mode
-    point, asked = pending.point, target.point
-    parts = (asked.session, asked.seq, target.only, target.tree, target.paths)
-    return parts == (point.session, point.seq, pending.only, pending.tree, pending.paths)
+def _check_effects(document: Document, target: Target) -> None:
+    """Raise ``LeftBehind`` for effects whose loss from the timeline was not accepted."""
+    if target.rewinds and not target.accepts:
+        ledger.refuse_left_behind(document, target.document)
 
 
-def _takes_back(mode: str, pending: PendingRestore) -> bool:
-    """Whether undo, or redo, takes back what was done of a restore that is not finished."""
-    return (mode == "redo") == (pending.mode == "undo")
+def _effects(now: Document, target: Target) -> tuple[list[list[Any]], dict[str, Any]]:
+    """Return how the state tells of effects beyond the target, and what the event says of them."""
+    if not target.rewinds:
+        return [], {}
+    also = ledger.outside_changes(now, target.document, target.rolls)
+    return also, ledger.restore_facts(now, target.document, target.rolls)
 
 
 def _token(safety: Checkpoint) -> str:
     return safety.id[:16]
-
-
-def _tree(target: Target) -> Digest:
-    assert target.tree is not None  # noqa: S101 -- chosen with files, or we would not be here
-    return target.tree
 
 
 def _captured_tree(parts: CheckpointParts) -> Digest:
@@ -480,72 +507,10 @@ def _captured_tree(parts: CheckpointParts) -> Digest:
     return parts.captured.tree
 
 
-def _safety(target: Target, mode: str, *, is_halfway: bool = False) -> CheckpointRequest:
-    when = "halfway through" if is_halfway else "before"
-    note = f"{when} {mode} to #{target.point.seq} of {target.point.session}"
-    return CheckpointRequest("pre_operation", note, safety=True)
-
-
-def left_out(checkpoint: Checkpoint) -> set[str]:
-    """Return the paths that a checkpoint does not cover."""
-    return {left.path for left in checkpoint.coverage.left_out} if checkpoint.coverage else set()
-
-
 def _left_alone(protected: list[TreeChange], safety: Checkpoint) -> tuple[Problem, ...]:
-    """Return what could not be brought back because something that no checkpoint holds is there."""
+    """Return what could not be restored because something that no checkpoint holds is there."""
     found = safety.coverage.left_out if safety.coverage else []
     return in_the_way(protected, {left.path: left.rule for left in found} | databases_in_use(found))
-
-
-def _pending_restore(
-    target: Target, mode: str, before: RestoreOrigin, workspace: Workspace, present: Digest
-) -> PendingRestore:
-    held, is_checkpoint = target.held, target.held is not None and target.held.checkpoint
-    return PendingRestore(
-        mode=mode,
-        point=Point(target.point.session, target.point.seq),
-        only=target.only,
-        tree=_tree(target),
-        paths=target.paths,
-        held=held.seq if held and is_checkpoint else None,
-        restored=held.seq if held and not is_checkpoint else None,
-        origin=before,
-        directory=str(workspace.root),
-        present=present,
-        touch=target.touch,
-    )
-
-
-def _abandoned(pending: PendingRestore, way: list[TreeChange]) -> Change:
-    """Return the event that ends a restore where it stands: it changes no state."""
-    files = {
-        "before": pending.origin.tree,
-        "only": _touched(pending.paths, way),
-        "safety": pending.origin.safety,
-    }
-    return RESTORED, {
-        "mode": pending.mode,
-        "session": pending.point.session,
-        "seq": pending.point.seq,
-        "only": [],
-        "changes": [],
-        "files": files,
-        "abandoned": True,
-    }
-
-
-def _touched(
-    paths: Sequence[TreePath] | None, steps: Sequence[TreeChange]
-) -> list[list[str]] | None:
-    """Return what to look at to take a restore back: directories made on the way go, too."""
-    if paths is None:
-        return None
-    made = {s.path for s in steps if s.before is None and isinstance(s.after, Directory)}
-    lengths = [range(1, len(path) + 1) for path in paths]
-    return [
-        list(next((path[:n] for n in numbers if path[:n] in made), path))
-        for path, numbers in zip(paths, lengths, strict=True)
-    ]
 
 
 def _problems(failures: list[Failure], wrong: list[TreePath]) -> tuple[Problem, ...]:

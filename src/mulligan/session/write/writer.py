@@ -1,9 +1,9 @@
 """The writer: keeps the newest document of a session and turns decisions into transactions.
 
-A decision runs on the newest document known here, outside the write lock, so that the lock is held
-only for as long as it takes to append. If another process wrote meanwhile, the decision runs again
-inside. Either way its changes follow exactly the document that they were decided on. The words are
-explained in ``mulligan.session.write.decisions``.
+A decision first runs outside the write lock, on the newest document that this handle knows, so that
+the lock is held only to append. If another process wrote meanwhile, the decision runs again inside
+the lock. Either way, its changes follow exactly the document that they were decided on. The words
+are explained in ``mulligan.session.write.decisions``.
 """
 
 from __future__ import annotations
@@ -14,41 +14,49 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from mulligan.document.document import Document, settle_root
 from mulligan.document.fold import STATE, Change, fold, new_event
 from mulligan.document.history import KEYFRAME_EVERY, advance, document_at, from_keyframe
-from mulligan.engine import Engine
 from mulligan.errors import MulliganError, StaleLease, StateError
-from mulligan.journal.protocol import Txn, View
-from mulligan.model import Digest, Head, Lease, NewEvent, ObjectKind, SessionRecord
-from mulligan.objects.protocol import Bundle
+from mulligan.model import Digest, Event, Head, Lease, NewEvent, ObjectKind, SessionRecord
 from mulligan.session.names import NO_AGENTS
 from mulligan.session.write import batch as batches
 from mulligan.session.write import leases
 from mulligan.session.write.batch import Batch
-from mulligan.session.write.decisions import Changes, Decision, T
+
+if TYPE_CHECKING:
+    from mulligan.engine import Engine
+    from mulligan.journal.copies import Copied as EventCopied
+    from mulligan.journal.protocol import Txn, View
+    from mulligan.objects.protocol import Bundle
+    from mulligan.session.write.decisions import Changes, Decision, T
+
+NEAR_EVENTS = 64
+"""Up to this distance, events are replayed on a cached document instead of on a keyframe."""
 
 MAX_KNOWN_DOCUMENTS = 8
-"""How many documents of the past are kept at hand: history is never rewritten."""
+"""How many past documents are cached; they stay valid, because history is never rewritten."""
 
 
 class Work:
-    """The unit of work: the events of one transaction in the making, and the document after them.
-
-    It is the ``Changes`` of a decision that is committed; a checkpoint's uses more of it.
+    """The unit of work: the events of a transaction that is being prepared, and the document after
+    them. It is the ``Changes`` of a decision that is committed; checkpoints also use its other
+    methods.
     """
 
     def __init__(self, bundle: Bundle, document: Document, head: Head) -> None:
         self.bundle = bundle
-        # Not a method of this object: it would then refer to itself, and keep the document in
-        # memory until the garbage collector comes by.
+        # Not a bound method: the object would refer to itself, and stay in memory with its document
+        # until the next garbage collection.
         self._load = partial(bundle.get, ObjectKind.VALUE)
         self.document = Document(document.root, self._load)
         self.base = head
         self.new_events: list[NewEvent] = []
         self.labels: dict[int, str | None] = {}
         self.keyframes: dict[int, Digest] = {}
+        self.copy: EventCopied | None = None
         self._last_keyframe = head.keyframe
 
     @property
@@ -69,7 +77,7 @@ class Work:
         return self.bundle.put(ObjectKind.VALUE, data)
 
     def keyframe_if_due(self, seq: int) -> Digest | None:
-        """Make a keyframe of the document as of ``seq`` when replay would become too long."""
+        """Make a keyframe of the document as of ``seq`` if replay would become too long."""
         if seq - self._last_keyframe < KEYFRAME_EVERY:
             return None
         digest = self.keyframes[seq] = settle_root(self.document.root, self.put)
@@ -86,13 +94,18 @@ class Work:
         epoch: int,
         time: datetime,
         fenced: bool = True,
-    ) -> None:
-        """Write everything into the transaction."""
-        txn.append(number, self.new_events, actor=actor, epoch=epoch, time=time, fenced=fenced)
+    ) -> list[Event]:
+        """Write everything into the transaction; return its checkpoints' events."""
+        events = txn.append(
+            number, self.new_events, actor=actor, epoch=epoch, time=time, fenced=fenced
+        )
         for seq, label in self.labels.items():
             txn.index_checkpoint(number, seq, label)
         for seq, digest in self.keyframes.items():
             txn.put_keyframe(number, seq, digest)
+        if self.copy is not None:
+            txn.put_copy(number, self.copy.first, self.copy.last, self.copy.digest)
+        return [event for event in events if event.seq in self.labels] if self.labels else []
 
 
 class Writer:
@@ -107,15 +120,19 @@ class Writer:
         self._is_guest = False
         self._has_ended = False
         self._ttl = 0.0
+        # Reentrant: a commit reads the document again while it holds the lock.
         self._lock = threading.Condition()
         self._pid = os.getpid()
         self._head: Head | None = None
         self._newest: Document | None = None
         self._known: dict[tuple[int, int], Document] = {}
+        self._last_purge = 0
         self._batch: Batch | None = None
+        self._taken: list[Event] = []
 
     def document(self) -> Document:
         """Return the newest document; the open batch is included where the caller opened it."""
+        # Under the lock: document and head are replaced together, and must be read together.
         with self._guard():
             if self._batch is not None and self._batch.is_ours():
                 return self._batch.document
@@ -123,19 +140,21 @@ class Writer:
                 return self._caught_up(view)
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """Keep other threads of this handle out for a moment, to read in several steps."""
+        """Keep other threads of this handle out while the caller reads in several steps."""
         return self._guard()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the handle for a write of several steps; refused inside a batch."""
+        """Lock the handle for a write of several steps; refused inside a batch."""
         with self._turn() as batch:
             if batch is not None:
                 raise StateError("This cannot be done inside a batch.", hint="End the batch first.")
             yield
 
     def _guard(self) -> threading.Condition:
-        """Return the lock of this process; a copy from before a fork may be held for good."""
+        """Return the lock of this process; a copy inherited by a fork may be held forever."""
+        # A fork copies a lock that another thread may hold. That thread does not exist in the
+        # child, so the lock would never be released.
         if self._pid != os.getpid():
             self._lock, self._pid = threading.Condition(), os.getpid()
             self._batch = None
@@ -143,26 +162,28 @@ class Writer:
 
     @contextmanager
     def _turn(self) -> Iterator[Batch | None]:
-        """Hold the handle to write, and yield the batch that the caller has open.
+        """Lock the handle to write, and yield the batch that the caller has open.
 
-        Waits while another thread has one open, and raises ``BatchOpen`` where that would never
-        end. The lock is not held while a batch is open: reads and the lease go on meanwhile.
+        Waits while another thread has a batch open, and raises ``BatchOpen`` if that wait could
+        never end. The lock is not held while a batch is open, so that reads and lease renewals
+        continue.
         """
         guard = self._guard()
         with guard:
             while self._batch is not None and not self._batch.is_ours():
-                # In a loop: after a wait, yet another thread may have opened a batch.
+                # In a loop: after the wait, a third thread may have opened a batch.
                 self._batch.refuse_if_endless()
                 self._wait(guard, self._batch)
             yield self._batch
 
     def _wait(self, guard: threading.Condition, other: Batch) -> None:
-        """Wait for the end of a batch of another thread; raises ``BatchOpen`` if it never comes."""
+        """Wait for the end of another thread's batch; raises ``BatchOpen`` after a time limit."""
+        # The condition releases the lock while it waits, so that the other batch can be committed.
         if not guard.wait_for(lambda: self._batch is not other, batches.PATIENCE):
             raise batches.waited_in_vain()
 
     def check_alone(self, what: str) -> None:
-        """Refuse to choose inside a batch: at its end the choice might be another one."""
+        """Refuse to choose inside a batch: at its end, the choice might be different."""
         with self._guard():
             if self._batch is not None and self._batch.is_ours():
                 raise StateError(f"{what} cannot be done inside a batch.", hint="Do it before.")
@@ -173,7 +194,7 @@ class Writer:
         return list(document.entries(document.resolved(document.find(STATE))))
 
     def write(self, decision: Decision[T]) -> T:
-        """Write what is decided in a transaction, or in the caller's batch; return the result.
+        """Write a decision in a transaction, or in the caller's batch; return its result.
 
         A batch runs the decision again at its end. ``check_alone`` is for decisions whose result
         must not change until then.
@@ -192,13 +213,15 @@ class Writer:
             with self._turn() as other:
                 if other is not None:
                     raise StateError("A batch is open already.", hint="Batches do not nest.")
-                # Known here before it is open: a signal may interrupt this at any place.
+                # Assigned before it is opened: a signal may interrupt this at any point.
                 batch = Batch(self.document())
                 self._batch = batch
+            # Without the lock: the body of the batch may take long, and other threads read
+            # meanwhile.
             batch.enter()
             yield
-            # The lock is held from the end of the batch to its commit: those that waited for it
-            # write after it.
+            # The lock is held from the end of the batch to its commit: threads that waited for the
+            # batch write after it.
             with self._guard():
                 if self._end(batch) and batch.decisions:
                     self.commit(_in_turn(batch.decisions))
@@ -208,56 +231,74 @@ class Writer:
                 self._end(batch)
 
     def _end(self, batch: Batch) -> bool:
-        """End a batch; False if it was not open here, as in a process forked off meanwhile."""
+        """End a batch; False if it was not open here, as in a process that was forked meanwhile."""
         guard = self._guard()
         with guard:
             if self._batch is not batch:
                 return False
             self._batch = None
+            # Wake all of them: only one gets the lock, and the others wait again.
             guard.notify_all()
             return True
 
     def commit(self, decision: Callable[[Work], T], bundle: Bundle | None = None) -> T:
-        """Write what is decided, with the objects of the bundle; durable on return.
+        """Write a decision with the objects of the bundle; durable on return.
 
         Returns what the decision returned in the run that was committed.
         """
-        with self.alone():
-            bundle = bundle or self.engine.bundle()
+        with self.alone(), self.engine.pin():
+            bundle = self.engine.bundle() if bundle is None else bundle
             decided = self._decided_early(decision, bundle)
             with self.engine.write(bundle, session=self.record.number) as txn:
                 # The head is compared under the write lock: from here on it cannot change.
                 if decided is None or txn.head(self.record.number) != decided[0].base:
                     decided = self._decided(decision, txn, bundle)
                 work, result = decided
-                self._append(txn, work)
+                taken = self._append(txn, work)
                 renewed = self._renewed(txn)
                 head = txn.head(self.record.number)
-            # Only after the commit: if it fails, this handle must not know what no other can read.
+            # Only after the commit: if it fails, this handle must not keep what no other can read.
             self.lease = renewed
             self._newest = Document(work.document.root, self.engine.load)
             self._head = head
+            self._taken = taken
             if head.seq in work.labels:
                 self._remember((self.record.number, head.seq), self._newest)
             return result
 
+    def taken(self, seq: int) -> Event | None:
+        """Return a checkpoint's event if the last transaction of this handle wrote it."""
+        return next((event for event in self._taken if event.seq == seq), None)
+
     def document_at(self, view: View, number: int, seq: int) -> Document:
-        """Return the document of a session as of ``seq``; those of late checkpoints are at hand."""
+        """Return a session's document as of ``seq``; those of recent checkpoints are cached."""
         with self._guard():
+            # Under the lock: two threads that load the same document would both modify the cache.
+            self._forget_purged(view)
             found = self._known.get((number, seq))
             if found is None:
                 found = self._newest_at(number, seq)
             if found is None:
-                found = document_at(view, number, seq, self.engine.load)
+                found = self._replayed(view, number, seq)
                 self._remember((number, seq), found)
             return found
 
+    def _replayed(self, view: View, number: int, seq: int) -> Document:
+        """Return the document as of ``seq``, replayed from a cached one shortly before it."""
+        known = (at for session, at in self._known if session == number)
+        before = max((at for at in known if seq - NEAR_EVENTS <= at < seq), default=None)
+        if before is None or view.folded(number, before + 1, seq):
+            return document_at(view, number, seq, self.engine.load)
+        return advance(view, number, self._known[number, before], before, seq)
+
     def _newest_at(self, number: int, seq: int) -> Document | None:
-        """Return the document that is kept anyway, if it is the one as of ``seq``."""
+        """Return the newest or a cached document, if it is the one as of ``seq``."""
         is_head = self._head is not None and self._head.seq == seq
         return self._newest if is_head and number == self.record.number else None
 
     def _remember(self, place: tuple[int, int], document: Document) -> None:
+        # Removed and added again: the first entry, which is dropped next, is the least recently
+        # used.
         self._known.pop(place, None)
         self._known[place] = document
         if len(self._known) > MAX_KNOWN_DOCUMENTS:
@@ -296,11 +337,11 @@ class Writer:
     def renew_lease(self, *, wait: bool = True) -> None:
         """Extend the lease; raises ``StaleLease`` when another writer has it.
 
-        Without ``wait`` it is left for later while another thread of this handle writes.
+        Without ``wait``, nothing is done while another thread of this handle writes.
         """
         guard = self._guard()
-        # A heartbeat thread does not wait: a thread that writes holds this lock for the whole
-        # capture, and its commit extends the lease by itself.
+        # A heartbeat thread does not wait: a writing thread holds this lock for its whole capture,
+        # and its commit extends the lease anyway.
         if not guard.acquire(blocking=wait):
             return
         try:
@@ -315,8 +356,10 @@ class Writer:
             guard.release()
 
     def release_lease(self) -> None:
-        """Give the lease up, if it is still this writer's; a forked process only forgets it."""
+        """Release the lease if it is still this writer's; a forked process only forgets it."""
         with self._guard():
+            # A forked process and a helper process share a lease that is not theirs: releasing it
+            # would shut out its holder.
             if self.lease is not None and self._lease_pid == os.getpid() and not self._is_guest:
                 with self.engine.write(session=self.record.number) as txn:
                     leases.release(txn, self.record, self.lease)
@@ -332,18 +375,19 @@ class Writer:
             )
 
     def _renewed(self, txn: Txn) -> Lease | None:
-        """Extend a lease in the transaction of a write, once half of it is over.
+        """Extend a lease in the transaction of a write, once half of its time is over.
 
-        An agent that writes often needs no transactions for its lease alone.
+        So an agent that writes often needs no extra transactions for its lease.
         """
         if self.lease is None or self._is_guest:
             return self.lease
         now = self.engine.journal.now()
+        # By the journal's clock, with which every process compares lease times.
         if self.lease.expires - now > timedelta(seconds=self._ttl / 2):
             return self.lease
         return leases.renew(txn, self.record, self.lease, now=now, ttl=self._ttl)
 
-    def _append(self, txn: Txn, work: Work) -> None:
+    def _append(self, txn: Txn, work: Work) -> list[Event]:
         self._check_lease_is_ours()
         if self._has_ended and self.lease is None:
             raise StaleLease(
@@ -352,25 +396,24 @@ class Writer:
             )
         now, number = self.engine.clock.now(), self.record.number
         if self.lease is not None:
-            work.append(txn, number, actor=self.actor, epoch=self.lease.epoch, time=now)
-            return
+            return work.append(txn, number, actor=self.actor, epoch=self.lease.epoch, time=now)
         fenced = self.actor not in NO_AGENTS
         if fenced:
             # In the same transaction as the append, which checks the lease: no gap between them.
             leases.release_dead(txn, self.record, self.actor)
-        work.append(txn, number, actor=self.actor, epoch=0, time=now, fenced=fenced)
+        return work.append(txn, number, actor=self.actor, epoch=0, time=now, fenced=fenced)
 
     def _decided_early(
         self, decision: Callable[[Work], T], bundle: Bundle
     ) -> tuple[Work, T] | None:
-        """Run the decision on what is known here; None when that may be out of date."""
+        """Run the decision on the document known here; None if that may be out of date."""
         if self._newest is None or self._head is None:
             return None
         work = Work(bundle, self._newest, self._head)
         try:
             return work, decision(work)
         except MulliganError:
-            # The document known here may be out of date; the run under the lock has the last word.
+            # The document known here may be out of date; the run under the lock decides.
             return None
 
     def _decided(self, decision: Callable[[Work], T], view: View, bundle: Bundle) -> tuple[Work, T]:
@@ -380,15 +423,30 @@ class Writer:
 
     def _caught_up(self, view: View) -> Document:
         """Return the document as of the view, with what other processes wrote."""
-        number, load = self.record.number, self.engine.load
+        number = self.record.number
         head = view.head(number)
+        self._forget_purged(view)
         known = self._head.seq if self._head else 0
-        if self._newest is None or head.seq - known > KEYFRAME_EVERY:
-            self._newest = document_at(view, number, head.seq, load)
+        # A keyframe is nearer than the document known here: from there, fewer events are replayed.
+        is_far = head.seq - known > KEYFRAME_EVERY
+        # Events that this handle has not seen may have been folded away since.
+        if self._newest is None or is_far or view.folded(number, known + 1, head.seq):
+            self._newest = self._replayed(view, number, head.seq)
         elif head.seq > known:
             self._newest = advance(view, number, self._newest, known, head.seq)
         self._head = head
         return self._newest
+
+    def _forget_purged(self, view: View) -> None:
+        """Forget all documents if something was purged since: they may hold it.
+
+        A purge adds an event to every session that it concerns, so a decision that was made on
+        such a document is made again.
+        """
+        last = view.last_purge()
+        if last != self._last_purge:
+            self._newest, self._last_purge = None, last
+            self._known.clear()
 
 
 def _in_turn(decisions: list[Decision[object]]) -> Decision[None]:

@@ -22,10 +22,14 @@ from mulligan.testing.journal.checkpoints import CheckpointTests
 from mulligan.testing.journal.events import EventTests
 from mulligan.testing.journal.forks import ForkTests
 from mulligan.testing.journal.leases import LeaseTests
+from mulligan.testing.journal.purges import PurgeTests
+from mulligan.testing.journal.removal import RemovalTests
 from mulligan.testing.journal.transactions import TransactionTests
 
 __all__ = ["JournalSuite"]
 
 
-class JournalSuite(EventTests, TransactionTests, CheckpointTests, ForkTests, LeaseTests):
+class JournalSuite(
+    EventTests, TransactionTests, CheckpointTests, ForkTests, LeaseTests, RemovalTests, PurgeTests
+):
     """What every implementation of ``Journal`` must do; see the module for how to run it."""

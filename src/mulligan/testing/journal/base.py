@@ -24,18 +24,18 @@ NAMES = ["run", "run-1", "run-10", "run 1", "runner", "r", "RUN", "laufen/äöü
 
 
 def note(content: Any) -> NewEvent:
-    """Return a draft of a small event."""
+    """Return a small new event."""
     return small_event("test.noted", {"content": content})
 
 
 def address(number: int) -> Digest:
-    """Return a digest of nothing in particular, the same for the same number."""
+    """Return an arbitrary digest, the same for the same number."""
     return codec.digest(1, b"%d" % number)
 
 
 def picture(view: View) -> dict[str, Any]:
-    """Return everything that a journal shows, to compare it with another moment."""
-    shown: dict[str, Any] = {"objects": dict(view.locations()), "packs": view.packs()}
+    """Return everything in a journal, to compare it at two times."""
+    shown: dict[str, Any] = {"objects": dict(view.locations()), "areas": view.area_lengths()}
     for record in view.sessions():
         number = record.number
         head = view.head(number)
@@ -52,7 +52,7 @@ def picture(view: View) -> dict[str, Any]:
 
 
 class JournalBase:
-    """The fixtures of a suite, and what its tests do again and again."""
+    """The fixtures of a suite, and the steps that its tests share."""
 
     @pytest.fixture
     def journal(self) -> Journal:
@@ -65,7 +65,7 @@ class JournalBase:
         pytest.skip("this journal does not outlive its handle")
 
     def begin(self, journal: Journal, name: str = "run", origin: ForkOrigin | None = None) -> int:
-        """Make a session and return its number."""
+        """Create a session and return its number."""
         with journal.write() as txn:
             return txn.create(name, START, origin).number
 
@@ -86,12 +86,12 @@ class JournalBase:
     def mark(self, journal: Journal, number: int, label: str | None = None) -> tuple[int, str]:
         """Append an event, make it a checkpoint, and return (seq, id)."""
         with journal.write(number) as txn:
-            draft = note(["mark", number])
-            [event] = txn.append(number, [draft], actor="main", epoch=0, time=START)
+            new = note(["mark", number])
+            [event] = txn.append(number, [new], actor="main", epoch=0, time=START)
             return event.seq, txn.index_checkpoint(number, event.seq, label)
 
     def contents(self, journal: Journal, number: int) -> list[Any]:
-        """Return what was noted in a session, from its first event to its head."""
+        """Return the contents of a session's events, from the first to the head."""
         with journal.read() as view:
             last = view.head(number).seq
             return [event.payload["content"] for event in view.events(number, 1, last)]

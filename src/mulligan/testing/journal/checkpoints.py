@@ -8,12 +8,12 @@ from mulligan.testing.journal.base import NAMES, JournalBase, address
 
 
 class CheckpointTests(JournalBase):
-    """Checkpoints, keyframes and objects are found by all that they are looked for by."""
+    """Checkpoints, keyframes and objects are found by each of their keys."""
 
     # --- checkpoints -------------------------------------------------------------------------
 
     def test_checkpoints_are_found_by_range_and_id(self, journal: Journal) -> None:
-        """An id is the start of the event's hash, and leads back to session and seq."""
+        """An id is the start of the event's hash, and identifies session and seq."""
         number = self.begin(journal)
         marks = []
         for _ in range(3):
@@ -31,7 +31,7 @@ class CheckpointTests(JournalBase):
                 assert view.checkpoints_by_id(name) == [(name, number, seq)]
 
     def test_the_nearest_checkpoint_before_a_seq(self, journal: Journal) -> None:
-        """At or before it, and none where there is none."""
+        """The newest one at or before the seq is found, or none."""
         number = self.begin(journal)
         self.add(journal, number, 1, 2)
         first = self.mark(journal, number)
@@ -42,7 +42,7 @@ class CheckpointTests(JournalBase):
         assert found == [None, None, None, first, first, second, second]
 
     def test_ids_are_found_by_any_prefix(self, journal: Journal) -> None:
-        """Odd lengths and capital letters too, and only those that match."""
+        """Prefixes of odd length and capital letters work, and only matches are returned."""
         numbers = [self.begin(journal, name) for name in ("one", "two")]
         known = [self.mark(journal, number)[1] for number in numbers for _ in range(60)]
         assert len(set(known)) == 120
@@ -70,7 +70,7 @@ class CheckpointTests(JournalBase):
     # --- keyframes ---------------------------------------------------------------------------
 
     def test_the_nearest_keyframe_is_found(self, journal: Journal) -> None:
-        """At or before a seq; the head knows the newest one."""
+        """The newest one at or before a seq is found, and the head names the newest of all."""
         number, other = self.begin(journal, "one"), self.begin(journal, "two")
         self.add(journal, number, *range(300))
         self.add(journal, other, *range(300))
@@ -96,7 +96,7 @@ class CheckpointTests(JournalBase):
     # --- the index of objects ----------------------------------------------------------------
 
     def test_objects_are_found_where_they_were_put(self, journal: Journal) -> None:
-        """Large numbers included; an unknown object is nowhere."""
+        """The largest numbers are kept exactly; an unknown object has no location."""
         place = Location(2**32 - 1, 2**63, 2**32 - 1, 2**20)
         with journal.write() as txn:
             txn.index_objects({address(1): place}, {7: 2**40})
@@ -105,11 +105,11 @@ class CheckpointTests(JournalBase):
             assert view.locate(address(2)) is None
             assert view.locate_all([address(2), address(1)]) == {address(1): place}
             assert dict(view.locations()) == {address(1): place}
-            assert (view.pack_length(7), view.pack_length(8)) == (2**40, 0)
-            assert view.packs() == {7: 2**40}
+            assert (view.area_length(7), view.area_length(8)) == (2**40, 0)
+            assert view.area_lengths() == {7: 2**40}
 
     def test_a_known_object_stays_where_it_is(self, journal: Journal) -> None:
-        """Indexing it again, elsewhere, changes nothing."""
+        """Indexing an object again, at another location, changes nothing."""
         first, second = Location(1, 32, 10, 0), Location(2, 64, 10, 3)
         for place in (first, second):
             with journal.write() as txn:
@@ -118,9 +118,9 @@ class CheckpointTests(JournalBase):
             assert view.locate(address(1)) == first
 
     def test_a_packs_length_never_shrinks(self, journal: Journal) -> None:
-        """A bundle that ended earlier in the pack and commits later cuts nothing off."""
+        """A bundle that ended earlier in the area and commits later does not shorten it."""
         for length in (100, 300, 200):
             with journal.write() as txn:
                 txn.index_objects({}, {1: length, 2: 50})
         with journal.read() as view:
-            assert view.packs() == {1: 300, 2: 50}
+            assert view.area_lengths() == {1: 300, 2: 50}

@@ -18,7 +18,7 @@ from mulligan.testing.journal.base import HOLDER, LATER, NAMES, START, JournalBa
 
 
 class EventTests(JournalBase):
-    """Sessions are found and told apart; events are dense, ordered and chained."""
+    """Sessions are found and kept apart; events are dense, ordered and chained."""
 
     # --- sessions ----------------------------------------------------------------------------
 
@@ -29,12 +29,12 @@ class EventTests(JournalBase):
             assert view.find("run") is None
             assert view.checkpoints_by_id("") == []
             assert list(view.locations()) == []
-            assert view.packs() == {}
+            assert view.area_lengths() == {}
             with pytest.raises(UnknownSession):
                 view.session(1)
 
     def test_a_session_is_found_by_name_and_number(self, journal: Journal) -> None:
-        """What ``create`` returns is what every way of looking it up returns."""
+        """Every look-up returns what ``create`` returned."""
         with journal.write() as txn:
             made = txn.create("run", START, None)
         assert made == SessionRecord(made.number, "run", START, None)
@@ -43,7 +43,7 @@ class EventTests(JournalBase):
             assert view.sessions() == [made]
 
     def test_sessions_are_listed_in_the_order_they_were_made(self, journal: Journal) -> None:
-        """Whatever their names; numbers are never used twice."""
+        """The order does not depend on names, and numbers are never reused."""
         numbers = [self.begin(journal, name) for name in NAMES]
         with journal.read() as view:
             assert [record.name for record in view.sessions()] == NAMES
@@ -90,7 +90,7 @@ class EventTests(JournalBase):
     # --- events ------------------------------------------------------------------------------
 
     def test_a_new_session_begins_before_its_first_event(self, journal: Journal) -> None:
-        """Its head is seq 0 and the hash of nothing."""
+        """Its head has seq 0 and the hash before any event."""
         number = self.begin(journal)
         with journal.read() as view:
             head = view.head(number)
@@ -109,7 +109,7 @@ class EventTests(JournalBase):
             assert [event.seq for event in view.events(number, 1, 50)] == seqs
 
     def test_what_is_read_is_what_was_appended(self, journal: Journal) -> None:
-        """Every field comes back as it was, whatever the payload."""
+        """Every field is returned as it was written, for any payload."""
         samples: list[Any] = [
             None,
             -(2**63),
@@ -136,14 +136,14 @@ class EventTests(JournalBase):
         """A payload may name objects; the journal does not follow them."""
         number = self.begin(journal)
         with journal.write() as txn:
-            draft = small_event("test.big", {"value": Ref(address(1))})
-            txn.append(number, [draft], actor="main", epoch=0, time=START)
+            new = small_event("test.big", {"value": Ref(address(1))})
+            txn.append(number, [new], actor="main", epoch=0, time=START)
         with journal.read() as view:
             [event] = view.events(number, 1, 1)
         assert event.payload["value"].digest == address(1)
 
     def test_events_are_chained_by_hash(self, journal: Journal) -> None:
-        """Each event holds the hash of the one before; the first one that of nothing."""
+        """Each event holds the hash of the preceding one; the first holds zeros."""
         number = self.begin(journal)
         for size in (3, 1, 4):
             self.add(journal, number, *["same"] * size)
@@ -166,7 +166,7 @@ class EventTests(JournalBase):
             assert list(view.events(number, 7, 6)) == []
 
     def test_a_missing_event_is_damage(self, journal: Journal) -> None:
-        """Asking past the head is answered by an error that names the event, not by silence."""
+        """Reading past the head raises an error that names the missing event."""
         number = self.begin(journal)
         self.add(journal, number, 1, 2)
         with journal.read() as view, pytest.raises(DamagedJournal, match="#3"):
@@ -175,7 +175,7 @@ class EventTests(JournalBase):
     def test_time_does_not_go_backwards_for_a_clock_that_is_corrected(
         self, journal: Journal
     ) -> None:
-        """When the clock is put back a little, events keep the newest time there was."""
+        """If the clock is set back slightly, events keep the last event's time."""
         number = self.begin(journal)
         times = [START + timedelta(seconds=seconds) for seconds in (10, 50, 20, 0, 60)]
         for moment in times:
@@ -187,7 +187,7 @@ class EventTests(JournalBase):
         assert found == [times[0], times[1], times[1], times[1], times[4]]
 
     def test_time_comes_back_after_a_clock_that_was_ahead(self, journal: Journal) -> None:
-        """When the clock is put back by much, the step is written down and events follow it."""
+        """If the clock is set back far, the step is recorded and events follow the clock."""
         number = self.begin(journal)
         days = (0, 3650, 1, 2, 4000, 3)
         times = [START + timedelta(days=day) for day in days]
@@ -200,7 +200,7 @@ class EventTests(JournalBase):
             assert view.own_steps_back(number) == [3, 6]
 
     def test_a_clock_that_was_never_set_is_not_followed(self, journal: Journal) -> None:
-        """A machine without a clock begins in 1970: that is no reason to go back."""
+        """A machine without a clock starts in 1970; that is not recorded as a step back."""
         number = self.begin(journal)
         self.add(journal, number, "x", time=START)
         self.add(journal, number, "x", time=datetime(1970, 1, 1, tzinfo=UTC))

@@ -10,10 +10,10 @@ from mulligan.testing.journal.base import START, JournalBase, address
 
 
 class ForkTests(JournalBase):
-    """A fork goes on where its parent was, and sees nothing of what came later."""
+    """A fork continues its parent at the origin, and does not see later events of the parent."""
 
     def _family(self, journal: Journal) -> tuple[int, int, int]:
-        """Make a parent of 10, a fork of it at 6 with 4 more, and a fork of that at 8."""
+        """Create a parent with 10 events, its fork at 6 with 4 more, and a fork of that at 8."""
         parent = self.begin(journal, "parent")
         self.add(journal, parent, *[f"p{seq}" for seq in range(1, 11)])
         child = self.begin(journal, "child", ForkOrigin(parent, 6))
@@ -23,7 +23,7 @@ class ForkTests(JournalBase):
         return parent, child, grandchild
 
     def test_a_fork_continues_its_parents_sequence(self, journal: Journal) -> None:
-        """It begins at the parent's seq and hash, and reads the parent's events as its own."""
+        """It starts at the parent's seq and hash, and reads the parent's events as its own."""
         parent, child, grandchild = self._family(journal)
         assert self.contents(journal, parent) == [f"p{n}" for n in range(1, 11)]
         assert self.contents(journal, child) == [
@@ -40,7 +40,7 @@ class ForkTests(JournalBase):
             assert view.session(grandchild).origin == ForkOrigin(child, 8)
 
     def test_the_chain_goes_through_forks(self, journal: Journal) -> None:
-        """The first event of a fork holds the hash of the parent's event it left from."""
+        """The first event of a fork holds the hash of the event at its origin."""
         _, _, grandchild = self._family(journal)
         with journal.read() as view:
             events = list(view.events(grandchild, 1, 9))
@@ -51,7 +51,7 @@ class ForkTests(JournalBase):
                     assert part == events[first - 1 : last]
 
     def test_a_fork_does_not_see_its_parents_later_events(self, journal: Journal) -> None:
-        """Nor do they change it, and the other way round."""
+        """Writes to one do not change the other, in either direction."""
         parent, child, grandchild = self._family(journal)
         before = self.contents(journal, child), self.contents(journal, grandchild)
         self.add(journal, parent, "later")
@@ -101,7 +101,7 @@ class ForkTests(JournalBase):
             assert view.labelled(grandchild, "one") == []
 
     def test_time_does_not_go_backwards_into_a_fork(self, journal: Journal) -> None:
-        """A fork made after the clock was corrected still follows its parent's events in time."""
+        """A fork created after the clock was set back is not earlier than its parent's events."""
         parent = self.begin(journal, "parent")
         self.add(journal, parent, "late", time=START + timedelta(seconds=30))
         child = self.begin(journal, "child", ForkOrigin(parent, 1))

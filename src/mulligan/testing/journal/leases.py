@@ -36,7 +36,7 @@ class LeaseTests(JournalBase):
             assert view.lease(number, "coder2") is None
 
     def test_lease_times_have_one_clock(self, journal: Journal) -> None:
-        """It tells the time in UTC, never backwards while nothing puts it back, without a view."""
+        """It is in UTC, does not go backwards unless it is set back, and needs no view."""
         times = [journal.now() for _ in range(3)]
         assert times == sorted(times)
         assert all(time.utcoffset() == timedelta(0) for time in times)
@@ -53,7 +53,7 @@ class LeaseTests(JournalBase):
         [Holder("machine", 12, 345), Holder("m", 1), Holder("a/b/c", 7, 2**40), Holder("x")],
     )
     def test_a_holder_names_machine_and_process(self, journal: Journal, holder: Holder) -> None:
-        """Machine, process and start come back as they were written, each for itself."""
+        """Machine, process and start come back as they were written, each separately."""
         number = self.begin(journal)
         with journal.write() as txn:
             txn.put_lease(number, Lease("coder", 1, holder, LATER))
@@ -76,7 +76,7 @@ class LeaseTests(JournalBase):
         assert self.contents(journal, number) == ["valid", "another actor"]
 
     def test_a_stale_write_takes_its_whole_transaction_with_it(self, journal: Journal) -> None:
-        """What the transaction wrote before and would have written after is not there."""
+        """Nothing of the transaction is stored, neither before nor after the stale write."""
         number, other = self.begin(journal), self.begin(journal, "other")
         with journal.write() as txn:
             txn.put_lease(number, Lease("coder", 2, HOLDER, LATER))
@@ -102,8 +102,8 @@ class LeaseTests(JournalBase):
                 txn.append(number, [note("old")], actor="main", epoch=0, time=START)
         assert self.contents(journal, number) == ["new"]
 
-    def test_who_is_no_agent_writes_past_the_lease_of_one(self, journal: Journal) -> None:
-        """Only where the caller says so; for everybody else the lease holds as before."""
+    def test_an_unfenced_write_ignores_the_lease(self, journal: Journal) -> None:
+        """Only if the caller passes ``fenced=False``; other writes still need the lease."""
         number = self.begin(journal)
         with journal.write() as txn:
             txn.put_lease(number, Lease("main", 3, HOLDER, LATER))
@@ -113,8 +113,8 @@ class LeaseTests(JournalBase):
         self.add(journal, number, "mine", epoch=3)
         assert self.contents(journal, number) == ["past", "mine"]
 
-    def test_a_released_lease_shuts_nobody_out_but_its_holder(self, journal: Journal) -> None:
-        """After the release epoch 0 is accepted again and that of the lease is not."""
+    def test_a_released_lease_shuts_out_only_its_holder(self, journal: Journal) -> None:
+        """After the release, epoch 0 is accepted again and the epoch of the lease is not."""
         number = self.begin(journal)
         with journal.write() as txn:
             txn.put_lease(number, Lease("main", 1, HOLDER, LATER, released=True))
@@ -124,7 +124,7 @@ class LeaseTests(JournalBase):
         assert self.contents(journal, number) == ["free"]
 
     def test_an_expired_lease_is_valid_until_it_is_replaced(self, journal: Journal) -> None:
-        """The epoch decides and never the clock: nobody else has written in between."""
+        """The epoch decides, not the clock: no other holder has written in between."""
         number = self.begin(journal)
         with journal.write() as txn:
             txn.put_lease(number, Lease("main", 1, HOLDER, START))

@@ -1,4 +1,4 @@
-"""Conformance of journals: transactions, and what is there after reopening."""
+"""Conformance of journals: transactions, and what remains after reopening."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mulligan.errors import StaleLease, StoreClosed
-from mulligan.journal.protocol import Journal, Txn
+from mulligan.journal.protocol import Journal, Presence, Txn
 from mulligan.model import ForkOrigin, Lease, Location
 from mulligan.testing.journal.base import HOLDER, LATER, START, JournalBase, address, note, picture
 
@@ -26,9 +26,16 @@ FOREIGN_WRITES: dict[str, ForeignWrite] = {
 
 
 class TransactionTests(JournalBase):
-    """A transaction happens as a whole or not at all, whoever else reads and writes."""
+    """A transaction is atomic, also beside concurrent readers and writers."""
 
     # --- transactions ------------------------------------------------------------------------
+
+    def test_an_open_journal_is_present(self, journal: Journal) -> None:
+        """Before and after a write, the journal is still where it was opened."""
+        assert journal.presence() is Presence.PRESENT
+        with journal.write() as txn:
+            txn.create("run", START, None)
+        assert journal.presence() is Presence.PRESENT
 
     def test_a_transaction_sees_its_own_writes(self, journal: Journal) -> None:
         """Inside ``write`` everything written so far can be read."""
@@ -44,7 +51,7 @@ class TransactionTests(JournalBase):
             assert txn.keyframe(number, 1) == (1, address(1))
 
     def test_a_transaction_over_several_sessions_is_one(self, journal: Journal) -> None:
-        """Events of two sessions written together are there together."""
+        """Events of two sessions in one transaction appear together."""
         one, two = self.begin(journal, "one"), self.begin(journal, "two")
         with journal.write() as txn:
             txn.append(one, [note(1), note(2)], actor="main", epoch=0, time=START)
@@ -75,7 +82,7 @@ class TransactionTests(JournalBase):
     def test_a_transaction_of_a_session_writes_to_no_other(
         self, journal: Journal, name: str
     ) -> None:
-        """It is refused, and nothing of the transaction happens."""
+        """It is refused, and nothing of the transaction is stored."""
         one, two = self.begin(journal, "one"), self.begin(journal, "two")
         self.mark(journal, two)
         with journal.read() as view:
@@ -91,7 +98,7 @@ class TransactionTests(JournalBase):
             write(txn, other)
 
     def test_sessions_are_written_at_once(self, journal: Journal) -> None:
-        """Each thread in transactions of its own session, and one makes sessions meanwhile."""
+        """Each thread writes to its own session, while another one creates sessions."""
         numbers = [self.begin(journal, f"s{n}") for n in range(3)]
 
         def work(number: int) -> None:
@@ -111,7 +118,7 @@ class TransactionTests(JournalBase):
     def test_an_exception_aborts_everything(
         self, journal: Journal, error: type[BaseException]
     ) -> None:
-        """Of a transaction that ends in an error, of whatever kind, nothing remains."""
+        """A transaction that ends in an error of any kind leaves nothing."""
         number = self._a_little_of_everything(journal)
         with journal.read() as view:
             before = picture(view)
@@ -146,7 +153,7 @@ class TransactionTests(JournalBase):
         txn.index_objects({address(2): Location(1, 132, 10, 0)}, {1: 142, 2: 50})
 
     def test_writers_take_turns(self, journal: Journal) -> None:
-        """Threads that append at once lose nothing, and each keeps its own order."""
+        """Concurrent appends of several threads lose nothing, and each keeps its own order."""
         number = self.begin(journal)
 
         def work(thread: int) -> None:
@@ -161,7 +168,7 @@ class TransactionTests(JournalBase):
             assert [turn for who, turn in found if who == thread] == list(range(25))
 
     def test_readers_see_whole_transactions(self, journal: Journal) -> None:
-        """While a writer moves two sessions at once, no reader sees one without the other."""
+        """While transactions move two sessions, no reader sees one moved without the other."""
         one, two = self.begin(journal, "one"), self.begin(journal, "two")
         done = threading.Event()
 
@@ -187,7 +194,7 @@ class TransactionTests(JournalBase):
         assert [pair for pair in seen if pair[0] != pair[1] or pair[0] % 2] == []
 
     def test_a_snapshot_stays_as_it_was(self, journal: Journal) -> None:
-        """A view that is open while another thread writes shows the old state to its end."""
+        """A view that is open while another thread writes shows the old state until it closes."""
         number = self.begin(journal)
         self.add(journal, number, "old")
         with ThreadPoolExecutor(1) as pool:
@@ -204,7 +211,7 @@ class TransactionTests(JournalBase):
     # --- life --------------------------------------------------------------------------------
 
     def test_a_closed_journal_refuses(self, journal: Journal) -> None:
-        """After ``close``, which may be called twice, there is no reading and no writing."""
+        """After ``close``, which may be called twice, reading and writing are refused."""
         self.begin(journal)
         journal.close()
         journal.close()
@@ -216,7 +223,7 @@ class TransactionTests(JournalBase):
     def test_everything_is_there_after_reopening(
         self, journal: Journal, reopen: Callable[[], Journal]
     ) -> None:
-        """What was committed, of every kind, survives the handle."""
+        """Everything that was committed is there after reopening."""
         parent = self._a_little_of_everything(journal)
         child = self.begin(journal, "child", ForkOrigin(parent, 1))
         self.add(journal, child, "own", "long " * 1_000)
@@ -238,7 +245,7 @@ class TransactionTests(JournalBase):
     def test_what_was_aborted_is_not_there_after_reopening(
         self, journal: Journal, reopen: Callable[[], Journal]
     ) -> None:
-        """An aborted transaction leaves nothing behind on disk either."""
+        """An aborted transaction leaves nothing on disk."""
         number = self._a_little_of_everything(journal)
         with journal.read() as view:
             before = picture(view)

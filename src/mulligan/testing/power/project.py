@@ -22,7 +22,7 @@ from mulligan.store import Store
 from mulligan.testing.commands import fingerprint, run_mulligan
 
 
-class StepStarted(msgspec.Struct, frozen=True, tag="begun"):
+class StepStarted(msgspec.Struct, frozen=True, tag="started"):
     """A step has started: nothing is promised about the working files until it ends."""
 
     step: str
@@ -150,7 +150,7 @@ def _broken_checkpoints(store: Store, lines: list[Line]) -> Iterator[str]:
             continue
         to = Path(tempfile.mkdtemp(prefix="mulligan-power-"))
         try:
-            session.copy_files(line.id, to)
+            session.files.copy(line.id, to)
             if fingerprint(to) != line.files:
                 yield f"checkpoint {line.id} has other files than acknowledged"
         finally:

@@ -38,9 +38,10 @@ from mulligan.workspace.capture.index import (
     root_text,
     unsettled_stat,
 )
+from mulligan.workspace.capture.limits import CaptureLimits
 from mulligan.workspace.capture.progress import CountingSink, Progress, untold
 from mulligan.workspace.capture.scan import Changes, check_length
-from mulligan.workspace.capture.snapshot import IN_SNAPSHOT, Snapshot, SnapshotFailed, Snapshots
+from mulligan.workspace.capture.snapshot import IN_SNAPSHOT, SnapshotFailed, Snapshots
 from mulligan.workspace.capture.tree import Changed, stored_entry, stored_tree
 from mulligan.workspace.entries import Directory, File
 
@@ -48,16 +49,8 @@ _NAMES_MOVED = "files in it came, went or were renamed while it was captured"
 _NEVER_STILL = "it kept changing while it was read"
 
 
-class CaptureLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a workspace is captured: limits per file and in total, and application snapshots."""
-
-    max_file_size: int = 4 << 30
-    budget: int = 64 << 30
-    snapshot: Snapshot = Snapshot()
-
-
 class Captured(msgspec.Struct, frozen=True):
-    """A captured workspace: the digest of its tree, its coverage, and the index to go on from."""
+    """A captured workspace: the digest of its tree, its coverage, and the index for the next."""
 
     tree: Digest
     coverage: Coverage
@@ -124,6 +117,8 @@ class Capture:
         if self._snapshots.is_used:
             changes.leaves += self._databases(changes.leaves)
         changed = _changed_names(changes)
+        # Before any directory is brought up to date: the entries that the patch replaces are read
+        # from the index as it was at the last capture.
         if self._is_little and self._edits is not None:
             self._is_little = fits_in_patch(self._edits, changed, self._directories)
         # Removals first: a directory may have taken the path of a file, or the reverse.
@@ -140,6 +135,8 @@ class Capture:
                 f"The workspace {self._root} is no longer a directory.",
                 hint="Nothing was captured. Recreate it, or open the session with workspace=DIR.",
             )
+        # Handles of directories are shared within one pass and closed after it; a later pass may
+        # meet other directories at the same paths.
         with self._beneath:
             self._read_leaves(changes.leaves)
         self._listed.update(changes.directories)
@@ -168,6 +165,7 @@ class Capture:
                 directory = self._directories.get(path)
                 if directory is not None:
                     directory.entry = self._attributes(path, directory)
+        # After the attributes of all directories: the tree includes them.
         tree, edits = self._stored(self._changed, self._is_little and self._edits is not None)
         self._note_left_out(self._looked_in, self._changed.keys())
         coverage = self._coverage()
@@ -195,6 +193,8 @@ class Capture:
                 tree = patched(self._edits, changed, self._directories, self._put)
                 if tree is not None:
                     return tree, self._edits
+            # A full tree needs all names since its base, not only those of this capture: the
+            # directories in the index have no current references since then.
             changed = self._edits.touched
         tree = stored_tree(self._directories, changed, self._put, self._nodes)
         return tree, Edits(tree)
@@ -238,6 +238,8 @@ class Capture:
         if holder is not None:
             self._keep_leaf(holder, name, None)
             holder.directories.pop(name, None)
+            # Its stat may be unchanged within the resolution of timestamps, so the next capture
+            # lists it again.
             holder.invalidate()
         pending = [path] if path in self._directories else []
         while pending:
@@ -267,6 +269,7 @@ class Capture:
 
     def _read(self, path: bytes, name: bytes, directory: SeenDirectory) -> None:
         """Read one leaf into the index, or record why it is left out."""
+        # What was known about the leaf is void once it is read again.
         directory.left_out.pop(name, None)
         self._changing.pop(path, None)
         room = self._room(directory.leaves.get(name))
@@ -285,6 +288,7 @@ class Capture:
         except (TooLarge, Unreadable, OSError) as error:
             self._keep_leaf(directory, name, None)
             directory.left_out[name] = self._reason(error)
+            # A left-out file may change through another name, and fit then.
             with suppress(OSError):
                 self._note_linked(path, self._beneath.lstat(path))
         else:
@@ -299,6 +303,8 @@ class Capture:
         if not self._snapshots.is_used or not self._snapshots.has(path):
             return read_leaf(directory, name, self._files_read, room, self._copies)
         plain = partial(read_leaf, directory, name, self._files_read, room, self._copies)
+        # Before the snapshot: if the file changes meanwhile, its new stat differs and the next
+        # capture reads it again.
         before = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISREG(before.st_mode):
             return plain()
@@ -308,6 +314,8 @@ class Capture:
                     return plain()
                 read = read_snapshot(directory, name, snapshot, before, self._files_read, room)
         except SnapshotFailed as error:
+            # Recorded, so that the side files of this database do not cause another attempt in this
+            # capture.
             self._not_backed_up.add(path)
             read = plain()
             reason = f"it was read directly, because no snapshot could be taken: {error}"

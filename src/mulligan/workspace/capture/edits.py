@@ -48,10 +48,13 @@ def patched(edits: Edits, changed: Changed, directories: Directories, put: Put) 
     """
     for path, name in _each(changed):
         key, part = _key(path, name), part_of(path, name, directories)
+        # An entry that is as in the base again leaves the patch, so a rollback yields the base's
+        # own digest.
         if part == edits.origins[key]:
             edits.now.pop(key, None)
         else:
             edits.now[key] = part
+    # Equal trees keep their digest where that is free; comparisons then stop at once.
     if not edits.now:
         return edits.base
     if len(edits.now) > MAX_PATCH_ENTRIES:

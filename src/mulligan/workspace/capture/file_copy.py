@@ -48,6 +48,7 @@ class FileCopies:
 
     def is_hot(self, status: os.stat_result) -> bool:
         """Whether a file changed so recently that more changes are likely."""
+        # abs: a file from a machine with a faster clock is in the future, and hot as well.
         return abs(self._clock.wall_ns() - status.st_mtime_ns) < HOT_NANOSECONDS
 
     def copy(self, handle: int, directory: int) -> Reading[IO[bytes]] | None:
@@ -65,6 +66,8 @@ class FileCopies:
         error = None
         for nameless in (self._nameless, partial(_nameless_in, directory)):
             file = nameless()
+            # In the store first; a clone works only within one filesystem, so then beside the file
+            # itself.
             error = file and _clone(handle, file)
             if file is not None and error is None:
                 # The clone itself is atomic; this only decides whether the stat belongs to its

@@ -126,6 +126,7 @@ def _read_link(directory: int, name: bytes) -> Read | None:
         if error.errno == errno.EINVAL:
             return None  # no longer a symlink; retry
         raise
+    # A link has no handle to read from, so its stat is compared around the readlink.
     after = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if signature(before) != signature(after):
         return None
@@ -140,6 +141,7 @@ def _read_file(
         before = os.fstat(handle)
         if not stat.S_ISREG(before.st_mode):
             raise Unreadable(_SOMETHING_ELSE)
+        # Before anything is read: a huge file must not fill the store before it is refused.
         if before.st_size > room:
             raise TooLarge(before.st_size)
         reading = None

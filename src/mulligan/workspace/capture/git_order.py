@@ -57,6 +57,7 @@ class GitDirectories:
     def _search(self, directory: bytes) -> bytes | None:
         for known in self._known:
             seen = known.get(directory)
+            # By content, not by the name .git: bare repositories and submodules have other names.
             if seen is not None and OBJECTS in seen.directories and b"refs" in seen.directories:
                 return directory
         return self.of(directory.rpartition(b"/")[0]) if directory else None
@@ -68,6 +69,7 @@ def object_directories(home: bytes, known: Mapping[bytes, SeenDirectory]) -> Ite
     packs = joined(home, PACKS)
     while pending:
         path = pending.pop()
+        # Packs are listed last by the caller: an object that was packed meanwhile is found there.
         if path in known and path != packs:
             yield path
             pending += [path + b"/" + name for name in known[path].directories]

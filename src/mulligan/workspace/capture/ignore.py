@@ -67,10 +67,13 @@ class Rules:
     ) -> None:
         self._is_temporary = is_temporary
         self._stores = frozenset(stores)
+        # One invalid pattern must not disable the others, so each line is compiled on its own
+        # first.
         own = [line for line in lines if _is_pattern(line)]
         self._lines = [*BUILT_IN, *own]
         # Without user rules, comparing names is enough and far cheaper than matching patterns.
         self._spec = compiled(self._lines) if own else None
+        # Part of the index: other rules mean that everything is scanned again.
         self.identity = "\n".join([*self._lines, GIT, *map(os.fsdecode, sorted(stores))])
 
     @classmethod
@@ -82,6 +85,7 @@ class Rules:
     ) -> Rules:
         """Return the rules of a workspace; an unreadable file counts as empty."""
         lines = []
+        # Without its rules more is captured, never less.
         with suppress(OSError):
             lines = _read(root / FILE_NAME).decode(errors="replace").split("\n")
         return cls(lines, is_temporary, stores)
@@ -120,6 +124,7 @@ def is_of_store(name: bytes) -> bool:
 
 def _read(file: Path) -> bytes:
     """Return the content of a regular file; a FIFO of that name must not block the caller."""
+    # O_NONBLOCK, and the type is checked on the open handle: a name could be replaced in between.
     handle = _opened(file)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -163,7 +163,8 @@ class Index(msgspec.Struct, array_like=True):
     are its differences from the last tree that was stored in full. ``nodes`` are large directories
     as put into that tree, and ``listed`` is everything left out, sorted; neither is saved.
     ``mapped`` are the files that programs had mapped when they were read; see
-    ``mulligan.workspace.watch.mapped``.
+    ``mulligan.workspace.watch.mapped``. ``damage`` is how often damage had been noted in the store:
+    what is noted later may concern any file.
     """
 
     version: int
@@ -179,6 +180,7 @@ class Index(msgspec.Struct, array_like=True):
     nodes: Nodes = {}
     mapped: dict[bytes, None] = {}
     listed: list[LeftOut] | None = None
+    damage: int = 0
 
     @property
     def fresh_from(self) -> int:

@@ -59,6 +59,7 @@ def encode_patch(base: Digest, entries: Mapping[str, bytes | None]) -> bytes:
 def read_patch(document: Document, tree: Digest) -> TreePatch:
     """Return a tree as a patch; a tree stored in full is its own base."""
     data = document.stored(Ref(tree))
+    # The first byte tells an array (patch) from a map (directory) without decoding either.
     if data[:1] != _FIRST:
         return TreePatch(tree, {})
     try:
@@ -67,6 +68,7 @@ def read_patch(document: Document, tree: Digest) -> TreePatch:
         raise DamageError(f"Tree {tree.hex()} is neither directory nor patch: {error}.") from error
     if base.code != codec.EXT_REF or len(bytes(base.data)) != DIGEST_SIZE:
         raise DamageError(f"Tree {tree.hex()} is a patch without a base.")
+    # Checked here, because later code takes entries apart without checks.
     for path, entry in entries.items():
         if not _is_entry(path, bytes(entry)):
             raise DamageError(f"Tree {tree.hex()} is a patch with an invalid entry at {path!r}.")
@@ -77,6 +79,7 @@ def open_tree(document: Document, tree: Digest) -> Document:
     """Return a tree as a document; a patch is applied to its base."""
     patch = read_patch(document, tree)
     found = document.with_root(Ref(patch.base))
+    # Sorted, so that damage is always reported for the same path.
     for key in sorted(patch.entries):
         path, entry = tuple(key.split("/")), patch.entry(key)
         before = leaf_in(found, path)

@@ -16,7 +16,7 @@ Progress = Callable[[int, int], None]
 
 
 def untold(files: int, count: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 class ObjectSink(Protocol):

@@ -56,6 +56,7 @@ class Rescan:
         for pause in RETRY_DELAYS_SECONDS:
             may_have_moved = self._take(changes)
             if may_have_moved and pause:
+                # Files that are being written: give the program a moment instead of racing with it.
                 self._sleep(pause)
             found = self._moved(may_have_moved=may_have_moved)
             if found is None:

@@ -66,6 +66,8 @@ def _linked(
     symlink led here, the names in another directory changed, and the check of that one finds it.
     """
     try:
+        # Entered first, then checked through ".": a directory replaced in between fails the
+        # comparison.
         chdir(path)
         now = lstat(b".")
         if [now.st_ino, now.st_ctime_ns, now.st_mtime_ns] != own:
@@ -84,6 +86,8 @@ def _linked_leaves(names: list[bytes], stats: bytes, fresh: int) -> list[int] | 
             or now.st_mtime_ns != mtime
             or now.st_size != size
             or now.st_ino != inode
+            # A file changed within the resolution of timestamps before its capture may have changed
+            # again unseen.
             or ctime >= fresh
         ):
             return None
@@ -105,6 +109,7 @@ def main() -> None:
         answer.look(pread(file, more, at))
         at += more
     data = answer.encoded()
+    # A pipe takes only part of a large answer at once.
     while data:
         data = data[write(1, data) :]
     _exit(0)  # skip interpreter shutdown, which would delay the caller

@@ -18,10 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import msgspec
-
 from mulligan.model import LeftOut
 from mulligan.workspace.capture.ignore import compiled
+from mulligan.workspace.capture.limits import Command, Snapshot
 from mulligan.workspace.file_handles import close_file, open_file
 
 if TYPE_CHECKING:
@@ -48,36 +47,6 @@ _WAL = 2
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MAX_SHOWN_OUTPUT = 200
 """Maximum number of characters kept of a failed command's error output."""
-
-
-class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A command that writes a copy of matching files, to ``{output}`` or to standard output."""
-
-    files: list[str]
-    run: list[str]
-
-
-class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which files are captured through snapshots, and which commands run around a capture."""
-
-    sqlite: list[str] = []
-    command: list[Command] = []
-    before: list[str] = []
-    after: list[str] = []
-    timeout: float = 30.0
-
-    @property
-    def has_commands(self) -> bool:
-        """Whether any program is to be run."""
-        return bool(self.command or self.before or self.after)
-
-    def __post_init__(self) -> None:
-        """Refuse invalid patterns, and commands without a program."""
-        patterns = [*self.sqlite, *(file for command in self.command for file in command.files)]
-        if patterns:
-            compiled(patterns)
-        if not all(command.run for command in self.command):
-            raise ValueError("a command to take snapshots with has nothing to run")
 
 
 class SnapshotFailed(Exception):

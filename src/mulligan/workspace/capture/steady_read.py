@@ -54,6 +54,8 @@ def read_steadily(
     size = before.st_size
     known: T | None = None
     for attempt in count(1):
+        # Always up to the size at the start of the attempt: a log that grows faster than it is read
+        # would never end.
         content, length = take(size)
         after = os.fstat(handle)
         is_complete = length == size
@@ -66,6 +68,8 @@ def read_steadily(
         if is_complete and known is None and after.st_size >= size:
             known = content  # if it has only grown, the next attempt reads the same
         else:
+            # It was rewritten or truncated: what was read so far proves nothing about its current
+            # bytes.
             before, size, known = after, after.st_size, None
     raise AssertionError("unreachable: the loop only ends by returning")
 

@@ -58,6 +58,7 @@ def _encoded(
 ) -> bytes:
     """Return the encoding of a directory whose subdirectories have been stored."""
     before = kept.pop(path, None)
+    # Below FAN entries a directory is a plain map: there is no node to keep.
     if len(directories[path].leaves) + len(directories[path].directories) < nodes.FAN:
         return _small(path, directories)
     if before is None:
@@ -70,6 +71,7 @@ def _encoded(
         return codec.encode(node)
     after = _settled(node, put, before)
     kept[path] = after
+    # The oldest goes: dicts keep their order, and a directory that changes again is inserted again.
     if len(kept) > MAX_KEPT_NODES:
         del kept[next(iter(kept))]
     return codec.encode(MapBranch(node.depth, node.count, after.slots))
@@ -139,6 +141,7 @@ def _settled(node: MapBranch, put: Put, before: Kept | None) -> Kept:
     old = before.node.slots if before else [None] * len(node.slots)
     known = before.slots if before else old
     slots = [
+        # Identity is enough: an unchanged slot is the same object in the persistent node.
         encoded if slot is was else Raw(_settled_slot(slot, put))
         for slot, was, encoded in zip(node.slots, old, known, strict=True)
     ]

@@ -119,6 +119,7 @@ class Checkout:
         files_by_digest = self._plan.single_chunk_files
         with gc_paused():
             where = self._objects.locate_many(files_by_digest)
+            # None for objects in memory, which no other process can read.
             if where is not None:
                 workers.offer(where, files_by_digest, syncs=not many(self._root.handle))
         if where is None:
@@ -177,6 +178,7 @@ class Checkout:
         if source is not None and source.is_possible and file.chunks:
             if source.share(node.path, name, file, handle):
                 return
+            # A clone that failed, or turned out to be of a changed file, may have left bytes.
             os.ftruncate(handle, 0)
         for digest in file.chunks:
             yield self._objects.get(ObjectKind.CHUNK, digest)
@@ -185,6 +187,7 @@ class Checkout:
         if node.above is None:
             return
         try:
+            # Writable for now: the final mode may forbid creating entries.
             os.mkdir(node.name, _MADE, dir_fd=self._writer.handle(node.above))
         except OSError as error:
             self._failed(node, None, error)
@@ -199,6 +202,7 @@ class Checkout:
             handle, trouble = self._writer.handle(node), None
             if entry.xattrs or self._writer.inherits:
                 trouble = try_xattrs(handle, entry.xattrs)
+            # An existing target belongs to the user, who chose its mode.
             if self._is_new or node.above is not None:
                 os.fchmod(handle, entry.mode)
             os.utime(handle, ns=(entry.mtime, entry.mtime))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mulligan.document import nodes
@@ -13,6 +13,7 @@ from mulligan.workspace.entries import (
     FILE,
     SELF,
     Directory,
+    File,
     Leaf,
     TreePath,
     from_name,
@@ -65,6 +66,8 @@ class CheckoutPlan:
         self.single_chunk_files: dict[Digest, list[SingleChunkFile]] = {}
         self.leaves: list[tuple[DirectoryNode, bytes, Leaf]] = []
         """The rest: symlinks, and files that are not a ``SingleChunkFile``."""
+        self.purged: list[tuple[TreePath, str]] = []
+        """Files that cannot be written because their content was purged, and why."""
 
     @property
     def count(self) -> int:
@@ -72,8 +75,29 @@ class CheckoutPlan:
         files = sum(map(len, self.single_chunk_files.values()))
         return files + len(self.leaves) + len(self.directories)
 
+    @property
+    def chunks(self) -> set[Digest]:
+        """The chunks of all files."""
+        files = (leaf for _, _, leaf in self.leaves if isinstance(leaf, File))
+        return {chunk for file in files for chunk in file.chunks} | self.single_chunk_files.keys()
+
+    def drop_purged(self, purged: Mapping[Digest, str]) -> None:
+        """Leave files out whose content was purged; ``purged`` says why for each chunk."""
+        for chunk in purged.keys() & self.single_chunk_files.keys():
+            for file in self.single_chunk_files.pop(chunk):
+                self.purged.append(((*file.node.path, to_name(file.name)), purged[chunk]))
+        leaves, self.leaves = self.leaves, []
+        for node, name, leaf in leaves:
+            chunks = leaf.chunks if isinstance(leaf, File) else ()
+            found = next((chunk for chunk in chunks if chunk in purged), None)
+            if found is None:
+                self.leaves.append((node, name, leaf))
+            else:
+                self.purged.append(((*node.path, to_name(name)), purged[found]))
+
     def add_tree(self, document: Document) -> None:
         """Add a whole tree; raises ``UnsafeName``."""
+        # A stack instead of recursion: trees may be deeper than Python's limit.
         pending = [(self.root, document.resolved(document.root))]
         while pending:
             node, content = pending.pop()
@@ -85,6 +109,7 @@ class CheckoutPlan:
                 check_name(name)
                 if is_of_store(from_name(name)):
                     continue  # reserved for the copy's own pointer
+                # The common case first, without decoding: it dominates in a tree of 100,000 files.
                 if type(value) is list and _is_single_chunk(value):
                     target = SingleChunkFile(node, from_name(name), value[1], value[2])
                     self.single_chunk_files.setdefault(value[4], []).append(target)

@@ -57,7 +57,7 @@ class FileWriter:
         handle = os.open(name, _NEW, mode & _PERMISSIONS, dir_fd=parent)
         try:
             write_parts(handle, parts(handle))
-            self._failpoint(Failpoint.RESTORE_DRAFT_WRITTEN)
+            self._failpoint(Failpoint.RESTORE_TEMPORARY_WRITTEN)
             if mode not in self._granted:
                 self._set_mode(handle, mode)
             trouble = None

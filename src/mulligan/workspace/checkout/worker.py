@@ -79,6 +79,7 @@ class CheckoutWorkers:
 
         handles = root, self._request.fileno()
         paths = _PACKAGES, *filter(None, sys.path)
+        # Isolated and without site: the user's environment must not run code in a worker.
         command = (sys.executable, "-I", "-S", "-c", _PROGRAM, *map(str, handles), *paths)
         return Popen(command, stdin=self._queue, stdout=PIPE, stderr=DEVNULL, pass_fds=handles)
 
@@ -120,6 +121,8 @@ class CheckoutWorkers:
         """
         answers: dict[int, list[int]] = {}
         for process in self._processes:
+            # Waits until each process has ended: only then no worker touches a file that the caller
+            # writes again.
             answers.update(_answers(process.communicate()[0]))
         unfinished: set[Digest] = set()
         for number, batch in enumerate(self._batches):
@@ -180,6 +183,7 @@ def start_checkout_workers(root: int, files: int) -> CheckoutWorkers | None:
 def _cut(places: Places) -> list[Places]:
     """Cut sorted places into batches; objects of one frame stay together."""
     frames = [list(frame) for _, frame in groupby(places, key=_frame_of)]
+    # Few enough tokens that writing them all never blocks on a full pipe while no worker reads.
     least = max(MIN_BATCH_WEIGHT, (len(places) + FRAME_WEIGHT * len(frames)) // MAX_BATCHES)
     batches: list[Places] = []
     room = 0
@@ -193,7 +197,7 @@ def _cut(places: Places) -> list[Places]:
 
 
 def _frame_of(place: tuple[Digest, Location]) -> tuple[int, int]:
-    return place[1].pack, place[1].offset
+    return place[1].area, place[1].offset
 
 
 def _held(batch: Places, files_by_digest: FilesByDigest, numbers: _Numbers) -> list[HeldBy]:
@@ -216,6 +220,7 @@ def _answers(data: bytes) -> Iterator[tuple[int, list[int]]]:
         at += DONE.size
         left = data[at : at + count * LEFT.size]
         at += len(left)
+        # A worker that was killed in the middle of an answer finished no batch.
         if len(left) == count * LEFT.size:
             yield number, [number for (number,) in LEFT.iter_unpack(left)]
 

@@ -70,10 +70,12 @@ class CheckoutWorker:
         """Write the files of a batch and return the numbers of those that failed."""
         places = [(Digest(digest), location) for digest, location, _ in batch]
         files_by_digest = {Digest(digest): self._targets(files) for digest, _, files in batch}
+        # Numbered before the writer removes the files it has written.
         every = [target for files in files_by_digest.values() for target in files]
         self._left = []
         found = self._reader.read_all(ObjectKind.CHUNK, places)
         self._writer.make_all(found, files_by_digest, lambda target, _: self._left.append(target))
+        # Before the answer: with ``syncs``, a file that is reported as written is durable.
         self._syncer.flush()
         self._left += [target for files in files_by_digest.values() for target in files]
         return sorted(map(every.index, self._left))
@@ -104,6 +106,7 @@ def run(root: int, request: int, queue: int, answers: int) -> None:
             worker = CheckoutWorker(_request_header(request), root)
         number, offset, length = TOKEN.unpack(token)
         left = worker.copy(decode_batch(os.pread(request, length, offset)))
+        # An answer that a kill cuts short counts as unfinished.
         os.write(answers, DONE.pack(number, len(left)) + b"".join(map(LEFT.pack, left)))
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from mulligan.errors import MulliganError
@@ -20,7 +20,7 @@ from mulligan.model import Digest, ObjectKind
 from mulligan.objects.protocol import Objects
 from mulligan.workspace.capture.file_reader import SINGLE_CHUNK_BYTES
 from mulligan.workspace.capture.index import Seen, packed_stat
-from mulligan.workspace.entries import Directory, File, Link, TreePath, from_name
+from mulligan.workspace.entries import Directory, File, Link, TreePath, from_name, to_name
 from mulligan.workspace.file_handles import close_file, open_file
 from mulligan.workspace.fsync import Syncer, by_count, few
 from mulligan.workspace.handles import Handles
@@ -29,6 +29,7 @@ from mulligan.workspace.restore.content_check import is_held
 from mulligan.workspace.restore.deleter import Deleter
 from mulligan.workspace.restore.fileops import Failure, failure, set_xattrs, try_xattrs, write_parts
 from mulligan.workspace.restore.plan import TreeChange
+from mulligan.workspace.restore.recent import Recent
 from mulligan.workspace.restore.swap import Swap, TemporaryNames, discard, sweep, temporary_names
 from mulligan.workspace.restore.torn_files import is_remains
 
@@ -82,13 +83,23 @@ class Apply:
         self._syncer: Syncer[TreePath] = Syncer(self._failed, few)
         self.failures: list[Failure] = []
 
-    def run(self, changes: list[TreeChange], touch: Sequence[TreeChange] = ()) -> list[Failure]:
+    def run(
+        self,
+        changes: list[TreeChange],
+        touch: Sequence[TreeChange] = (),
+        recent: Sequence[Recent] = (),
+    ) -> list[Failure]:
         """Apply the changes; return what failed. A failure does not stop the rest.
 
-        Files changed by ``touch`` get the present time.
+        Files changed by ``touch`` get the present time. ``recent`` is what stays as it is and must
+        be made durable as well.
         """
+        # Counted together: they are synced together.
+        count = len(changes) + sum(1 + len(directory.leaves) for directory in recent)
+        self._syncer = Syncer(self._failed, by_count(count))
         try:
             self._run(changes, touch)
+            self._make_durable(changes, recent)
         finally:
             self._deleter.close()
             self._syncer.close()
@@ -98,9 +109,9 @@ class Apply:
     def _run(self, changes: list[TreeChange], touch: Sequence[TreeChange]) -> None:
         # Order: clear the way, directories, files, caches, deletions, times, sync. Deletions come
         # late: until then, an interruption leaves too many files rather than too few.
-        self._syncer = Syncer(self._failed, by_count(len(changes)))
         made = [s for s in changes if s.after is not None]
         deleted = sorted((s for s in changes if s.after is None), key=lambda s: -len(s.path))
+        # Paths that get another kind of entry; what is there now must go first.
         taken = {s.path for s in made if not (s.before and _alike(s.before, s.after))}
         in_the_way = [s for s in deleted if _is_in_the_way(s.path, taken)]
         if self._caches is not None:
@@ -124,21 +135,44 @@ class Apply:
         failed = {path for path, _ in self.failures}
         self._each([s for s in touch if _is_new(s) and s.path not in failed], self._touch)
         self._directory_attributes(changes)
-        self._make_durable(changes)
 
-    def _make_durable(self, changes: list[TreeChange]) -> None:
+    def _make_durable(self, changes: list[TreeChange], recent: Sequence[Recent]) -> None:
         """Sync the files and the directories: a rename is only durable with its directory.
 
         Done once at the end, so that the disk is waited for once. A power cut before that leaves an
         unfinished restore, nothing worse.
         """
+        leaves = {directory.path: directory.leaves for directory in recent}
         touched = {s.path[:-1] for s in changes if s.path}
         touched |= {s.path for s in changes if isinstance(s.after, Directory)}
-        touched |= self._cleared.keys() | self._emptied
+        touched |= self._cleared.keys() | self._emptied | leaves.keys()
         for path in sorted(touched):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                self._syncer.add(path, self._handles.directory(path))
+            with self._noting(path):
+                handle = self._handles.directory(path)
+                # One sync of the filesystem covers the leaves as well: no need to open thousands.
+                if not self._syncer.add(path, handle):
+                    self._add_leaves(path, handle, leaves.get(path, ()))
         self._syncer.finish()
+
+    def _add_leaves(self, directory: TreePath, parent: int, names: Sequence[bytes]) -> None:
+        """Have leaves synced that stay as they are."""
+        for name in names:
+            path = (*directory, to_name(name))
+            with self._noting(path):
+                handle = open_file(name, _PRESENT, parent)
+                try:
+                    self._syncer.add(path, handle)
+                finally:
+                    close_file(handle)
+
+    @contextmanager
+    def _noting(self, path: TreePath) -> Iterator[None]:
+        """Note an error, unless the path is gone, or a symlink: its directory is synced."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                self._failed(path, error)
 
     def _failed(self, path: TreePath, error: OSError) -> None:
         self.failures.append(failure(path, error))
@@ -202,6 +236,7 @@ class Apply:
                 by_first.setdefault(change.after.chunks[0], []).append(change)
             else:
                 others.append(change)
+        # Symlinks, empty files and attributes need no object, so their order does not matter.
         self._each(others, self._write)
         for digest in self._objects.sort_by_location(by_first):
             self._each(by_first[digest], self._write)
@@ -252,7 +287,7 @@ class Apply:
         """Write content and attributes to an open file; return an error of the attributes."""
         get = self._objects.get
         write_parts(handle, (get(ObjectKind.CHUNK, digest) for digest in file.chunks))
-        self._failpoint(Failpoint.RESTORE_DRAFT_WRITTEN)
+        self._failpoint(Failpoint.RESTORE_TEMPORARY_WRITTEN)
         trouble = try_xattrs(handle, file.xattrs)
         os.fchmod(handle, file.mode)
         os.utime(handle, ns=(file.mtime, file.mtime))
@@ -262,12 +297,14 @@ class Apply:
         own = temporary_names(from_name(change.path[-1]), self._token)
         handle = _new_file(parent, own)
         try:
+            # By inode, not by name: a failed restore must only delete what it made itself.
             made = os.fstat(handle).st_ino
             try:
                 trouble = self._write_content(handle, file)
             except BaseException:
                 discard(parent, own, made)
                 raise
+            # Registered before the rename; all syncs happen together at the end.
             self._syncer.add(change.path, handle)
         finally:
             os.close(handle)
@@ -420,6 +457,7 @@ def _new_file(parent: int, own: TemporaryNames) -> int:
     try:
         return os.open(own.new, _NEW, 0o600, dir_fd=parent)
     except FileExistsError:
+        # The directory's lock is held, so no other restore is writing it.
         os.unlink(own.new, dir_fd=parent)
         return os.open(own.new, _NEW, 0o600, dir_fd=parent)
 

@@ -53,6 +53,7 @@ class Caches(msgspec.Struct, frozen=True):
         sources = [change.path for change in self.changed if _changes_source(change)]
         gone = set(self.going)
         found = [*_compiled(handles, self.rules, sources), *_checked(handles, self.rules, sources)]
+        # Those go with their directory anyway, and must not be counted twice.
         return [path for path in found if path not in gone and path[:-1] not in gone]
 
     def paths(self, root: bytes) -> list[TreePath]:
@@ -93,6 +94,7 @@ def remove_cache(handles: Handles, path: TreePath) -> None:
     """Remove a cache or a file in one, as far as it exists; no symlink is followed."""
     try:
         parent, name = handles.directory(path[:-1]), from_name(path[-1])
+        # A handle into the cache would keep its directory alive and be stale afterwards.
         handles.forget(path)
         if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             import shutil  # slow to import, and only restores remove caches
@@ -129,12 +131,15 @@ def _compiled(handles: Handles, rules: Rules, sources: Iterable[TreePath]) -> It
     modules: dict[TreePath, set[bytes]] = {}
     for path in sources:
         stem, _, ending = from_name(path[-1]).rpartition(b".")
+        # Python compiles no .pyi files.
         if ending == b"py":
             modules.setdefault((*path[:-1], PYTHON), set()).add(stem)
     for cache, stems in modules.items():
         with suppress(OSError):  # missing, or not a directory
             if _is_built_in(rules, cache, is_directory=True):
                 for name in sorted(map(os.fsencode, os.listdir(handles.directory(cache)))):
+                    # The stem of a module may contain dots itself: ``a.b.py`` gives
+                    # ``a.b.cpython-312.pyc``.
                     if any(name[:end] in stems for end in _dots(name)):
                         yield (*cache, to_name(name))
 

@@ -58,6 +58,7 @@ def rewritten(
 
 def _is_equal(handle: int, file: File, objects: Objects) -> bool:
     if len(file.chunks) == 1:
+        # A single chunk is compared by digest, so the object itself need not be read.
         data = _read(handle, file.size)
         return digest(ObjectKind.CHUNK, data) == file.chunks[0] and objects.has(file.chunks[0])
     # Chunk boundaries are not recorded; the lengths of the chunks give them.
@@ -65,6 +66,7 @@ def _is_equal(handle: int, file: File, objects: Objects) -> bool:
         data = objects.get(ObjectKind.CHUNK, chunk)
         if _read(handle, len(data)) != data:
             return False
+    # It may have grown since its stat.
     return not os.read(handle, 1)
 
 

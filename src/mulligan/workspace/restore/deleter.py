@@ -67,6 +67,7 @@ class Deleter(Generic[Key]):
     def _start(self) -> bool:
         """Start the threads; return whether there are any, since the system may allow none."""
         while len(self._threads) < DELETE_THREADS:
+            # A daemon: a program that is interrupted must not wait for deletions.
             thread = Thread(target=self._work, daemon=True)
             try:
                 thread.start()

@@ -59,6 +59,7 @@ def write_parts(handle: int, parts: Iterable[bytes]) -> None:
             _write_at(handle, memoryview(data)[start:end], size + start)
             written = size + end
         size += len(data)
+    # A hole at the end exists only by the file's length.
     if written < size:
         os.ftruncate(handle, size)
 
@@ -102,6 +103,7 @@ def try_xattrs(handle: int, wanted: Xattrs | None) -> OSError | None:
     try:
         set_xattrs(handle, wanted)
     except OSError as error:
+        # A full disk ends the whole restore; other errors concern this file only.
         if is_disk_full(error):
             raise
         return OSError(error.errno, f"extended attributes: {error.strerror}")

@@ -100,10 +100,12 @@ def tree_changes(
 
     None is an empty tree. ``edits`` may save reading the base of both trees.
     """
+    # Equal digests, equal trees: the usual result of a restore to the present.
     if start == end:
         return []
     if only is None and start is not None and end is not None:
         one, other = read_patch(document, start), read_patch(document, end)
+        # Patches of one base differ only where either sets an entry; the base is not read at all.
         if one.base == other.base:
             known = edits.origins if edits and edits.base == one.base else {}
             return list(_patch_changes(document, one, other, known))
@@ -113,11 +115,14 @@ def tree_changes(
         return _changes(document, before, after, ())
     changes: dict[tuple[TreePath, bool], TreeChange] = {}
     for path in only:
+        # The names come from the user or from a tree, and either could be forged.
         for name in path:
             check_name(name)
         one, other = _at(document, before, path), _at(document, after, path)
         ways = [] if other is MISSING else _parent_changes(document, before, after, path)
         for change in [*ways, *_changes(document, one, other, path)]:
+            # Several paths may share parents. A deletion and a creation at one path are two
+            # changes, in this order.
             changes[change.path, change.after is None] = change
     return list(changes.values())
 
@@ -186,8 +191,10 @@ def _add_directory(
     changes: list[TreeChange], document: Document, old: Any, new: Any, path: TreePath
 ) -> None:
     """Add the changes of a directory that exists before, after, or both."""
+    # A file in the place of a directory goes before the directory's entries are made.
     if not nodes.is_map(old) and old is not MISSING:
         changes.append(TreeChange(path, _entry(document, old), None))
+    # The directory's entries are in the way of the file; ``Apply`` deletes those first.
     if not nodes.is_map(new) and new is not MISSING:
         changes.append(TreeChange(path, None, _entry(document, new)))
     left = old if nodes.is_map(old) else {}
@@ -230,6 +237,7 @@ def check_name(name: str) -> None:
         raw = from_name(name)
     except UnicodeEncodeError:
         raw = b""
+    # Also refuses a second spelling of a valid name, which would be another key for the same file.
     unsafe = raw in (b"", b".", b"..") or b"/" in raw or b"\x00" in raw
     if unsafe or to_name(raw) != name:
         raise UnsafeName(f"A tree holds the name {name!r}, which no file can have.")

@@ -39,6 +39,7 @@ def divide(
     """Split changes like :func:`split_protected`; caches do not keep a deleted directory."""
     caches = caches_in(root, rules, changes, uncovered)
     kept = set(uncovered).difference(map(shown, caches))
+    # Caches count as covered here: otherwise each would keep its directory from being deleted.
     todo, left = split_protected(changes, kept)
     gone = {change.path for change in todo if _removes_directory(change)}
     going = [path for path in caches if path[:-1] in gone]
@@ -93,6 +94,8 @@ def left_out_above(path: TreePath, uncovered: Collection[str]) -> str | None:
 def _is_protected(
     change: TreeChange, uncovered: Collection[str], gone: Collection[TreePath]
 ) -> bool:
+    # Git shares objects between commits, and stashes and reflogs may need those that the target
+    # lacks.
     if change.after is None:
         repository = _repository(change.path)
         if repository is not None and repository not in gone:

@@ -119,6 +119,7 @@ class Swap:
 
         Raises ``FileExistsError`` otherwise, and the leaf stays.
         """
+        # Moved out first, then checked: between a check and an unlink the file could change.
         _rename_new(name, own.swap, parent)
         try:
             self._failpoint(Failpoint.RESTORE_SWAPPED)
@@ -143,6 +144,7 @@ class Swap:
         if _is_same(ours, _status(swap, parent)):
             os.unlink(swap, dir_fd=parent)
             raise _changed()
+        # Both files are kept: each may hold the only copy of a user's work.
         text = f"{CHANGED} twice while the restore was under way; see {os.fsdecode(swap)}"
         raise FileExistsError(errno.EEXIST, text)
 
@@ -153,6 +155,7 @@ def discard(parent: int, own: TemporaryNames, made: int) -> None:
     A file that was moved out stays, for :func:`sweep` to check.
     """
     for name in own:
+        # By inode number: under the same name may be a file that another program put there.
         with suppress(OSError):
             if _status(name, parent).st_ino == made:
                 os.unlink(name, dir_fd=parent)
@@ -182,6 +185,7 @@ def _rename_new(old: bytes, new: bytes, parent: int) -> None:
     except FileExistsError as error:
         text = "something is there that no checkpoint holds"
         raise FileExistsError(errno.EEXIST, text) from error
+    # Only on filesystems without RENAME_NOREPLACE; the check above is then the best there is.
     os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
 
 

@@ -58,8 +58,10 @@ class HardLinks:
         """Return the names of all files that may have changed, or None after an overflow."""
         paths, self._unsure = self._unsure, set()
         for descriptor, mask, _ in self._inotify.read():
+            # Events were dropped, so any file may have changed: the caller scans everything.
             if mask & (inotify.Q_OVERFLOW | inotify.UNMOUNT):
                 return None
+            # The kernel removed the watch with the last name; the descriptor is never reused.
             if mask & inotify.IGNORED:
                 self._names.pop(descriptor, None)
             else:

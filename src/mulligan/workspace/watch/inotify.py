@@ -39,13 +39,16 @@ def available() -> bool:
 class Inotify:
     """One queue of events from any number of watches. Not thread-safe."""
 
+    _handle = -1  # until it is open
+
     def __init__(self) -> None:
         """Open a queue; raises ``OSError`` when the system allows no more."""
         libc = ctypes.CDLL(None, use_errno=True)
         self._add = libc.inotify_add_watch
         self._add.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
         self._remove = libc.inotify_rm_watch
-        self._handle: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        # O_CLOEXEC: programs that we start must not keep the watches alive.
+        self._handle = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._handle < 0:
             raise _error(b"inotify")
 
@@ -68,6 +71,7 @@ class Inotify:
         events: list[Event] = []
         while True:
             try:
+                # The buffer must hold at least one event with the longest name, or the read fails.
                 data = os.read(self._handle, _BUFFER)
             except BlockingIOError:
                 return events
@@ -77,6 +81,10 @@ class Inotify:
                 at += 16
                 events.append((descriptor, mask, data[at : at + length].rstrip(b"\0")))
                 at += length
+
+    def __del__(self) -> None:
+        # A session that is dropped without `close` must not use up the user's 128 queues.
+        self.close()
 
     def close(self) -> None:
         """Release the queue and its watches. Idempotent."""

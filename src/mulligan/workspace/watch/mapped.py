@@ -70,11 +70,14 @@ class Mapped:
         self._processes = {pid: self._process(pid, before.get(pid)) for pid in pids}
 
     def _process(self, pid: int, known: _Known | None) -> _Known:
+        # Permissions of a process rarely change; asking again at each capture would cost more than
+        # all others.
         if known is not None and known.size is None:
             return known
         process = b"%b/%d/" % (_PROC, pid)
         try:
             size = _memory_size(process + b"statm")
+            # A kernel thread or a zombie has no memory and maps nothing.
             if size == b"0":
                 return _OTHER
             if known is not None and known.size == size:

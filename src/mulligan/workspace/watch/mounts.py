@@ -29,11 +29,15 @@ Mount = tuple[bytes, bytes, str]
 class Mounts:
     """The mounts that make up a directory, and whether they are still the same."""
 
+    _handle = -1  # until it is open
+
     def __init__(self, root: bytes) -> None:
         """Read the mounts of a directory; raises ``OSError`` if the system does not list them."""
         self._root = os.path.realpath(root)
         self._handle = os.open(_TABLE, os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.poll()
+        # The kernel signals POLLERR and POLLPRI when the table changes, so unchanged mounts cost
+        # one poll.
         self._poll.register(self._handle, select.POLLERR | select.POLLPRI)
         self._mounts = self._read()
 
@@ -54,6 +58,9 @@ class Mounts:
         points = [point for _, point, kind in self._mounts if kind in _IN_MEMORY]
         return [point[len(top) :] if point.startswith(top) else b"" for point in points]
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close the table. Idempotent."""
         if self._handle >= 0:
@@ -68,6 +75,8 @@ class Mounts:
             point = mount[1].rstrip(b"/")
             if point.startswith(self._root.rstrip(b"/") + b"/"):
                 below.append(mount)
+            # The last of the longest prefixes: a later mount at the same point hides the earlier
+            # one.
             elif (self._root + b"/").startswith(point + b"/") and (
                 not holder or len(point) >= len(holder[0][1].rstrip(b"/"))
             ):
@@ -75,6 +84,7 @@ class Mounts:
         return holder + below
 
     def _table(self) -> list[Mount]:
+        # The same handle: a new one would miss the changes before it was registered.
         os.lseek(self._handle, 0, os.SEEK_SET)
         data = b""
         while more := os.read(self._handle, 1 << 16):

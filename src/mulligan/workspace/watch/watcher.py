@@ -103,6 +103,7 @@ class Watcher:
         Does not wait. After the first None every later call returns None, and everything must be
         scanned; ``reason`` says why. In a forked process it returns None and consumes nothing.
         """
+        # A forked child shares the queue: reading it there would steal the parent's events.
         if self._inotify is None or os.getpid() != self._pid:
             return None
         try:
@@ -133,6 +134,7 @@ class Watcher:
             raise _Lost("this system has no inotify")
         self._pid = os.getpid()
         self._inotify = Inotify()
+        # Read after the queue is open, so that a mount in between is seen by one of the two.
         self._mounts = Mounts(self._root)
         if shared := self._mounts.shared():
             raise _Lost(f"the workspace is on {shared}, which others may change unseen")
@@ -161,6 +163,7 @@ class Watcher:
         # After the events were read: whatever replaces the root later is in the next drain.
         if _identity(self._root) != self._identity:
             raise _Lost("the workspace was moved or replaced")
+        # Before the caller scans: what is created after the watch is in the next drain.
         if drained.renewed:
             self._watch(queue, _topmost(drained.renewed))
         return drained
@@ -225,6 +228,7 @@ class Watcher:
             name = top.rpartition(b"/")[2]
             if not top or self._rules.rule(top, name, is_directory=True) is None:
                 self._watch_below(queue, top, stale)
+        # Last, so that a directory that only moved has got its watch under the new path.
         for descriptor in stale:
             queue.remove(descriptor)
 

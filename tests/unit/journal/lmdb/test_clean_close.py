@@ -107,7 +107,7 @@ def test_a_mark_that_cannot_be_read_counts_for_nothing(place: Path, data: bytes)
     assert not is_doubted(place)
 
 
-def test_a_file_that_was_written_to_by_others_is_not_vouched_for(place: Path) -> None:
+def test_a_file_that_was_written_to_by_others_is_not_marked_clean(place: Path) -> None:
     """Closing says what this process wrote, not what something else made of it meanwhile."""
     data = place / ".mulligan/journal/data.mdb"
     with mulligan.open(place) as store:
@@ -177,7 +177,7 @@ def test_pages_that_the_disk_lost_without_a_trace_are_an_error_before_lmdb_sees_
 def test_a_large_journal_is_not_read_as_a_whole(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clean_close, "LARGEST", 4_096)
+    monkeypatch.setattr(clean_close, "MAX_DIGESTED_BYTES", 4_096)
     with mulligan.open(place) as store:
         store.session("run").state.set("a", 2)
     mark = clean_close.read(place / ".mulligan/journal")
@@ -263,4 +263,4 @@ def test_the_highest_commit_outlives_lower_ones(tmp_path: Path) -> None:
     clean_close.write(tmp_path, clean_close.Look(1, 2, 3), 4)
     mark = clean_close.read(tmp_path)
     assert mark is not None
-    assert mark[:5] == (1, 2, 3, 4, 9)
+    assert (mark.size, mark.mtime, mark.ctime, mark.commit, mark.highest) == (1, 2, 3, 4, 9)

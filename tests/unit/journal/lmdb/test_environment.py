@@ -47,7 +47,7 @@ def test_an_attempt_that_failed_is_made_again_at_the_next_read(
 ) -> None:
     """Nothing is made in the place of a file that has gone, and what was there is not refused."""
     file, away = tmp_path / "data.mdb", tmp_path / "away"
-    shared.wear()
+    shared.require_reopen()
     file.rename(away)
     for _ in range(2):
         with pytest.raises(DamagedJournal, match=r"no data\.mdb"):
@@ -70,7 +70,7 @@ def test_threads_that_wait_for_the_same_do_not_wait_for_each_other(
 
     threads = [threading.Thread(target=read) for _ in range(2)]
     with tables.read():
-        shared.wear()
+        shared.require_reopen()
         for thread in threads:
             thread.start()
         while shared._waiting < 2 and all(thread.is_alive() for thread in threads):

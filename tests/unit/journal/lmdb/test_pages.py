@@ -30,7 +30,7 @@ def found(directory: Path) -> dict[str, str]:
 def test_whatever_lmdb_writes_is_sound(tmp_path: Path, seed: int) -> None:
     """Random puts, overwrites and deletes of all sizes, in several tables, over many commits."""
     rng = random.Random(seed)
-    with lmdb.open(str(tmp_path), map_size=1 << 30, max_dbs=16, sync=False) as env:
+    with lmdb.open(str(tmp_path), map_size=1 << 30, max_dbs=32, sync=False) as env:
         tables = [env.open_db(b"t%d" % number) for number in range(rng.randint(1, 4))]
         known: list[bytes] = []
         for _ in range(rng.randint(2, 30)):
@@ -51,7 +51,7 @@ def test_whatever_lmdb_writes_is_sound(tmp_path: Path, seed: int) -> None:
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     """Two tables, one of them with branches and large values."""
-    with lmdb.open(str(tmp_path), map_size=1 << 30, max_dbs=16, sync=False) as env:
+    with lmdb.open(str(tmp_path), map_size=1 << 30, max_dbs=32, sync=False) as env:
         large, small = env.open_db(b"large"), env.open_db(b"small")
         for part in range(4):
             with env.begin(write=True) as txn:

@@ -18,6 +18,7 @@ import mulligan
 from mulligan import Session
 from mulligan.errors import BatchOpen, StateError
 from mulligan.session.write import writer
+from tests.children import Tell, run_child
 
 
 class Failed(Exception):
@@ -209,13 +210,21 @@ def opens_before_interrupted(session: Session, nth: int) -> bool:
     return True
 
 
-def test_a_batch_whose_opening_is_interrupted_is_not_open(session: Session):
-    for nth in count(1):
-        if opens_before_interrupted(session, nth):
-            break
-        session.state.set("after", nth)
-        assert session.state.get("after") == nth
-    assert nth > 10
+def test_a_batch_whose_opening_is_interrupted_is_not_open(tmp_path: Path):
+    # In a child: a transaction that is interrupted before it is counted out is waited for at every
+    # later fork of the process, and when the store closes.
+    def body(tell: Tell) -> None:
+        session = mulligan.open(tmp_path / "store").session("run")
+        for nth in count(1):
+            if opens_before_interrupted(session, nth):
+                break
+            session.state.set("after", nth)
+            assert session.state.get("after") == nth
+        tell(str(nth))
+
+    done = run_child(body)
+    assert done.finished
+    assert int(done.told[0]) > 10
 
 
 def test_threads_wait_for_the_batch_of_another_and_lose_nothing(session: Session):

@@ -47,7 +47,7 @@ def test_a_decision_that_runs_twice_syncs_nothing(
         assert during == [0, 0]
         assert made.cost.bytes > 0
         assert session.state_at(made) == {"known": 1, "from another handle": 2}
-        assert session.read_file(made, "file") == b"text"
+        assert session.files.read(made, "file") == b"text"
 
 
 def test_an_environment_that_was_not_committed_is_put_again(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import mulligan
+from mulligan import Session
+from mulligan.errors import NothingToUndo
+from mulligan.failpoints import Failpoint
 from mulligan.model import Restored
-from mulligan.session.write.restorer import Restorer, Target
+from mulligan.session.write.restore_target import Target
+from mulligan.session.write.restorer import Restorer
+from mulligan.testing.stores import open_store
 
 
 @pytest.mark.parametrize("files", [False, True], ids=["state", "files"])
@@ -66,3 +73,77 @@ def test_a_restore_has_its_target_before_it_starts(
         monkeypatch.setattr(Restorer, "_go_to", raced)
         session.restore("here")
         assert session.state.get("number") == 1
+
+
+def test_a_restore_elsewhere_while_an_undo_captures_files_is_taken_back_instead(
+    tmp_path: Path,
+) -> None:
+    """The directory's lock does not keep a restore of the state alone out."""
+    work = tmp_path / "work"
+    work.mkdir()
+    reached: list[Failpoint] = []
+
+    def restore_elsewhere(point: Failpoint) -> None:
+        # The objects of the undo's safety checkpoint are durable; its transaction is still to come.
+        if armed and point is Failpoint.PACK_SYNCED and not reached:
+            reached.append(point)
+            elsewhere.restore("at-2")
+
+    armed = False
+    with (
+        open_store(tmp_path / "store", failpoint=restore_elsewhere) as store,
+        mulligan.open(tmp_path / "store") as other,
+    ):
+        session, elsewhere = store.session("run", workspace=work), other.session("run")
+        for number in (1, 2, 3):
+            session.state.set("number", number)
+            (work / "file").write_text(str(number))
+            session.checkpoint(label=f"at-{number}")
+        session.restore("at-1")
+        (work / "new").write_text("read by the capture of the undo")
+        armed = True
+        done = session.undo()
+        assert reached
+        first, second = [e.seq for e in session.events() if e.kind == "restore.applied"][:2]
+        assert first < second == done.point.seq + 1
+        assert session.state.get("number") == 1
+        assert (work / "file").read_text() == "1"
+        assert session.files.pending is None
+        assert store.verify(full=True).ok
+
+
+def test_undos_that_race_with_restores_take_back_the_newest_one_each(tmp_path: Path) -> None:
+    with mulligan.open(tmp_path / "store") as one, mulligan.open(tmp_path / "store") as two:
+        session = one.session("run")
+        for number in (1, 2):
+            session.state.set("number", number)
+            session.checkpoint(label=f"at-{number}")
+        session.restore("at-1")
+
+        def restore(number: int) -> None:
+            two.session("run").restore(f"at-{1 + number % 2}")
+
+        def undo(number: int) -> None:
+            with contextlib.suppress(NothingToUndo):
+                session.undo()
+
+        with ThreadPoolExecutor(2) as pool:
+            for number in range(20):
+                list(pool.map(lambda act, number=number: act(number), (restore, undo)))
+        assert one.verify(full=True).ok
+        assert takes_back_the_newest(session) > 0
+
+
+def takes_back_the_newest(session: Session) -> int:
+    """Follow the stack of restores, check every undo against it, and return how many there were."""
+    stack: list[int] = []
+    undone = 0
+    for event in session.events():
+        if event.kind != "restore.applied":
+            continue
+        if event.payload["mode"] == "restore":
+            stack.append(event.seq)
+        else:
+            assert event.payload["seq"] == stack.pop() - 1
+            undone += 1
+    return undone

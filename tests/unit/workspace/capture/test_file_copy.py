@@ -65,7 +65,7 @@ def test_a_file_under_constant_write_is_cloned_and_whole(
             made = session.checkpoint()
             assert made.coverage is not None
             assert (made.coverage.left_out, made.coverage.changing) == ([], [])
-            found = session.read_file(made, "data")
+            found = session.files.read(made, "data")
             assert found == found[:1] * SIZE
             assert os.listdir(work) == ["data"]
 
@@ -110,7 +110,7 @@ def test_a_small_file_that_has_become_large_by_the_time_it_is_cloned_is_whole(
         with monkeypatch.context() as patch:
             patch.setattr(os, "pread", rewritten)
             made = session.checkpoint()
-        assert session.read_file(made, "data") == (work / "data").read_bytes()
+        assert session.files.read(made, "data") == (work / "data").read_bytes()
 
 
 def test_a_copy_keeps_holes_and_has_no_name(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_large_file_is_captured_where_there_is_no_room_for_copies(
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
         made = session.checkpoint()
-        assert session.read_file(made, "hot") == (work / "hot").read_bytes()
+        assert session.files.read(made, "hot") == (work / "hot").read_bytes()
 
 
 def test_a_filesystem_that_cannot_clone_is_asked_once(

@@ -28,7 +28,7 @@ def left_out(checkpoint: Checkpoint) -> dict[str, str]:
 def names(session: Session, checkpoint: Checkpoint, tmp_path: Path) -> set[str]:
     """Return the files that a checkpoint holds."""
     copy = tmp_path / f"copy-{checkpoint.seq}"
-    assert session.copy_files(checkpoint, copy) == []
+    assert session.files.copy(checkpoint, copy) == []
     return {path.decode() for path, seen in picture(copy).items() if seen.kind == "file"}
 
 

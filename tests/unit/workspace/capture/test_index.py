@@ -14,8 +14,12 @@ import pytest
 import mulligan
 from mulligan.workspace.capture.index import HEAD, VERSION, Index, load_index, save_index
 from tests.pictures import picture
+from tests.scale import SCALE
 
-FLIPS, CUTS, SHARES = 260, 40, 6
+FLIPS, CUTS = 260, 40
+
+CAPTURED = max(1, 12 // SCALE)
+"""Of so many damaged indexes, a checkpoint is taken with one."""
 
 
 @pytest.fixture
@@ -71,22 +75,23 @@ def spoilers(size: int) -> list[Callable[[bytes], bytes]]:
     ]
 
 
-@pytest.mark.parametrize("share", range(SHARES))
 def test_an_index_with_any_bit_flipped_or_cut_anywhere_is_not_used(
-    tmp_path: Path, work: Path, share: int
+    tmp_path: Path, work: Path
 ) -> None:
-    """Each time the next checkpoint is taken and restores to exactly the files."""
+    """The next checkpoint is taken all the same, and restores to exactly the files."""
     store, out = tmp_path / "store", tmp_path / "out"
     checkpointed(store, work)
     expected = picture(work)
     sound = index_file(store).read_bytes()
     assert load_index(index_file(store), work) is not None
-    for spoil in spoilers(len(sound))[share::SHARES]:
+    for number, spoil in enumerate(spoilers(len(sound))):
         index_file(store).write_bytes(spoil(sound))
         assert load_index(index_file(store), work) is None
+        if number % CAPTURED:
+            continue
         with mulligan.open(store) as opened:
             session = opened.session("run", workspace=work)
-            assert session.copy_files(session.checkpoint(), out) == []
+            assert session.files.copy(session.checkpoint(), out) == []
             session.close()
         assert picture(out) == expected
         shutil.rmtree(out)
@@ -135,7 +140,7 @@ def test_an_index_of_a_journal_that_was_rolled_back_is_not_used(tmp_path: Path, 
     made = checkpointed(store, work)
     with mulligan.open(store) as opened:
         session = opened.session("run", workspace=work)
-        assert session.copy_files(made, tmp_path / "out") == []
+        assert session.files.copy(made, tmp_path / "out") == []
         session.close()
         assert opened.verify(full=True).ok
     assert picture(tmp_path / "out") == picture(work)

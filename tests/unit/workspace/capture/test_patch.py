@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -89,7 +90,7 @@ def test_what_a_patch_can_not_tell_is_stored_in_full(session: Session, work: Pat
         made, seen = session.checkpoint(), picture(work)
         assert (patch_of(session, made).base == made.workspace) == full
         copy = work.with_name(f"copy-{made.seq}")
-        assert session.copy_files(made, copy) == []
+        assert session.files.copy(made, copy) == []
         assert picture(copy) == seen
 
 
@@ -125,7 +126,7 @@ def test_another_process_goes_on_with_the_patch(tmp_path: Path, work: Path) -> N
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
         for text, checkpoint in zip(("one\n", "two\n", "three\n"), made, strict=True):
-            assert session.read_file(checkpoint, "notes.txt") == text.encode()
+            assert session.files.read(checkpoint, "notes.txt") == text.encode()
         assert session.restore(made[1]).problems == ()
     assert (work / "notes.txt").read_text() == "two\n"
 
@@ -177,9 +178,9 @@ def test_a_forged_patch_is_refused_and_nothing_is_written(
     made = checkpoint_of(session, lambda put: ["p", _base(session), {path: entry}])
     before, head = picture(work), session.head
     for attempt in (
-        lambda: session.plan(made),
+        lambda: session.files.plan(made),
         lambda: session.restore(made),
-        lambda: session.copy_files(made, tmp_path / "copy"),
+        lambda: session.files.copy(made, tmp_path / "copy"),
         lambda: session.fork(made, workspace=tmp_path / "fork"),
     ):
         with pytest.raises(expected):
@@ -205,7 +206,7 @@ def test_what_only_looks_like_a_patch_is_refused(
     session.checkpoint()
     made = checkpoint_of(session, lambda put: value(_base(session)))
     with pytest.raises(DamageError):
-        session.plan(made)
+        session.files.plan(made)
 
 
 def test_a_patch_of_a_patch_is_refused(session: Session, work: Path) -> None:
@@ -216,7 +217,7 @@ def test_a_patch_of_a_patch_is_refused(session: Session, work: Path) -> None:
     tree = patched.workspace
     made = checkpoint_of(session, lambda put: ["p", Ref(tree), {"notes.txt": LEAF}])
     with pytest.raises(DamageError):
-        session.plan(made)
+        session.files.plan(made)
     with pytest.raises(DamageError):
         plain_tree(session._engine.load, made.workspace)
 
@@ -224,7 +225,9 @@ def test_a_patch_of_a_patch_is_refused(session: Session, work: Path) -> None:
 def test_a_store_that_was_made_without_patches_gets_none(tmp_path: Path, work: Path) -> None:
     mulligan.open(tmp_path / "store").close()
     file = tmp_path / "store" / ".mulligan" / "FORMAT"
-    file.write_text(file.read_text().replace('"patches"', ""))
+    format_ = json.loads(file.read_text())
+    format_["features"].remove("patches")
+    file.write_text(json.dumps(format_))
     with mulligan.open(tmp_path / "store") as store:
         session = store.session("run", workspace=work)
         for text in ("one\n", "two\n"):
@@ -251,8 +254,8 @@ def test_a_damaged_base_is_not_built_upon(tmp_path: Path, work: Path) -> None:
     (work / "notes.txt").write_text("new\n")
     with mulligan.open(tmp_path / "store") as store:
         made = store.session("run", workspace=work).checkpoint()
-        assert store.session("run", workspace=work).read_file(made, "notes.txt") == b"new\n"
-        assert store.session("run", workspace=work).copy_files(made, tmp_path / "copy") == []
+        assert store.session("run", workspace=work).files.read(made, "notes.txt") == b"new\n"
+        assert store.session("run", workspace=work).files.copy(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
 
 

@@ -88,7 +88,7 @@ def test_a_database_under_write_is_sound_in_every_checkpoint(
         seen = set()
         for _ in range(8):
             made = session.checkpoint()
-            found = numbers(session.read_file(made, "app.db"), tmp_path / "copy.db")
+            found = numbers(session.files.read(made, "app.db"), tmp_path / "copy.db")
             assert len(found) == 1, "each transaction is there as a whole"
             assert not [path for path, *_ in changing(made) if path == "app.db"]
             assert set(left_out(made)) <= {f"app.db-{side}" for side in ("wal", "shm", "journal")}
@@ -102,13 +102,13 @@ def test_what_sqlite_keeps_beside_a_database_is_in_its_snapshot(tmp_path: Path, 
         first = session.checkpoint()
         side = "its content is in the snapshot of app.db"
         assert left_out(first) == {"app.db-shm": side, "app.db-wal": side}
-        assert numbers(session.read_file(first, "app.db"), tmp_path / "copy.db") == {0}
+        assert numbers(session.files.read(first, "app.db"), tmp_path / "copy.db") == {0}
         database.execute("update t set n = 7")
         database.commit()
         second = session.checkpoint()
-        assert numbers(session.read_file(second, "app.db"), tmp_path / "copy.db") == {7}
+        assert numbers(session.files.read(second, "app.db"), tmp_path / "copy.db") == {7}
         # While it is open, nothing takes its place: the log would be applied to another database.
-        alone = {left.path for left in session.plan(first).left_alone}
+        alone = {left.path for left in session.files.plan(first).left_alone}
         assert "app.db" in alone
         done = session.restore(first)
         assert [problem.where for problem in done.problems] == ["app.db"]
@@ -145,7 +145,7 @@ def test_a_capture_takes_one_snapshot_however_often_side_files_come_and_go(
     with configured(tmp_path, work, SQLITE) as session:
         made = session.checkpoint()
         assert len(backed_up) == 1
-        assert numbers(session.read_file(made, "app.db"), tmp_path / "copy.db") == {0}
+        assert numbers(session.files.read(made, "app.db"), tmp_path / "copy.db") == {0}
         assert [path for path, *_ in changing(made) if path == "app.db"] == ["app.db"] * locked
         session.checkpoint()
         assert len(backed_up) == 2, "the next capture takes one of its own"
@@ -170,8 +170,8 @@ def test_a_file_that_is_no_database_is_read_as_it_is_and_named(tmp_path: Path, w
     (work / "link.db").symlink_to("odd.db")
     with configured(tmp_path, work, SQLITE) as session:
         made = session.checkpoint()
-        assert session.read_file(made, "odd.db") == b"text"
-        assert session.read_file(made, "link.db") == b"odd.db"
+        assert session.files.read(made, "odd.db") == b"text"
+        assert session.files.read(made, "link.db") == b"odd.db"
         assert changing(made) == [
             (
                 "odd.db",
@@ -190,7 +190,7 @@ def test_a_database_that_is_locked_is_read_as_it_is_and_named(tmp_path: Path, wo
         [(path, reason, torn)] = changing(made)
         assert (path, torn) == ("app.db", False)
         assert "locked" in reason
-        assert session.read_file(made, "app.db") == (work / "app.db").read_bytes()
+        assert session.files.read(made, "app.db") == (work / "app.db").read_bytes()
     database.close()
 
 
@@ -216,8 +216,8 @@ def test_a_command_takes_a_snapshot(tmp_path: Path, work: Path, text: str) -> No
     (work / "other").write_text("content")
     with configured(tmp_path, work, text) as session:
         made = session.checkpoint()
-        assert session.read_file(made, "deep/a.state") == b"CONTENT"
-        assert session.read_file(made, "other") == b"content"
+        assert session.files.read(made, "deep/a.state") == b"CONTENT"
+        assert session.files.read(made, "other") == b"content"
         assert changing(made) == []
         (work / "deep" / "a.state").write_text("lost")
         assert session.restore(made).problems == ()
@@ -241,7 +241,7 @@ def test_a_command_that_fails_is_named_and_the_file_is_captured(
     )
     with configured(tmp_path, work, text) as session:
         made = session.checkpoint()
-        assert session.read_file(made, "a.state") == b"content"
+        assert session.files.read(made, "a.state") == b"content"
         [(path, reason, torn)] = changing(made)
         assert (path, torn) == ("a.state", False)
         assert said in reason
@@ -256,7 +256,7 @@ def test_commands_run_around_each_capture(tmp_path: Path, work: Path) -> None:
     text = hooks("open('paused', 'w').write('yes')", "import os; os.unlink('paused')")
     with configured(tmp_path, work, text) as session:
         made = session.checkpoint()
-        assert session.read_file(made, "paused") == b"yes"
+        assert session.files.read(made, "paused") == b"yes"
         assert not (work / "paused").exists()
         assert changing(made) == []
 

@@ -62,7 +62,7 @@ def test_a_copy_is_the_tree_whatever_the_umask(
     many(work)
     made = session.checkpoint()
     before = len(os.listdir("/proc/self/fd"))
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
     assert len(os.listdir("/proc/self/fd")) < before + 10
 
@@ -80,7 +80,7 @@ def test_inherited_access_lists_are_not_part_of_a_copy(
         os.setxattr(tmp_path / "copy", "system.posix_acl_default", listed)
     except OSError:
         pytest.skip("this filesystem has no access lists")
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
     for path in ("", "src", "src/file"):
         assert os.listxattr(tmp_path / "copy" / path) == []
@@ -106,7 +106,7 @@ def test_a_damaged_object_costs_the_files_that_have_it_and_no_other(
 
     monkeypatch.setattr(objects, "get", get)
     monkeypatch.setattr(objects, "get_all", get_all)
-    problems = session.copy_files(made, tmp_path / "copy")
+    problems = session.files.copy(made, tmp_path / "copy")
     assert {problem.where: problem.detail for problem in problems} == {
         "b": "It is damaged.",
         "also b": "It is damaged.",
@@ -119,14 +119,14 @@ def test_what_appears_in_the_directory_meanwhile_is_kept(work: Path, tmp_path: P
     todo = [b"mine"]
 
     def failpoint(point: Failpoint) -> None:
-        if point is Failpoint.RESTORE_DRAFT_WRITTEN and todo:
+        if point is Failpoint.RESTORE_TEMPORARY_WRITTEN and todo:
             (copy / "z").write_bytes(todo.pop())
 
     (work / "a").write_bytes(b"a")
     (work / "z").write_bytes(b"z")
     with open_store(tmp_path / "store", failpoint=failpoint) as store:
         session = store.session("run", workspace=work)
-        problems = session.copy_files(session.checkpoint(), copy)
+        problems = session.files.copy(session.checkpoint(), copy)
     assert [problem.where for problem in problems] == ["z"]
     assert (copy / "z").read_bytes() == b"mine"
 
@@ -154,7 +154,7 @@ def test_a_forks_files_are_durable_before_the_fork_is_known(
         made = session.checkpoint()
         happened.clear()
         session.fork(made, name="fork", workspace=tmp_path / "fork")
-    last = len(happened) - 1 - happened[::-1].index(Failpoint.RESTORE_DRAFT_WRITTEN)
+    last = len(happened) - 1 - happened[::-1].index(Failpoint.RESTORE_TEMPORARY_WRITTEN)
     assert last < happened.index("synced") < happened.index(Failpoint.JOURNAL_BEFORE_COMMIT)
 
 
@@ -195,9 +195,9 @@ def test_a_directory_that_was_there_keeps_its_mode(
     made = session.checkpoint()
     for name in ("copy", "fork"):
         (tmp_path / name).mkdir(mode=0o700)
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     session.fork(made, workspace=tmp_path / "fork")
-    assert session.copy_files(made, tmp_path / "new") == []
+    assert session.files.copy(made, tmp_path / "new") == []
     modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("copy", "fork", "new")]
     assert modes == [0o700, 0o700, 0o777]
 
@@ -212,7 +212,7 @@ def test_places_that_are_refused_stay_as_they_are(
     inside = Path(store.path) / "x"
     for place in ("dangling", "taken", "store/.mulligan/x", "sub/../store/.mulligan/x"):
         with pytest.raises(UnsafeWorkspace):
-            session.copy_files(made, tmp_path / place)
+            session.files.copy(made, tmp_path / place)
     assert not inside.exists()
     assert not (tmp_path / "sub").exists()
     assert not (tmp_path / "nowhere").exists()
@@ -229,7 +229,7 @@ def test_a_directory_that_may_not_be_written_to_is_one_error() -> None:
                 session = store.session("run", workspace=place / "work")
                 made = session.checkpoint()
                 with pytest.raises(UnsafeWorkspace, match="cannot be written to"):
-                    session.copy_files(made, place / "copy")
+                    session.files.copy(made, place / "copy")
             assert (place / "copy").stat().st_mode & 0o777 == 0o555
 
         as_nobody(body)
@@ -243,5 +243,5 @@ def test_no_room_even_for_the_directory(session: Session, work: Path, tmp_path: 
             while True:
                 filler.write(bytes(4096))
         with pytest.raises(DiskFull) as caught:
-            session.copy_files(made, disk / "a" / "copy")
+            session.files.copy(made, disk / "a" / "copy")
         assert "Delete it" in (caught.value.hint or "")

@@ -98,7 +98,7 @@ def test_a_copy_made_together_is_the_tree(
     session: Session, made: Checkpoint, work: Path, tmp_path: Path, started: list[CheckoutWorkers]
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
     assert len(started) == 1
     assert has_ended(started[0])
@@ -123,7 +123,7 @@ def test_a_copy_made_by_checkout_workers_is_the_tree(
         return unfinished
 
     monkeypatch.setattr(CheckoutWorkers, "settle", settle)
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
     assert len(started[0]._batches) > 10
     assert left == [0]
@@ -175,7 +175,7 @@ def test_what_a_checkout_worker_does_not_finish_is_made_by_the_caller(
     monkeypatch.setattr(worker, "_PROGRAM", START + program)
     if is_idle:
         monkeypatch.setattr(CheckoutWorkers, "own", lambda _: iter(()))
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
     assert has_ended(started[0])
 
@@ -211,7 +211,7 @@ def test_what_is_in_the_way_stays_and_is_one_failure(
     if program is not None:
         monkeypatch.setattr(worker, "_PROGRAM", START + program)
     monkeypatch.setattr(CheckoutWorkers, "offer", offer)
-    problems = session.copy_files(made, tmp_path / "copy")
+    problems = session.files.copy(made, tmp_path / "copy")
     assert [(found.where, found.detail) for found in problems] == [("d1/e1/same", "File exists")]
     appears(work / "expected")
     copied, expected = picture(tmp_path / "copy"), picture(work)
@@ -233,10 +233,10 @@ def test_damage_is_the_same_failures_with_checkout_workers_and_without(
     data = bytearray(pack.read_bytes())
     data[40_000:50_000] = bytes(10_000)
     pack.write_bytes(data)
-    problems = session.copy_files(made, tmp_path / "helped")
+    problems = session.files.copy(made, tmp_path / "helped")
     assert len(started) == 1
     monkeypatch.setattr(worker, "MIN_FILES_PER_WORKER", 10_000)
-    alone = session.copy_files(made, tmp_path / "alone")
+    alone = session.files.copy(made, tmp_path / "alone")
     assert len(started) == 1
     assert alone
     assert sorted(problems, key=str) == sorted(alone, key=str)
@@ -259,7 +259,7 @@ def test_a_full_disk_is_said_and_ends_the_checkout_workers(
         monkeypatch.setattr(CheckoutWorkers, "own", lambda _: iter(()))
     with disk_of(2, tmp_path / "disk") as disk:
         with pytest.raises(DiskFull, match="no space left to write"):
-            session.copy_files(made, disk / "copy")
+            session.files.copy(made, disk / "copy")
         assert has_ended(started[0])
 
 
@@ -276,7 +276,7 @@ def test_a_copy_that_is_interrupted_leaves_no_checkout_worker_behind(
     monkeypatch.setattr(CheckoutWorkers, "own", interrupted)
     monkeypatch.setattr(worker, "_PROGRAM", f"import time; time.sleep({LIMIT})")
     with pytest.raises(KeyboardInterrupt):
-        session.copy_files(made, tmp_path / "copy")
+        session.files.copy(made, tmp_path / "copy")
     assert [process.returncode for process in started[0]._processes] == [-signal.SIGKILL] * 2
 
 
@@ -309,7 +309,7 @@ def test_nothing_is_written_after_the_caller_was_killed(
         monkeypatch.setattr(worker, "_PROGRAM", START + waits)
         with mulligan.open(tmp_path / "store") as store:
             session = store.session("run", workspace=work)
-            session.copy_files(session.checkpoint(), tmp_path / "copy")
+            session.files.copy(session.checkpoint(), tmp_path / "copy")
 
     assert run_child(body).by_sigkill
     limit = time.monotonic() + LIMIT
@@ -328,7 +328,7 @@ def test_without_room_for_a_request_the_caller_makes_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workers, "nameless_file", partial(open, "/dev/full", "wb"))
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
     assert has_ended(started[0])
 
@@ -344,7 +344,7 @@ def test_without_an_interpreter_the_caller_makes_everything(
     executable: str | None,
 ) -> None:
     monkeypatch.setattr(sys, "executable", executable)
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == picture(work)
     assert started == []
 
@@ -357,7 +357,7 @@ def test_a_small_tree_has_no_checkout_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker, "MIN_FILES_PER_WORKER", 10_000)
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     assert started == []
 
 

@@ -100,7 +100,7 @@ def test_the_safety_checkpoint_holds_the_present(
     wrecked = picture(work)
     done = session.restore(made)
     assert done.safety.safety
-    assert session.copy_files(done.safety, tmp_path / "copy") == []
+    assert session.files.copy(done.safety, tmp_path / "copy") == []
     assert picture(tmp_path / "copy") == wrecked
 
 
@@ -404,7 +404,7 @@ def test_a_part_that_is_nowhere_is_refused_before_anything_is_touched(
     made = session.checkpoint()
     wreck(work)
     now, head = picture(work), session.head
-    for attempt in (session.restore, session.plan):
+    for attempt in (session.restore, session.files.plan):
         with pytest.raises(PathNotFound):
             attempt(made, only=only)
     assert (picture(work), session.head) == (now, head)
@@ -426,7 +426,7 @@ def test_what_no_checkpoint_covers_stays_in_directories_that_go(
     (work / "fresh" / "deep" / "kept.log").write_text("stays")
     os.mkfifo(work / "fresh" / "fifo")
     now = picture(work)
-    plan = session.plan(made)
+    plan = session.files.plan(made)
     assert [change.path for change in plan.files] == ["fresh/covered", "fresh/deep/covered"]
     assert {left.path for left in plan.left_alone} == {"fresh/deep/kept.log", "fresh/fifo"}
     done = session.restore(made)
@@ -446,7 +446,7 @@ def test_a_fifo_where_a_file_was_is_left_alone_and_named(session: Session, work:
     (work / "notes.txt").unlink()
     os.mkfifo(work / "notes.txt")
     (work / "src" / "app.py").write_text("changed")
-    assert [change.path for change in session.plan(made).files] == ["src/app.py"]
+    assert [change.path for change in session.files.plan(made).files] == ["src/app.py"]
     done = session.restore(made)
     assert details(done) == {
         "notes.txt": "it is left alone, no checkpoint holds it: it is a FIFO",
@@ -589,7 +589,7 @@ def test_read_only_files_and_directories_are_restored_by_their_owner() -> None:
                 assert picture(work) == now
                 assert session.redo().problems == ()
                 assert picture(work) == then
-                assert session.copy_files(made, place / "copy") == []
+                assert session.files.copy(made, place / "copy") == []
                 assert picture(place / "copy") == then
 
         def change(work: Path) -> None:
@@ -750,10 +750,10 @@ def test_a_tree_with_names_that_lead_out_is_refused_and_nothing_is_written(
     made = forge(session, tree)
     before, head = picture(tmp_path, skip=(b"store",)), session.head
     for attempt in (
-        lambda: session.plan(made),
+        lambda: session.files.plan(made),
         lambda: session.restore(made),
         lambda: session.restore(made, only=["workspace"]),
-        lambda: session.copy_files(made, tmp_path / "copy"),
+        lambda: session.files.copy(made, tmp_path / "copy"),
         lambda: session.fork(made, workspace=tmp_path / "fork"),
         lambda: session.diff(made),
     ):
@@ -779,7 +779,7 @@ def test_a_forged_name_cannot_be_asked_for_either(
         with pytest.raises((PathNotFound, UnsafeName)):
             session.restore(made, only=[part])
         with pytest.raises((PathNotFound, UnsafeName)):
-            session.copy_files(made, tmp_path / "copy", only=[part])
+            session.files.copy(made, tmp_path / "copy", only=[part])
     assert not (tmp_path / "outside").exists()
 
 
@@ -904,7 +904,7 @@ def test_an_interrupted_restore_is_finished_by_the_next_call_and_undone_by_undo(
         assert drafts(work) == []
         # A restore of state alone does not make it forgotten.
         store.session("run").restore(made, only=["a"])
-        finished = session.recover()
+        finished = session.files.recover()
         assert finished is not None
         assert finished.problems == ()
         assert (picture(work), session.state.get("a")) == (then, 1)
@@ -912,7 +912,7 @@ def test_an_interrupted_restore_is_finished_by_the_next_call_and_undone_by_undo(
         assert picture(work) == now
         session.undo()
         assert session.state.get("a") == 2
-        assert session.recover() is None
+        assert session.files.recover() is None
 
 
 def test_undo_right_after_an_interrupted_restore_takes_it_back(tmp_path: Path, work: Path) -> None:
@@ -971,20 +971,20 @@ def test_copies_go_into_new_or_empty_directories_only(
     (tmp_path / "file").touch()
     for place in ("full", "file", "work"):
         with pytest.raises(UnsafeWorkspace, match="not an empty directory"):
-            session.copy_files(made, tmp_path / place)
-    assert session.copy_files(made, tmp_path / "copy", only=["src", "link"]) == []
+            session.files.copy(made, tmp_path / place)
+    assert session.files.copy(made, tmp_path / "copy", only=["src", "link"]) == []
     assert set(picture(tmp_path / "copy")) == {b"", b"src", b"src/app.py", b"src/run.sh", b"link"}
     with pytest.raises(PathNotFound):
-        session.copy_files(made, tmp_path / "other", only=["nope"])
+        session.files.copy(made, tmp_path / "other", only=["nope"])
 
 
 def test_a_directory_is_no_file_to_read(session: Session) -> None:
     made = session.checkpoint()
-    assert session.read_file(made, "src/app.py") == b"print('one')\n"
-    assert session.read_file(made, "link") == b"notes.txt"
+    assert session.files.read(made, "src/app.py") == b"print('one')\n"
+    assert session.files.read(made, "link") == b"notes.txt"
     for path in ("src", "src/", "", "nope", "src/app.py/x", "..", "link/x"):
         with pytest.raises(PathNotFound):
-            session.read_file(made, path)
+            session.files.read(made, path)
 
 
 def test_undo_without_the_directory_does_not_take_half_of_a_restore_back(

@@ -60,7 +60,7 @@ def test_python_imports_the_code_that_was_brought_back(session: Session, work: P
     source(work, "pkg/one.py", "VALUE = 2\n")
     assert python(work, "import pkg.one, pkg.other; print(pkg.one.VALUE)") == "2"
     [compiled] = (work / "pkg/__pycache__").glob("one.*.pyc")
-    plan = session.plan(made)
+    plan = session.files.plan(made)
     assert plan.caches == (str(compiled.relative_to(work)),)
     assert session.restore(made).problems == ()
     assert python(work, "import pkg.one; print(pkg.one.VALUE)") == "1"
@@ -88,7 +88,7 @@ def test_a_package_that_goes_can_not_be_imported(session: Session, work: Path) -
     source(work, "added/deep/one.py", "VALUE = 2\n")
     assert python(work, "import pkg.new, added.deep.one; print('both')") == "both"
     after = held(work)
-    plan = session.plan(made)
+    plan = session.files.plan(made)
     assert plan.caches == ("added/deep/__pycache__", "pkg/new/__pycache__")
     assert {c.path for c in plan.files if c.kind == "directory"} == {
         "added",
@@ -111,7 +111,7 @@ def test_the_cache_goes_when_no_module_is_left_in_it(session: Session, work: Pat
     before, made = held(work), session.checkpoint()
     source(work, "src/one.py", "VALUE = 2\n")
     fill(work, "src/__pycache__/one.cpython-311.pyc", "src/__pycache__/one.cpython-311.opt-1.pyc")
-    assert len(session.plan(made).caches) == 2
+    assert len(session.files.plan(made).caches) == 2
     assert session.restore(made).problems == ()
     assert not (work / "src/__pycache__").exists()
     assert held(work) == before
@@ -124,7 +124,7 @@ def test_parts_of_files_remove_caches_of_their_own(session: Session, work: Path)
     source(work, "one.py", "VALUE = 2\n")
     source(work, "two.py", "VALUE = 2\n")
     fill(work, "__pycache__/one.x.pyc", "__pycache__/two.x.pyc", "__pycache__/on.pyc")
-    assert session.plan(made, ["one.py"]).caches == ("__pycache__/one.x.pyc",)
+    assert session.files.plan(made, ["one.py"]).caches == ("__pycache__/one.x.pyc",)
     assert session.restore(made, ["one.py"]).problems == ()
     assert {path.name for path in (work / "__pycache__").iterdir()} == {"two.x.pyc", "on.pyc"}
 
@@ -142,7 +142,7 @@ def test_what_mypy_knows_goes_with_a_source_below_it(
     fill(work, ".mypy_cache/3.12/cache.db", "src/.mypy_cache/cache.db", "docs/.mypy_cache/db")
     source(work, f"src/{name}", "x = 2\n")
     before = held(work)
-    assert session.plan(made).caches == (".mypy_cache", "src/.mypy_cache")
+    assert session.files.plan(made).caches == (".mypy_cache", "src/.mypy_cache")
     session.restore(made, [f"src/{name}"])
     assert not (work / ".mypy_cache").exists()
     assert (work / "docs/.mypy_cache/db").exists()
@@ -158,7 +158,7 @@ def test_nothing_goes_beside_files_that_no_tool_compiles(session: Session, work:
     (work / "src/a.txt").write_text("changed")
     os.utime(work / "src/b.py", (1, 1))  # its content is the same
     before = paths(work)
-    assert session.plan(made).caches == ()
+    assert session.files.plan(made).caches == ()
     assert session.restore(made).problems == ()
     assert paths(work) == before
 
@@ -169,7 +169,11 @@ def test_what_decides_nothing_goes_only_with_its_directory(session: Session, wor
     source(work, "a.py", "x = 2\n")
     caches = (".pytest_cache/x", ".ruff_cache/x", ".DS_Store")
     fill(work, *caches, "new/a.py", *(f"new/{path}" for path in caches))
-    assert session.plan(made).caches == ("new/.DS_Store", "new/.pytest_cache", "new/.ruff_cache")
+    assert session.files.plan(made).caches == (
+        "new/.DS_Store",
+        "new/.pytest_cache",
+        "new/.ruff_cache",
+    )
     assert session.restore(made).problems == ()
     assert paths(work) == {"a.py", ".pytest_cache", ".ruff_cache", *caches}
 
@@ -191,7 +195,7 @@ def test_what_the_user_leaves_out_is_never_touched(session: Session, work: Path)
     source(work, "a.py", "x = 2\n")
     mine = {"__pycache__/a.x.pyc", "build/__pycache__/a.x.pyc", ".mypy_cache/db", "new/secret"}
     fill(work, *mine, "new/a.py", "new/.DS_Store")
-    plan = session.plan(made)
+    plan = session.files.plan(made)
     assert plan.caches == ()
     assert session.restore(made).problems == ()
     assert mine <= paths(work)
@@ -206,7 +210,7 @@ def test_what_the_user_takes_in_is_a_file_like_any_other(session: Session, work:
     source(work, "a.py", "x = 2\n")
     (work / "__pycache__/a.x.pyc").write_text("other")
     fill(work, "__pycache__/b.x.pyc")
-    assert session.plan(made).caches == ()
+    assert session.files.plan(made).caches == ()
     assert session.restore(made).problems == ()
     assert picture(work) == before
 

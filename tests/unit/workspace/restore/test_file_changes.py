@@ -37,7 +37,7 @@ def test_a_diff_with_the_present_is_the_opposite_of_a_plan(session: Session, wor
         ("notes.txt", "removed", "file"),
         ("src/app.py", "changed", "file"),
     ]
-    assert [change.path for change in session.plan(made).files] == [
+    assert [change.path for change in session.files.plan(made).files] == [
         change.path for change in session.diff(made).files
     ]
 

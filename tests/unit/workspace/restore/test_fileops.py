@@ -74,7 +74,7 @@ def test_a_sparse_file_stays_sparse_wherever_it_is_restored(
     content, made = file.read_bytes(), session.checkpoint()
     file.write_bytes(b"replaced")
     assert session.restore(made).problems == ()
-    assert session.copy_files(made, tmp_path / "copy") == []
+    assert session.files.copy(made, tmp_path / "copy") == []
     session.fork(made, workspace=tmp_path / "fork")
     for place in (file, tmp_path / "copy/image", tmp_path / "fork/image"):
         assert place.read_bytes() == content

@@ -57,7 +57,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def found(session: Session, point: object) -> set[tuple[int, str, str]]:
-    return {(one.pid, one.path, one.mode) for one in session.plan(point).open_files}  # type: ignore[arg-type]
+    return {(one.pid, one.path, one.mode) for one in session.files.plan(point).open_files}  # type: ignore[arg-type]
 
 
 def test_files_that_change_or_go_are_named_with_their_programs(
@@ -72,11 +72,13 @@ def test_files_that_change_or_go_are_named_with_their_programs(
         (writers["new"], "new", "write"),
         (writers["caf\udce9"], "caf\\xe9", "write"),
     }
-    commands = {one.command for one in session.plan(made).open_files}
+    commands = {one.command for one in session.files.plan(made).open_files}
     assert all(sys.executable in command for command in commands)
     session.restore(made)
     assert (work / "log").read_text() == "one\n"
-    assert session.preview("undo").files.open_files == ()  # they hold files without a name now
+    assert (
+        session.internal.preview("undo").files.open_files == ()
+    )  # they hold files without a name now
 
 
 def test_what_the_plan_does_not_replace_is_not_named(
@@ -128,5 +130,5 @@ def test_the_supervisor_of_the_session_does_not_count(
         with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            assert len(session.plan(made).open_files) == count
+            assert len(session.files.plan(made).open_files) == count
             process.communicate()

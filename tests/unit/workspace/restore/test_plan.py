@@ -54,7 +54,7 @@ def test_a_plan_names_every_kind_of_change(session: Session, work: Path) -> None
     (work / "new").mkdir()
     (work / "new" / "file").write_text("new")
     (work / "dangling").symlink_to("nowhere")
-    plan = session.plan(made)
+    plan = session.files.plan(made)
     assert plan
     assert plan.point.checkpoint == made.id
     shown = by_path(plan)
@@ -78,14 +78,14 @@ def test_a_plan_changes_nothing(session: Session, work: Path) -> None:
     before, head, marks = picture(work), session.head, session.checkpoints()
     stats = {path: os.lstat(path).st_ctime_ns for path in work.rglob("*")}
     for _ in range(3):
-        assert len(session.plan(made).files) == 2
+        assert len(session.files.plan(made).files) == 2
     assert (picture(work), session.head, session.checkpoints()) == (before, head, marks)
     assert {path: os.lstat(path).st_ctime_ns for path in work.rglob("*")} == stats
 
 
 def test_there_is_nothing_to_plan_where_nothing_differs(session: Session, work: Path) -> None:
     made = session.checkpoint()
-    plan = session.plan(made)
+    plan = session.files.plan(made)
     assert not plan
     assert plan.conflicts == ()
 
@@ -100,7 +100,7 @@ def test_what_a_plan_says_is_what_a_restore_does(session: Session, work: Path, s
     for _ in range(8):
         mutate(work, rng)
     before = picture(work)
-    plan = session.plan(made)
+    plan = session.files.plan(made)
     done = session.restore(made)
     assert done.problems == ()
     assert paths(plan) == differing(before, picture(work))
@@ -144,10 +144,10 @@ def test_a_plan_of_parts_names_only_them(session: Session, work: Path) -> None:
     made = session.checkpoint()
     (work / "src" / "app.py").write_text("changed")
     (work / "notes.txt").write_text("changed")
-    assert set(by_path(session.plan(made, only=["src"]))) == {"src/app.py"}
-    assert set(by_path(session.plan(made, only=["notes.txt"]))) == {"notes.txt"}
-    assert set(by_path(session.plan(made, only=["workspace"]))) == {"src/app.py", "notes.txt"}
-    assert not session.plan(made, only=["memory"])
+    assert set(by_path(session.files.plan(made, only=["src"]))) == {"src/app.py"}
+    assert set(by_path(session.files.plan(made, only=["notes.txt"]))) == {"notes.txt"}
+    assert set(by_path(session.files.plan(made, only=["workspace"]))) == {"src/app.py", "notes.txt"}
+    assert not session.files.plan(made, only=["memory"])
 
 
 # --- two sessions on one directory -----------------------------------------------------------
@@ -160,7 +160,7 @@ def test_other_sessions_later_changes_are_shown(store: Store, session: Session, 
     (work / "src" / "app.py").write_text("by the other")
     (work / "src" / "more.py").write_text("by the other")
     second = other.checkpoint()
-    [conflict] = session.plan(made).conflicts
+    [conflict] = session.files.plan(made).conflicts
     assert "session 'other' changed 2 paths" in conflict
     assert second.id[:12] in conflict
     assert first.id[:12] not in conflict, "it changed nothing"
@@ -176,7 +176,9 @@ def test_each_later_checkpoint_is_a_line_oldest_first(
         for name in range(number + 1):
             (work / f"file-{name}").write_text(f"{number} {name}")
         other.checkpoint()
-    found = [re.search(r"changed (\d paths?) ", line) for line in session.plan(made).conflicts]
+    found = [
+        re.search(r"changed (\d paths?) ", line) for line in session.files.plan(made).conflicts
+    ]
     assert [match and match[1] for match in found] == ["1 path", "2 paths", "3 paths"]
 
 
@@ -188,7 +190,7 @@ def test_what_the_other_did_before_the_point_is_no_conflict(
     other.checkpoint()
     made = session.checkpoint()
     (work / "notes.txt").write_text("changed")
-    assert session.plan(made).conflicts == ()
+    assert session.files.plan(made).conflicts == ()
 
 
 def test_sessions_of_other_directories_and_without_files_are_no_conflict(
@@ -207,7 +209,7 @@ def test_sessions_of_other_directories_and_without_files_are_no_conflict(
     fork.checkpoint()
     (work / "notes.txt").write_text("changed by ourselves")
     session.checkpoint()
-    assert session.plan(made).conflicts == ()
+    assert session.files.plan(made).conflicts == ()
 
 
 def test_a_fork_that_works_in_the_same_directory_is_a_conflict(
@@ -220,7 +222,7 @@ def test_a_fork_that_works_in_the_same_directory_is_a_conflict(
     fork = store.session("fork", workspace=work)
     (work / "notes.txt").write_text("by the fork")
     fork.checkpoint()
-    [conflict] = session.plan(made).conflicts
+    [conflict] = session.files.plan(made).conflicts
     assert "session 'fork' changed 1 path" in conflict
 
 
@@ -231,7 +233,7 @@ def test_restoring_another_sessions_point_shows_what_it_did_since(
     made = other.checkpoint()
     (work / "notes.txt").write_text("by the other")
     other.checkpoint()
-    [conflict] = session.plan(made).conflicts
+    [conflict] = session.files.plan(made).conflicts
     assert "session 'other' changed 1 path" in conflict
 
 

@@ -45,7 +45,7 @@ def test_make_builds_the_files_that_were_brought_back(session: Session, work: Pa
     made = session.checkpoint()
     (work / "in").write_text("two\n")
     assert make(work) == "two\nextra\n"
-    assert session.plan(made).builds == ("build",)
+    assert session.files.plan(made).builds == ("build",)
     session.restore(made)
     assert make(work) == "two\nextra\n"  # the times are exact, and make goes by them
     session.undo()
@@ -110,6 +110,6 @@ def test_the_plan_names_builds_only_where_files_change(session: Session, work: P
     (work / "src/__pycache__").mkdir(parents=True)
     (work / "debug.log").touch()
     os.utime(work / "in")
-    assert session.plan(made).builds == ()
+    assert session.files.plan(made).builds == ()
     (work / "in").write_text("two\n")
-    assert session.plan(made).builds == ("build",)
+    assert session.files.plan(made).builds == ("build",)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
 import mmap
 import os
 import shutil
@@ -142,6 +144,30 @@ def watches() -> int:
 
 
 # --- files -----------------------------------------------------------------------------------
+
+
+def test_one_that_is_dropped_releases_what_it_had_open(root: Path) -> None:
+    """A user has 128 queues; a program that forgets to close a session must not use them up."""
+    gc.collect()  # what other tests dropped
+    before = watching()
+    watcher = Watcher(os.fsencode(root), Rules.read(root))
+    watcher.start()
+    watcher.follow({b"top": os.lstat(root / "top").st_ctime_ns})
+    assert len(watching()) == len(before) + 3
+    del watcher
+    gc.collect()
+    assert watching() == before
+
+
+def watching() -> set[str]:
+    """Return the handles of this process for events and for the table of mounts."""
+    found = set()
+    for entry in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one of this listing
+            place = os.readlink(f"/proc/self/fd/{entry}")
+            if place.endswith(("inotify", "/mountinfo")):
+                found.add(entry)
+    return found
 
 
 def test_nothing_happened(watcher: Watcher) -> None:

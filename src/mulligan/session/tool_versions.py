@@ -15,9 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-CACHE = "tools"
-"""The name of the cache in ``tmp/``."""
-
 GIT_TIMEOUT_SECONDS = 5.0
 """Time limit for git to report its version; after that, a checkpoint is taken without it."""
 
@@ -31,7 +28,7 @@ class _Stamp(msgspec.Struct, frozen=True):
     mtime: int
 
 
-class Tools(msgspec.Struct, frozen=True):
+class ToolVersions(msgspec.Struct, frozen=True):
     """The full name of the system, and the versions of tools."""
 
     platform: str
@@ -50,10 +47,10 @@ class _Cached(msgspec.Struct, frozen=True):
     """The answers, and what they depend on."""
 
     sources: _Sources
-    tools: Tools
+    tools: ToolVersions
 
 
-def find_tools(cache: Path | None) -> Tools:
+def find_tools(cache: Path | None) -> ToolVersions:
     """Return the system, and the versions of Mulligan, LMDB and git.
 
     ``cache`` is a file that may hold them; otherwise it is written.
@@ -70,7 +67,7 @@ def find_tools(cache: Path | None) -> Tools:
     version = None if git is None else _git_version(git.path)
     if version is not None:
         found["git"] = version
-    tools = Tools(platform.platform(), found)
+    tools = ToolVersions(platform.platform(), found)
     # Do not cache a missing answer: git may have been slow only this time.
     if cache is not None and (git is None or version is not None):
         _write(cache, _Cached(sources, tools))
@@ -134,10 +131,11 @@ def _read(cache: Path | None) -> _Cached | None:
 
 def _write(cache: Path, found: _Cached) -> None:
     # Renamed into place, so that no reader sees a partial file; not synced: it is a cache.
-    draft = cache.with_name(f"{cache.name}.{os.getpid()}")
+    temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     try:
-        draft.write_bytes(msgspec.json.encode(found))
-        draft.replace(cache)
+        temporary.write_bytes(msgspec.json.encode(found))
+        temporary.replace(cache)
     except OSError:
+        # Without the cache, the next checkpoint asks again.
         with suppress(OSError):
-            draft.unlink()
+            temporary.unlink()

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.session import tools
-from mulligan.session.tools import CACHE, find_tools
+from mulligan.session import tool_versions as tools
+from mulligan.session.environment import TOOLS_CACHE as CACHE
+from mulligan.session.tool_versions import find_tools
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Fault injection: kill a command, or fail a call, at its Nth system call.
 
-``python -m mulligan.testing.strikes --strikes 60 [--seed N]`` is part of ``make crash``. A real
+``python -m mulligan.testing.syscall_faults --faults 60 [--seed N]``, part of ``make crash``. A real
 command runs under strace, which kills it at the Nth call that changes something on disk, or makes
 that call fail with EIO, ENOSPC or EACCES. Then the store must verify clean, nothing that was on
 disk before may be lost, and the command must work when it is run again.
@@ -38,8 +38,8 @@ BUG = 70
 """The exit code for an error that Mulligan does not expect."""
 
 
-class Blow(NamedTuple):
-    """The call to hit, and how: with a signal, or with an error that it returns."""
+class Fault(NamedTuple):
+    """A system call of a command, and what happens there: SIGKILL, or an error that it returns."""
 
     call: str
     nth: int
@@ -102,14 +102,14 @@ class Place:
 
     def _copied(self, session: Session, point: str) -> str:
         to = Path(tempfile.mkdtemp(dir=self.top))
-        session.copy_files(point, to)
+        session.files.copy(point, to)
         found = fingerprint(to)
         shutil.rmtree(to)
         return found
 
 
 class Scenario(NamedTuple):
-    """A command to hit, its preparation, and the check afterwards."""
+    """A command to inject a fault into, its preparation, and the check afterwards."""
 
     command: tuple[str, ...]
     prepare: Callable[[Place], None]
@@ -163,7 +163,7 @@ def _prepared(place: Place) -> None:
 
 SCENARIOS = {
     "init": Scenario(("init",), lambda place: None, _check_init),
-    "checkpoint": Scenario(("checkpoint", "--label", "struck"), _prepared, _check_kept),
+    "checkpoint": Scenario(("checkpoint", "--label", "faulty"), _prepared, _check_kept),
     "restore": Scenario(("restore", "--yes", "before"), _prepared, _check_restore),
     "undo": Scenario(("undo",), _prepare_undo, _check_restore),
     "fork": Scenario(
@@ -172,12 +172,12 @@ SCENARIOS = {
 }
 
 
-def strike(scenario: Scenario, blow: Blow, top: Path) -> Iterator[str]:
-    """Run a command that is hit once; yield what is wrong afterwards."""
+def inject(scenario: Scenario, fault: Fault, top: Path) -> Iterator[str]:
+    """Run a command with one fault; yield what is wrong afterwards."""
     place = Place(top)
     scenario.prepare(place)
     trace = ("strace", "-f", "-qq", "-o", str(top / "trace"), "-e", f"trace={CALLS}")
-    done = place.run(*scenario.command, prefix=(*trace, "-e", blow.option()))
+    done = place.run(*scenario.command, prefix=(*trace, "-e", fault.option()))
     if done.returncode == BUG or "Traceback" in done.stderr:
         yield f"exit {done.returncode}: {done.stderr[-1500:]}"
     elif done.returncode < 0 and done.returncode != -signal.SIGKILL:
@@ -192,7 +192,7 @@ def strike(scenario: Scenario, blow: Blow, top: Path) -> Iterator[str]:
 
 
 def count_calls(scenario: Scenario, top: Path) -> list[tuple[str, int]]:
-    """Return each call of a command that can be hit, with its number."""
+    """Return each call of a command that can fail, with its number."""
     place = Place(top)
     scenario.prepare(place)
     trace = top / "trace"
@@ -214,38 +214,39 @@ def missing() -> str | None:
     return "strace may not trace" if tried.returncode else None
 
 
-def run(strikes: int, seed: int, names: Sequence[str]) -> list[str]:
-    """Hit each command this many times; return the violations."""
+def run(faults: int, seed: int, names: Sequence[str]) -> list[str]:
+    """Inject this many faults into each command, one per run; return the violations."""
     rng = random.Random(seed)
     found = []
     for name in names:
-        with tempfile.TemporaryDirectory(prefix="mulligan-strikes-") as top:
+        with tempfile.TemporaryDirectory(prefix="mulligan-faults-") as top:
             calls = count_calls(SCENARIOS[name], Path(top))
         broken = 0
-        for _ in range(strikes):
-            blow = Blow(*rng.choice(calls), rng.choice((None, None, *ERRORS)))
-            with tempfile.TemporaryDirectory(prefix="mulligan-strikes-") as top:
-                for violation in strike(SCENARIOS[name], blow, Path(top)):
-                    found.append(f"{name}, {blow}: {violation}")
+        for _ in range(faults):
+            fault = Fault(*rng.choice(calls), rng.choice((None, None, *ERRORS)))
+            with tempfile.TemporaryDirectory(prefix="mulligan-faults-") as top:
+                for violation in inject(SCENARIOS[name], fault, Path(top)):
+                    found.append(f"{name}, {fault}: {violation}")
                     broken += 1
                     print(f"VIOLATION: {found[-1]}", flush=True)
-        print(f"{name}: {strikes} strikes at {len(calls)} calls, {broken} violations", flush=True)
+        print(f"{name}: {faults} faults at {len(calls)} calls, {broken} violations", flush=True)
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Inject faults into commands; exit 1 if something was lost or left broken."""
-    parser = argparse.ArgumentParser(prog="python -m mulligan.testing.strikes", description=__doc__)
-    parser.add_argument("--strikes", type=int, default=12, help="for each command")
+    program = "python -m mulligan.testing.syscall_faults"
+    parser = argparse.ArgumentParser(prog=program, description=__doc__)
+    parser.add_argument("--faults", type=int, default=12, help="for each command")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--command", action="append", choices=list(SCENARIOS))
     options = parser.parse_args(arguments)
     if reason := missing():
-        print(f"strikes: left out, {reason}")
+        print(f"system call faults: left out, {reason}")
         return 0
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    return 1 if run(options.strikes, seed, options.command or list(SCENARIOS)) else 0
+    return 1 if run(options.faults, seed, options.command or list(SCENARIOS)) else 0
 
 
 if __name__ == "__main__":

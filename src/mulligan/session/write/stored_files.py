@@ -10,6 +10,7 @@ from itertools import starmap
 from pathlib import Path as OsPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from mulligan import codec
 from mulligan.document.document import MISSING, Document, LoadBytes, gc_paused
 from mulligan.document.values import PathLike
 from mulligan.engine import Engine
@@ -27,42 +28,33 @@ from mulligan.model import (
     SessionRecord,
 )
 from mulligan.objects.scratch import Scratch
-from mulligan.session.names import SUPERVISOR
+from mulligan.session.names import SUPERVISOR, WORKSPACE
 from mulligan.session.write.leases import process_of
 from mulligan.timeline.checkpoints import event_at
-from mulligan.timeline.files import files_at
+from mulligan.timeline.files import files_at, remaining_files_at
 from mulligan.timeline.sessions import known_session
 from mulligan.timeline.times import shown as shown_time
-from mulligan.workspace.capture.capture import Captured
 from mulligan.workspace.capture.ignore import is_users
 from mulligan.workspace.capture.patch import open_tree
-from mulligan.workspace.capture.snapshot import databases_in_use
 from mulligan.workspace.entries import File, Link, TreePath, decode_entry, shown
-from mulligan.workspace.fsync import make_directories, sync_names
-from mulligan.workspace.locks import share_directory
 from mulligan.workspace.restore.file_changes import file_changes
-from mulligan.workspace.restore.fileops import is_disk_full
-from mulligan.workspace.restore.open_files import in_use
 from mulligan.workspace.restore.plan import tree_changes, tree_path, unescaped
-from mulligan.workspace.restore.protect import in_the_way
-from mulligan.workspace.workspace import Workspace
 
-if TYPE_CHECKING:  # only copies of a workspace need them, and they import a lot
+if TYPE_CHECKING:  # only what works in a workspace needs them, and they import a lot
+    from mulligan.workspace.capture.capture import Captured
     from mulligan.workspace.checkout.checkout import Checkout
     from mulligan.workspace.checkout.checkout_plan import CheckoutPlan
-
-WORKSPACE = "workspace"
-"""The part of a restore that stands for all files."""
+    from mulligan.workspace.workspace import Workspace
 
 
 class Present(NamedTuple):
-    """The workspace as it is now, and what returns the objects of its tree."""
+    """The workspace as it is now, and a reader for the objects of its tree."""
 
     captured: Captured
     load: LoadBytes
 
 
-class Files:
+class StoredFiles:
     """Reads trees of a session's checkpoints; changes nothing in the workspace."""
 
     def __init__(self, engine: Engine, record: SessionRecord, workspace: Workspace | None) -> None:
@@ -75,6 +67,12 @@ class Files:
         with self._engine.read() as view:
             session = known_session(view, point.session)
             return files_at(self._engine, view, session.number, point.seq)
+
+    def newest(self) -> HeldFiles | None:
+        """Return the newest files of the session that retention has not removed."""
+        with self._engine.read() as view:
+            number = self._record.number
+            return remaining_files_at(self._engine, view, number, view.head(number).seq)
 
     def tree_at(self, point: Point) -> Digest:
         """Return the tree of a point; raises ``UnknownPoint`` when no checkpoint holds files."""
@@ -90,13 +88,17 @@ class Files:
     def present(self) -> Present | None:
         """Return the workspace as it is now; None if there is none.
 
-        Its new objects are stored, so that the next look is cheap; nothing else is. Where nothing
-        can be written it is looked at all the same, and forgotten. It waits while another
-        process restores files; one that was interrupted is left as it is.
+        Its new objects are stored, so that the next call is cheap; nothing else is written. In a
+        store that cannot be written, they are discarded. It waits while another process restores
+        files; an interrupted restore is left as it is.
         """
         workspace = self._workspace
         if workspace is None:
             return None
+        from mulligan.workspace.locks import share_directory
+
+        # Shared: several processes may look at once, but none while a restore has half of the files
+        # written.
         with share_directory(self._engine, workspace.root):
             if self._engine.read_only:
                 return self._looked_at(workspace)
@@ -122,10 +124,15 @@ class Files:
         paths: list[TreePath] | None,
         held: HeldFiles | None,
     ) -> Plan:
-        """Return what bringing a tree back would do to the workspace; ``held`` is what holds it."""
+        """Return what restoring a tree would do to the workspace; ``held`` is what holds it."""
         present = self.present()
         if self._workspace is None or present is None or tree is None:
             return Plan(point, (), (), ())
+        from mulligan.workspace.capture.snapshot import databases_in_use
+        from mulligan.workspace.restore.open_files import in_use
+        from mulligan.workspace.restore.protect import in_the_way
+        from mulligan.workspace.restore.purged import left_alone, purged_paths
+
         now = present.captured
         busy = starmap(LeftOut, databases_in_use(now.coverage.left_out).items())
         alone = [*now.coverage.left_out, *busy]
@@ -133,6 +140,8 @@ class Files:
         uncovered = {left.path for left in alone}
         uncovered |= holder.left_out if holder else set()
         steps = tree_changes(Document({}, present.load), now.tree, tree, paths)
+        purged = left_alone(purged_paths(self._engine, steps))
+        uncovered |= {left.path for left in purged}
         found = self._workspace.divide(steps, uncovered)
         root = os.fsencode(self._workspace.root)
         caches = found.caches.paths(root)
@@ -148,7 +157,13 @@ class Files:
             builds=tuple(_builds(self._workspace.root, left, changes)),
             open_files=tuple(in_use(root, found.todo, self._supervisor())),
             problems=in_the_way(found.left, {left.path: left.rule for left in alone}),
+            purged=purged,
         )
+
+    def make_durable(self) -> list[Problem]:
+        """Sync the files of the workspace as the last plan saw them; return what failed."""
+        failures = [] if self._workspace is None else self._workspace.make_durable()
+        return [Problem("file", shown(path), reason) for path, reason in failures]
 
     def _supervisor(self) -> set[int]:
         """Return the process that runs the session, if there is one on this machine."""
@@ -171,6 +186,22 @@ class Files:
         """Return what differs between two trees."""
         return file_changes(tree_changes(self._document(), before, after, paths))
 
+    def changed_contents(self, before: Digest, after: Digest) -> Iterator[tuple[str, str]]:
+        """Yield the files that differ between two trees, each with what identifies its content.
+
+        Times and modes do not count. A file that is gone has the content ``deleted``.
+        """
+        for change in tree_changes(self._document(), before, after):
+            if change.action == "attributes":
+                continue
+            entry = change.after
+            if isinstance(entry, File):
+                yield change.place, codec.value_digest(b"".join(entry.chunks)).hex()
+            elif isinstance(entry, Link):
+                yield change.place, f"link {entry.target.hex()}"
+            elif isinstance(change.before, File | Link):
+                yield change.place, "deleted"
+
     def read(self, tree: Digest, path: str) -> bytes:
         """Return the content of a file in a tree, or where a symlink points."""
         document = open_tree(self._document(), tree)
@@ -187,7 +218,7 @@ class Files:
     def paths_in(self, tree: Digest, only: Sequence[PathLike] | None) -> list[TreePath] | None:
         """Return the paths that parts of a tree name; ``workspace`` is all of it.
 
-        A part that the tree does not have is a ``PathNotFound``.
+        Raises ``PathNotFound`` for a part that the tree does not have.
         """
         if only is None:
             return None
@@ -206,17 +237,21 @@ class Files:
         return found
 
     def copy(self, tree: Digest, to: OsPath, paths: list[TreePath] | None) -> list[Problem]:
-        """Write a tree, or parts of it, into an empty or new directory; all of it is durable then.
+        """Write a tree, or parts of it, into an empty or new directory; durable on return.
 
-        One that exists already keeps its mode, which its owner has chosen.
+        An existing directory keeps its mode.
         """
+        from mulligan.workspace.fsync import make_directories, sync_names
+
         target = self._place_for_copy(to)
         contents = self.contents(tree, paths)
         hint = "What is there is not complete. Delete it, free some space, then try again."
         with _space_for(to, hint):
             made = make_directories(target)
             failures = self._fresh(target, contents, is_new=bool(made)).run()
+            # Names after contents: a directory that is found after a power cut is complete.
             sync_names(made)
+        failures += contents.purged
         return [Problem("file", shown(path), reason) for path, reason in failures]
 
     def _fresh(self, target: OsPath, contents: CheckoutPlan, *, is_new: bool) -> Checkout:
@@ -244,8 +279,9 @@ class Files:
         return target
 
     def contents(self, tree: Digest, paths: list[TreePath] | None) -> CheckoutPlan:
-        """Return a tree, or parts of it, laid out to be written."""
+        """Return the plan to write a tree, or parts of it."""
         from mulligan.workspace.checkout.checkout_plan import CheckoutPlan
+        from mulligan.workspace.restore.purged import purged_chunks
 
         contents = CheckoutPlan()
         with gc_paused():
@@ -253,10 +289,11 @@ class Files:
                 contents.add_tree(open_tree(self._document(), tree))
             else:
                 contents.add_changes(tree_changes(self._document(), None, tree, paths))
+        contents.drop_purged(purged_chunks(self._engine, contents.chunks))
         return contents
 
     def _document(self) -> Document:
-        """Return a document with nothing in it over the objects of the store."""
+        """Return an empty document over the objects of the store."""
         return Document({}, self._engine.load)
 
     def place_for_fork(self, to: OsPath) -> OsPath:
@@ -273,10 +310,10 @@ class Files:
             )
         return self._place_for_copy(to.absolute())
 
-    def fill(self, draft: OsPath, contents: CheckoutPlan, to: OsPath) -> None:
-        """Write a tree into an empty directory, the draft of ``to``; all or an error."""
+    def fill(self, staging: OsPath, contents: CheckoutPlan, to: OsPath) -> None:
+        """Write a tree into an empty directory, which becomes ``to``; all or an error."""
         with _space_for(to, "Nothing was made. Free some space, then try again."):
-            failures = self._fresh(draft, contents, is_new=False).run()
+            failures = self._fresh(staging, contents, is_new=False).run()
         if failures:
             path, why = failures[0]
             named = "1 path" if len(failures) == 1 else f"{len(failures)} paths"
@@ -286,7 +323,7 @@ class Files:
             )
 
     def elsewhere(self, root: OsPath) -> Workspace:
-        """Return the workspace of another directory under the same limits."""
+        """Return the workspace of another directory with the same limits."""
         assert self._workspace is not None  # noqa: S101 -- place_for_fork has checked it
         return self._workspace.elsewhere(root)
 
@@ -294,6 +331,7 @@ class Files:
         """Return what other sessions checkpointed in this directory after the point."""
         with self._engine.read() as view:
             session = known_session(view, point.session)
+            # All in one snapshot: sessions that change meanwhile are compared as of one moment.
             since = event_at(view, session.number, point.seq).time
             others = [made for made in view.sessions() if made.number != self._record.number]
             found = [self._later(view, other, since, root, tree) for other in others]
@@ -305,9 +343,9 @@ class Files:
         """Return what a session captured or restored in a directory after a time, oldest first."""
         first = other.origin.seq if other.origin else 0
         found = []
-        newer = files_at(self._engine, view, other.number, view.head(other.number).seq)
+        newer = remaining_files_at(self._engine, view, other.number, view.head(other.number).seq)
         while newer is not None and newer.seq > first and newer.time > since:
-            older = files_at(self._engine, view, other.number, newer.seq - 1)
+            older = remaining_files_at(self._engine, view, other.number, newer.seq - 1)
             if _root(newer) == root:
                 before = older.tree if older and _root(older) == root else tree
                 found.append((newer, len(self.changes(before, newer.tree))))
@@ -324,7 +362,7 @@ def _builds(root: OsPath, left: list[LeftOut], changes: list[FileChange]) -> Ite
 
 
 def _path_in(document: Document, path: TreePath) -> TreePath:
-    """Return a path as the tree has it, if it was given as it is shown."""
+    """Return a path as the tree has it, if it was given in its escaped form."""
     other = unescaped(path)
     if other != path and document.find(path) is MISSING and document.find(other) is not MISSING:
         return other
@@ -333,10 +371,12 @@ def _path_in(document: Document, path: TreePath) -> TreePath:
 
 @contextmanager
 def _space_for(to: OsPath, hint: str) -> Iterator[None]:
-    """Say for what there is no space."""
+    """Add to a full-disk error what there is no space for."""
     try:
         yield
     except (DiskFull, OSError) as error:
+        from mulligan.workspace.restore.fileops import is_disk_full
+
         if isinstance(error, OSError) and not is_disk_full(error):
             raise
         raise DiskFull(f"There is no space left to write the files to {to}.", hint=hint) from error

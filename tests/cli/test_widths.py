@@ -1,4 +1,4 @@
-"""The log on a terminal: within its width, and every label in full."""
+"""On a terminal, lines are within its width; labels and reasons are shown in full."""
 
 from __future__ import annotations
 
@@ -58,3 +58,40 @@ def test_the_log_in_80_columns(store: Cli, place: Path, on_terminal) -> None:
     assert LABEL in shown
     assert "second" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_prune_in_80_columns_shows_every_reason(store: Cli, on_terminal) -> None:
+    store("checkpoint", "--label", LABEL)
+    code, shown = on_terminal("prune", "--dry-run", COLUMNS="80", NO_COLOR="1")
+    assert code == 0
+    assert f"The label '{LABEL}' names it." in " ".join(shown.split())
+    assert max(map(len, shown.splitlines())) <= 80
+    lines = store("prune", "--dry-run").out.splitlines()
+    assert any(line.endswith(f"The label '{LABEL}' names it.") for line in lines)
+
+
+def test_the_status_in_80_columns(
+    store: Cli, place: Path, tmp_path_factory: pytest.TempPathFactory, on_terminal
+) -> None:
+    (place / "a.txt").write_text("one")
+    store("checkpoint")
+    _, shown = on_terminal("status", COLUMNS="80", NO_COLOR="1")
+    assert "forked from" not in shown  # a column without content
+    directory = tmp_path_factory.mktemp("fork") / ("directory" * 5)
+    assert store("fork", "@latest", "--name", "side", "--to", str(directory)).code == 0
+    code, shown = on_terminal("status", COLUMNS="80", NO_COLOR="1")
+    assert code == 0
+    # The paths of the store and of the project have their own lines, and are never cut.
+    lines = [line for line in shown.splitlines()[1:] if "files in" not in line]
+    assert max(map(len, lines)) <= 80
+    assert "side" in shown
+    assert "forked from" in shown
+
+
+def test_a_terminal_needs_no_slow_import(store: Cli, on_terminal) -> None:
+    store("checkpoint")
+    code, shown = on_terminal("log", COLUMNS="80", PYTHONPROFILEIMPORTTIME="1")
+    assert code == 0
+    imported = {line.split("|")[-1].strip() for line in shown.splitlines() if "|" in line}
+    assert "mulligan.cli.render.log" in imported
+    assert "shutil" not in imported

@@ -1,0 +1,189 @@
+"""mulligan prune."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.text import (
+    SHORT_ID,
+    Cell,
+    ago,
+    clean,
+    echo_columns,
+    plural,
+    print_json,
+    size,
+)
+from mulligan.cli.upkeep import BACKGROUND_NICENESS, BACKGROUND_SECONDS
+from mulligan.views.upkeep import prune_view
+
+if TYPE_CHECKING:
+    from mulligan import Store
+    from mulligan.upkeep.policy import Policy
+    from mulligan.upkeep.prune import Pruned, PrunePlan, Pruner
+    from mulligan.upkeep.retention import Candidate, Ruling
+
+EXAMPLE = example(
+    "mulligan prune --dry-run",
+    "mulligan prune --clear recovery",
+    "mulligan prune --keep-last 10 --quota 20GB",
+)
+
+RULES = ("keep_last", "keep_within", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly")
+BUSY_HINT = "Nothing was changed. Try again when it is done, or use --wait."
+COUNT = click.IntRange(min=0)
+
+
+@click.command("prune", cls=Command, epilog=EXAMPLE)
+@click.option("-n", "--dry-run", is_flag=True, help="Explain every line, and change nothing.")
+@click.option("--clear", "cleared", metavar="KIND", multiple=True, help="Keep none of this kind.")
+@click.option("--keep-last", type=COUNT, help="The last ones of each agent.")
+@click.option("--keep-within", metavar="TIME", help="All of the last time, such as 12h or 7d.")
+@click.option("--keep-hourly", type=COUNT, help="The newest of each of this many hours.")
+@click.option("--keep-daily", type=COUNT, help="The same for days.")
+@click.option("--keep-weekly", type=COUNT, help="The same for weeks.")
+@click.option("--keep-monthly", type=COUNT, help="The same for months.")
+@click.option("--keep-good", type=COUNT, help="The last ones that are marked good.")
+@click.option("--undo-window", metavar="TIME", help="How far back undo reaches.")
+@click.option("--quota", metavar="SIZE", help="How large the store may be, such as 20GB.")
+@click.option("--background", is_flag=True, hidden=True)
+@click.option("--wait", is_flag=True, help="Wait while another process looks after the store.")
+@click.pass_obj
+def command(
+    call: CliContext,
+    /,
+    dry_run: bool,
+    cleared: tuple[str, ...],
+    background: bool,
+    wait: bool,
+    **options: Any,
+) -> None:
+    """Remove the checkpoints that the retention policy does not keep, and free their space.
+
+    This happens by itself while agents run. Options come before [retention] of the workflow, that
+    before config.toml of the store, and that before the defaults. The --keep options from last to
+    monthly take the place of the rules for routine and pre_operation checkpoints and for kinds of
+    your own. Labelled, pinned and manual checkpoints stay, and so does what a fork, an undo, an
+    unfinished restore or an open operation needs.
+
+    Bytes are those of files that only removed checkpoints hold. The exit code is 29 if what must
+    be kept is larger than the quota.
+    """
+    if background:
+        os.nice(BACKGROUND_NICENESS)
+        call.open_store().maintain(BACKGROUND_SECONDS)
+        return
+    store = call.open_store(read_only=dry_run)
+    pruner = _pruner(store, options)
+    if dry_run:
+        plan, pruned = pruner.plan(cleared, count_bytes=True), None
+    else:
+        pruned = _prune(store, pruner, cleared, wait=wait)
+        plan = pruned.plan
+    known = {one.kind for one in plan.candidates}
+    for kind in cleared:
+        if kind not in known:
+            click.echo(clean(f"No checkpoint is of the kind {kind!r}."), err=True)
+    if call.json:
+        print_json(prune_view(plan, pruned))
+    else:
+        _print(call, plan, pruned)
+    if pruned is not None:
+        _check_quota(plan.quota, pruned.size_after)
+
+
+def _pruner(store: Store, options: dict[str, Any]) -> Pruner:
+    from pathlib import Path
+
+    from mulligan.store import engine_of
+    from mulligan.upkeep.policy import read_policy
+    from mulligan.upkeep.prune import Pruner
+
+    changes = {name: _value(name, value) for name, value in options.items() if value is not None}
+    rules = {name: changes.pop(name) for name in RULES if name in changes}
+
+    def adjust(policy: Policy) -> Policy:
+        from mulligan.upkeep.policy import with_options
+
+        try:
+            return with_options(policy, rules, changes)
+        except ValueError as error:
+            raise click.UsageError(f"These options contradict the policy: {error}.") from error
+
+    return Pruner(engine_of(store), read_policy(Path(str(store.path))), adjust)
+
+
+def _value(name: str, value: Any) -> Any:
+    from mulligan.config import values
+
+    readers = {
+        "keep_within": values.duration,
+        "undo_window": values.duration,
+        "quota": values.size,
+    }
+    if name not in readers or value == "0":
+        return value if name not in readers else 0
+    try:
+        return readers[name](value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=f"--{name.replace('_', '-')}") from error
+
+
+def _prune(store: Store, pruner: Pruner, cleared: tuple[str, ...], *, wait: bool) -> Pruned:
+    from mulligan.errors import UpkeepBusy
+    from mulligan.store import engine_of
+    from mulligan.upkeep.lock import upkeep_lock
+    from mulligan.upkeep.maintain import record_pruned
+
+    engine = engine_of(store)
+    try:
+        with upkeep_lock(engine, wait=wait):
+            pruned = pruner.run(cleared, count_bytes=True)
+            record_pruned(engine, pruned)
+    except UpkeepBusy as error:
+        raise UpkeepBusy(str(error), hint=BUSY_HINT) from error
+    return pruned
+
+
+def _print(call: CliContext, plan: PrunePlan, pruned: Pruned | None) -> None:
+    if call.quiet:
+        for ruling in plan.plan.remove:
+            click.echo(ruling.id)
+        return
+    candidates = {one.id: one for one in plan.candidates}
+    echo_columns([_row(one, candidates[one.id]) for one in plan.plan.rulings], below=True)
+    count = plural(pruned.removed if pruned else len(plan.plan.remove), "checkpoint")
+    freed = f", {size(plan.freed)} of files" if plan.freed else ""
+    kept = f"{plural(len(plan.plan.keep), 'checkpoint')} kept"
+    if pruned is None:
+        click.echo(f"Would remove {count}{freed}; {kept}. Nothing was changed.")
+    else:
+        now = f"The store has {size(pruned.size_after)}"
+        quota = f" of {size(plan.quota)}" if plan.quota else ""
+        click.echo(f"Removed {count}{freed}; {kept}. {now}{quota}.")
+
+
+def _row(ruling: Ruling, candidate: Candidate) -> list[Cell]:
+    sign = Cell("keep", "green") if ruling.keep else Cell("remove", "red")
+    return [
+        sign,
+        Cell(ruling.id[:SHORT_ID], "yellow"),
+        Cell(clean(f"{ruling.session} #{ruling.seq}")),
+        Cell(ago(candidate.time), dim=True),
+        Cell(clean(candidate.kind)),
+        Cell("" if ruling.bytes_freed is None else size(ruling.bytes_freed)),
+        Cell(clean(f"{ruling.rule}: {ruling.reason}")),
+    ]
+
+
+def _check_quota(quota: int | None, used: int) -> None:
+    from mulligan.errors import QuotaExceeded
+
+    if quota is not None and used > quota:
+        raise QuotaExceeded(
+            f"The store has {used:,} bytes, {used - quota:,} more than its quota of {quota:,}."
+        )

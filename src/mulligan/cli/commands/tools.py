@@ -1,0 +1,82 @@
+"""mulligan tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.text import Cell, ago, clean, echo_columns, print_json, short
+from mulligan.views.effects import calls_view
+
+if TYPE_CHECKING:
+    from mulligan import Session, ToolCall
+
+SIGNS = {
+    "called": ("▶", "cyan"),
+    "returned": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "in_doubt": ("?", "yellow"),
+}
+MAX_SHOWN_FILES = 8
+
+
+@click.command(
+    "tools",
+    cls=Command,
+    epilog=example("mulligan tools --in-doubt", "mulligan tools --name 'git*'"),
+)
+@click.option("--name", metavar="NAME", help="Only calls of this tool, or of a pattern: git*.")
+@click.option("--failed", is_flag=True, help="Only calls that failed.")
+@click.option("--in-doubt", is_flag=True, help="Only calls that never returned.")
+@click.pass_obj
+def command(call: CliContext, name: str | None, failed: bool, in_doubt: bool) -> None:
+    """List the calls of tools in a session, oldest first.
+
+    A call is in doubt when its process died before it returned: it may have happened. What
+    changed in the files since it began is listed with it, and whether a process that it started
+    still runs.
+    """
+    session = call.open_session(files=True, recover=False, store=call.open_store(read_only=True))
+    found = session.tools.list(name=name, failed=failed, in_doubt=in_doubt)
+    if call.json:
+        print_json(calls_view(session, found))
+    elif call.quiet:
+        for one in found:
+            click.echo(one.id)
+    elif not found:
+        click.echo(f"Session {session.name!r} has no such tool call.", err=True)
+    else:
+        echo_columns([_row(one) for one in found])
+        _print_doubts(session, found)
+
+
+def _row(call: ToolCall) -> list[Cell]:
+    sign, colour = SIGNS[call.status]
+    said = call.error or (short(call.args) if call.args is not None else "")
+    return [
+        Cell(f"{sign} {clean(call.id)}", colour),
+        Cell(clean(call.name), bold=True),
+        Cell(call.status.replace("_", " "), colour),
+        Cell(clean(call.agent or "")),
+        Cell(ago(call.at) if call.at else "", dim=True),
+        Cell(clean(said), dim=True),
+    ]
+
+
+def _print_doubts(session: Session, calls: Sequence[ToolCall]) -> None:
+    """Print what is known of calls that never returned: files, and processes that still run."""
+    if all(one.status != "in_doubt" for one in calls):
+        return
+    from mulligan.recovery.detect import in_doubt
+
+    for doubt in in_doubt(session):
+        if doubt.files:
+            more = f" and {len(doubt.files) - MAX_SHOWN_FILES} more"
+            named = ", ".join(doubt.files[:MAX_SHOWN_FILES])
+            named += more if len(doubt.files) > MAX_SHOWN_FILES else ""
+            click.echo(clean(f"{doubt.call}: changed since it began: {named}"))
+        if doubt.process is not None:
+            click.echo(clean(f"{doubt.call}: process {doubt.process} still runs"))

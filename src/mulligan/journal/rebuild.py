@@ -1,0 +1,562 @@
+"""Rebuilding the tables of a journal from whatever records of it can still be read.
+
+Two things are true on their own: an event, by the hash chain, and a small record, by its checksum,
+which also covers its table and key. Everything else is derived from them: heads, ids, labels,
+names, the places where the clock was set back. An event that is lost is replaced by one of the kind
+``event.lost``, so that the events after it keep their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mulligan import codec
+from mulligan.errors import DamagedJournal, DamageError
+from mulligan.journal import chain
+from mulligan.journal.found_records import DERIVED, FoundRecords
+from mulligan.journal.records import (
+    CHECKSUM_SIZE,
+    COLLECTION,
+    DAMAGE,
+    FORGOTTEN,
+    LENGTH,
+    NUMBER,
+    PLACE,
+    STORE,
+    RawRecord,
+    checksum,
+    clock_key,
+    decode,
+    decode_copy,
+    decode_head,
+    decode_tombstone,
+    encode,
+    encode_fold,
+    encode_head,
+    encode_lease,
+    label_key,
+)
+from mulligan.model import (
+    DIGEST_SIZE,
+    ID_SIZE,
+    Fold,
+    ForkOrigin,
+    Head,
+    Holder,
+    Lease,
+    NewEvent,
+    SessionRecord,
+)
+
+LOST = "event.lost"
+"""The kind of the event in the place of one that was lost."""
+
+ACTOR = "upkeep"
+
+_CHECKPOINT, _CREATED, _FORKED = "checkpoint.created", "session.created", "session.forked"
+"""The kinds that tables are derived from; see ``mulligan.document.fold``."""
+
+MAX_MENDED = 8_192
+"""The largest damaged record in bytes that is searched for a single flipped bit."""
+
+
+class LostEvent(NamedTuple):
+    """An event that is gone; ``checkpoint`` and ``label`` are known if it was a checkpoint."""
+
+    session: str
+    seq: int
+    checkpoint: str | None = None
+    label: str | None = None
+
+
+class Rebuilt(NamedTuple):
+    """The content of the tables, and what was lost and mended on the way to it."""
+
+    tables: dict[str, dict[bytes, bytes]]
+    lost: list[LostEvent]
+    mended: list[tuple[str, int]]
+    unproven: list[tuple[str, int]]
+    assumed: list[str]
+
+
+class _Event(NamedTuple):
+    """An event that was found in its place, or what takes its place."""
+
+    seq: int
+    record: bytes
+    time: datetime
+    actor: str
+    epoch: int
+    kind: str
+    payload: Any
+
+    @property
+    def hash(self) -> bytes:
+        return chain.record_hash(self.record)
+
+
+def rebuild(records: Iterable[RawRecord], store_id: bytes) -> Rebuilt:
+    """Return the tables that the records lead to; never raises for damage."""
+    found = FoundRecords()
+    for record in records:
+        found.add(record)
+    return _Rebuild(found, store_id).run()
+
+
+class _Rebuild:
+    def __init__(self, found: FoundRecords, store_id: bytes) -> None:
+        self._found = found
+        self._store_id = store_id
+        self._tables: dict[str, dict[bytes, bytes]] = {name: {} for name in DERIVED}
+        self._lost: list[LostEvent] = []
+        self._mended: list[tuple[str, int]] = []
+        self._unproven: list[tuple[str, int]] = []
+        self._assumed: list[str] = []
+        self._sessions: dict[int, SessionRecord] = {}
+        self._events: dict[int, dict[int, _Event]] = {}
+        self._folds: dict[int, list[Fold]] = {}
+        self._heads: dict[int, Head] = {}
+        self.misplaced: list[bytes] = []
+
+    def run(self) -> Rebuilt:
+        self._put("meta", STORE, self._store_id)
+        known = self._numbers()
+        self._collect_misplaced(known)
+        for number in sorted(known):
+            self._session(number)
+        self._meta()
+        return Rebuilt(self._tables, self._lost, self._mended, self._unproven, self._assumed)
+
+    def _numbers(self) -> set[int]:
+        """Return the numbers of the sessions: those with a record, or with a first event."""
+        sessions = self._found.tables["sessions"]
+        known = {NUMBER.unpack(key)[0] for key in sessions}
+        names = {decode(content, SessionRecord, "sessions").name for content in sessions.values()}
+        for number in self._found.events.keys() - known:
+            first = self._first_event(number)
+            # With the name of another session, it is an event whose key is damaged.
+            if first is not None and first[1][4].get("name") not in names:
+                known.add(number)
+        return known
+
+    def _collect_misplaced(self, known: set[int]) -> None:
+        """Set aside the events whose keys name no session: their keys may be damaged."""
+        for number in self._found.events.keys() - known:
+            for records in self._found.events[number].values():
+                self.misplaced += records
+
+    def _first_event(self, number: int) -> tuple[int, Any, bytes] | None:
+        """Return the seq, the fields and the record of the event that started a session."""
+        for seq in sorted(self._found.events[number]):
+            for record in self._found.events[number][seq]:
+                fields = _fields(record, seq)
+                if fields is not None and fields[3] in (_CREATED, _FORKED):
+                    return seq, fields, record
+        return None
+
+    def _session(self, number: int) -> None:
+        record = self._record(number)
+        if record is None:
+            return
+        self._sessions[number] = record
+        key = NUMBER.pack(number)
+        self._put("sessions", key, encode(record))
+        self._put("names", record.name.encode(), key)
+        base = record.origin.seq if record.origin else 0
+        chained = _Chain(self, self._found, record)
+        events = {event.seq: event for event in chained.events()}
+        self._events[number], self._folds[number] = events, chained.folds
+        for event in events.values():
+            self._put_event(number, event)
+        for fold in chained.folds:
+            self._put("folds", PLACE.pack(number, fold.last), encode_fold(fold))
+        self._put_keyframes(number, base)
+        self._put_copies(number)
+        self._put_clock(number, record)
+        self._put_leases(number)
+        self._put_head(number, record)
+
+    def _record(self, number: int) -> SessionRecord | None:
+        content = self._found.tables["sessions"].get(NUMBER.pack(number))
+        if content is not None:
+            return decode(content, SessionRecord, "sessions")
+        started = self._first_event(number)
+        if started is None:
+            return None
+        seq, (time, _, _, kind, payload), _ = started
+        name = str(payload.get("name") or f"recovered-{number}")
+        taken = {record.name for record in self._sessions.values()}
+        name = name if name not in taken else f"{name}-recovered-{number}"
+        self._assumed.append(f"session {name!r}: its record was made from its first event")
+        origin = None
+        if kind == _FORKED:
+            parents = {record.name: record.number for record in self._sessions.values()}
+            parent = parents.get(str(payload.get("session")))
+            origin = None if parent is None else ForkOrigin(parent, seq - 1)
+        return SessionRecord(number, name, codec.from_micros(time), origin)
+
+    def hash_at(self, number: int, seq: int) -> bytes | None:
+        """Return the hash of an event of a session or of its ancestors; None if it is unknown."""
+        event = self._event_at(number, seq)
+        if event is None or (event.kind == LOST and event.payload.get("guess")):
+            return None
+        return event.hash
+
+    def _event_at(self, number: int, seq: int) -> _Event | None:
+        """Return an event of a session or of its ancestors, if it is known."""
+        while number in self._sessions:
+            origin = self._sessions[number].origin
+            if origin is None or seq > origin.seq:
+                return self._events[number].get(seq)
+            number = origin.session
+        return None
+
+    def note(self, name: str, seq: int, how: str) -> None:
+        """Note an event that was mended, or that nothing proves."""
+        (self._mended if how == "mended" else self._unproven).append((name, seq))
+
+    def note_lost(self, lost: LostEvent) -> None:
+        """Note an event that is gone."""
+        self._lost.append(lost)
+
+    def _put_event(self, number: int, event: _Event) -> None:
+        place = PLACE.pack(number, event.seq)
+        self._tables["events"][place] = event.record
+        if event.kind != _CHECKPOINT:
+            return
+        identity = event.hash[:ID_SIZE]
+        if self._found.tables["pruned"].get(place) == identity:
+            self._put("pruned", place, identity)
+            return
+        self._put("checkpoints", place, identity)
+        self._put("ids", identity, place)
+        if label := event.payload.get("label"):
+            self._put("labels", label_key(number, label) + LENGTH.pack(event.seq), b"")
+
+    def _put_keyframes(self, number: int, base: int) -> None:
+        events = self._events[number]
+        for key, digest in self._found.tables["keyframes"].items():
+            owner, seq = PLACE.unpack(key)
+            if owner == number and seq in events and seq > base:
+                self._put("keyframes", key, digest)
+        for event in events.values():
+            named = event.payload.get("keyframe") if event.kind == _CHECKPOINT else None
+            if isinstance(named, bytes) and len(named) == DIGEST_SIZE:
+                self._put("keyframes", PLACE.pack(number, event.seq), named)
+        for fold in self._folds[number]:
+            self._put("keyframes", PLACE.pack(number, fold.last), fold.keyframe)
+
+    def _put_copies(self, number: int) -> None:
+        """Keep the copies that have an event which is still there."""
+        for key, content in self._found.tables["copies"].items():
+            owner, last = PLACE.unpack(key)
+            if owner != number:
+                continue
+            first, _ = decode_copy(content)
+            if not last or any(seq in self._events[number] for seq in range(first, last + 1)):
+                self._put("copies", key, content)
+
+    def _put_clock(self, number: int, record: SessionRecord) -> None:
+        steps: list[int] = []
+        # The first event of a fork follows its parent's.
+        origin = record.origin
+        parent = None if origin is None else self._event_at(origin.session, origin.seq)
+        before = None if parent is None else parent.time
+        ends = {fold.last: fold.ended for fold in self._folds[number]}
+        for seq, event in self._events[number].items():
+            before = ends.get(seq - 1, before)
+            if before is not None and event.time < before:
+                steps.append(seq)
+            before = event.time
+        if steps:
+            self._put("meta", clock_key(number), b"".join(map(LENGTH.pack, steps)))
+
+    def _put_leases(self, number: int) -> None:
+        prefix = NUMBER.pack(number)
+        for key, content in self._found.tables["leases"].items():
+            if key.startswith(prefix):
+                self._put("leases", key, content)
+        epochs: dict[str, int] = {}
+        for event in self._events[number].values():
+            epochs[event.actor] = max(event.epoch, epochs.get(event.actor, 0))
+        for actor, epoch in epochs.items():
+            key = prefix + actor.encode()
+            if epoch and key not in self._tables["leases"]:
+                # Released, and with the epoch that was used: the next one is higher.
+                lease = Lease(actor, epoch, Holder(ACTOR), codec.from_micros(0), True)
+                self._put("leases", key, encode_lease(lease))
+                self._assumed.append(f"the lease of {actor!r}: it was lost and counts as released")
+
+    def _put_head(self, number: int, record: SessionRecord) -> None:
+        key, head = NUMBER.pack(number), self._empty_head(record)
+        for event in self._events[number].values():
+            head = msgspec.structs.replace(head, seq=event.seq, hash=event.hash, time=event.time)
+        own = self._newest("keyframes", number)
+        if own is not None:
+            head = msgspec.structs.replace(head, keyframe=own[0])
+        latest = self._newest("checkpoints", number)
+        if latest is not None:
+            head = msgspec.structs.replace(head, checkpoint=(latest[0], latest[1].hex()))
+        self._heads[number] = head
+        known = self._found.tables["heads"].get(key)
+        # A fork may still name a keyframe of its parent that a fold has replaced since.
+        if known is not None and own is None and decode_head(known).seq == head.seq:
+            head = msgspec.structs.replace(head, keyframe=decode_head(known).keyframe)
+        self._put("heads", key, encode_head(head))
+
+    def _empty_head(self, record: SessionRecord) -> Head:
+        """Return the head of a session without events: empty, or that of its origin."""
+        origin = record.origin
+        if origin is None or origin.session not in self._sessions:
+            return Head(0, chain.GENESIS, record.created)
+        number, seq = origin.session, origin.seq
+        hash_ = self.hash_at(number, seq) or chain.GENESIS
+        keyframe = self._before("keyframes", number, seq)
+        checkpoint = self._before("checkpoints", number, seq)
+        return Head(
+            seq,
+            hash_,
+            record.created,
+            keyframe[0] if keyframe else 0,
+            (checkpoint[0], checkpoint[1].hex()) if checkpoint else None,
+        )
+
+    def _newest(self, table: str, number: int) -> tuple[int, bytes] | None:
+        return self._own_before(table, number, 2**64 - 1)
+
+    def _before(self, table: str, number: int, seq: int) -> tuple[int, bytes] | None:
+        """Return the newest record at or before ``seq``, including those of ancestors."""
+        while True:
+            found = self._own_before(table, number, seq)
+            origin = self._sessions[number].origin
+            if found is not None or origin is None or origin.session not in self._sessions:
+                return found
+            number, seq = origin.session, min(seq, origin.seq)
+
+    def _own_before(self, table: str, number: int, seq: int) -> tuple[int, bytes] | None:
+        start, stop = PLACE.pack(number, 0), PLACE.pack(number, seq)
+        keys = [key for key in self._tables[table] if start <= key <= stop]
+        if not keys:
+            return None
+        newest = max(keys)
+        return PLACE.unpack(newest)[1], self._tables[table][newest][:-CHECKSUM_SIZE]
+
+    def _meta(self) -> None:
+        known = self._found.tables["meta"]
+        if (content := known.get(COLLECTION)) is not None:
+            self._put("meta", COLLECTION, content)
+        for key in (FORGOTTEN, DAMAGE):
+            if (content := known.get(key)) is not None:
+                self._put("meta", key, content)
+        for table in ("purges", "purged"):
+            for key, content in self._found.tables[table].items():
+                self._put(table, key, content)
+
+    def _put(self, table: str, key: bytes, content: bytes) -> None:
+        self._tables[table][key] = content + checksum(table, key, content)
+
+
+class _Chain:
+    """Puts the events of one session in their places, and fills the places of lost ones."""
+
+    def __init__(self, rebuild: _Rebuild, found: FoundRecords, record: SessionRecord) -> None:
+        self._rebuild = rebuild
+        self._number, self._name = record.number, record.name
+        self._base = record.origin.seq if record.origin else 0
+        self._created = record.created
+        self._found = found
+        self._candidates = found.events.get(record.number, {})
+        self.folds: list[Fold] = []
+        origin = record.origin
+        self._prev: bytes | None = chain.GENESIS
+        if origin is not None:
+            is_known = origin.session in rebuild._sessions
+            self._prev = rebuild.hash_at(origin.session, origin.seq) if is_known else None
+
+    def events(self) -> Iterator[_Event]:
+        seq, time, last = self._base + 1, self._created, self._last()
+        folds = self._whole_folds()
+        while seq <= last:
+            if (fold := folds.get(seq)) is not None:
+                self.folds.append(fold)
+                self._prev, seq, time = fold.hash, fold.last + 1, fold.ended
+                continue
+            event = self._event(seq) or self._placeholder(seq, time)
+            yield event
+            seq, time = seq + 1, event.time
+
+    def _last(self) -> int:
+        """Return the seq of the newest event that is known to have been there.
+
+        The head may be older than the events. An event after it counts if it follows another one:
+        the seq in a damaged key may be any number.
+        """
+        head = self._found.tables["heads"].get(NUMBER.pack(self._number))
+        last = decode_head(head).seq if head is not None else self._base
+        for seq, records in self._candidates.items():
+            if seq > last and any(self._follows(seq, record) for record in records):
+                last = seq
+        misplaced = (r for seq, records in self._candidates.items() if seq > last for r in records)
+        self._rebuild.misplaced += misplaced
+        return max(last, self._base)
+
+    def _follows(self, seq: int, record: bytes) -> bool:
+        """Whether a record follows one of those at the place before."""
+        if self._is_buried(seq, record):
+            return True
+        hashes = {chain.record_hash(before) for before in self._candidates.get(seq - 1, ())}
+        if seq == self._base + 1 and self._prev is not None:
+            hashes.add(self._prev)
+        return any(chain.proven_hash(h, seq, record) == chain.record_hash(record) for h in hashes)
+
+    def _is_buried(self, seq: int, record: bytes) -> bool:
+        """Whether a record is what a purge left of an event, as its tombstone says."""
+        content = self._found.tables["purged"].get(PLACE.pack(self._number, seq))
+        if content is None or not chain.is_buried(record):
+            return False
+        try:
+            left = chain.body_digest(chain.record_body(record))
+        except DamagedJournal:
+            return False
+        return left == decode_tombstone(content).replacement
+
+    def _whole_folds(self) -> dict[int, Fold]:
+        """Return the folds by their first seq; those inside of larger ones are older versions."""
+        found = self._found.folds.get(self._number, [])
+        chosen: list[Fold] = []
+        for fold in sorted(found, key=lambda fold: fold.first - fold.last):
+            if all(fold.last < other.first or other.last < fold.first for other in chosen):
+                chosen.append(fold)
+        return {fold.first: fold for fold in chosen}
+
+    def _event(self, seq: int) -> _Event | None:
+        """Return the event at a place, None if it is lost."""
+        records = self._candidates.get(seq, [])
+        # Before those that the chain proves: an old page may still have what was purged.
+        for record in filter(partial(self._is_buried, seq), records):
+            return self._made(seq, record)
+        if self._prev is None:
+            return self._unproven(seq, records)
+        for record in [*records, *self._rebuild.misplaced]:
+            if chain.proven_hash(self._prev, seq, record) == chain.record_hash(record):
+                return self._made(seq, record)
+        for record in records:
+            if chain.is_unproven(record) and (event := self._again(seq, record)) is not None:
+                return event
+            if (mended := self._mended(seq, record)) is not None:
+                self._rebuild.note(self._name, seq, "mended")
+                return self._made(seq, mended)
+        return None
+
+    def _made(self, seq: int, record: bytes) -> _Event:
+        time, actor, epoch, kind, payload = chain.fields_of(record, seq)
+        self._prev = chain.record_hash(record)
+        return _Event(seq, record, codec.from_micros(time), actor, epoch, kind, payload)
+
+    def _again(self, seq: int, record: bytes) -> _Event | None:
+        """Return an event that an earlier repair could not prove, either."""
+        try:
+            chain.read_record(self._name, seq, chain.GENESIS, record)
+        except DamagedJournal:
+            return None
+        event = self._made(seq, record)
+        if event.kind == LOST and event.payload.get("guess"):
+            self._prev = None
+        return event
+
+    def _unproven(self, seq: int, records: list[bytes]) -> _Event | None:
+        """Return an event after a lost one whose hash is unknown: the one that others follow."""
+        for record in records:
+            if chain.is_unproven(record):
+                return self._again(seq, record)
+        fitting = [record for record in records if _fields(record, seq) is not None]
+        fitting.sort(key=lambda record: not self._is_followed(seq, record))
+        if not fitting:
+            return None
+        self._rebuild.note(self._name, seq, "unproven")
+        return self._made(seq, chain.unproven_record(seq, fitting[0]))
+
+    def _is_followed(self, seq: int, record: bytes) -> bool:
+        """Whether an event after this one proves its hash."""
+        return self._is_hash(seq, chain.record_hash(record))
+
+    def _is_hash(self, seq: int, hash_: bytes) -> bool:
+        for after in self._candidates.get(seq + 1, ()):
+            if chain.proven_hash(hash_, seq + 1, after) == chain.record_hash(after):
+                return True
+        head = self._found.tables["heads"].get(NUMBER.pack(self._number))
+        if head is not None and decode_head(head).seq == seq:
+            return decode_head(head).hash == hash_
+        place = PLACE.pack(self._number, seq)
+        known = (self._found.tables[table].get(place) for table in ("checkpoints", "pruned"))
+        return hash_[:ID_SIZE] in known
+
+    def _mended(self, seq: int, record: bytes) -> bytes | None:
+        """Return a damaged record without its damage: a wrong hash, or one flipped bit."""
+        assert self._prev is not None  # noqa: S101 -- the caller has looked
+        right = chain.proven_hash(self._prev, seq, record)
+        if right is not None and _fields(record, seq) is not None and self._is_hash(seq, right):
+            return right + record[DIGEST_SIZE:]
+        if len(record) > MAX_MENDED:
+            return None
+        attempt = bytearray(record)
+        for at in range(DIGEST_SIZE, len(record)):
+            for bit in range(8):
+                attempt[at] ^= 1 << bit
+                if chain.proven_hash(self._prev, seq, bytes(attempt)) == record[:DIGEST_SIZE]:
+                    return bytes(attempt)
+                attempt[at] ^= 1 << bit
+        return None
+
+    def _placeholder(self, seq: int, time: datetime) -> _Event:
+        """Return the event in the place of one that is lost."""
+        known = next(
+            (h for r in self._candidates.get(seq, ()) if self._is_hash(seq, h := r[:DIGEST_SIZE])),
+            self._hash_in_head(seq),
+        )
+        payload: dict[str, Any] = {}
+        place = PLACE.pack(self._number, seq)
+        identity = self._found.tables["checkpoints"].get(place)
+        label = self._label(seq)
+        if identity is not None:
+            payload = {"checkpoint": identity.hex(), "label": label}
+        if known is None:
+            payload["guess"] = True
+        new = NewEvent(LOST, codec.encode(payload), payload)
+        body = chain.encode_body(new, time=time, actor=ACTOR, epoch=0)
+        hash_ = known or chain.chain(bytes(DIGEST_SIZE), seq, body)
+        record = chain.unproven_record(seq, chain.pack_record(hash_, body))
+        self._prev = known
+        self._rebuild.note_lost(
+            LostEvent(self._name, seq, identity.hex() if identity else None, label)
+        )
+        return _Event(seq, record, time, ACTOR, 0, LOST, payload)
+
+    def _hash_in_head(self, seq: int) -> bytes | None:
+        head = self._found.tables["heads"].get(NUMBER.pack(self._number))
+        if head is None or decode_head(head).seq != seq:
+            return None
+        return decode_head(head).hash
+
+    def _label(self, seq: int) -> str | None:
+        start, end = NUMBER.pack(self._number), b"\x00" + LENGTH.pack(seq)
+        for key in self._found.tables["labels"]:
+            if key.startswith(start) and key.endswith(end):
+                return key[NUMBER.size : -len(end)].decode(errors="replace")
+        return None
+
+
+def _fields(record: bytes, seq: int) -> list[Any] | None:
+    """Return the fields of a record if they can be those of an event."""
+    try:
+        time, actor, epoch, kind, payload = fields = chain.fields_of(record, seq)
+        codec.from_micros(time)
+    except (DamageError, TypeError, ValueError, OverflowError):
+        return None
+    is_event = isinstance(actor, str) and isinstance(epoch, int) and isinstance(kind, str)
+    return fields if is_event and isinstance(payload, dict) else None

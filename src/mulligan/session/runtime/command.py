@@ -1,0 +1,87 @@
+"""Running a command whose output is recorded and shown at the same time."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+MAX_OUTPUT_BYTES = 4 * 2**20
+"""How much is recorded of each of a command's two outputs; the rest is shown, and left out."""
+
+READ_BYTES = 65536
+
+Show = Callable[[int, bytes], None]
+"""Is given what a command prints: 1 for standard output, 2 for standard error."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a command ended: its exit code, negative for a signal, and what it printed."""
+
+    exit: int
+    stdout: str
+    stderr: str
+    is_cut: bool = False
+
+
+class _Output:
+    """Reads one output of a command to its end, in a thread."""
+
+    def __init__(self, number: int, stream: IO[bytes], show: Show) -> None:
+        self._number, self._stream, self._show = number, stream, show
+        self._kept = bytearray()
+        self.is_cut = False
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while data := self._stream.read1(READ_BYTES):  # type: ignore[attr-defined]
+            self._show(self._number, data)
+            room = MAX_OUTPUT_BYTES - len(self._kept)
+            self._kept += data[:room]
+            self.is_cut = self.is_cut or len(data) > room
+
+    def text(self) -> str:
+        """Return what was read, after the end of the output."""
+        self._thread.join()
+        return self._kept.decode(errors="replace")
+
+
+def run(
+    command: Sequence[str],
+    started: Callable[[int], None],
+    show: Show,
+    directory: Path | None = None,
+) -> Ended:
+    """Run a command to its end; ``started`` is called with its process id.
+
+    Ctrl-C goes to the command, too: it is waited for, and killed at the second one.
+    """
+    with subprocess.Popen(
+        list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=directory
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 -- a pipe, as asked for
+        assert process.stderr is not None  # noqa: S101
+        outputs = [_Output(1, process.stdout, show), _Output(2, process.stderr, show)]
+        try:
+            # The terminal sends Ctrl-C to the command, too; how that ends says what it did.
+            with suppress(KeyboardInterrupt):
+                started(process.pid)
+            code = _wait(process)
+        except BaseException:
+            process.kill()
+            raise
+        stdout, stderr = (output.text() for output in outputs)
+    return Ended(code, stdout, stderr, any(output.is_cut for output in outputs))
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        return process.wait()
