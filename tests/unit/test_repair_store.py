@@ -22,6 +22,7 @@ from mulligan.errors import (
 from mulligan.journal.lmdb.salvage import read_records
 from mulligan.journal.records import PLACE
 from mulligan.layout import read_format
+from mulligan.recovery.plan import plan_resume
 from mulligan.repair_files import discard_originals
 from mulligan.repair_store import Repaired, find_damaged, repair_store
 from mulligan.session.write import checkpointer
@@ -323,6 +324,19 @@ def test_a_fork_of_a_damaged_checkpoint_knows_what_it_lacks(place: Path, work: P
         with pytest.raises(CheckpointDamaged, match="file-3"):
             fork.restore("step-4")
         fork.restore("step-2")
+
+
+def test_a_rollback_passes_over_damaged_checkpoints(place: Path, work: Path) -> None:
+    damage(place, content(3))
+    (work / "file-3").write_bytes(b"something else")
+    repaired(place)
+    with open_store(place, create=False) as store:
+        session = store.session("run", create=False, workspace=work)
+        fork = session.fork("step-5", "fork")
+        for one in (session, fork):
+            point = plan_resume(one, rollback=True).point
+            assert point is not None
+            assert point.checkpoint == session.find_checkpoint("step-2").id
 
 
 def test_a_directory_is_captured_again(tmp_path: Path, work: Path) -> None:

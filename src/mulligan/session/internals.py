@@ -244,6 +244,12 @@ class Internals:
 
         return read_losses(self._writer.document())
 
+    def damaged_seqs(self) -> set[int]:
+        """Return the seqs of checkpoints that lost something, on this timeline and before it."""
+        from mulligan.session.write.damaged import damaged_seqs
+
+        return damaged_seqs(self._engine, self._record.name)
+
     def refuse_damaged(self, point: PointLike, only: Sequence[PathLike] | None) -> None:
         """Raise ``CheckpointDamaged`` if a restore of a point, or of these parts, lacks any."""
         self._files.targets.refuse_damaged(self._history.point(point), arguments.parts(only))

@@ -22,10 +22,12 @@ def good_checkpoints(session: Session) -> list[Checkpoint]:
     """Return the checkpoints that a rollback may go to, the best first.
 
     Those marked good, newest first. Without any: all that are not marked bad, and are neither
-    safety nor recovery checkpoints.
+    safety nor recovery checkpoints. One that lost something to damage is passed over: the nearest
+    intact one is better than a rollback that is refused.
     """
     marks = {name: mark.verdict for name, mark in session.marks().items()}
-    taken = session.checkpoints()[::-1]
+    damaged = session.internal.damaged_seqs()
+    taken = [c for c in session.checkpoints()[::-1] if c.seq not in damaged]
     good = [c for c in taken if marks.get(c.id) == GOOD]
     return good or [
         c for c in taken if not c.safety and c.kind != RECOVERY and marks.get(c.id) != BAD

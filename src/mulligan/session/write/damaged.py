@@ -34,6 +34,22 @@ def loss_at(engine: Engine, place: Point) -> tuple[str, Loss] | None:
     return None if loss is None else (found[1], loss)
 
 
+def damaged_seqs(engine: Engine, session: str) -> set[int]:
+    """Return the seqs of the checkpoints on a timeline, its ancestors' included, that lost any."""
+    found: set[int] = set()
+    with engine.read() as view:
+        record, last = known_session(view, session), None
+        while True:
+            head = view.head(record.number).seq
+            # Losses are recorded after the fact, so the newest document has them.
+            lost = read_losses(document_at(view, record.number, head, engine.load))
+            found |= {seq for seq in lost if last is None or seq <= last}
+            if record.origin is None:
+                return found
+            last = record.origin.seq if last is None else min(last, record.origin.seq)
+            record = view.session(record.origin.session)
+
+
 def refuse_damaged(engine: Engine, place: Point, only: Sequence[PathLike] | None) -> None:
     """Raise ``CheckpointDamaged`` if a restore of these parts would lack something."""
     found = loss_at(engine, place)
