@@ -3,6 +3,7 @@
 PYTHON     ?= python3
 VENV       ?= .venv
 BENCH_VENV ?= .venv-bench
+FRAMEWORKS_VENV ?= .venv-frameworks
 WORKERS    ?= 2
 ROUNDS     ?= 200
 SIGNALS    ?= 100
@@ -23,13 +24,14 @@ HARDER := tests/properties tests/crash tests/unit/workspace/test_beneath.py test
 
 READY       := $(VENV)/.ready
 BENCH_READY := $(BENCH_VENV)/.ready
+FRAMEWORKS_READY := $(FRAMEWORKS_VENV)/.ready
 
 PIP_ENV := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 INSTALL  = $(PIP_ENV) $(1)/bin/python -m pip install -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench crash clean
+.PHONY: help demo test test-frameworks check format bench crash clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)$$/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target does; do \
@@ -40,6 +42,9 @@ demo: $(READY) ## the whole story; the first time it sets everything up, in abou
 
 test: $(READY) ## the whole test suite
 	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-frameworks: $(FRAMEWORKS_READY) ## the adapters, with the real frameworks and their own suites
+	@MULLIGAN_TEST_FRAMEWORKS=1 $(FRAMEWORKS_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/frameworks $(ARGS)
 
 check: $(READY) ## format, lint and types, changing nothing
 	@$(VENV)/bin/ruff format --check --quiet . || { echo "make format puts the files above in shape" >&2; exit 1; }
@@ -67,7 +72,7 @@ crash: $(READY) ## kill, cut the power, fail system calls and damage files at ra
 	@MULLIGAN_TEST_SCALE=$(SCALE) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --timeout 7200 $(HARDER)
 
 clean: ## remove everything made by make
-	@rm -rf $(VENV) $(BENCH_VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(BENCH_VENV) $(FRAMEWORKS_VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -81,6 +86,13 @@ $(BENCH_READY): pyproject.toml constraints.txt constraints-bench.txt
 	$(call make_venv,$(BENCH_VENV))
 	@$(call INSTALL,$(BENCH_VENV)) -c constraints.txt hatchling
 	@$(call INSTALL,$(BENCH_VENV)) -c constraints-bench.txt --no-build-isolation -e '.[bench]'
+	@touch $@
+
+# The frameworks that adapters are tested with: their dependencies are nobody else's.
+$(FRAMEWORKS_READY): pyproject.toml constraints.txt constraints-frameworks.txt
+	$(call make_venv,$(FRAMEWORKS_VENV))
+	@$(call INSTALL,$(FRAMEWORKS_VENV)) -c constraints.txt hatchling
+	@$(call INSTALL,$(FRAMEWORKS_VENV)) -c constraints-frameworks.txt --no-build-isolation -e '.[dev,frameworks]'
 	@touch $@
 
 # Begins from nothing, so that an interrupted set-up cannot leave half an environment behind.

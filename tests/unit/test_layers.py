@@ -35,6 +35,7 @@ LAYERS = [
     {"recovery"},
     {"supervisor"},
     {"views"},
+    {"integrations"},
     {"testing"},
     {"cli"},
     {"__main__"},
