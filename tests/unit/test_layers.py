@@ -28,7 +28,7 @@ LAYERS = [
     {"session"},
     {"store"},
     {"upkeep"},
-    {"opener", "repair_files"},
+    {"opener", "repair_files", "session_directory", "default_session"},
     {"make_store", "move_store", "repair_store"},
     {"__init__"},
     {"aio"},

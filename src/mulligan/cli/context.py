@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from mulligan import Session, Store
-    from mulligan.cli.find_store import Standing
     from mulligan.cli.render.progress import ProgressLine
     from mulligan.journal.lock_owner import LockOwner, OnWait
+    from mulligan.session_directory import Standing
     from mulligan.workspace.capture.progress import Progress
 
-DEFAULT_SESSION = "main"
 ACTOR = "cli"
 """The actor name of commands, which tells a person's writes from an agent's."""
 
@@ -68,13 +67,17 @@ class CliContext:
         for; by default, the owner is printed.
         """
         import mulligan
-        from mulligan.cli.find_store import Standing, nearest, state_home, tell_of_finding
-        from mulligan.locate.find import find_in
+        from mulligan.cli.find_store import state_home, tell_of_finding
+        from mulligan.locate.find import find_in, nearest
+        from mulligan.session_directory import Standing
 
-        state = state_home()
-        found = find_in(_path(self.store), state, write=True) if self.store else nearest(state)
+        state, here = state_home(), Path.cwd()
+        found = find_in(_path(self.store), state, write=True) if self.store else None
+        if not self.store:
+            found = nearest(here, state)
         there = found.store if found else _path(self.store or "")
-        self._standing = Standing(state, found.pointer if found else None, bool(self.store))
+        pointer = found.pointer if found else None
+        self._standing = Standing(here, state, pointer, bool(self.store), tell_of_finding)
         if found is not None:
             tell_of_finding(found)
         if for_agents:
@@ -130,6 +133,7 @@ class CliContext:
 
         A process that is stopped inside a write is an error: the supervisor cannot answer.
         """
+        from mulligan.default_session import DEFAULT_SESSION, listing
         from mulligan.errors import UnknownSession
         from mulligan.session.names import SUPERVISOR
 
@@ -140,7 +144,7 @@ class CliContext:
         )
         if len(running) > 1:
             raise UnknownSession(
-                f"Several sessions are running:{_listing(running)}",
+                f"Several sessions are running:{listing(running)}",
                 hint="No request was sent. Choose one with -s NAME, or set MULLIGAN_SESSION.",
             )
         if running and running[0] != DEFAULT_SESSION and not self.quiet:
@@ -170,6 +174,8 @@ class CliContext:
 
         ``name`` is the session that a workflow names; it is created if missing.
         """
+        from mulligan.default_session import choose_session
+
         store = self.open_store(for_agents=True)
         chosen = self.session or name or self._pointed_to() or choose_session(store, create=True)
         session = store.session(chosen, actor=ACTOR)
@@ -177,7 +183,7 @@ class CliContext:
 
     def files_of(self, store: Store, session: Session) -> Path | None:
         """Return the directory of a session's files; None with ``--no-files``."""
-        from mulligan.cli.directory import workspace_of
+        from mulligan.session_directory import workspace_of
 
         if self.no_files or self._standing is None:
             return None
@@ -203,6 +209,7 @@ class CliContext:
 
     def current_session(self, store: Store) -> str | None:
         """Return the session that a command without --session uses; None if there is none."""
+        from mulligan.default_session import choose_session
         from mulligan.errors import UnknownSession
 
         with suppress(UnknownSession):
@@ -211,6 +218,8 @@ class CliContext:
 
     def _chosen(self, store: Store, *, create: bool = False) -> str:
         """Choose a session, and name it if another one could have been meant."""
+        from mulligan.default_session import DEFAULT_SESSION, choose_session
+
         name = choose_session(store, create=create)
         if name != DEFAULT_SESSION and len(store.sessions()) > 1 and not self.quiet:
             from mulligan.cli.render.text import clean
@@ -515,47 +524,12 @@ def _path(store: str) -> Path:
     return Path(store).absolute()
 
 
-def choose_session(store: Store, *, create: bool = False) -> str:
-    """Return the default session when none is named and the directory belongs to none.
-
-    That is ``main`` if it is in use or about to be created. While ``main`` is missing, or empty as
-    ``mulligan init`` leaves it, the default is the only session in use. So after ``mulligan up`` of
-    a workflow with its own session, ``mulligan log`` shows that session.
-    """
-    from mulligan.errors import UnknownSession
-
-    sessions = store.sessions()
-    names = [session.name for session in sessions]
-    used = [session.name for session in sessions if session.head.seq > 1]
-    if DEFAULT_SESSION in used or (create and (DEFAULT_SESSION in names or not names)):
-        return DEFAULT_SESSION
-    if len(used) == 1:
-        return used[0]
-    if DEFAULT_SESSION in names:
-        return DEFAULT_SESSION
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        raise UnknownSession(
-            "The store has no session yet.", hint=f"`mulligan init` makes {DEFAULT_SESSION!r}."
-        )
-    raise UnknownSession(
-        f"There are several sessions, and none is named {DEFAULT_SESSION!r}:{_listing(names)}",
-        hint="Choose one with -s NAME, or set MULLIGAN_SESSION.",
-    )
-
-
 def _unknown(store: Store, name: str, hint: str, *, may_create: bool) -> Exception:
+    from mulligan.default_session import listing
     from mulligan.errors import UnknownSession
 
     names = [session.name for session in store.sessions()]
-    known = f"; there are:{_listing(names)}" if names else ", nor any other."
+    known = f"; there are:{listing(names)}" if names else ", nor any other."
     if may_create:
         hint = "Check the name, or pass --create to make it."
     return UnknownSession(f"There is no session {name!r}{known}", hint=hint)
-
-
-def _listing(names: list[str]) -> str:
-    shown = [f"\n  {name}" for name in names[:20]]
-    more = f"\n  … and {len(names) - 20} more" if len(names) > 20 else ""
-    return "".join(shown) + more

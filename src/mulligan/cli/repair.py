@@ -75,9 +75,10 @@ def _found(call: CliContext) -> tuple[Path, Path | None]:
         if call.store:
             raise
         # The pointer may be gone; stores are also found by their project's path.
-        from mulligan.cli.find_store import nearest, state_home
+        from mulligan.cli.find_store import state_home
+        from mulligan.locate.find import nearest
 
-        found = nearest(state_home())
+        found = nearest(Path.cwd(), state_home())
         return found.store, found.directory
 
 

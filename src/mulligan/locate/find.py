@@ -34,7 +34,7 @@ from mulligan.errors import NotAStore, StoreNotFound, UnsafeWorkspace
 from mulligan.locate.identity import identity_of
 from mulligan.locate.pointer import Pointer, read_pointer, write_pointer
 from mulligan.locate.project import Place, read_places, remember
-from mulligan.locate.registry import Known, Match, current, find_by_id, find_match
+from mulligan.locate.registry import Known, Match, current, find_by_id, find_match, known_stores
 
 
 class Note(StrEnum):
@@ -66,6 +66,37 @@ class Found(msgspec.Struct, frozen=True):
     directory: Path
     pointer: Pointer | None = None
     note: Note | None = None
+
+
+def finding_text(found: Found) -> str | None:
+    """Return what was unusual about how a store was found, as a sentence; None if nothing was."""
+    here, store = found.directory, found.store
+    said = {
+        Note.PUT_BACK: f"The pointer {here}/.mulligan was gone and was put back; "
+        f"the store is {store}.",
+        Note.RENEWED: f"{here} is a new directory where the project of the store {store} was; "
+        "that store is used, and the pointer was put back.",
+        Note.NOT_PUT_BACK: f"The pointer {here}/.mulligan is not there and cannot be written; "
+        f"the store is {store}.",
+        Note.STASHED: f"The pointer {here}/.mulligan is gone, perhaps into a git stash, and was "
+        f"not put back, so that `git stash pop` works; the store is {store}.",
+        Note.MOVED: f"This project was moved to {here}; its store {store} knows that now.",
+        Note.STORE_MOVED: f"The store was moved to {store}; the pointer in {here} was updated.",
+    }
+    return None if found.note is None else said[found.note]
+
+
+def nearest(start: Path, state: Path) -> Found:
+    """Return the store of a directory, or of the nearest parent that has one."""
+    known = None
+    for directory in (start, *start.parents):
+        if known is None and not (directory / layout.NAME).exists():
+            known = list(known_stores(state))  # once for all directories on the way up
+        # With write: a pointer that is put back now saves the search in all later calls.
+        found = find_in(directory, state, write=True, known=known)
+        if found is not None:
+            return found
+    raise StoreNotFound(f"There is no store in {start} or any directory above it.")
 
 
 def find_in(

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mulligan.cli.context import CliContext, Command, example
-from mulligan.cli.find_store import nearest, state_home, tell_of_finding
+from mulligan.cli.find_store import state_home, tell_of_finding
 from mulligan.cli.render.text import clean, print_json
 from mulligan.views.stores import moved_store_view
 
@@ -44,11 +44,11 @@ def command(call: CliContext, outside: bool, inside: bool) -> None:
 
 def _found(call: CliContext) -> Path:
     from mulligan.layout import read_format
-    from mulligan.locate.find import find_in
+    from mulligan.locate.find import find_in, nearest
 
     state = state_home()
     if not call.store:
-        found = nearest(state)
+        found = nearest(Path.cwd(), state)
         tell_of_finding(found)
         return found.store
     place = Path(call.store).absolute()

@@ -11,20 +11,37 @@ rename but not a copy, an archive or a clone.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mulligan.cli.find_store import Standing, tell_of_finding
+import msgspec
+
 from mulligan.layout import NAME
-from mulligan.locate.find import agree, copied, find_in
+from mulligan.locate.find import Found, agree, copied, find_in
 from mulligan.locate.pointer import Pointer, read_pointer
 from mulligan.locate.project import project_of
 
 if TYPE_CHECKING:
-    from mulligan import Session, Store
+    from mulligan.session import Session
+    from mulligan.store import Store
 
 HINT = "Nothing was touched. --no-files leaves the files out; "
 FORCE = "--force accepts the directory, if you are sure that it is the right one."
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a call comes from: the directory, the pointer it followed, and where stores are.
+
+    ``is_named`` says whether the store was named, not found. ``tell`` is called with a store that
+    was found in an unusual way.
+    """
+
+    here: Path
+    state: Path
+    pointer: Pointer | None = None
+    is_named: bool = False
+    tell: Callable[[Found], None] = lambda found: None
 
 
 def workspace_of(store: Store, session: Session, standing: Standing, *, force: bool) -> Path | None:
@@ -48,7 +65,7 @@ def _of_fork(store: Path, session: str, own: Path, standing: Standing, *, force:
     if (force and claimed.is_dir()) or (here and claimed != own and _was_moved(here, own, store)):
         return claimed
     # A pointer that was deleted is recreated; one that names another store is never overwritten.
-    pointer = read_pointer(own) or _put_back(store, own, standing.state)
+    pointer = read_pointer(own) or _put_back(store, own, standing)
     if claimed != own or pointer is None or not pointer.names(store):
         raise _unconfirmed(session, own, claimed)
     return own
@@ -67,9 +84,9 @@ def _beside(store: Path, session: Session, standing: Standing) -> Path:
     """
     beside = store.parent.resolve()
     # A store found from the current directory is always that of the directory around it.
-    if not standing.is_named or Path.cwd().is_relative_to(beside):
+    if not standing.is_named or standing.here.is_relative_to(beside):
         return store.parent
-    return _captured_elsewhere(session, beside) or store.parent
+    return _captured_elsewhere(session, beside, standing) or store.parent
 
 
 def _of_project(store: Path, session: Session, standing: Standing, *, force: bool) -> Path | None:
@@ -81,27 +98,27 @@ def _of_project(store: Path, session: Session, standing: Standing, *, force: boo
             raise copied(here, store)
         return here.directory
     if place is None:
-        return _captured_elsewhere(session, None)
+        return _captured_elsewhere(session, None, standing)
     claimed = Path(place.path)
-    pointer = read_pointer(claimed) or _put_back(store, claimed, standing.state)
+    pointer = read_pointer(claimed) or _put_back(store, claimed, standing)
     confirmed = pointer is not None and agree(store, pointer)
     if not confirmed and not (force and claimed.is_dir()):
         raise _lost(store, claimed)
     return claimed
 
 
-def _put_back(store: Path, directory: Path, state: Path) -> Pointer | None:
+def _put_back(store: Path, directory: Path, standing: Standing) -> Pointer | None:
     """Restore a missing or damaged pointer in a directory that this store knows."""
     if not directory.is_dir():
         return None
-    found = find_in(directory, state, write=True)
+    found = find_in(directory, standing.state, write=True)
     if found is None or found.pointer is None or not found.pointer.names(store):
         return None
-    tell_of_finding(found)
+    standing.tell(found)
     return found.pointer
 
 
-def _captured_elsewhere(session: Session, beside: Path | None) -> Path | None:
+def _captured_elsewhere(session: Session, beside: Path | None, standing: Standing) -> Path | None:
     """Return where the session's files were captured, if that is not beside the store.
 
     None if they were captured there, or that directory is gone or has a store of its own: then
@@ -113,7 +130,7 @@ def _captured_elsewhere(session: Session, beside: Path | None) -> Path | None:
     # A directory with a store of its own belongs to that store.
     if root is None or root == beside or not root.is_dir() or os.path.lexists(root / NAME):
         return None
-    if Path.cwd().is_relative_to(root):
+    if standing.here.is_relative_to(root):
         return root
     from mulligan.errors import UnsafeWorkspace
 
