@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from mulligan.session import Session
+    from mulligan.session.names import session_name
     from mulligan.session.parts.agents import Agent
     from mulligan.session.parts.approvals import Approvals
     from mulligan.session.parts.effects import ActiveEffect, Effects
@@ -178,6 +179,7 @@ __all__ = [
     "attach",
     "errors",
     "open",
+    "session_name",
 ]
 
 _HOMES = {
@@ -245,6 +247,7 @@ _HOMES = {
     "Stakes": "mulligan.model",
     "ToolCall": "mulligan.model",
     "Tools": "mulligan.session.parts.tools",
+    "session_name": "mulligan.session.names",
 }
 """Where the public names live.
 

@@ -429,6 +429,7 @@ class AsyncSession(_Handle[Session]):
     checkpoint = _awaitable(Session.checkpoint)
     checkpoints = _awaitable(Session.checkpoints)
     find_checkpoint = _awaitable(Session.find_checkpoint)
+    find = _awaitable(Session.find)
     mark = _awaitable(Session.mark)
     marks = _awaitable(Session.marks)
     labels = _awaitable(Session.labels)
@@ -571,6 +572,11 @@ class AsyncStore(_Handle[Store]):
         """Open a session as the only writer of an agent; see ``Store.agent``."""
         opened = partial(self._sync.agent, name, session=session, **options)
         return AsyncSession(await self._worker.call(opened))
+
+    async def find(self, key: str) -> AsyncSession | None:
+        """Return the session that was made with a key; see ``Store.find``."""
+        found = await self._worker.call(partial(self._sync.find, key))
+        return None if found is None else AsyncSession(found)
 
     async def sessions(self) -> list[AsyncSession]:
         """Return all sessions, oldest first."""

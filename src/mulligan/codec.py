@@ -97,6 +97,11 @@ def value_digest(data: bytes) -> Digest:
     return digest(ObjectKind.VALUE, data)
 
 
+def key_digest(key: str) -> bytes:
+    """Return what stands for a foreign key in the index of keys."""
+    return blake3(key.encode()).digest()
+
+
 class _Contexts(threading.local):
     """One compressor per setting and thread: creating one costs as much as compressing 20 KB."""
 

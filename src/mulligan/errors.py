@@ -27,7 +27,8 @@ the same call may succeed later without any change.
     ├── SessionError
     │   ├── UnknownSession (20)
     │   ├── SessionExists (21)
-    │   └── InvalidName (22)
+    │   ├── InvalidName (22)
+    │   └── KeyTaken (23)           a foreign key that another session or checkpoint has
     ├── PointError
     │   ├── UnknownPoint (30)
     │   ├── AmbiguousPoint (31)
@@ -260,6 +261,13 @@ class InvalidName(SessionError):
         "Use 1 to 120 printable characters, no ':' and no '~', "
         "not starting with '@', '#' or '-', no space at either end."
     )
+
+
+class KeyTaken(SessionError):
+    """Another session, or another checkpoint on the timeline, has that foreign key."""
+
+    exit_code = 23
+    default_hint = "Nothing was written. `find` returns what has the key."
 
 
 class PointError(MulliganError):

@@ -130,13 +130,14 @@ class ForkOrigin(msgspec.Struct, frozen=True):
     seq: int
 
 
-class SessionRecord(msgspec.Struct, frozen=True):
-    """A session in the journal; ``number`` is its key and is never reused."""
+class SessionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A session in the journal; ``number`` is never reused, ``key`` is its foreign key."""
 
     number: int
     name: str
     created: datetime
     origin: ForkOrigin | None
+    key: str | None = None
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -306,6 +307,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     safety: bool = False
     workspace: Digest | None = None
     coverage: Coverage | None = None
+    key: str | None = None
 
 
 class HeldFiles(msgspec.Struct, frozen=True):

@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from mulligan.document.fold import CREATED, small_event
-from mulligan.errors import InvalidConfig, UnknownSession
+from mulligan.errors import InvalidConfig, KeyTaken, UnknownSession
 from mulligan.layout import CONFIG, NAME
 from mulligan.session import Session
 from mulligan.session.arguments import directory, seconds
-from mulligan.session.names import PLAIN, check_agent, check_name
+from mulligan.session.names import PLAIN, check_agent, check_key, check_name
 
 if TYPE_CHECKING:  # imported where they are used: a command that only looks needs few of them
     from mulligan.engine import Engine
@@ -85,6 +85,7 @@ class Store:
         force: bool = False,
         progress: Callable[[int, int], None] | None = None,
         recover: bool = True,
+        key: str | None = None,
     ) -> Session:
         """Return the session of that name, created if missing unless ``create`` is false.
 
@@ -96,12 +97,15 @@ class Store:
         ``recover=False`` leaves it alone, for programs that only read. ``progress`` is called
         repeatedly with the number of files and bytes that a capture has read.
 
+        ``key`` is an id from elsewhere that a new session gets and by which :meth:`find` returns
+        it. Raises ``KeyTaken`` if another session has it, or if this one has none or another.
+
         Events are written under the name ``actor``, and no lease keeps other handles from
         writing. :meth:`agent` opens a session as the only writer of an agent.
         """
         check_name(name, "session name")
         check_name(actor, "actor")
-        session = self._open(name, create, actor, workspace, force, progress)
+        session = self._open(name, create, actor, workspace, force, progress, key)
         if recover:
             session.internal.recover_on_open()
         return session
@@ -118,6 +122,7 @@ class Store:
         force: bool = False,
         progress: Callable[[int, int], None] | None = None,
         recover: bool = True,
+        key: str | None = None,
     ) -> Session:
         """Open a session as the only writer of the agent ``name``.
 
@@ -130,7 +135,7 @@ class Store:
         check_name(session, "session name")
         length = seconds(ttl, "A lease")
         writer = self._agent(session, name)
-        opened = self._open(session, create, writer, workspace, force, progress)
+        opened = self._open(session, create, writer, workspace, force, progress, key)
         opened.internal.take(length, steal=steal)
         if recover:
             opened.internal.recover_on_open()
@@ -144,12 +149,24 @@ class Store:
         workspace: str | os.PathLike[str] | None,
         force: bool,
         progress: Callable[[int, int], None] | None,
+        key: str | None,
     ) -> Session:
         if workspace is not None:
             directory(workspace, "The workspace")
-        record = self._record(name, create, actor)
+        record = self._record(name, create, actor, None if key is None else check_key(key))
         files = None if workspace is None else self._workspace(Path(workspace), force, progress)
         return Session(self._engine, record, actor, self._environment_reader, files)
+
+    def find(self, key: str) -> Session | None:
+        """Return the session that was made with a key; None if there is none.
+
+        It is opened as :meth:`session` does without options; open it by its name for others.
+        """
+        with self._engine.read() as view:
+            record = view.keyed_session(check_key(key))
+        if record is None:
+            return None
+        return Session(self._engine, record, PLAIN, self._environment_reader)
 
     def sessions(self) -> list[Session]:
         """Return all sessions, oldest first."""
@@ -234,21 +251,24 @@ class Store:
             known = record is not None and view.lease(record.number, name) is not None
         return name if known else check_agent(name)
 
-    def _record(self, name: str, create: bool, actor: str) -> SessionRecord:
+    def _record(self, name: str, create: bool, actor: str, key: str | None = None) -> SessionRecord:
         with self._engine.read() as view:
             record = view.find(name)
-        if record is not None:
-            return record
-        if not create:
-            raise UnknownSession(f"There is no session {name!r}.")
-        # Looked up again in the transaction: another process may have created it meanwhile.
-        with self._engine.write() as txn:
-            return txn.find(name) or self._made(txn, name, actor)
+        if record is None:
+            if not create:
+                raise UnknownSession(f"There is no session {name!r}.")
+            # Looked up again in the transaction: another process may have created it meanwhile.
+            with self._engine.write() as txn:
+                record = txn.find(name) or self._made(txn, name, actor, key)
+        if key is not None and record.key != key:
+            has = "no key" if record.key is None else f"the key {record.key!r}"
+            raise KeyTaken(f"There is a session {name!r} already, and it has {has}.")
+        return record
 
-    def _made(self, txn: Txn, name: str, actor: str) -> SessionRecord:
+    def _made(self, txn: Txn, name: str, actor: str, key: str | None) -> SessionRecord:
         now = self._engine.clock.now()
-        record = txn.create(name, now, None)
-        made = small_event(CREATED, {"name": name})
+        record = txn.create(name, now, None, key)
+        made = small_event(CREATED, {"name": name} if key is None else {"name": name, "key": key})
         txn.append(record.number, [made], actor=actor, epoch=0, time=now)
         return record
 

@@ -99,6 +99,7 @@ NAMES = [
     "attach",
     "errors",
     "open",
+    "session_name",
 ]
 
 MEMBERS = [
@@ -117,6 +118,7 @@ MEMBERS = [
     "effects",
     "events",
     "files",
+    "find",
     "find_checkpoint",
     "fork",
     "head",
@@ -143,7 +145,7 @@ MEMBERS = [
 ]
 """What a program can do with a session; a new one is a decision, not an accident."""
 
-MAX_MEMBERS = 38
+MAX_MEMBERS = 39
 """A session that can do more is hard to take in; give the next calls to one of its parts."""
 
 PUBLIC_MODULES = [

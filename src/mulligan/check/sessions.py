@@ -43,6 +43,7 @@ class SessionCheck:
         self._keyframes: dict[int, Digest] = {}
         self._checkpoints: list[tuple[int, str]] = []
         self._labels: set[tuple[str, int]] = set()
+        self._keys: set[tuple[bytes, int]] = set()
         self._actors: set[str] = set()
         self._steps_back: list[int] = []
         self._pruned: set[tuple[int, str]] = set()
@@ -69,6 +70,7 @@ class SessionCheck:
             (self._folds, ("heads", "folds", "events", "checkpoints", "keyframes", "pruned")),
             (self._times, ("events", "meta")),
             (self._indexes, ("heads", "checkpoints", "keyframes", "labels", "leases", "pruned")),
+            (self._foreign_keys, ("keys", "events")),
         ):
             try:
                 if self._findings.can_read(*tables):
@@ -248,6 +250,8 @@ class SessionCheck:
         if found.label and not self._is_labelled(found.label, event.seq):
             detail = f"its label {found.label!r} refers to another checkpoint or to none"
             self._wrong_index("labels", place, detail, event.seq)
+        if found.key is not None:
+            self._keys.add((codec.key_digest(found.key), event.seq))
         if found.workspace is not None:
             self._graph.follow_tree(found.workspace, self._user(place, event.seq))
         if can_read("keyframes") and found.keyframe != self._keyframes.get(event.seq):
@@ -335,3 +339,11 @@ class SessionCheck:
         for actor in self._actors:
             # Reading a lease checks its record.
             self._view.lease(number, actor)
+
+    def _foreign_keys(self) -> None:
+        """Check that every foreign key of a checkpoint finds it, and that no other is listed."""
+        listed = set(self._view.keys(self._record.number))
+        for key, seq in sorted(listed ^ self._keys):
+            state = "listed, and its event does not have it" if (key, seq) in listed else "missing"
+            detail = f"its key {key.hex()[:16]} is {state}"
+            self._wrong_index("keys", f"checkpoint #{seq}", detail, seq)

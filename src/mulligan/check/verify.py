@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mulligan import codec
 from mulligan.check.bodies import BodyCheck, OnRead, Sample
 from mulligan.check.findings import About, Findings
 from mulligan.check.graph import Graph
@@ -17,7 +18,7 @@ from mulligan.check.purges import PurgeCheck
 from mulligan.check.sessions import SessionCheck
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
-from mulligan.journal.protocol import ALL_TABLES, TABLES, View
+from mulligan.journal.protocol import ALL_TABLES, STORE_SCOPE, TABLES, View
 from mulligan.model import Digest, Report, SessionRecord
 from mulligan.timeline.losses import lost_objects
 
@@ -117,8 +118,21 @@ def _check_store_indexes(view: View, findings: Findings, ids: set[str]) -> None:
             if records.get(name) != number:
                 where, detail = f"name {name!r}", "there is no such session"
                 findings.report("index", where, detail, table="names", session=number)
+        if findings.can_read("keys"):
+            _check_session_keys(view, findings)
     except MulliganError as error:
         findings.report("table", "indexes", error, table="ids")
+
+
+def _check_session_keys(view: View, findings: Findings) -> None:
+    """Report foreign keys of sessions that find another session, or none."""
+    records = _records(view, findings)
+    carried = {(codec.key_digest(r.key), r.number) for r in records if r.key is not None}
+    listed = set(view.keys(STORE_SCOPE))
+    for key, number in sorted(listed ^ carried):
+        state = "does not have it" if (key, number) in listed else "is not found by it"
+        where, detail = f"key {key.hex()[:16]}", f"session number {number} {state}"
+        findings.report("index", where, detail, table="keys", session=number)
 
 
 def _check_copies(view: View, findings: Findings) -> None:

@@ -116,5 +116,7 @@ def _tables_by_shape(record: RawRecord) -> Iterator[str]:
         yield "names"
     if len(key) == ID_SIZE and size == PLACE.size:
         yield "ids"
+    if len(key) == NUMBER.size + DIGEST_SIZE and size == LENGTH.size:
+        yield "keys"
     if len(key) > NUMBER.size and size > 0:
         yield "leases"

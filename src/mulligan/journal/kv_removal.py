@@ -26,6 +26,7 @@ from mulligan.journal.records import (
     encode,
     encode_fold,
     encode_tombstone,
+    foreign_key,
     label_key,
 )
 from mulligan.model import (
@@ -56,6 +57,7 @@ class KvRemoval(KvView, ABC):
         """Remove checkpoints of the session; their events stay until they are folded."""
         self._check_owned(number)
         labelled = {seq: label for label, seq in self.labels(number)}
+        keyed = {seq: digest for digest, seq in self.keys(number)}
         # Also those of forks: until it takes its own, a fork's newest checkpoint is its parent's.
         newest = {self.head(record.number).checkpoint for record in self.sessions()}
         for seq in seqs:
@@ -69,6 +71,8 @@ class KvRemoval(KvView, ABC):
             self._writer.delete("ids", identity)
             if seq in labelled:
                 self._writer.delete("labels", label_key(number, labelled[seq]) + LENGTH.pack(seq))
+            if seq in keyed:
+                self._writer.delete("keys", NUMBER.pack(number) + keyed[seq])
             # Until its event is folded: points after it must not silently get older files.
             self._put("pruned", place, identity)
 
@@ -189,6 +193,11 @@ class KvRemoval(KvView, ABC):
         """Remove a label of a checkpoint from the index of labels."""
         self._check_owned(number)
         self._writer.delete("labels", label_key(number, label) + LENGTH.pack(seq))
+
+    def drop_key(self, number: int, key: str) -> None:
+        """Remove the foreign key of one of the session's own checkpoints."""
+        self._check_owned(number)
+        self._writer.delete("keys", foreign_key(number, key))
 
     def _without_purged(self, entries: Mapping[Digest, Location]) -> Mapping[Digest, Location]:
         """Return what may be indexed: a bundle may hold what was purged since it was filled."""

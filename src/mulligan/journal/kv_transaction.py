@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mulligan.errors import SessionExists, StaleLease
+from mulligan.errors import KeyTaken, SessionExists, StaleLease
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.journal import chain
 from mulligan.journal.kv_removal import KvRemoval
+from mulligan.journal.protocol import STORE_SCOPE
 from mulligan.journal.records import (
     LENGTH,
     LOCATION,
@@ -23,6 +24,7 @@ from mulligan.journal.records import (
     encode_copy,
     encode_head,
     encode_lease,
+    foreign_key,
     label_key,
     session_number,
 )
@@ -79,17 +81,23 @@ class KvTransaction(KvRemoval):
             head = self._heads[number] = super().head(number)
         return head
 
-    def create(self, name: str, time: datetime, origin: ForkOrigin | None) -> SessionRecord:
+    def create(
+        self, name: str, time: datetime, origin: ForkOrigin | None, key: str | None = None
+    ) -> SessionRecord:
         """Create a session; a fork starts at its origin's seq."""
         self._check_owned(None)
         if self.find(name) is not None:
             raise SessionExists(f"There is a session {name!r} already.")
+        if key is not None and (other := self.keyed_session(key)) is not None:
+            raise KeyTaken(f"The session {other.name!r} has the key {key!r}.")
         last = next(self._writer.scan("sessions", b"", None, reverse=True), None)
         # Numbers are keys of all other tables, so one is never reused.
         number = 1 if last is None else session_number(last[0]) + 1
-        record = self._created[number] = SessionRecord(number, name, time, origin)
+        record = self._created[number] = SessionRecord(number, name, time, origin, key)
         self._put("sessions", NUMBER.pack(number), encode(record))
         self._put("names", name.encode(), NUMBER.pack(number))
+        if key is not None:
+            self._put("keys", foreign_key(STORE_SCOPE, key), LENGTH.pack(number))
         self._put_head(number, self._first_head(record))
         return record
 
@@ -142,7 +150,9 @@ class KvTransaction(KvRemoval):
         self._put("meta", clock_key(number), b"".join(map(LENGTH.pack, steps)))
         return time
 
-    def index_checkpoint(self, number: int, seq: int, label: str | None) -> str:
+    def index_checkpoint(
+        self, number: int, seq: int, label: str | None, key: str | None = None
+    ) -> str:
         """Make the event at ``seq`` findable as a checkpoint and return its id."""
         self._check_owned(number)
         identity = self._hashes[number, seq][:ID_SIZE]
@@ -151,6 +161,12 @@ class KvTransaction(KvRemoval):
         self._put("ids", identity, place)
         if label is not None:
             self._put("labels", label_key(number, label) + LENGTH.pack(seq), b"")
+        if key is not None:
+            # Under the write lock: of two writers of the same key, the second one is refused.
+            if (other := self.keyed(number, key)) is not None:
+                name = self.session(number).name
+                raise KeyTaken(f"Checkpoint #{other} of session {name!r} has the key {key!r}.")
+            self._put("keys", foreign_key(number, key), LENGTH.pack(seq))
         latest = (seq, identity.hex())
         self._put_head(number, msgspec.structs.replace(self.head(number), checkpoint=latest))
         return identity.hex()

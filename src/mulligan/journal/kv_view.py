@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mulligan.errors import DamagedJournal, PointFolded, UnknownSession
 from mulligan.journal import chain
+from mulligan.journal.protocol import STORE_SCOPE
 from mulligan.journal.records import (
     COLLECTION,
     DAMAGE,
@@ -25,6 +26,7 @@ from mulligan.journal.records import (
     decode_location,
     decode_text,
     decode_tombstone,
+    foreign_key,
     label_key,
     opened,
 )
@@ -188,6 +190,26 @@ class KvView:
         found = self._reader.scan("labels", prefix, prefix + b"\xff" * 9)
         keys = [key for key, value in found if opened("labels", key, value) == b""]
         return [LENGTH.unpack(key[len(prefix) :])[0] for key in keys]
+
+    def keyed(self, number: int, key: str) -> int | None:
+        """Return the seq of the checkpoint on the timeline that has the foreign key."""
+        for session, start, stop in self._segments(number, 1, self.head(number).seq):
+            value = self._get("keys", foreign_key(session.number, key))
+            # A key that the parent gave after the fork is not on this timeline.
+            if value is not None and start <= (seq := LENGTH.unpack(value)[0]) <= stop:
+                return int(seq)
+        return None
+
+    def keyed_session(self, key: str) -> SessionRecord | None:
+        """Return the session that has the foreign key."""
+        value = self._get("keys", foreign_key(STORE_SCOPE, key))
+        return None if value is None else self.session(LENGTH.unpack(value)[0])
+
+    def keys(self, scope: int) -> list[tuple[bytes, int]]:
+        """Return the digests of a scope's foreign keys with what each is of, in order."""
+        found = self._reader.scan("keys", NUMBER.pack(scope), NUMBER.pack(scope + 1))
+        start = NUMBER.size
+        return [(k[start:], LENGTH.unpack(opened("keys", k, v))[0]) for k, v in found]
 
     def steps_back(self, number: int) -> list[int]:
         """Return the seqs of the events that are earlier than the one before them."""

@@ -107,6 +107,22 @@ class View(Protocol):
         """Return the seqs of the session's own checkpoints that carry the label."""
         ...
 
+    def keyed(self, number: int, key: str) -> int | None:
+        """Return the seq of the checkpoint on the timeline that has the foreign key."""
+        ...
+
+    def keyed_session(self, key: str) -> SessionRecord | None:
+        """Return the session that has the foreign key."""
+        ...
+
+    def keys(self, scope: int) -> list[tuple[bytes, int]]:
+        """Return the digests of a scope's foreign keys with what each is of, in order.
+
+        The scope is a session's number, and what they are of are seqs of its own checkpoints; or 0
+        for the keys of sessions, with the numbers of those.
+        """
+        ...
+
     def steps_back(self, number: int) -> list[int]:
         """Return the seqs of the events whose time is before that of the preceding event, in order.
 
@@ -236,8 +252,13 @@ class Txn(View, Protocol):
     the number of another session, raises ``ValueError``. It can read everything.
     """
 
-    def create(self, name: str, time: datetime, origin: ForkOrigin | None) -> SessionRecord:
-        """Create a session; raises ``SessionExists``. A fork starts at its origin's seq."""
+    def create(
+        self, name: str, time: datetime, origin: ForkOrigin | None, key: str | None = None
+    ) -> SessionRecord:
+        """Create a session; raises ``SessionExists``. A fork starts at its origin's seq.
+
+        Raises ``KeyTaken`` if another session has the foreign key.
+        """
         ...
 
     def append(
@@ -260,8 +281,13 @@ class Txn(View, Protocol):
         """
         ...
 
-    def index_checkpoint(self, number: int, seq: int, label: str | None) -> str:
-        """Make the event at ``seq`` findable as a checkpoint and return its id."""
+    def index_checkpoint(
+        self, number: int, seq: int, label: str | None, key: str | None = None
+    ) -> str:
+        """Make the event at ``seq`` findable as a checkpoint and return its id.
+
+        Raises ``KeyTaken`` if another checkpoint on the timeline has the foreign key.
+        """
         ...
 
     def put_keyframe(self, number: int, seq: int, digest: Digest) -> None:
@@ -376,6 +402,10 @@ class Txn(View, Protocol):
         """Remove a label of a checkpoint from the index of labels, if it is there."""
         ...
 
+    def drop_key(self, number: int, key: str) -> None:
+        """Remove the foreign key of one of the session's own checkpoints, if it is there."""
+        ...
+
 
 class Journal(Protocol):
     """The durable, ordered record of a store."""
@@ -436,6 +466,9 @@ class Journal(Protocol):
         """Release the handle. Idempotent."""
         ...
 
+
+STORE_SCOPE = 0
+"""The scope of the foreign keys of sessions; those of checkpoints have their session's number."""
 
 ALL_TABLES = "*"
 """Stands for all tables: the path to them is damaged."""
@@ -549,6 +582,7 @@ TABLES: Iterable[str] = (
     "checkpoints",
     "ids",
     "labels",
+    "keys",
     "keyframes",
     "leases",
     "objects",
@@ -564,6 +598,6 @@ TABLES: Iterable[str] = (
 )
 
 LATER_TABLES = frozenset(
-    {"folds", "pruned", "condemned", "fresh", "damaged", "purges", "purged", "copies"}
+    {"folds", "pruned", "condemned", "fresh", "damaged", "purges", "purged", "copies", "keys"}
 )
 """Tables that stores of the first versions do not have; a missing one is empty."""

@@ -19,6 +19,7 @@ from mulligan import codec
 from mulligan.errors import DamagedJournal, DamageError
 from mulligan.journal import chain
 from mulligan.journal.found_records import DERIVED, FoundRecords
+from mulligan.journal.protocol import STORE_SCOPE
 from mulligan.journal.records import (
     CHECKSUM_SIZE,
     COLLECTION,
@@ -39,6 +40,7 @@ from mulligan.journal.records import (
     encode_fold,
     encode_head,
     encode_lease,
+    foreign_key,
     label_key,
 )
 from mulligan.model import (
@@ -167,6 +169,8 @@ class _Rebuild:
         key = NUMBER.pack(number)
         self._put("sessions", key, encode(record))
         self._put("names", record.name.encode(), key)
+        if record.key is not None:
+            self._put("keys", foreign_key(STORE_SCOPE, record.key), LENGTH.pack(number))
         base = record.origin.seq if record.origin else 0
         chained = _Chain(self, self._found, record)
         events = {event.seq: event for event in chained.events()}
@@ -198,7 +202,7 @@ class _Rebuild:
             parents = {record.name: record.number for record in self._sessions.values()}
             parent = parents.get(str(payload.get("session")))
             origin = None if parent is None else ForkOrigin(parent, seq - 1)
-        return SessionRecord(number, name, codec.from_micros(time), origin)
+        return SessionRecord(number, name, codec.from_micros(time), origin, payload.get("key"))
 
     def hash_at(self, number: int, seq: int) -> bytes | None:
         """Return the hash of an event of a session or of its ancestors; None if it is unknown."""
@@ -237,6 +241,8 @@ class _Rebuild:
         self._put("ids", identity, place)
         if label := event.payload.get("label"):
             self._put("labels", label_key(number, label) + LENGTH.pack(event.seq), b"")
+        if (foreign := event.payload.get("key")) is not None:
+            self._put("keys", foreign_key(number, foreign), LENGTH.pack(event.seq))
 
     def _put_keyframes(self, number: int, base: int) -> None:
         events = self._events[number]

@@ -140,6 +140,11 @@ def label_key(number: int, label: str) -> bytes:
     return NUMBER.pack(number) + label.encode() + b"\x00"
 
 
+def foreign_key(scope: int, key: str) -> bytes:
+    """Return the key of a foreign key in its table: keys of any length have entries of one."""
+    return NUMBER.pack(scope) + codec.key_digest(key)
+
+
 def checksum(table: str, key: bytes, value: bytes) -> bytes:
     """Return the checksum of a small record, which also covers its table and key."""
     return blake3(b"%s\x00%s\x00%s" % (table.encode(), key, value)).digest(length=CHECKSUM_SIZE)

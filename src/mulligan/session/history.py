@@ -130,6 +130,14 @@ class History:
                 )
             return read_checkpoint(self._engine, event_at(view, number, found[0]))
 
+    def find(self, key: str) -> Checkpoint | None:
+        """Return the checkpoint on the timeline that has the foreign key."""
+        with self._engine.read() as view:
+            seq = view.keyed(self._record.number, key)
+            if seq is None:
+                return None
+            return read_checkpoint(self._engine, event_at(view, self._record.number, seq))
+
     def before(self, checkpoint: Checkpoint) -> Point:
         """Return the newest checkpoint before another that was not pruned, or the first event."""
         with self._engine.read() as view:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from string import ascii_letters, digits
+
 from mulligan.errors import InvalidName
 
 MAX_NAME = 120
+
+MAX_KEY = 1_000
+"""How many characters a foreign key has at most."""
+
+_SAFE = {byte: chr(byte) for byte in (ascii_letters + digits + "._-").encode()}
+"""The bytes of a text that stay as they are in a session name."""
 
 PLAIN = "main"
 """The actor of handles that are not opened for an agent."""
@@ -34,6 +42,39 @@ def check_name(name: object, what: str) -> str:
     if problem := _problem(name):
         raise InvalidName(f"The {what} {name!r} {problem}.")
     return name
+
+
+def check_key(key: object) -> str:
+    """Return a foreign key if it is valid, or raise ``InvalidName``."""
+    hint = f"A key is any text of 1 to {MAX_KEY:,} characters."
+    if not isinstance(key, str):
+        raise InvalidName(f"A key is a string, not {type(key).__name__}.", hint=hint)
+    if not 1 <= len(key) <= MAX_KEY:
+        raise InvalidName(f"A key of {len(key):,} characters is not possible.", hint=hint)
+    if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
+        raise InvalidName("A key with half of a surrogate pair is not possible.", hint=hint)
+    return key
+
+
+def session_name(text: str) -> str:
+    """Return a valid session name for any text, such as an id from elsewhere.
+
+    Different texts get different names, and a text always gets the same one, in every version.
+    Letters and digits of ASCII and ``.``, ``_`` and ``-`` stay as they are, unless ``-`` comes
+    first; every other byte of its UTF-8 becomes ``%XX``, which ``urllib.parse.unquote`` reverses.
+    A name that would be longer than 120 characters ends in ``%-`` and a digest of the text instead
+    of its rest. The empty text is ``%``.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    whole = "".join(_SAFE.get(byte) or f"%{byte:02X}" for byte in data) or "%"
+    if whole[0] == "-":
+        whole = f"%2D{whole[1:]}"
+    if len(whole) <= MAX_NAME:
+        return whole
+    from blake3 import blake3  # few names are this long
+
+    end = f"%-{blake3(data).hexdigest(length=16)}"
+    return whole[: MAX_NAME - len(end)] + end
 
 
 def check_agent(name: object, what: str = "agent name") -> str:

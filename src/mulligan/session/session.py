@@ -25,7 +25,7 @@ from mulligan.session.file_side import FileSide
 from mulligan.session.history import History
 from mulligan.session.internals import Internals
 from mulligan.session.intervals import REFRESH_SECONDS
-from mulligan.session.names import check_name
+from mulligan.session.names import check_key, check_name
 from mulligan.session.parts.files import Files
 from mulligan.session.parts.state import State
 from mulligan.session.write.writer import Writer
@@ -389,11 +389,15 @@ class Session:
         kind: CheckpointKind | str = "manual",
         note: str | None = None,
         label: str | None = None,
+        *,
+        key: str | None = None,
     ) -> Checkpoint:
         """Take a checkpoint of the newest state; it is durable when this returns.
 
         ``kind`` is ``routine``, ``pre_operation``, ``recovery``, ``manual`` or one of your own. A
         ``label`` that is in use moves here; the checkpoint that had it keeps it in its record.
+        ``key`` is an id from elsewhere by which :meth:`find` returns the checkpoint: raises
+        ``KeyTaken`` if another one on the timeline has it.
         It waits while another process restores files in the workspace, and first finishes an
         interrupted restore. If that fails, the checkpoint holds no files, and its note says so. So
         does one of a store that has reached its quota, or whose disk is nearly full.
@@ -404,6 +408,8 @@ class Session:
         check_name(kind, "checkpoint kind")
         if label is not None:
             check_name(label, "label")
+        if key is not None:
+            check_key(key)
         if note is not None:
             note = freeze(arguments.text(note, "A note", UnstorableValue), ("note",))
         started = self._engine.clock.monotonic()
@@ -418,7 +424,7 @@ class Session:
             with taker.capture(bundle, started, files=files, limited=True) as parts:
                 why = pending or (parts.refused and parts.refused.refused)
                 noted = note_without_files(note, why) if why else note
-                request = CheckpointRequest(kind, noted, label)
+                request = CheckpointRequest(kind, noted, label, key=key)
                 seq = self._writer.commit(lambda work: taker.add(work, request, parts), bundle)
         if self._engine.upkeep is not None:
             self._engine.upkeep.work_done()
@@ -434,6 +440,14 @@ class Session:
     def find_checkpoint(self, point: PointLike) -> Checkpoint:
         """Return the checkpoint at or before a point."""
         return self._history.find_checkpoint(point)
+
+    def find(self, key: str) -> Checkpoint | None:
+        """Return the checkpoint on this timeline that was given a key; None if none has it.
+
+        Checkpoints before a fork are on the timeline of the fork. A removed one has no key any
+        more.
+        """
+        return self._history.find(check_key(key))
 
     def mark(self, point: PointLike, verdict: Verdict, note: str | None = None) -> Checkpoint:
         """Give the checkpoint at or before a point the verdict ``good`` or ``bad``; return it.
@@ -587,6 +601,7 @@ class Session:
         workspace: str | os.PathLike[str] | None = None,
         *,
         pointer: bool = False,
+        key: str | None = None,
     ) -> Session:
         """Make a new session that continues from a point and shares all storage with this one.
 
@@ -595,23 +610,25 @@ class Session:
         at all, and are durable when this returns. With ``pointer``, commands in the directory find
         the store and the session. The fork copies the current marks of its checkpoints up to the
         point; later marks stay in the session that they are made in. It knows the
-        effects of this session, also those after the point.
+        effects of this session, also those after the point. ``key`` is as in ``Store.session``.
         """
         from mulligan.session.write.fork import make_fork
 
         if name is not None:
             check_name(name, "session name")
+        if key is not None:
+            check_key(key)
         to = None
         if workspace is not None:
             to = OsPath(arguments.directory(workspace, "The workspace"))
         with self._engine.pin():
             place = self.point(point)  # once, so that files and state are from the same moment
             if to is None:
-                made = make_fork(self._engine, place, name, self.actor, by=self._writer)
+                made = make_fork(self._engine, place, name, self.actor, by=self._writer, key=key)
                 record, files = made, None
             else:
                 from mulligan.session.write.fork_with_files import Forker  # imports workspace/
 
                 forker = Forker(self._engine, self._writer, self._file_side.stored)
-                record, files = forker.fork_into(place, name, to, pointer=pointer)
+                record, files = forker.fork_into(place, name, to, pointer=pointer, key=key)
         return Session(self._engine, record, self.actor, self._environment_reader, files)

@@ -213,6 +213,10 @@ def _broken_checkpoint(session: Session, line: Done, where: str) -> Iterator[str
             continue
         if (found.seq, found.id, found.label) != (line.seq, line.checkpoint, line.label):
             yield f"{where}: checkpoint {name} is another one: {found}"
+    if line.key is not None and (keyed := session.find(line.key)) != session.find_checkpoint(
+        line.seq
+    ):
+        yield f"{where}: the key {line.key} finds {keyed}"
 
 
 class Loop:

@@ -46,6 +46,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     state: str
     checkpoint: str | None = None
     label: str | None = None
+    key: str | None = None
 
 
 Line = Intent | Done
@@ -252,8 +253,9 @@ class Workload:
     def _checkpoint(self, track: _Track) -> None:
         label = f"label-{self._rng.randrange(10**12)}" if self._rng.random() < 0.5 else None
         self._report(Intent("checkpoint", track.session.name, fingerprint(track.state)))
-        made = track.session.checkpoint("routine", note=self._text(30), label=label)
-        self._acknowledge("checkpoint", track, checkpoint=made.id, label=label)
+        key = f"key-{self._rng.randrange(10**12)}" if self._rng.random() < 0.5 else None
+        made = track.session.checkpoint("routine", note=self._text(30), label=label, key=key)
+        self._acknowledge("checkpoint", track, checkpoint=made.id, label=label, key=key)
 
     def _restore(self, track: _Track) -> None:
         if not track.points:

@@ -48,6 +48,7 @@ def checkpoint_change(
     tree: Digest | None = None,
     coverage: Coverage | None = None,
     left_out: Any = None,
+    key: str | None = None,
 ) -> Change:
     """Return the event that records a checkpoint; ``safety`` marks one taken by a restore.
 
@@ -67,6 +68,8 @@ def checkpoint_change(
     }
     if safety:
         payload["safety"] = True
+    if key is not None:
+        payload["key"] = key
     if tree is not None:
         payload["workspace"] = tree
     if coverage is not None:
@@ -126,6 +129,7 @@ def read_checkpoint(engine: Engine, event: Event) -> Checkpoint:
         safety=is_safety(event),
         workspace=payload.get("workspace") and Digest(payload["workspace"]),
         coverage=read_coverage(engine, payload.get("coverage")),
+        key=payload.get("key"),
     )
 
 

@@ -46,6 +46,7 @@ def checkpoint_record(
         "parent": checkpoint.parent,
         "label": checkpoint.label,
         "label_at": label_at,
+        "key": checkpoint.key,
         "note": checkpoint.note,
         "actor": checkpoint.actor,
         "verdict": mark and mark.verdict,

@@ -20,6 +20,7 @@ def checkpoint_view(checkpoint: Checkpoint, verdict: str | None = None) -> dict[
         "seq": checkpoint.seq,
         "parent": checkpoint.parent,
         "label": checkpoint.label,
+        "key": checkpoint.key,
         "note": checkpoint.note,
         "actor": checkpoint.actor,
         "verdict": verdict,

@@ -27,17 +27,17 @@ def place(tmp_path: Path) -> Path:
     """A journal with a fork, labels, a lease, a fold, a pruned checkpoint and a step back."""
     clock = FakeClock(tick=1.0)
     with open_store(tmp_path, clock=clock) as store:
-        session = store.session("run")
+        session = store.session("run", key="run from elsewhere")
         for number in range(30):
             session.state.set("memory/step", number)
             if number % 5 == 0:
-                session.checkpoint(label=f"step-{number}")
+                session.checkpoint(label=f"step-{number}", key=f"id-{number}")
         clock.set(clock.now() - timedelta(hours=2))
         session.state.set("memory/late", True)
         agent = store.agent("coder", session="run")
         agent.state.append("conversation", {"role": "user", "content": "word " * 500})
         agent.close()
-        session.fork("step-20", "fork").checkpoint(label="forked")
+        session.fork("step-20", "fork", key="fork from elsewhere").checkpoint(label="forked")
         _fold(store)
     return tmp_path / ".mulligan"
 
@@ -84,7 +84,7 @@ def test_older_versions_of_records_change_nothing(place: Path) -> None:
 
 def test_everything_but_events_and_sessions_is_derived(place: Path) -> None:
     kept = tables(place)
-    derived = ("heads", "checkpoints", "ids", "labels", "names", "meta")
+    derived = ("heads", "checkpoints", "ids", "labels", "keys", "names", "meta")
     gone = {value for name in derived for value in kept[name].values()}
     made = rebuilt(place, [record for record in records(place) if record.value not in gone])
     # A fork may name any keyframe of its parent; what it names is gone here.
@@ -96,10 +96,11 @@ def test_everything_but_events_and_sessions_is_derived(place: Path) -> None:
 
 def test_a_session_without_a_record_is_made_from_its_first_event(place: Path) -> None:
     kept = tables(place)
-    gone = {*kept["sessions"].values(), *kept["names"].values()}
+    gone = {value for name in ("sessions", "names", "keys") for value in kept[name].values()}
     made = rebuilt(place, [record for record in records(place) if record.value not in gone])
     assert made.tables["events"] == kept["events"]
     assert made.tables["names"] == kept["names"]
+    assert made.tables["keys"] == kept["keys"]
     assert made.tables["ids"] == kept["ids"]
     assert len(made.assumed) == 2
 

@@ -12,3 +12,4 @@ class CheckpointRequest(msgspec.Struct, frozen=True):
     note: str | None = None
     label: str | None = None
     safety: bool = False
+    key: str | None = None

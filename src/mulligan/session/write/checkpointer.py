@@ -160,10 +160,13 @@ class Checkpointer:
             tree=captured.tree if captured else None,
             coverage=captured.coverage if captured else parts.refused,
             left_out=parts.left_out,
+            key=request.key,
         )
         work.copy = parts.copy
         seq = work.add(change)
         work.labels[seq] = request.label
+        if request.key is not None:
+            work.keys[seq] = request.key
         return seq
 
     def _allowance(self) -> Allowance | None:

@@ -27,7 +27,7 @@ from mulligan.document.fold import (
 )
 from mulligan.document.history import document_at
 from mulligan.engine import Engine
-from mulligan.errors import SessionExists
+from mulligan.errors import KeyTaken, SessionExists
 from mulligan.journal.protocol import Txn, View
 from mulligan.model import Digest, ForkOrigin, NewEvent, ObjectKind, Point, SessionRecord
 from mulligan.session.names import MAX_NAME
@@ -48,12 +48,14 @@ def make_fork(
     token: str = "",
     *,
     by: Writer | None = None,
+    key: str | None = None,
 ) -> SessionRecord:
     """Make a session that continues from a place, in one transaction.
 
     ``token`` names the directory that was made for it; see
     ``mulligan.session.write.fork_directory``. ``by`` is the writer of the session that is forked;
-    the place may be one that it shares with the session that it was forked from itself.
+    the place may be one that it shares with the session that it was forked from itself. ``key`` is
+    the foreign key of the new session.
     """
     bundle = engine.bundle()
 
@@ -67,8 +69,8 @@ def make_fork(
         now = engine.clock.now()
         # Under the write lock, so that a free name stays free until the commit.
         chosen = name or free_name(txn, place.session)
-        record = txn.create(chosen, now, ForkOrigin(parent.number, place.seq))
-        new_events = [_forked(place, chosen, directory, token)]
+        record = txn.create(chosen, now, ForkOrigin(parent.number, place.seq), key)
+        new_events = [_forked(place, chosen, directory, token, key)]
         # Read in the transaction: a mark that is made at the same time is either copied, or later
         # than the fork.
         if marks := _later_marks(engine, txn, parent.number, place.seq):
@@ -79,15 +81,21 @@ def make_fork(
     return record
 
 
-def refuse_taken(engine: Engine, name: str | None) -> None:
-    """Refuse the name of an existing session before files are written."""
+def refuse_taken(engine: Engine, name: str | None, key: str | None = None) -> None:
+    """Refuse the name or the key of an existing session before files are written."""
     with engine.read() as view:
         if name is not None and view.find(name) is not None:
             raise SessionExists(f"There is a session {name!r} already.")
+        if key is not None and (other := view.keyed_session(key)) is not None:
+            raise KeyTaken(f"The session {other.name!r} has the key {key!r}.")
 
 
-def _forked(place: Point, name: str, directory: Path | None, token: str) -> NewEvent:
+def _forked(
+    place: Point, name: str, directory: Path | None, token: str, key: str | None
+) -> NewEvent:
     payload: dict[str, Any] = {"session": place.session, "seq": place.seq, "name": name}
+    if key is not None:
+        payload["key"] = key
     if directory is not None:
         payload |= {"workspace": to_name(os.fsencode(directory)), "draft": token}
     return small_event(FORKED, payload)

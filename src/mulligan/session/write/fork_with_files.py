@@ -39,7 +39,7 @@ class Forker:
         self._files = files
 
     def fork_into(
-        self, point: Point, name: str | None, to: Path, *, pointer: bool
+        self, point: Point, name: str | None, to: Path, *, pointer: bool, key: str | None = None
     ) -> tuple[SessionRecord, Workspace]:
         """Make a session with its own directory; both exist afterwards, or neither.
 
@@ -48,7 +48,7 @@ class Forker:
         # First: the leftovers of a killed fork may be in the way.
         end_interrupted(self._engine)
         # Checked early, to avoid writing files for nothing; the transaction checks again.
-        refuse_taken(self._engine, name)
+        refuse_taken(self._engine, name, key)
         tree = self._files.tree_at(point)
         target = self._files.place_for_fork(to)
         contents = self._files.contents(tree, None)
@@ -56,7 +56,7 @@ class Forker:
         with noted(self._engine, new_note(target, entry)) as note:
             make_staging(self._engine, note)
             self._files.fill(note.staging, contents, to)
-            record = self._named(point, name, note, entry, pointer)
+            record = self._named(point, name, note, entry, pointer, key)
             try:
                 move_into_place(self._engine, note)
             except OSError as error:
@@ -64,7 +64,13 @@ class Forker:
         return record, self._files.elsewhere(target)
 
     def _named(
-        self, point: Point, name: str | None, note: ForkNote, entry: Directory | None, pointer: bool
+        self,
+        point: Point,
+        name: str | None,
+        note: ForkNote,
+        entry: Directory | None,
+        pointer: bool,
+        key: str | None,
     ) -> SessionRecord:
         """Complete the directory for a free name, and create the session."""
         # In a loop: another process may take a chosen name before the transaction. A given name is
@@ -95,6 +101,7 @@ class Forker:
                     note.place,
                     note.token,
                     by=self._writer,
+                    key=key,
                 )
             except SessionExists:
                 if name is not None:

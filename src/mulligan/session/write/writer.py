@@ -55,6 +55,7 @@ class Work:
         self.base = head
         self.new_events: list[NewEvent] = []
         self.labels: dict[int, str | None] = {}
+        self.keys: dict[int, str] = {}
         self.keyframes: dict[int, Digest] = {}
         self.copy: EventCopied | None = None
         self._last_keyframe = head.keyframe
@@ -100,7 +101,7 @@ class Work:
             number, self.new_events, actor=actor, epoch=epoch, time=time, fenced=fenced
         )
         for seq, label in self.labels.items():
-            txn.index_checkpoint(number, seq, label)
+            txn.index_checkpoint(number, seq, label, self.keys.get(seq))
         for seq, digest in self.keyframes.items():
             txn.put_keyframe(number, seq, digest)
         if self.copy is not None:

@@ -46,8 +46,10 @@ def picture(view: View) -> dict[str, Any]:
             view.checkpoints(number, 1, head.seq),
             [view.keyframe(number, seq) for seq in range(1, head.seq + 1)],
             view.lease(number, "main"),
+            view.keys(number),
         )
     shown["ids"] = view.checkpoints_by_id("")
+    shown["keys"] = view.keys(0)
     return shown
 
 
@@ -83,12 +85,14 @@ class JournalBase:
         with journal.write(number) as txn:
             return txn.append(number, new_events, actor=actor, epoch=epoch, time=time)
 
-    def mark(self, journal: Journal, number: int, label: str | None = None) -> tuple[int, str]:
+    def mark(
+        self, journal: Journal, number: int, label: str | None = None, key: str | None = None
+    ) -> tuple[int, str]:
         """Append an event, make it a checkpoint, and return (seq, id)."""
         with journal.write(number) as txn:
             new = note(["mark", number])
             [event] = txn.append(number, [new], actor="main", epoch=0, time=START)
-            return event.seq, txn.index_checkpoint(number, event.seq, label)
+            return event.seq, txn.index_checkpoint(number, event.seq, label, key)
 
     def contents(self, journal: Journal, number: int) -> list[Any]:
         """Return the contents of a session's events, from the first to the head."""

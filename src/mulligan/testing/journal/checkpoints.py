@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mulligan.errors import KeyTaken
 from mulligan.journal.protocol import Journal
-from mulligan.model import ID_SIZE, Location
-from mulligan.testing.journal.base import NAMES, JournalBase, address
+from mulligan.model import ID_SIZE, ForkOrigin, Location
+from mulligan.testing.journal.base import NAMES, START, JournalBase, address, picture
 
 
 class CheckpointTests(JournalBase):
@@ -66,6 +69,67 @@ class CheckpointTests(JournalBase):
             assert view.labelled(number, NAMES[0]) == [seqs[NAMES[0]], again]
             assert view.labelled(number, "ru") == view.labelled(number, "elsewhere") == []
             assert view.labelled(other, "elsewhere") == [1]
+
+    # --- foreign keys ------------------------------------------------------------------------
+
+    def test_a_key_finds_its_checkpoint_on_its_own_timeline(self, journal: Journal) -> None:
+        """Also in a fork made after it; sessions do not share keys."""
+        number, other = self.begin(journal, "one"), self.begin(journal, "two")
+        seqs = {key: self.mark(journal, number, key=key)[0] for key in NAMES}
+        self.mark(journal, other, key="elsewhere")
+        child = self.begin(journal, "child", ForkOrigin(number, seqs[NAMES[1]]))
+        with journal.read() as view:
+            for key in NAMES:
+                assert view.keyed(number, key) == seqs[key]
+                assert view.keyed(child, key) == (seqs[key] if key in NAMES[:2] else None)
+            assert view.keyed(number, "elsewhere") is view.keyed(number, "ru") is None
+            assert sorted(seq for _, seq in view.keys(number)) == sorted(seqs.values())
+
+    def test_a_key_is_unique_on_a_timeline(self, journal: Journal) -> None:
+        """Nothing of the transaction that repeats it is stored, in a fork neither."""
+        number = self.begin(journal)
+        self.mark(journal, number, key="same")
+        child = self.begin(journal, "child", ForkOrigin(number, 1))
+        self.mark(journal, number, key="later")
+        with journal.read() as view:
+            before = picture(view)
+        for owner in (number, child):
+            with pytest.raises(KeyTaken, match="#1"):
+                self.mark(journal, owner, key="same")
+        with journal.read() as view:
+            assert picture(view) == before
+        # What the parent took after the fork is not on the fork's timeline.
+        assert self.mark(journal, child, key="later")[0] == 2
+
+    def test_a_key_finds_a_session(self, journal: Journal) -> None:
+        """It is part of the record, and unique among sessions."""
+        with journal.write() as txn:
+            made = txn.create("one", START, None, "abc")
+            txn.create("two", START, None)
+        with journal.read() as view:
+            assert view.keyed_session("abc") == view.find("one") == made
+            assert (made.key, view.keyed_session("one")) == ("abc", None)
+            assert [number for _, number in view.keys(0)] == [made.number]
+        with pytest.raises(KeyTaken, match="'one'"), journal.write() as txn:
+            txn.create("three", START, None, "abc")
+        with journal.read() as view:
+            assert view.find("three") is None
+
+    def test_a_removed_or_dropped_key_can_be_used_again(self, journal: Journal) -> None:
+        """A pruned checkpoint has none; the checkpoint whose key was dropped stays."""
+        number = self.begin(journal)
+        pruned = self.mark(journal, number, key="pruned")
+        dropped = self.mark(journal, number, key="dropped")
+        kept = self.mark(journal, number, key="kept")
+        with journal.write(number) as txn:
+            txn.prune(number, [pruned[0]])
+            txn.drop_key(number, "dropped")
+            txn.drop_key(number, "never")
+        with journal.read() as view:
+            keys = [view.keyed(number, key) for key in ("pruned", "dropped", "kept")]
+            assert keys == [None, None, kept[0]]
+            assert view.checkpoints(number, 1, 9) == [dropped, kept]
+        assert self.mark(journal, number, key="pruned")[0] == 4
 
     # --- keyframes ---------------------------------------------------------------------------
 

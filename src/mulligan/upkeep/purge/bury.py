@@ -114,6 +114,10 @@ class Burial:
             # A label finds a checkpoint, so what is left of one would be in the way.
             payload["label"] = None
             txn.drop_label(session, label, seq)
+        key = event.payload.get("key") if event.kind == CHECKPOINT else None
+        if key is not None and payload["key"] != key:
+            del payload["key"]
+            txn.drop_key(session, key)
         new = new_event((event.kind, payload), self._put)
         return bytes(txn.bury_event(session, seq, new.payload, purge))
 

@@ -170,6 +170,7 @@ class History:
         """Refuse an expression that matches names by which other things are found."""
         names = {"session": record.name, "agent": event.actor, "kind of event": event.kind}
         if event.kind in (CREATED, FORKED):
+            names["key of a session"] = record.key or ""
             names["directory"] = str(event.payload.get("workspace") or "")
         coverage = event.payload.get("coverage")
         if isinstance(coverage, dict) and isinstance(coverage.get("root"), str):
