@@ -4,6 +4,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
 
     cli/          the command line
     views/        every JSON shape that a command, a server or an MCP server shows
+    coding/       coding agents: hooks, transcripts, what is recorded, installation
     supervisor/   teams of agents as processes: started, watched, restarted, paused
     recovery/     interrupted sessions: found, planned, resumed; bisect
     aio.py        the public calls as awaitables

@@ -79,6 +79,10 @@ the same call may succeed later without any change.
     │   ├── RestoreIncomplete (83)  the files are not all as the checkpoint says
     │   ├── RestorePending (84)     an earlier restore must be finished or abandoned first
     │   └── WorkspaceNeeded (85)    the call involves files, and this handle has no directory
+    ├── CodingAgentError
+    │   ├── InvalidHook (103)       hook JSON that cannot be used; the agent goes on
+    │   ├── InvalidSettings (104)   the agent's settings file is not as expected; unchanged
+    │   └── HooksUnhealthy (105)    `mulligan doctor` found something wrong
     └── DamageError
         ├── DamagedObject (60)
         ├── MissingObject (61)
@@ -632,6 +636,31 @@ class WorkspaceNeeded(WorkspaceError):
 
     exit_code = 85
     default_hint = "Nothing was changed. Open the session with workspace=DIR."
+
+
+class CodingAgentError(MulliganError):
+    """The hooks of a coding agent, or its settings, cannot be used as requested."""
+
+
+class InvalidHook(CodingAgentError):
+    """The JSON that a coding agent gave its hook cannot be used."""
+
+    exit_code = 103
+    default_hint = "Nothing was recorded. The next hook records what this one would have."
+
+
+class InvalidSettings(CodingAgentError):
+    """The settings file of a coding agent is not as expected."""
+
+    exit_code = 104
+    default_hint = "Nothing was changed. Fix the file, or add the hooks by hand."
+
+
+class HooksUnhealthy(CodingAgentError):
+    """A check of hooks and store found something wrong."""
+
+    exit_code = 105
+    default_hint = "The sentences above say what is wrong and what helps."
 
 
 class DamageError(MulliganError):

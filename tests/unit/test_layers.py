@@ -34,6 +34,7 @@ LAYERS = [
     {"aio"},
     {"recovery"},
     {"supervisor"},
+    {"coding"},
     {"views"},
     {"integrations"},
     {"testing"},
@@ -62,6 +63,7 @@ INNER = {
         {"replay", "ladder"},
         {"handover"},
     ],
+    "coding": [{"hook_input", "transcript"}, {"agent_session"}, {"recorder"}, {"__init__"}],
     "config": [{"values"}, {"tables"}, {"lines"}],
     "journal": [
         {"protocol", "chain", "lock_owner", "records"},

@@ -1,0 +1,82 @@
+"""What the state of a session holds of a coding agent: the layout, and the names in it.
+
+===================  ======================================================================
+path                 value
+===================  ======================================================================
+``conversation``     the entries of the main transcript, in order: parsed, or text if a line
+                     is no JSON
+``subagents/ID``     the same of the transcript of a subagent
+``agent_session``    an ``AgentSession``: whose session it is, and how far its transcripts
+                     were read
+===================  ======================================================================
+
+A restore brings all three back together, so the next hook continues to read where that point was.
+The data of a checkpoint that a hook takes has ``event`` (the agent's name of it) and ``prompt``:
+the number of the prompt that is acted on, from 0, or None before the first one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mulligan.coding.transcript import Progress
+
+if TYPE_CHECKING:
+    from mulligan.session import Session
+
+CONVERSATION = "conversation"
+SUBAGENTS = "subagents"
+AGENT_SESSION = "agent_session"
+
+
+class Transcript(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A transcript: its path, and how far it was read."""
+
+    path: str
+    offset: int = 0
+    digest: str = ""
+    entries: int = 0
+
+    @property
+    def progress(self) -> Progress:
+        """How far it was read."""
+        return Progress(self.offset, self.digest, self.entries)
+
+
+class AgentSession(msgspec.Struct, frozen=True):
+    """The session of a coding agent: ``id`` is the agent's own of it.
+
+    ``prompts`` counts the prompts, and ``prompt_id`` is the agent's id of the last one.
+    ``subagents`` are the transcripts of subagents by their ids.
+    """
+
+    agent: str
+    id: str
+    cwd: str
+    transcript: str | None = None
+    offset: int = 0
+    digest: str = ""
+    entries: int = 0
+    prompts: int = 0
+    prompt_id: str | None = None
+    subagents: dict[str, Transcript] = {}
+
+    @property
+    def progress(self) -> Progress:
+        """How far the main transcript was read."""
+        return Progress(self.offset, self.digest, self.entries)
+
+
+def read_agent_session(value: Any) -> AgentSession | None:
+    """Return what a session's state holds at ``agent_session``; None if it is nothing of ours."""
+    try:
+        return msgspec.convert(value, AgentSession)
+    except msgspec.ValidationError:
+        return None
+
+
+def agent_session(session: Session) -> AgentSession | None:
+    """Return the coding agent's session that is recorded in a session; None if there is none."""
+    return read_agent_session(session.state.get(AGENT_SESSION))
