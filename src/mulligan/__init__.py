@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from mulligan.session.names import session_name
     from mulligan.session.parts.agents import Agent
     from mulligan.session.parts.approvals import Approvals
+    from mulligan.session.parts.batch import Batch
     from mulligan.session.parts.effects import ActiveEffect, Effects
     from mulligan.session.parts.files import Files
     from mulligan.session.parts.mailbox import Mailbox
@@ -119,6 +120,7 @@ __all__ = [
     "Agent",
     "AgentState",
     "Approvals",
+    "Batch",
     "CallStatus",
     "Changing",
     "Checkpoint",
@@ -236,6 +238,7 @@ _HOMES = {
     "ActiveCall": "mulligan.session.parts.tools",
     "ActiveEffect": "mulligan.session.parts.effects",
     "Approvals": "mulligan.session.parts.approvals",
+    "Batch": "mulligan.session.parts.batch",
     "CallStatus": "mulligan.model",
     "Effect": "mulligan.model",
     "EffectKind": "mulligan.model",

@@ -33,6 +33,7 @@ from mulligan.model import Effect, Event, Lease, Message, PendingRestore, Point,
 from mulligan.session.arguments import seconds
 from mulligan.session.parts.agents import Agent
 from mulligan.session.parts.approvals import Approvals
+from mulligan.session.parts.batch import Batch
 from mulligan.session.parts.effects import ActiveEffect, Effects
 from mulligan.session.parts.files import Files
 from mulligan.session.parts.mailbox import Mailbox
@@ -99,11 +100,11 @@ class _Worker:
         return await _result(made, keep)
 
     @asynccontextmanager
-    async def batch(self, manager: AbstractContextManager[None]) -> AsyncIterator[None]:
+    async def batch(self, manager: AbstractContextManager[T]) -> AsyncIterator[T]:
         """Open a batch for the current task, and keep the others out until it ends."""
         if self._is_owner():
-            async with self.context(manager):  # refused there: batches do not nest
-                yield
+            async with self.context(manager) as inner:
+                yield inner
             return
         self._check_outside()
         async with self._gate:
@@ -111,8 +112,8 @@ class _Worker:
             self._owner, self._batch = asyncio.current_task(), object()
             _INSIDE.set((*before, self._batch))
             try:
-                async with self.context(manager):
-                    yield
+                async with self.context(manager) as opened:
+                    yield opened
             finally:
                 self._owner = self._batch = None
                 _INSIDE.set(before)
@@ -469,10 +470,13 @@ class AsyncSession(_Handle[Session]):
             await asyncio.sleep(POLL_SECONDS)
 
     @asynccontextmanager
-    async def batch(self) -> AsyncIterator[None]:
-        """Make one transaction of all state changes of this task inside: all happen, or none."""
-        async with self._worker.batch(self._sync.batch()):
-            yield
+    async def batch(self) -> AsyncIterator[Batch]:
+        """Make one transaction of all state changes of this task inside: all happen, or none.
+
+        The methods of the :class:`mulligan.Batch` need no await.
+        """
+        async with self._worker.batch(self._sync.batch()) as batch:
+            yield batch
 
     @asynccontextmanager
     async def operation(self, name: str, **options: Any) -> AsyncIterator[Operation]:

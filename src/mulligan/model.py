@@ -288,7 +288,10 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A named position in a session's journal."""
+    """A named position in a session's journal.
+
+    ``data`` is what the program that took it keeps with it; empty if it gave none.
+    """
 
     id: str
     session: str
@@ -308,6 +311,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     workspace: Digest | None = None
     coverage: Coverage | None = None
     key: str | None = None
+    data: dict[str, Any] = {}
 
 
 class HeldFiles(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+import mulligan
 from tests.stores import store_of
 
 
@@ -157,6 +158,18 @@ def test_show_for_people(store, write):
     assert "one" in said
     assert "pid 7" in said
     assert "the parser" in said
+
+
+def test_show_and_log_have_the_data_of_a_checkpoint(store, place):
+    with mulligan.open(place) as opened:
+        opened.session("main").checkpoint(label="one", data={"step": 7, "raw": b"\0"})
+    assert 'data     {"raw": {"$bytes": "AA=="}, "step": 7}' in store("show").out
+    data = {"step": 7, "raw": {"$bytes": "AA=="}}
+    assert store("show", "--json").json["data"] == data
+    assert [one["data"] for one in store("log", "--json").json["entries"]] == [data]
+    store("checkpoint")
+    assert store("show", "--json").json["data"] == {}
+    assert "data" not in store("show").out
 
 
 def test_show_takes_the_checkpoint_before_a_point(history):

@@ -14,7 +14,7 @@ import pytest
 import mulligan
 from mulligan import Event, Mailbox, Message, aio
 from mulligan.aio import AsyncSession, AsyncStore
-from mulligan.errors import BatchOpen, InvalidPath, LeaseHeld, StateError
+from mulligan.errors import BatchOpen, InvalidPath, LeaseHeld
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 
@@ -164,8 +164,39 @@ async def test_a_task_started_inside_a_batch_is_refused() -> None:
             await asyncio.create_task(session.state.set("a", 1))
         with pytest.raises(BatchOpen):
             await asyncio.gather(session.state.set("a", 1))
-        with pytest.raises(StateError):
-            await session.batch().__aenter__()
+    assert await session.state.get() == {}
+
+
+@awaited
+async def test_a_batch_takes_a_checkpoint_in_its_transaction() -> None:
+    _, session = await opened()
+    async with session.batch() as batch:
+        await session.state.set("a", 1)
+        async with session.batch() as inner:
+            await session.state.set("b", 2)
+            inner.checkpoint("routine", data={"step": 1})
+    assert batch.seq == inner.seq == (await session.head()).seq
+    [taken] = await session.checkpoints()
+    assert batch.result == taken
+    assert taken.data == {"step": 1}
+    assert await session.state_at(taken) == {"a": 1, "b": 2}
+
+
+@awaited
+async def test_a_cancelled_batch_takes_no_checkpoint() -> None:
+    _, session = await opened()
+
+    async def forever() -> None:
+        async with session.batch() as batch:
+            await session.state.set("a", 1)
+            batch.checkpoint()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(forever())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert await session.checkpoints() == []
     assert await session.state.get() == {}
 
 

@@ -102,6 +102,7 @@ INNER = {
         {"history"},
         {"comparer"},
         {"file_side"},
+        {"checkpoint_taker"},
         {"parts"},
         {"acts"},
         {"internals"},

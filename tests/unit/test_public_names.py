@@ -17,6 +17,7 @@ import mulligan
 from mulligan import (
     Agent,
     Approvals,
+    Batch,
     Cycle,
     Effects,
     Files,
@@ -38,6 +39,7 @@ NAMES = [
     "Agent",
     "AgentState",
     "Approvals",
+    "Batch",
     "CallStatus",
     "Changing",
     "Checkpoint",
@@ -225,6 +227,7 @@ def test_every_public_thing_says_what_it_is() -> None:
         Effects,
         Approvals,
         Tools,
+        Batch,
     ):
         for name, member in inspect.getmembers(owner):
             if not name.startswith("_") and (callable(member) or isinstance(member, property)):

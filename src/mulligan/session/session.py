@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path as OsPath
@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast
 
 import msgspec
 
-from mulligan.document.values import PathLike, freeze
-from mulligan.errors import (
-    InvalidMark,
-    UnknownPoint,
-    UnstorableValue,
-)
+from mulligan.document.values import PathLike
+from mulligan.errors import InvalidMark, UnknownPoint
 from mulligan.session import arguments
 from mulligan.session.acts import Acts
+from mulligan.session.checkpoint_taker import CheckpointTaker
 from mulligan.session.file_side import FileSide
 from mulligan.session.history import History
 from mulligan.session.internals import Internals
 from mulligan.session.intervals import REFRESH_SECONDS
 from mulligan.session.names import check_key, check_name
+from mulligan.session.parts.batch import Batch
 from mulligan.session.parts.files import Files
 from mulligan.session.parts.state import State
+from mulligan.session.write.checkpoint_request import checked_request
 from mulligan.session.write.writer import Writer
 from mulligan.timeline.marks import Mark, mark_change, read_marks
 
@@ -96,6 +95,9 @@ class Session:
         self._history = History(engine, record, self._writer)
         self._file_side = FileSide(
             engine, record, environment, workspace, self._writer, self._history
+        )
+        self._checkpoint_taker = CheckpointTaker(
+            engine, self._writer, self._file_side, self._history
         )
         self._state = State(self._writer)
         self._tasks: Tasks | None = None
@@ -240,8 +242,13 @@ class Session:
             if self.lease is not None:
                 self.internal.release()
 
-    def batch(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def batch(self) -> Iterator[Batch]:
         """Group all state changes inside into one transaction: all of them happen, or none.
+
+        ``with session.batch() as batch`` gives a :class:`Batch`, which can take a checkpoint in the
+        same transaction. A batch inside of another one becomes part of it; if it raises, only its
+        own changes are dropped.
 
         It belongs to the thread and the asyncio task that opened it. Until it ends, its changes
         are not visible elsewhere, and other threads that write through this handle wait. Other
@@ -249,7 +256,8 @@ class Session:
         may read; their writes raise ``BatchOpen``. Give each task its own handle,
         ``store.session(name)``, if they have to write at the same time.
         """
-        return self._writer.batch()
+        with self._writer.batch(self._checkpoint_taker.commit) as opened:
+            yield Batch(opened)
 
     def operation(self, name: str, rollback: Rollback | None = None) -> Operation:
         """Take a checkpoint before something risky; roll back to it if that raises.
@@ -391,6 +399,7 @@ class Session:
         label: str | None = None,
         *,
         key: str | None = None,
+        data: Mapping[str, Any] | None = None,
     ) -> Checkpoint:
         """Take a checkpoint of the newest state; it is durable when this returns.
 
@@ -398,37 +407,12 @@ class Session:
         ``label`` that is in use moves here; the checkpoint that had it keeps it in its record.
         ``key`` is an id from elsewhere by which :meth:`find` returns the checkpoint: raises
         ``KeyTaken`` if another one on the timeline has it.
+        ``data`` is a small dictionary of your own, at most 64 KiB, which the checkpoint keeps.
         It waits while another process restores files in the workspace, and first finishes an
         interrupted restore. If that fails, the checkpoint holds no files, and its note says so. So
         does one of a store that has reached its quota, or whose disk is nearly full.
         """
-        from mulligan.session.write.capture_guard import note_without_files
-        from mulligan.session.write.checkpoint_request import CheckpointRequest
-
-        check_name(kind, "checkpoint kind")
-        if label is not None:
-            check_name(label, "label")
-        if key is not None:
-            check_key(key)
-        if note is not None:
-            note = freeze(arguments.text(note, "A note", UnstorableValue), ("note",))
-        started = self._engine.clock.monotonic()
-        # Objects first, in a bundle of this call alone: they are durable before the journal's
-        # transaction names them, and are left unused if that fails.
-        bundle = self._engine.bundle()
-        # The lock is held until the commit: otherwise a restore could come in between, and files
-        # from before it would be recorded after it.
-        with self._writer.alone(), self._file_side.captures.settled() as pending:
-            files = pending is None
-            taker = self._file_side.checkpointer
-            with taker.capture(bundle, started, files=files, limited=True) as parts:
-                why = pending or (parts.refused and parts.refused.refused)
-                noted = note_without_files(note, why) if why else note
-                request = CheckpointRequest(kind, noted, label, key=key)
-                seq = self._writer.commit(lambda work: taker.add(work, request, parts), bundle)
-        if self._engine.upkeep is not None:
-            self._engine.upkeep.work_done()
-        return self._history.checkpoint_at(seq)
+        return self._checkpoint_taker.take(checked_request(kind, note, label, key, data))
 
     def checkpoints(self, newest: int | None = None) -> list[Checkpoint]:
         """Return the checkpoints on this timeline, oldest first, those before a fork included.

@@ -49,10 +49,12 @@ def checkpoint_change(
     coverage: Coverage | None = None,
     left_out: Any = None,
     key: str | None = None,
+    data: Any = None,
 ) -> Change:
     """Return the event that records a checkpoint; ``safety`` marks one taken by a restore.
 
-    ``left_out`` replaces the list of the coverage in the payload, if it is already stored.
+    ``left_out`` replaces the list of the coverage in the payload, if it is already stored. ``data``
+    is a frozen dictionary of the caller's own.
     """
     payload: dict[str, Any] = {
         "kind": kind,
@@ -74,6 +76,8 @@ def checkpoint_change(
         payload["workspace"] = tree
     if coverage is not None:
         payload["coverage"] = coverage_value(coverage, left_out)
+    if data is not None:
+        payload["data"] = data
     return CHECKPOINT, payload
 
 
@@ -130,6 +134,7 @@ def read_checkpoint(engine: Engine, event: Event) -> Checkpoint:
         workspace=payload.get("workspace") and Digest(payload["workspace"]),
         coverage=read_coverage(engine, payload.get("coverage")),
         key=payload.get("key"),
+        data=_data(engine, payload["data"]) if "data" in payload else {},
     )
 
 
@@ -138,6 +143,14 @@ def _note(engine: Engine, note: Any) -> str:
         return str(engine.plain(note))
     except MissingObject:
         return LOST
+
+
+def _data(engine: Engine, data: Any) -> dict[str, Any]:
+    try:
+        # Large values of it are references.
+        return msgspec.convert(engine.plain(data), dict[str, Any])
+    except MissingObject:
+        return {}  # it was lost to damage; a repair has marked the checkpoint
 
 
 def _environment(engine: Engine, digest: Digest) -> Environment:

@@ -48,6 +48,7 @@ def checkpoint_record(
         "label_at": label_at,
         "key": checkpoint.key,
         "note": checkpoint.note,
+        "data": checkpoint.data,
         "actor": checkpoint.actor,
         "verdict": mark and mark.verdict,
         "mark": mark and {"by": mark.by, "note": mark.note},

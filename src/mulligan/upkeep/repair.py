@@ -271,6 +271,7 @@ class _Finder:
             "environment": event.payload["environment"],
             "note": event.payload["note"],
             "list of paths left out": event.payload.get("coverage"),
+            "data": event.payload.get("data"),
         }
         lost = [n for n, value in named.items() if any(map(self._is_lost, references(value)))]
         self._found.environment |= "environment" in lost

@@ -22,6 +22,7 @@ def checkpoint_view(checkpoint: Checkpoint, verdict: str | None = None) -> dict[
         "label": checkpoint.label,
         "key": checkpoint.key,
         "note": checkpoint.note,
+        "data": checkpoint.data,
         "actor": checkpoint.actor,
         "verdict": verdict,
         "cost": {"ms": checkpoint.cost.ms, "bytes": checkpoint.cost.bytes},

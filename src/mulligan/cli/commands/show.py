@@ -62,6 +62,7 @@ def _print(record: dict[str, Any]) -> None:
             ("kind", record["kind"]),
             ("label", _label(record)),
             ("note", record["note"] or ""),
+            ("data", short(record["data"]) if record["data"] else ""),
             ("by", record["actor"]),
             ("verdict", _verdict(record)),
             ("parent", record["parent"] or "none"),

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,9 @@ from mulligan.errors import BatchOpen
 
 if TYPE_CHECKING:
     from mulligan.document.document import Document
-    from mulligan.session.write.decisions import Decision, T
+    from mulligan.model import Checkpoint
+    from mulligan.session.write.checkpoint_request import CheckpointRequest
+    from mulligan.session.write.decisions import Changes, Decision, T
 
 _INSIDE: ContextVar[tuple[object, ...]] = ContextVar("mulligan_batches", default=())
 """The tokens of the batches that were open when this task or thread started, or that it opened.
@@ -33,12 +37,20 @@ PATIENCE = 60.0
 """Seconds that another thread waits; whether the batch waits for that thread is not known."""
 
 
-class Batch:
-    """The writes that one task of one thread collects, and the document after them."""
+class OpenBatch:
+    """The writes that one task of one thread collects, and the document after them.
+
+    ``request`` is the checkpoint to take at the end. After the commit, ``seq`` is that of the
+    newest event, and ``checkpoint`` the one that was taken.
+    """
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.decisions: list[Decision[object]] = []
+        self.request: CheckpointRequest | None = None
+        self.has_ended = False
+        self.seq: int | None = None
+        self.checkpoint: Checkpoint | None = None
         self._thread = threading.get_ident()
         self._task = _current_task()
         self._token = object()
@@ -60,6 +72,22 @@ class Batch:
     def add(self, change: Change) -> None:
         """Apply a change of the running decision; its event is made at the end of the batch."""
         self.document = fold(self.document, *change, 0)
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Drop what is written inside if it raises; otherwise it stays part of this batch."""
+        before = self.document, len(self.decisions), self.request
+        try:
+            yield
+        except BaseException:
+            self.document, count, self.request = before
+            del self.decisions[count:]
+            raise
+
+    def decide(self, work: Changes) -> None:
+        """Run all decisions again, on the document that the transaction follows."""
+        for decision in self.decisions:
+            decision(work)
 
     def enter(self) -> None:
         """Record that what runs from here on is inside the batch."""

@@ -161,6 +161,7 @@ class Checkpointer:
             coverage=captured.coverage if captured else parts.refused,
             left_out=parts.left_out,
             key=request.key,
+            data=request.data,
         )
         work.copy = parts.copy
         seq = work.add(change)

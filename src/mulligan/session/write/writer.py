@@ -24,14 +24,14 @@ from mulligan.model import Digest, Event, Head, Lease, NewEvent, ObjectKind, Ses
 from mulligan.session.names import NO_AGENTS
 from mulligan.session.write import batch as batches
 from mulligan.session.write import leases
-from mulligan.session.write.batch import Batch
+from mulligan.session.write.batch import OpenBatch
 
 if TYPE_CHECKING:
     from mulligan.engine import Engine
     from mulligan.journal.copies import Copied as EventCopied
     from mulligan.journal.protocol import Txn, View
     from mulligan.objects.protocol import Bundle
-    from mulligan.session.write.decisions import Changes, Decision, T
+    from mulligan.session.write.decisions import Decision, T
 
 NEAR_EVENTS = 64
 """Up to this distance, events are replayed on a cached document instead of on a keyframe."""
@@ -128,7 +128,7 @@ class Writer:
         self._newest: Document | None = None
         self._known: dict[tuple[int, int], Document] = {}
         self._last_purge = 0
-        self._batch: Batch | None = None
+        self._batch: OpenBatch | None = None
         self._taken: list[Event] = []
 
     def document(self) -> Document:
@@ -149,7 +149,11 @@ class Writer:
         """Lock the handle for a write of several steps; refused inside a batch."""
         with self._turn() as batch:
             if batch is not None:
-                raise StateError("This cannot be done inside a batch.", hint="End the batch first.")
+                raise StateError(
+                    "This cannot be done inside a batch.",
+                    hint="End the batch first. A batch takes a checkpoint with its own "
+                    "`checkpoint` method.",
+                )
             yield
 
     def _guard(self) -> threading.Condition:
@@ -162,7 +166,7 @@ class Writer:
         return self._lock
 
     @contextmanager
-    def _turn(self) -> Iterator[Batch | None]:
+    def _turn(self) -> Iterator[OpenBatch | None]:
         """Lock the handle to write, and yield the batch that the caller has open.
 
         Waits while another thread has a batch open, and raises ``BatchOpen`` if that wait could
@@ -177,7 +181,7 @@ class Writer:
                 self._wait(guard, self._batch)
             yield self._batch
 
-    def _wait(self, guard: threading.Condition, other: Batch) -> None:
+    def _wait(self, guard: threading.Condition, other: OpenBatch) -> None:
         """Wait for the end of another thread's batch; raises ``BatchOpen`` after a time limit."""
         # The condition releases the lock while it waits, so that the other batch can be committed.
         if not guard.wait_for(lambda: self._batch is not other, batches.PATIENCE):
@@ -204,37 +208,42 @@ class Writer:
             return self.commit(decision) if batch is None else batch.collect(decision)
 
     @contextmanager
-    def batch(self) -> Iterator[None]:
-        """Collect what is written inside and write it as one transaction at the end.
+    def batch(self, commit: Callable[[OpenBatch], None]) -> Iterator[OpenBatch]:
+        """Collect what is written inside; at the end, ``commit`` writes it as one transaction.
 
         It belongs to the task and thread that opened it; see ``mulligan.session.write.batch``.
+        A batch inside of it becomes part of it.
         """
-        batch: Batch | None = None
+        batch: OpenBatch | None = None
         try:
-            with self._turn() as other:
-                if other is not None:
-                    raise StateError("A batch is open already.", hint="Batches do not nest.")
-                # Assigned before it is opened: a signal may interrupt this at any point.
-                batch = Batch(self.document())
-                self._batch = batch
-            # Without the lock: the body of the batch may take long, and other threads read
-            # meanwhile.
-            batch.enter()
-            yield
-            # The lock is held from the end of the batch to its commit: threads that waited for the
-            # batch write after it.
-            with self._guard():
-                if self._end(batch) and batch.decisions:
-                    self.commit(_in_turn(batch.decisions))
+            with self._turn() as outer:
+                if outer is None:
+                    # Assigned before it is opened: a signal may interrupt this at any point.
+                    batch = OpenBatch(self.document())
+                    self._batch = batch
+            if batch is not None:
+                # Without the lock: the body of the batch may take long, and other threads read
+                # meanwhile.
+                batch.enter()
+                yield batch
+                # The lock is held from the end of the batch to its commit: threads that waited for
+                # the batch write after it.
+                with self._guard():
+                    if self._end(batch):
+                        commit(batch)
+            elif outer is not None:
+                with outer.nested():
+                    yield outer
         finally:
             if batch is not None:
                 batch.leave()
                 self._end(batch)
 
-    def _end(self, batch: Batch) -> bool:
+    def _end(self, batch: OpenBatch) -> bool:
         """End a batch; False if it was not open here, as in a process that was forked meanwhile."""
         guard = self._guard()
         with guard:
+            batch.has_ended = True
             if self._batch is not batch:
                 return False
             self._batch = None
@@ -448,11 +457,3 @@ class Writer:
         if last != self._last_purge:
             self._newest, self._last_purge = None, last
             self._known.clear()
-
-
-def _in_turn(decisions: list[Decision[object]]) -> Decision[None]:
-    def decide(work: Changes) -> None:
-        for decision in decisions:
-            decision(work)
-
-    return decide

@@ -354,11 +354,10 @@ def test_an_empty_batch_writes_nothing(session: Session) -> None:
     assert session.head.seq == 1
 
 
-def test_batches_do_not_nest_and_take_no_checkpoints(session: Session) -> None:
+def test_what_a_batch_cannot_hold_is_refused(session: Session) -> None:
     with session.batch():
         session.state.set("a", 1)
         for attempt in (
-            lambda: session.batch().__enter__(),
             session.checkpoint,
             lambda: session.restore(1),
             session.undo,
