@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
 LEASE_TTL = 30.0
 """Seconds until a lease that is not renewed can be taken over."""
 
+HOLD_TTL = 86_400.0
+"""The same for a lease that names another process: a person may leave that idle for long."""
+
 
 class Store:
     """An open store and its sessions, from ``mulligan.open(path)``.
@@ -116,8 +119,9 @@ class Store:
         *,
         session: str,
         create: bool = True,
-        ttl: float = LEASE_TTL,
+        ttl: float | None = None,
         steal: bool = False,
+        process: int | None = None,
         workspace: str | os.PathLike[str] | None = None,
         force: bool = False,
         progress: Callable[[int, int], None] | None = None,
@@ -131,12 +135,21 @@ class Store:
         of that process are refused from now on. ``Session.close`` releases the lease. An agent
         cannot be named ``main`` or ``cli``: handles without a lease and commands write under these
         names. The other arguments are those of :meth:`session`.
+
+        ``process`` is the agent if that is another process of this machine, such as one whose
+        hooks write for it: the lease names that process, all its writers share it, and it is found
+        as interrupted when that process dies. It then lasts for a day without a write, and closing
+        the handle does not release it; see ``Internals.hold``.
         """
         check_name(session, "session name")
-        length = seconds(ttl, "A lease")
+        default = LEASE_TTL if process is None else HOLD_TTL
+        length = seconds(default if ttl is None else ttl, "A lease")
         writer = self._agent(session, name)
         opened = self._open(session, create, writer, workspace, force, progress, key)
-        opened.internal.take(length, steal=steal)
+        if process is None:
+            opened.internal.take(length, steal=steal)
+        else:
+            opened.internal.hold(process, length, steal=steal)
         if recover:
             opened.internal.recover_on_open()
         return opened

@@ -138,6 +138,30 @@ class Internals:
         length = arguments.seconds(ttl, "A lease")
         return self._writer.take_lease(length, steal=steal, under=under)
 
+    def hold(self, process: int, ttl: float, *, steal: bool = False) -> Lease:
+        """Write for an agent that is another process, under a lease in that process's name.
+
+        For agents that do not use Mulligan themselves, such as one that starts a process for each
+        of its hooks. The first of these takes the lease, and names the agent as its holder; the
+        others find that holder and write under the same epoch. Several may write at once: the
+        journal puts their transactions in order, and each decides on the newest document. Raises
+        ``LeaseHeld`` while another live process holds the lease, and ``StaleLease`` if the process
+        does not run.
+
+        The lease is as alive as the process that it names. When that one dies, the session counts
+        as interrupted, if the agent's record says that it is at work. A hook that is still running
+        may write until someone else takes the lease: what it has to say did happen. From then on
+        the epoch is another one, and its writes are refused with ``StaleLease``, as are those of
+        hooks of a frozen agent that was replaced.
+
+        Closing the handle leaves the lease with its holder; ``release_hold`` ends it.
+        """
+        return self._writer.hold_lease(process, arguments.seconds(ttl, "A lease"), steal=steal)
+
+    def release_hold(self) -> None:
+        """Release a lease that is held for another process: its agent has ended in order."""
+        self._writer.release_lease(for_other=True)
+
     def renew(self, *, wait: bool = True) -> None:
         """Extend the lease; raises ``StaleLease`` when another writer has taken it.
 

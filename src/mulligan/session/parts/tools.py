@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
 from itertools import count
@@ -361,7 +362,8 @@ class Tools:
     @property
     def _handle(self) -> str:
         """This process and this handle of it, which knows its own calls that are under way."""
-        return f"{leases.this_process()}#{id(self):x}."
+        # The own process after the mark: handles of two hooks of one agent differ.
+        return f"{self._writer.process}#{os.getpid():x}-{id(self):x}."
 
     def _new_token(self) -> str:
         return f"{self._handle}{next(self._numbers)}"

@@ -33,6 +33,18 @@ def this_holder() -> Holder:
     return _holder(os.getpid())
 
 
+def holder_of(process: int) -> Holder:
+    """Return a process of this machine that runs; raises ``StaleLease`` if it does not."""
+    found = _holder(process)
+    # Without a start time it could not be told from a later process of the same number.
+    if not found.started:
+        raise StaleLease(
+            f"No lease can be held for process {process}: it does not run.",
+            hint="Nothing was written. `mulligan resume` brings an interrupted session back.",
+        )
+    return found
+
+
 def _holder(pid: int) -> Holder:
     return Holder(os.uname().nodename, pid, procfs.started(pid) or 0)
 
@@ -46,11 +58,13 @@ def take(
     ttl: float,
     steal: bool,
     under: Lease | None = None,
+    holder: Holder | None = None,
 ) -> Lease:
     """Write a lease with the next epoch; raises ``LeaseHeld`` while another writer is alive.
 
     ``under`` is the lease that permits taking this one, such as a supervisor's for its agents;
-    raises ``StaleLease`` if it has ended.
+    raises ``StaleLease`` if it has ended. ``holder`` is another process that it is taken for: if
+    that one holds it already, the lease keeps its epoch and is extended.
     """
     if under is not None:
         # In the transaction that takes the lease: a supervisor that was replaced a moment ago can
@@ -59,6 +73,9 @@ def take(
     before = txn.lease(session.number, actor)
     if before is None:
         check_agent(actor)  # a session of an earlier version may have an agent of such a name
+    if before is not None and holder is not None and is_of(before, holder):
+        # The same epoch: another process may be writing for that holder at this moment.
+        return renew(txn, session, before, now=now, ttl=ttl)
     if before is not None and not steal and is_held(before, now):
         raise LeaseHeld(
             f"{actor!r} in session {session.name!r} is held by {before.holder} "
@@ -67,9 +84,14 @@ def take(
     # The epoch is the fencing token: every append checks it, so that a writer that only seemed dead
     # cannot write any more.
     epoch = before.epoch + 1 if before else 1
-    lease = Lease(actor, epoch, this_holder(), now + timedelta(seconds=ttl))
+    lease = Lease(actor, epoch, holder or this_holder(), now + timedelta(seconds=ttl))
     txn.put_lease(session.number, lease)
     return lease
+
+
+def is_of(lease: Lease, holder: Holder) -> bool:
+    """Whether a process holds a lease that was not released."""
+    return not lease.released and lease.holder == holder
 
 
 def release_dead(txn: Txn, session: SessionRecord, actor: str) -> None:

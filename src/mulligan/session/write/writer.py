@@ -119,6 +119,7 @@ class Writer:
         self.lease: Lease | None = None
         self._lease_pid = 0
         self._is_guest = False
+        self._is_for_other = False
         self._has_ended = False
         self._ttl = 0.0
         # Reentrant: a commit reads the document again while it holds the lock.
@@ -327,6 +328,33 @@ class Writer:
             self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
             return lease
 
+    def hold_lease(self, process: int, ttl: float, *, steal: bool) -> Lease:
+        """Write under a lease that another process holds; taken for it if it holds none.
+
+        See ``Internals.hold``.
+        """
+        holder, now = leases.holder_of(process), self.engine.journal.now()
+        with self._guard():
+            with self.engine.read() as view:
+                lease = view.lease(self.record.number, self.actor)
+            # Most often it is there, and no transaction is needed: every append checks its epoch.
+            lasts = lease is not None and lease.expires - now > timedelta(seconds=ttl / 2)
+            if lease is None or not lasts or not leases.is_of(lease, holder):
+                with self.engine.write(session=self.record.number) as txn:
+                    lease = leases.take(
+                        txn, self.record, self.actor, now=now, ttl=ttl, steal=steal, holder=holder
+                    )
+            self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
+            self._is_for_other = True
+            return lease
+
+    @property
+    def process(self) -> str:
+        """The process that this handle writes for: the holder of a lease that is held for it."""
+        if self._is_for_other and self.lease is not None:
+            return str(self.lease.holder)
+        return leases.this_process()
+
     def join_lease(self, epoch: int) -> Lease:
         """Write under a lease that another process of the agent holds, as long as it is valid."""
         with self._guard():
@@ -365,12 +393,16 @@ class Writer:
         finally:
             guard.release()
 
-    def release_lease(self) -> None:
-        """Release the lease if it is still this writer's; a forked process only forgets it."""
+    def release_lease(self, *, for_other: bool = False) -> None:
+        """Release the lease if it is still this writer's; a forked process only forgets it.
+
+        One that is held for another process is released only with ``for_other``.
+        """
         with self._guard():
             # A forked process and a helper process share a lease that is not theirs: releasing it
             # would shut out its holder.
-            if self.lease is not None and self._lease_pid == os.getpid() and not self._is_guest:
+            is_own = self._lease_pid == os.getpid() and not self._is_guest
+            if self.lease is not None and is_own and (for_other or not self._is_for_other):
                 with self.engine.write(session=self.record.number) as txn:
                     leases.release(txn, self.record, self.lease)
                 self._has_ended = True
