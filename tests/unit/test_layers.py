@@ -63,7 +63,12 @@ INNER = {
         {"replay", "ladder"},
         {"handover"},
     ],
-    "coding": [{"hook_input", "transcript"}, {"agent_session"}, {"recorder"}, {"__init__"}],
+    "coding": [
+        {"hook_input", "transcript", "claude_transcript"},
+        {"agent_session"},
+        {"recorder"},
+        {"__init__"},
+    ],
     "config": [{"values"}, {"tables"}, {"lines"}],
     "journal": [
         {"protocol", "chain", "lock_owner", "records"},
