@@ -51,7 +51,7 @@ def sessions(context: click.Context, start: str) -> list[CompletionItem]:
 
 def _points(call: CliContext, store: Store) -> list[CompletionItem]:
     session = call.open_session(store=store)
-    recent = session.checkpoints()[: -RECENT_CHECKPOINTS - 1 : -1]
+    recent = session.checkpoints(limit=RECENT_CHECKPOINTS, reverse=True)
     named = [CompletionItem(name, help=about) for name, about in NAMED.items()]
     ids = [CompletionItem(one.id[:SHORT_ID], help=one.note or one.kind) for one in recent]
     return [*named, *_labels(session), *ids]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mulligan.errors import DamagedJournal, PointFolded, UnknownSession
@@ -135,12 +136,15 @@ class KvView:
                 found += [(table, PLACE.unpack(key)[1]) for key, _ in records]
         return found
 
-    def checkpoints(self, number: int, first: int, last: int) -> list[tuple[int, str]]:
+    def checkpoints(
+        self, number: int, first: int, last: int, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[int, str]]:
         """Return (seq, id) of the checkpoints within ``first..last``, oldest first."""
         found: list[tuple[int, str]] = []
-        for session, start, stop in self._segments(number, first, last):
-            entries = self._scan("checkpoints", session.number, start, stop)
-            found += [(PLACE.unpack(key)[1], value.hex()) for key, value in entries]
+        for session, start, stop in self._segments(number, first, last)[:: -1 if reverse else 1]:
+            left = None if limit is None else limit - len(found)
+            entries = self._scan("checkpoints", session.number, start, stop, reverse=reverse)
+            found += [(PLACE.unpack(k)[1], value.hex()) for k, value in islice(entries, left)]
         return found
 
     def checkpoint_before(self, number: int, seq: int) -> tuple[int, str] | None:

@@ -76,8 +76,13 @@ class View(Protocol):
         """Return (table, seq) of the session's records that a fold should have removed."""
         ...
 
-    def checkpoints(self, number: int, first: int, last: int) -> list[tuple[int, str]]:
-        """Return (seq, id) of the checkpoints within ``first..last``, oldest first."""
+    def checkpoints(
+        self, number: int, first: int, last: int, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[int, str]]:
+        """Return (seq, id) of the checkpoints within ``first..last``, oldest first.
+
+        With ``reverse``, newest first. No more than ``limit`` are read.
+        """
         ...
 
     def checkpoint_before(self, number: int, seq: int) -> tuple[int, str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path as OsPath
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 PAGE_EVENTS = 256
 """How many events are read within one snapshot."""
-
-MAX_STEPS = 64
-"""Up to this many checkpoints, finding one after the other is faster than listing all."""
 
 POLL_SECONDS = (0.002, 0.05)
 """Seconds between two polls for new events: at first, and at most."""
@@ -90,33 +88,31 @@ class History:
             found = label_seqs(self._engine, view, self._record)
             return {label: self._points(view).find(label) for label in found}
 
-    def checkpoints(self, newest: int | None = None) -> list[Checkpoint]:
-        """Return the checkpoints, oldest first, those before a fork included.
+    def checkpoints(
+        self,
+        since: PointLike | None = None,
+        until: PointLike | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+        *,
+        reverse: bool = False,
+    ) -> list[Checkpoint]:
+        """Return the checkpoints after a point up to another, those before a fork included.
 
-        ``newest`` limits them to the last ones.
+        Oldest first, or with ``reverse`` newest first; ``limit`` ends it. What lies beyond is not
+        read.
         """
+        number = self._record.number
         with self._engine.read() as view:
-            head = view.head(self._record.number)
-            first = self._newest_from(view, head.seq, newest) if newest else 1
-            found = read_checkpoints(self._engine, view, self._record.number, first, head.seq)
-        last = head.checkpoint and head.checkpoint[1]
-        if last != (found[-1].id if found else None):
-            raise DamagedJournal(f"The newest checkpoint of {self._record.name!r} is missing.")
-        return found
-
-    def _newest_from(self, view: View, last: int, count: int) -> int:
-        """Return the seq of the oldest of the newest checkpoints."""
-        if count > MAX_STEPS:
-            places = view.checkpoints(self._record.number, 1, last)
-            return places[-count][0] if count < len(places) else 1
-        # Step by step: a long session has many more checkpoints than are asked for.
-        first = last + 1
-        for _ in range(count):
-            found = view.checkpoint_before(self._record.number, first - 1)
-            if found is None:
-                return 1
-            first = found[0]
-        return first
+            points = Points(self._engine, view, self._record, allow_folded=True)
+            first = 1 if since is None else points.find(since).seq + 1
+            head = view.head(number)
+            last = head.seq if until is None else points.find(until).seq
+            # The chain of parents does not show whether the last one is missing.
+            if view.checkpoint_before(number, head.seq) != head.checkpoint:
+                raise DamagedJournal(f"The newest checkpoint of {self._record.name!r} is missing.")
+            found = read_checkpoints(self._engine, view, number, first, last, reverse=reverse)
+            return list(islice((c for c in found if kind is None or c.kind == kind), limit))
 
     def find_checkpoint(self, point: PointLike) -> Checkpoint:
         """Return the checkpoint at or before a point."""

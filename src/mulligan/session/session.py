@@ -414,12 +414,26 @@ class Session:
         """
         return self._checkpoint_taker.take(checked_request(kind, note, label, key, data))
 
-    def checkpoints(self, newest: int | None = None) -> list[Checkpoint]:
+    def checkpoints(
+        self,
+        newest: int | None = None,
+        *,
+        since: PointLike | None = None,
+        until: PointLike | None = None,
+        kind: CheckpointKind | str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[Checkpoint]:
         """Return the checkpoints on this timeline, oldest first, those before a fork included.
 
-        ``newest`` limits them to the last ones.
+        ``since`` and ``until`` are points: those after the one up to and including the other are
+        returned. ``kind`` selects those of one kind. With ``reverse``, the newest come first;
+        ``limit`` ends the list, and what lies beyond is not read. ``newest`` is how many of the
+        last ones to return, still oldest first.
         """
-        return self._history.checkpoints(newest)
+        if newest:
+            return self._history.checkpoints(since, until, kind, newest, reverse=True)[::-1]
+        return self._history.checkpoints(since, until, kind, limit, reverse=reverse)
 
     def find_checkpoint(self, point: PointLike) -> Checkpoint:
         """Return the checkpoint at or before a point."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mulligan.engine import Engine
     from mulligan.journal.protocol import View
 
+
+PAGE_CHECKPOINTS = 64
+"""How many entries of the index of checkpoints are read at once."""
 
 LOST = "(lost)"
 """Stands for a part of a checkpoint's record that was lost to damage."""
@@ -162,18 +165,37 @@ def _environment(engine: Engine, digest: Digest) -> Environment:
 
 
 def read_checkpoints(
-    engine: Engine, view: View, number: int, first: int, last: int
-) -> list[Checkpoint]:
-    """Return the checkpoints of a timeline within ``first..last``, oldest first."""
-    places = view.checkpoints(number, first, last)
-    found = [read_checkpoint(engine, event_at(view, number, seq)) for seq, _ in places]
-    for one, other in pairwise(found):
-        # The index of checkpoints may lack one; the chain of parents shows it.
-        if other.parent != one.id and not _has_pruned(view, number, one.seq, other.seq):
-            raise DamagedJournal(
-                f"A checkpoint before #{other.seq} of {other.session!r} is missing."
-            )
-    return found
+    engine: Engine, view: View, number: int, first: int, last: int, *, reverse: bool = False
+) -> Iterator[Checkpoint]:
+    """Yield the checkpoints of a timeline within ``first..last``, oldest first or newest first.
+
+    Only those that are asked for are read.
+    """
+    known: Checkpoint | None = None
+    for seq in _places(view, number, first, last, reverse=reverse):
+        found = read_checkpoint(engine, event_at(view, number, seq))
+        if known is not None:
+            _check_neighbours(view, number, *((found, known) if reverse else (known, found)))
+        yield found
+        known = found
+
+
+def _places(view: View, number: int, first: int, last: int, *, reverse: bool) -> Iterator[int]:
+    """Yield the seqs of checkpoints, read from the index in pages."""
+    while page := view.checkpoints(number, first, last, reverse=reverse, limit=PAGE_CHECKPOINTS):
+        yield from (seq for seq, _ in page)
+        if len(page) < PAGE_CHECKPOINTS:
+            return
+        first, last = (first, page[-1][0] - 1) if reverse else (page[-1][0] + 1, last)
+
+
+def _check_neighbours(view: View, number: int, one: Checkpoint, other: Checkpoint) -> None:
+    """Raise ``DamagedJournal`` if a checkpoint between two is missing.
+
+    The index of checkpoints may lack one; the chain of parents shows it.
+    """
+    if other.parent != one.id and not _has_pruned(view, number, one.seq, other.seq):
+        raise DamagedJournal(f"A checkpoint before #{other.seq} of {other.session!r} is missing.")
 
 
 def _has_pruned(view: View, number: int, after: int, before: int) -> bool:

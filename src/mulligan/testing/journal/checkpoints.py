@@ -30,6 +30,10 @@ class CheckpointTests(JournalBase):
             assert view.head(number).checkpoint == marks[-1]
             assert view.checkpoints(number, 3, 5) == marks[1:2]
             assert view.checkpoints(number, 5, 5) == []
+            assert view.checkpoints(number, 1, 6, reverse=True) == marks[::-1]
+            assert view.checkpoints(number, 1, 5, reverse=True, limit=1) == marks[1:2]
+            assert view.checkpoints(number, 1, 6, limit=2) == marks[:2]
+            assert view.checkpoints(number, 1, 6, limit=0) == []
             for seq, name in marks:
                 assert view.checkpoints_by_id(name) == [(name, number, seq)]
 

@@ -91,6 +91,8 @@ class ForkTests(JournalBase):
         with journal.read() as view:
             assert view.checkpoints(grandchild, 1, 9) == [first, second, own]
             assert view.checkpoints(grandchild, 2, 2) == [second]
+            assert view.checkpoints(grandchild, 1, 9, limit=2) == [first, second]
+            assert view.checkpoints(grandchild, 1, 9, reverse=True, limit=2) == [own, second]
             assert view.checkpoint_before(grandchild, 9) == own
             assert view.checkpoint_before(grandchild, 2) == second
             assert view.keyframe(grandchild, 9) == (2, address(2))
