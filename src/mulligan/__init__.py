@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from mulligan.session.parts.tasks import Tasks
     from mulligan.session.parts.tools import ActiveCall, Tools
     from mulligan.session.runtime.loop import Cycle
+    from mulligan.session.state_view import StateView
     from mulligan.store import Store
     from mulligan.timeline.diff import Diff, Difference
     from mulligan.timeline.marks import Mark
@@ -171,6 +172,7 @@ __all__ = [
     "Session",
     "Stakes",
     "State",
+    "StateView",
     "Store",
     "Task",
     "TaskStatus",
@@ -229,6 +231,7 @@ _HOMES = {
     "Rollback": "mulligan.model",
     "Session": "mulligan.session",
     "State": "mulligan.session.parts.state",
+    "StateView": "mulligan.session.state_view",
     "Store": "mulligan.store",
     "Task": "mulligan.model",
     "TaskStatus": "mulligan.model",

@@ -23,13 +23,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import mulligan
 from mulligan.errors import ApprovalPending, BatchOpen
-from mulligan.model import Effect, Event, Lease, Message, PendingRestore, Point, Task, ToolCall
+from mulligan.model import (
+    Checkpoint,
+    Effect,
+    Event,
+    Lease,
+    Message,
+    PendingRestore,
+    Point,
+    Task,
+    ToolCall,
+)
 from mulligan.session.arguments import seconds
 from mulligan.session.parts.agents import Agent
 from mulligan.session.parts.approvals import Approvals
@@ -43,6 +54,7 @@ from mulligan.session.parts.steps import StepOptions, Steps
 from mulligan.session.parts.tasks import Tasks
 from mulligan.session.parts.tools import ActiveCall, Tools
 from mulligan.session.session import Session
+from mulligan.session.state_view import StateView
 from mulligan.store import Store
 from mulligan.timeline.points import PointLike
 
@@ -54,6 +66,7 @@ __all__ = [
     "AsyncMailbox",
     "AsyncSession",
     "AsyncState",
+    "AsyncStateView",
     "AsyncStore",
     "AsyncTasks",
     "AsyncTools",
@@ -67,6 +80,9 @@ T = TypeVar("T")
 
 POLL_SECONDS = 0.05
 """How often a wait for a message or an event looks again; the thread is free in between."""
+
+WALK_PAGE = 64
+"""How many checkpoints a walk fetches from the thread at once."""
 
 _INSIDE: ContextVar[tuple[object, ...]] = ContextVar("mulligan_aio_batches", default=())
 """The batches that were open where this task began, or that it opened; tasks copy it."""
@@ -221,15 +237,39 @@ def _awaitable(
     return call
 
 
+class AsyncStateView(_Handle[StateView]):
+    """The state as it was at a point; see ``mulligan.StateView``."""
+
+    get = _awaitable(StateView.get)
+    length = _awaitable(StateView.length)
+    slice = _awaitable(StateView.slice)
+    tail = _awaitable(StateView.tail)
+
+    @property
+    def point(self) -> Point:
+        """The session and seq of the point."""
+        return self._sync.point
+
+
 class AsyncState(_Handle[State]):
     """The shared document of a session; see ``mulligan.State``."""
 
     get = _awaitable(State.get)
+    length = _awaitable(State.length)
+    slice = _awaitable(State.slice)
+    tail = _awaitable(State.tail)
     set = _awaitable(State.set)
     append = _awaitable(State.append)
     extend = _awaitable(State.extend)
     put = _awaitable(State.put)
+    pop = _awaitable(State.pop)
+    truncate = _awaitable(State.truncate)
     delete = _awaitable(State.delete)
+
+    async def at(self, point: PointLike) -> AsyncStateView:
+        """Return the state as it was at a point; see ``State.at``."""
+        found = await self._worker.call(partial(self._sync.at, point))
+        return AsyncStateView(found, self._worker)
 
 
 class AsyncTasks(_Handle[Tasks]):
@@ -468,6 +508,15 @@ class AsyncSession(_Handle[Session]):
                 return
             await self._worker.call(self._sync.internal.check_present)
             await asyncio.sleep(POLL_SECONDS)
+
+    async def walk(
+        self, newest_first: bool = True, limit: int | None = None, **options: Any
+    ) -> AsyncIterator[tuple[Checkpoint, AsyncStateView]]:
+        """Yield checkpoints, each with the state at it; see ``Session.walk``."""
+        steps = await self._worker.call(partial(self._sync.walk, newest_first, limit, **options))
+        while page := await self._worker.call(lambda: list(islice(steps, WALK_PAGE))):
+            for checkpoint, view in page:
+                yield checkpoint, AsyncStateView(view, self._worker)
 
     @asynccontextmanager
     async def batch(self) -> AsyncIterator[Batch]:

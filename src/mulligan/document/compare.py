@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mulligan import codec
 from mulligan.codec import ListBranch, MapBranch
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document, settle
-from mulligan.document.fold import APPEND, DELETE, SET, Change
+from mulligan.document.fold import APPEND, DELETE, SET, STATE, Change
 from mulligan.model import Path
+
+MAX_DELETES = 16
+"""Up to this many items are removed from the end of a list one by one."""
 
 Difference = tuple[Path, Any, Any]
 """A path with the frozen values before and after; ``MISSING`` where there is none."""
@@ -66,6 +68,19 @@ def derive(document: Document, before: Any, after: Any, path: Path) -> Iterator[
         yield DELETE, {"path": list(path)}
     else:
         yield SET, {"path": list(path), "value": after}
+
+
+def shortened(
+    document: Document, path: Sequence[str | int], size: int, to: int
+) -> Iterator[Change]:
+    """Yield the changes that remove the last items of a list of ``size`` items in the state."""
+    if size - to > MAX_DELETES:
+        node = document.resolved(document.find((*STATE, *path)))
+        # It refers to the segments that the list has already, so it is small, whatever the list.
+        yield SET, {"path": list(path), "value": document.truncated(node, to)}
+        return
+    for index in range(size - 1, to - 1, -1):
+        yield DELETE, {"path": [*path, index]}
 
 
 def _resolved(document: Document, value: Any) -> Any:
@@ -157,8 +172,4 @@ def _segments(document: Document, node: Any) -> Iterator[Any]:
 
 def _from(document: Document, node: Any, start: int) -> list[Any]:
     """Return the items of a list from a position on, without loading earlier segments."""
-    skipped = start // nodes.FAN
-    items: list[Any] = []
-    for segment in islice(_segments(document, node), skipped, None):
-        items += document.resolved(segment)
-    return items[start - skipped * nodes.FAN :]
+    return document.slice(node, start, nodes.size(node))

@@ -105,6 +105,14 @@ class Document:
         """Return the items of a resolved list."""
         return list(nodes.list_items(node, self._load))
 
+    def slice(self, node: Any, start: int, stop: int) -> list[Any]:
+        """Return the items ``start..stop - 1`` of a resolved list; no other segment is loaded."""
+        return nodes.list_slice(node, start, stop, self._load)
+
+    def truncated(self, node: Any, count: int) -> Any:
+        """Return a resolved list with its first ``count`` items alone."""
+        return nodes.list_truncate(node, count, self._load)
+
     def entries(self, node: Any) -> dict[str, Any]:
         """Return the entries of a resolved dict by sorted key."""
         return dict(sorted(nodes.map_items(node, self._load)))
@@ -154,9 +162,9 @@ class Document:
             )
         if child is not MISSING:
             return nodes.list_set(node, index, child, self._load)
-        # All later items move, so every later segment changes: rebuild the list.
-        items = self.items(node)
-        return nodes.build_list(items[:index] + items[index + 1 :])
+        # All later items move, so every later segment changes; the earlier ones are shared.
+        later = self.slice(node, index + 1, nodes.size(node))
+        return nodes.list_extend(self.truncated(node, index), later, self._load)
 
 
 @contextmanager

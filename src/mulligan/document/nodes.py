@@ -92,6 +92,30 @@ def list_extend(node: Any, items: list[Any], load: Load) -> Any:
     return ListBranch(height, count, slots)
 
 
+def list_slice(node: Any, start: int, stop: int, load: Load) -> list[Any]:
+    """Return the items ``start..stop - 1``, within bounds; other segments are not loaded."""
+    node = resolve(node, load)
+    if not isinstance(node, ListBranch):
+        return list(node[start:stop])
+    capacity = FAN**node.height
+    items: list[Any] = []
+    for base in range(start // capacity * capacity, stop, capacity):
+        part = node.slots[base // capacity]
+        items += list_slice(part, max(start - base, 0), min(stop - base, capacity), load)
+    return items
+
+
+def list_truncate(node: Any, count: int, load: Load) -> Any:
+    """Return the first ``count`` items of a list; it shares full segments with the old one."""
+    if count == 0:
+        return []
+    node = _cut(resolve(node, load), count, load)
+    # No higher than needed: the shape must depend on the content alone, not on its history.
+    while isinstance(node, ListBranch) and len(node.slots) == 1:
+        node = resolve(node.slots[0], load)
+    return node
+
+
 def list_items(node: Any, load: Load) -> Iterator[Any]:
     """Yield the items of a list in order."""
     node = resolve(node, load)
@@ -100,6 +124,17 @@ def list_items(node: Any, load: Load) -> Iterator[Any]:
             yield from list_items(slot, load)
     else:
         yield from node
+
+
+def _cut(node: Any, count: int, load: Load) -> Any:
+    """Return a node of the same height with its first items; there must be at least one."""
+    if not isinstance(node, ListBranch):
+        return node[:count]
+    full, rest = divmod(count, FAN**node.height)
+    slots = node.slots[:full]
+    if rest:
+        slots.append(_cut(resolve(node.slots[full], load), rest, load))
+    return ListBranch(node.height, count, slots)
 
 
 def _build_level(items: list[Any], height: int) -> Any:

@@ -54,6 +54,13 @@ def seconds(value: Any, what: str, *, zero: bool = False) -> float:
     return float(value)
 
 
+def count(value: Any, what: str) -> int:
+    """Return a number of things, 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidPath(f"{what} is a whole number of 0 or more, not {_shown(value)}.")
+    return value
+
+
 def text(value: Any, what: str, refusal: type[MulliganError] = InvalidTask) -> str:
     """Return a string; any other type would not be read back unchanged."""
     if not isinstance(value, str):

@@ -24,6 +24,8 @@ from mulligan.timeline.sessions import known_session
 if TYPE_CHECKING:
     from mulligan.engine import Engine
     from mulligan.journal.protocol import View
+    from mulligan.session.state_view import StateView
+    from mulligan.session.walk import Step
     from mulligan.session.write.writer import Writer
 
 PAGE_EVENTS = 256
@@ -161,6 +163,41 @@ class History:
             document = self.document_at(self.point(point))
             found = document.find((*STATE, *parse_path(path)))
             return default if found is MISSING else document.plain(found)
+
+    def view_at(self, point: PointLike) -> StateView:
+        """Return the state as of a point, to be read by path."""
+        from mulligan.session.state_view import StateView  # here and below: few commands need it
+
+        with self._engine.pin(), self._engine.read() as view:
+            place = self._points(view).find(point)
+            record = known_session(view, place.session)
+            document = self._writer.document_at(view, record.number, place.seq)
+            return StateView(self._engine, record, view, place.seq, document)
+
+    def walk(
+        self,
+        since: PointLike | None,
+        until: PointLike | None,
+        *,
+        kind: str | None,
+        limit: int | None,
+        newest_first: bool,
+    ) -> Iterator[Step]:
+        """Yield the checkpoints after a point up to another, with their states."""
+        from mulligan.session.walk import Walk
+
+        first = 1 if since is None else self.place(since).seq + 1
+        last = self.head().seq if until is None else self.place(until).seq
+        steps = Walk(
+            self._engine,
+            self._record,
+            first,
+            last,
+            kind=kind,
+            limit=limit,
+            newest_first=newest_first,
+        )
+        return iter(steps)
 
     def events(
         self, since: PointLike | None, until: PointLike | None, *, follow: bool

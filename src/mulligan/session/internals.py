@@ -42,7 +42,6 @@ from mulligan.session import arguments
 from mulligan.session.components import EFFECTS, TOOLS
 from mulligan.session.intervals import CHECKPOINT_INTERVAL_SECONDS
 from mulligan.session.names import WORKSPACE
-from mulligan.session.parts.state import State
 from mulligan.session.write import leases
 from mulligan.session.write.capture_guard import RECOVERY_ERRORS
 from mulligan.session.write.decisions import Decision, adding
@@ -55,6 +54,7 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
     from mulligan.session.environment import EnvironmentReader
     from mulligan.session.file_side import FileSide
     from mulligan.session.history import History
+    from mulligan.session.parts.state import State
     from mulligan.session.parts.steps import Steps
     from mulligan.session.write.writer import Writer
     from mulligan.timeline.losses import Loss
@@ -92,14 +92,22 @@ class Internals:
         self._writer = writer
         self._history = history
         self._files = files
-        self.state = State(writer, is_guarded=False)
-        """The state with every component writable, those with an API of their own included."""
+        self._state: State | None = None
         self.is_supervised = False
         """Whether a supervisor started this process for its agent; see ``mulligan.attach``."""
         self.steps: Callable[[], Steps] = _no_steps
         """Returns what runs the steps of the handle; set by its session."""
         self.checkpoint_interval = CHECKPOINT_INTERVAL_SECONDS
         """Seconds between the routine checkpoints of ``Session.loop`` by default."""
+
+    @property
+    def state(self) -> State:
+        """The state with every component writable, those with an API of their own included."""
+        if self._state is None:
+            from mulligan.session.parts.state import State
+
+            self._state = State(self._writer, self._history.view_at, is_guarded=False)
+        return self._state
 
     @property
     def clock(self) -> Clock:

@@ -25,7 +25,6 @@ from mulligan.session.intervals import REFRESH_SECONDS
 from mulligan.session.names import check_key, check_name
 from mulligan.session.parts.batch import Batch
 from mulligan.session.parts.files import Files
-from mulligan.session.parts.state import State
 from mulligan.session.write.checkpoint_request import checked_request
 from mulligan.session.write.writer import Writer
 from mulligan.timeline.marks import Mark, mark_change, read_marks
@@ -54,9 +53,11 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
     from mulligan.session.parts.effects import ActiveEffect, Effects
     from mulligan.session.parts.mailbox import Mailbox
     from mulligan.session.parts.operations import Operation
+    from mulligan.session.parts.state import State
     from mulligan.session.parts.tasks import Tasks
     from mulligan.session.parts.tools import Tools
     from mulligan.session.runtime.loop import Cycle
+    from mulligan.session.state_view import StateView
     from mulligan.timeline.diff import Diff
     from mulligan.timeline.points import PointLike
     from mulligan.workspace.workspace import Workspace
@@ -99,7 +100,7 @@ class Session:
         self._checkpoint_taker = CheckpointTaker(
             engine, self._writer, self._file_side, self._history
         )
-        self._state = State(self._writer)
+        self._state: State | None = None
         self._tasks: Tasks | None = None
         self._mailbox: Mailbox | None = None
         self._agent: Agent | None = None
@@ -133,7 +134,11 @@ class Session:
 
     @property
     def state(self) -> State:
-        """The shared document: get, set, append, extend, put and delete values by path."""
+        """The shared document: read and write values by path."""
+        if self._state is None:
+            from mulligan.session.parts.state import State
+
+            self._state = State(self._writer, self._history.view_at)
         return self._state
 
     @property
@@ -434,6 +439,29 @@ class Session:
         if newest:
             return self._history.checkpoints(since, until, kind, newest, reverse=True)[::-1]
         return self._history.checkpoints(since, until, kind, limit, reverse=reverse)
+
+    def walk(
+        self,
+        newest_first: bool = True,
+        limit: int | None = None,
+        *,
+        since: PointLike | None = None,
+        until: PointLike | None = None,
+        kind: str | None = None,
+    ) -> Iterator[tuple[Checkpoint, StateView]]:
+        """Yield the checkpoints after ``since`` up to ``until``, each with the state at it.
+
+        A long walk costs about one replay of the events, and is read as far as it is used. Writes
+        and upkeep go on meanwhile: checkpoints that are newer than its start are left out, as are
+        those that were removed before it came to them.
+        """
+        return self._history.walk(
+            since,
+            until,
+            kind=kind,
+            limit=None if limit is None else arguments.count(limit, "limit="),
+            newest_first=newest_first,
+        )
 
     def find_checkpoint(self, point: PointLike) -> Checkpoint:
         """Return the checkpoint at or before a point."""

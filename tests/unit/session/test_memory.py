@@ -10,7 +10,8 @@ import mulligan
 from mulligan import Session
 from mulligan.document.document import Document
 from mulligan.objects.pack_reader import KEPT_BYTES
-from mulligan.session.write.writer import MAX_KNOWN_DOCUMENTS, Work
+from mulligan.session.write.known_documents import MAX_KNOWN_DOCUMENTS
+from mulligan.session.write.writer import Work
 
 STEPS = 600
 """More than there are events between two keyframes."""

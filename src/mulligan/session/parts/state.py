@@ -1,22 +1,23 @@
-"""The state as its users see it: get, set, append, extend, put, delete by path."""
+"""The state as its users see it: read and written by path."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
-from mulligan.document.fold import STATE
 from mulligan.document.values import PathLike, freeze, parse_path
 from mulligan.errors import InvalidPath, UnstorableValue
-from mulligan.session.arguments import items
+from mulligan.session.arguments import count, items
 from mulligan.session.components import check_root, check_writable
+from mulligan.session.state_view import StateReader, StateView
 from mulligan.session.write import decisions
 from mulligan.session.write.decisions import UNSET, Changes, Decision, T
 
 if TYPE_CHECKING:
     from mulligan.model import Path
+    from mulligan.timeline.points import PointLike
 
 _ONE = "Nothing was written. `append` adds one value, whatever it is."
 
@@ -32,8 +33,12 @@ class StateWriter(Protocol):
         """Return the newest document, including the open batch."""
         ...
 
+    def check_alone(self, what: str) -> None:
+        """Raise an error inside a batch."""
+        ...
 
-class State:
+
+class State(StateReader):
     """The shared document of a session.
 
     Paths are tuples or ``/``-separated strings. Every change is durable when its call returns,
@@ -43,16 +48,21 @@ class State:
     through their own API only, and a write raises ``InvalidPath``.
     """
 
-    def __init__(self, session: StateWriter, *, is_guarded: bool = True) -> None:
+    def __init__(
+        self,
+        session: StateWriter,
+        view_at: Callable[[PointLike], StateView],
+        *,
+        is_guarded: bool = True,
+    ) -> None:
         """Connect to a session; unless guarded, every component can be written."""
         self._session = session
         self._is_guarded = is_guarded
+        self.at = view_at
+        """Returns the state as it was at a point, as a ``StateView``."""
 
-    def get(self, path: PathLike = "", default: Any = None) -> Any:
-        """Return a copy of the value at a path, or the default if there is none."""
-        document = self._session.document()
-        found = document.find((*STATE, *parse_path(path)))
-        return default if found is MISSING else document.plain(found)
+    def _read(self, use: Callable[[Document], T]) -> T:
+        return use(self._session.document())
 
     def set(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
         """Set the value at a path; missing parent dictionaries are created."""
@@ -66,9 +76,7 @@ class State:
 
     def extend(self, path: PathLike, values: Iterable[Any]) -> None:
         """Append values to the list at a path, which is created if missing."""
-        place = self._writable(path)
-        if not place:
-            raise InvalidPath("The root of the state is a dictionary and cannot be appended to.")
+        place = self._list(path)
         given = items(values, "What a list is extended by is a list", UnstorableValue, _ONE)
         frozen = [freeze(value, place) for value in given]
         self._session.write(decisions.extend_change(place, frozen))
@@ -83,6 +91,22 @@ class State:
         frozen = freeze(value, place)
         self._write(place, frozen, decisions.put_change(place, frozen, _expected(expected)))
 
+    def pop(self, path: PathLike, default: Any = None) -> Any:
+        """Remove the last item of the list at a path and return it, or the default if it is empty.
+
+        Of several processes, each gets another item. Not inside a batch.
+        """
+        place = self._list(path)
+        # The item must be the one that was removed, and a batch removes at its end.
+        self._session.check_alone("Taking an item")
+        found, document = self._session.write(decisions.pop_change(place))
+        return default if found is MISSING else document.plain(found)
+
+    def truncate(self, path: PathLike, length: int) -> None:
+        """Remove all but the first ``length`` items of the list at a path; a shorter one stays."""
+        place = self._list(path)
+        self._session.write(decisions.truncate_change(place, count(length, "A length")))
+
     def delete(self, path: PathLike, *, expected: Any = UNSET) -> None:
         """Delete the value at a path; raises ``PathNotFound`` if there is none."""
         place = self._writable(path)
@@ -92,6 +116,13 @@ class State:
         place = parse_path(path)
         if self._is_guarded:
             check_writable(place)
+        return place
+
+    def _list(self, path: PathLike) -> Path:
+        """Return a writable path at which there may be a list."""
+        place = self._writable(path)
+        if not place:
+            raise InvalidPath("The root of the state is a dictionary, not a list.")
         return place
 
     def _write(self, place: Path, value: Any, decide: Decision[None]) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from mulligan.document import nodes
-from mulligan.document.compare import derive, same
+from mulligan.document.compare import derive, same, shortened
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import APPEND, DELETE, SET, STATE, Change
 from mulligan.document.values import format_path
@@ -97,6 +97,42 @@ def extend_change(path: Path, values: list[Any]) -> Decision[None]:
         work.add((APPEND, {"path": place, "values": nodes.build_list(values)}))
 
     return decide
+
+
+def pop_change(path: Path) -> Decision[tuple[Any, Document]]:
+    """Delete the last item of a list; return it, and the document that has it."""
+
+    def decide(work: Changes) -> tuple[Any, Document]:
+        document = work.document
+        place, length = _list_length(document, path)
+        if not length:
+            return MISSING, document
+        last = [*place, length - 1]
+        work.add((DELETE, {"path": last}))
+        return document.find((*STATE, *last)), document
+
+    return decide
+
+
+def truncate_change(path: Path, length: int) -> Decision[None]:
+    """Delete all but the first items of a list."""
+
+    def decide(work: Changes) -> None:
+        place, present = _list_length(work.document, path)
+        for change in shortened(work.document, place, present, length):
+            work.add(change)
+
+    return decide
+
+
+def _list_length(document: Document, path: Path) -> tuple[list[str | int], int]:
+    """Return the path of a list as the event stores it, and its length; 0 if there is none."""
+    place = _place(document, path, UNSET)
+    found = document.find((*STATE, *place))
+    node = [] if found is MISSING else document.resolved(found)
+    if not nodes.is_list(node):
+        raise InvalidPath(f"The value at {format_path(path)!r} is not a list.")
+    return place, nodes.size(node)
 
 
 def delete_change(path: Path, expected: Any) -> Decision[None]:

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 
 from mulligan.document.document import Document, settle_root
 from mulligan.document.fold import STATE, Change, fold, new_event
-from mulligan.document.history import KEYFRAME_EVERY, advance, document_at, from_keyframe
+from mulligan.document.history import KEYFRAME_EVERY, advance, from_keyframe
 from mulligan.errors import MulliganError, StaleLease, StateError
 from mulligan.model import Digest, Event, Head, Lease, NewEvent, ObjectKind, SessionRecord
 from mulligan.session.names import NO_AGENTS
 from mulligan.session.write import batch as batches
 from mulligan.session.write import leases
 from mulligan.session.write.batch import OpenBatch
+from mulligan.session.write.known_documents import KnownDocuments
 
 if TYPE_CHECKING:
     from mulligan.engine import Engine
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
     from mulligan.journal.protocol import Txn, View
     from mulligan.objects.protocol import Bundle
     from mulligan.session.write.decisions import Decision, T
-
-NEAR_EVENTS = 64
-"""Up to this distance, events are replayed on a cached document instead of on a keyframe."""
-
-MAX_KNOWN_DOCUMENTS = 8
-"""How many past documents are cached; they stay valid, because history is never rewritten."""
 
 
 class Work:
@@ -127,7 +122,7 @@ class Writer:
         self._pid = os.getpid()
         self._head: Head | None = None
         self._newest: Document | None = None
-        self._known: dict[tuple[int, int], Document] = {}
+        self._known = KnownDocuments(engine.load)
         self._last_purge = 0
         self._batch: OpenBatch | None = None
         self._taken: list[Event] = []
@@ -274,7 +269,7 @@ class Writer:
             self._head = head
             self._taken = taken
             if head.seq in work.labels:
-                self._remember((self.record.number, head.seq), self._newest)
+                self._known.add(self.record.number, head.seq, self._newest)
             return result
 
     def taken(self, seq: int) -> Event | None:
@@ -282,38 +277,17 @@ class Writer:
         return next((event for event in self._taken if event.seq == seq), None)
 
     def document_at(self, view: View, number: int, seq: int) -> Document:
-        """Return a session's document as of ``seq``; those of recent checkpoints are cached."""
+        """Return a session's document as of ``seq``; some are kept, see ``KnownDocuments``."""
         with self._guard():
             # Under the lock: two threads that load the same document would both modify the cache.
             self._forget_purged(view)
-            found = self._known.get((number, seq))
-            if found is None:
-                found = self._newest_at(number, seq)
-            if found is None:
-                found = self._replayed(view, number, seq)
-                self._remember((number, seq), found)
-            return found
-
-    def _replayed(self, view: View, number: int, seq: int) -> Document:
-        """Return the document as of ``seq``, replayed from a cached one shortly before it."""
-        known = (at for session, at in self._known if session == number)
-        before = max((at for at in known if seq - NEAR_EVENTS <= at < seq), default=None)
-        if before is None or view.folded(number, before + 1, seq):
-            return document_at(view, number, seq, self.engine.load)
-        return advance(view, number, self._known[number, before], before, seq)
+            newest = self._newest_at(number, seq)
+            return self._known.at(view, number, seq) if newest is None else newest
 
     def _newest_at(self, number: int, seq: int) -> Document | None:
-        """Return the newest or a cached document, if it is the one as of ``seq``."""
+        """Return the newest document, if it is the one as of ``seq``."""
         is_head = self._head is not None and self._head.seq == seq
         return self._newest if is_head and number == self.record.number else None
-
-    def _remember(self, place: tuple[int, int], document: Document) -> None:
-        # Removed and added again: the first entry, which is dropped next, is the least recently
-        # used.
-        self._known.pop(place, None)
-        self._known[place] = document
-        if len(self._known) > MAX_KNOWN_DOCUMENTS:
-            del self._known[next(iter(self._known))]
 
     def take_lease(self, ttl: float, *, steal: bool, under: Lease | None = None) -> Lease:
         """Become the one writer for the actor; see ``leases.take``."""
@@ -473,7 +447,7 @@ class Writer:
         is_far = head.seq - known > KEYFRAME_EVERY
         # Events that this handle has not seen may have been folded away since.
         if self._newest is None or is_far or view.folded(number, known + 1, head.seq):
-            self._newest = self._replayed(view, number, head.seq)
+            self._newest = self._known.replayed(view, number, head.seq)
         elif head.seq > known:
             self._newest = advance(view, number, self._newest, known, head.seq)
         self._head = head
