@@ -201,7 +201,14 @@ def _team(directory: Path, count: int, role: str) -> Iterator[Session]:
 def _start(directory: Path, *arguments: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "mulligan", "--store", str(directory), *arguments]
     log = (directory / "supervisor.log").open("ab")
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        # A benchmark under nohup ignores SIGINT, and would hand that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
