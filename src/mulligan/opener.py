@@ -58,6 +58,7 @@ HEARTBEAT = "MULLIGAN_HEARTBEAT"
 CHECKPOINT_INTERVAL = "MULLIGAN_CHECKPOINT_INTERVAL"
 PROMPT = "MULLIGAN_PROMPT"
 HANDOVER = "MULLIGAN_HANDOVER"
+RESTARTS = "MULLIGAN_RESTARTS"
 SUPERVISOR = "MULLIGAN_SUPERVISOR"
 """The process that started an agent: host, pid, start time; see ``leases.identity``."""
 
@@ -264,6 +265,7 @@ def agent_variables(
     workspace: Path | None = None,
     prompt: str | None = None,
     handover: str | None = None,
+    restarts: int = 0,
 ) -> dict[str, str]:
     """Return the variables that tell a child process which agent it is."""
     from mulligan.session.write.leases import this_process
@@ -278,6 +280,7 @@ def agent_variables(
         WORKSPACE: str(workspace) if workspace else "",
         PROMPT: prompt or "",
         HANDOVER: handover or "",
+        RESTARTS: str(restarts),
         SUPERVISOR: this_process(),
     }
     return {name: value for name, value in found.items() if value}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue")
 
+STDIN = 0
 STDERR = 2
 
 INTERRUPTED = 130
@@ -77,6 +78,8 @@ class TeamReporter(RunReporter):
 @contextmanager
 def run_options(call: CliContext) -> Iterator[RunOptions]:
     """Yield the options of a run; every report is printed before the block ends."""
+    from mulligan.supervisor.terminal import terminal_of
+
     # A late request may send SIGUSR1 after the team has ended. By default it would end this process
     # before it has printed the result.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -89,6 +92,9 @@ def run_options(call: CliContext) -> Iterator[RunOptions]:
                 force=call.force,
                 # With --json, standard output is reserved for the result.
                 output=STDERR if call.json else None,
+                # In the background of a terminal, reading would stop the agent.
+                stdin=None if os.isatty(STDIN) else STDIN,
+                terminal=terminal_of(STDIN),
                 reporter=TeamReporter(call, queue),
             )
         except UnsafeWorkspace as error:

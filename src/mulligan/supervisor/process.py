@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from mulligan.session.write.leases import identity
+from mulligan.supervisor.terminal import Terminal
 
 Gone = Callable[["Ending"], None]
 """Called once, with how a process ended."""
@@ -29,18 +30,26 @@ _MAX_PIPE_CHUNKS = 16
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a process ended, and its resource usage."""
+    """How a process ended, and its resource usage; whether it had the terminal until then."""
 
     status: int
     resources: dict[str, Any]
+    had_terminal: bool = False
 
 
 class Process:
     """One running process of an agent, with everything that it started."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], gone: Gone, show: Show | None) -> None:
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        gone: Gone,
+        show: Show | None,
+        terminal: Terminal | None = None,
+    ) -> None:
         self._popen = popen
         self._gone = gone
+        self._terminal = terminal
         self._loop = asyncio.get_running_loop()
         self._output = _Lines(popen, show) if show is not None else None
         self.pid = popen.pid
@@ -67,6 +76,15 @@ class Process:
         if number != signal.SIGKILL:
             _signal_group(self.pid, signal.SIGCONT)
 
+    def look_for_stop(self) -> None:
+        """Lend the terminal to the process if it was stopped because it wants it."""
+        if self._terminal is None or self.is_gone:
+            return
+        # Without WEXITED: an exit is for `_ended` to collect.
+        found = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+        if found is not None:
+            self._terminal.stopped(self.pid, found.si_status)
+
     def _watch(self) -> None:
         # By pidfd, not by SIGCHLD: a handler of the program stays in place, and no exit is missed.
         if hasattr(os, "pidfd_open"):
@@ -91,6 +109,10 @@ class Process:
         _signal_group(self.pid, signal.SIGKILL)
         _, status, usage = os.wait4(self.pid, 0)
         self._popen.returncode = os.waitstatus_to_exitcode(status)
+        status = self._popen.returncode
+        had_terminal = self._terminal is not None and self._terminal.is_lent
+        if self._terminal is not None:
+            self._terminal.take_back(self.pid, reset=status != 0)
         if self._output is not None:
             self._output.drain()
         resources = {
@@ -98,7 +120,7 @@ class Process:
             "system_seconds": round(usage.ru_stime, 3),
             "max_rss_bytes": usage.ru_maxrss * 1024,
         }
-        self._gone(Ending(self._popen.returncode, resources))
+        self._gone(Ending(status, resources, had_terminal))
 
 
 def start(
@@ -108,24 +130,30 @@ def start(
     gone: Gone,
     show: Show | None = None,
     output: int | None = None,
+    stdin: int | None = None,
+    terminal: Terminal | None = None,
 ) -> Process:
     """Start a process and watch it; raises ``OSError`` when the system refuses.
 
-    Without ``show``, it prints where its supervisor prints, or to the handle ``output``.
+    Without ``show``, it prints where its supervisor prints, or to the handle ``output``. It reads
+    from ``stdin``, or from the ``terminal`` that it may borrow.
     """
+    if terminal is not None:
+        stdin = terminal.descriptor
     popen = subprocess.Popen(
         command,
         cwd=directory,
         env=variables,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
         stdout=subprocess.PIPE if show is not None else output,
         stderr=subprocess.STDOUT if show is not None else None,
         # Its own group, so that it can be ended with everything it started, and Ctrl-C reaches only
-        # the supervisor, which pauses the team.
-        start_new_session=True,
+        # the supervisor, which pauses the team. A group of a new session cannot use the terminal.
+        start_new_session=terminal is None,
+        process_group=0 if terminal is not None else None,
     )
     try:
-        return Process(popen, gone, show)
+        return Process(popen, gone, show, terminal)
     except BaseException:
         # Its exit would go unnoticed.
         _signal_group(popen.pid, signal.SIGKILL)

@@ -113,16 +113,19 @@ class Records:
         frozen = freeze({**fields, "state": "starting", "exit_status": None, "signal": None})
         self._tell("agent.updated", _changes(name, frozen), agent=name)
 
+    def restarts(self, name: str, *, again: bool) -> int:
+        """Return how often an agent was started before its next start."""
+        return _restarts(self.agent(name), again=again)
+
     def started(self, name: str, fields: Mapping[str, Any], *, again: bool) -> None:
         """Record the process of an agent; ``again`` if it is not its first one."""
         frozen = freeze(dict(fields))
 
         def decide(document: Document) -> Iterable[Change]:
             # Counted on the newest document: a restore may have reverted the count.
-            before = document.find((*STATE, AGENTS, name, "restarts"))
-            known = before if isinstance(before, int) else 0
-            has_run = document.find((*STATE, AGENTS, name, "process_id")) is not MISSING
-            restarts = known + 1 if again and has_run else 0
+            found = document.find((*STATE, AGENTS, name))
+            known = {} if found is MISSING else document.plain(found)
+            restarts = _restarts(known, again=again)
             changes = _changes(name, {**frozen, "restarts": restarts})
             process = frozen["process_id"]
             return [event_change("agent.started", changes, agent=name, process_id=process)]
@@ -304,6 +307,13 @@ class Records:
 
 def _changes(name: str, fields: Mapping[str, Any]) -> list[list[Any]]:
     return [[[AGENTS, name, key], value] for key, value in fields.items()]
+
+
+def _restarts(known: Mapping[str, Any], *, again: bool) -> int:
+    """Return how often an agent was started before; ``again`` continues what is recorded."""
+    before = known.get("restarts")
+    count = before if isinstance(before, int) else 0
+    return count + 1 if again and "process_id" in known else 0
 
 
 def _suspect(document: Document, name: str) -> tuple[str | None, list[int]]:

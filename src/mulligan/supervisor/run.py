@@ -29,6 +29,7 @@ from mulligan.supervisor.preflight import preflight
 from mulligan.supervisor.runner import supervise
 from mulligan.supervisor.signals import requests_ignored
 from mulligan.supervisor.team import Show, check_variables
+from mulligan.supervisor.terminal import Terminal
 from mulligan.supervisor.workflow import Workflow, from_plain, load
 from mulligan.timeline.points import PointLike
 
@@ -58,13 +59,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     The agents inherit ``variables``. ``with_files=False`` leaves the workspace out, ``force``
     accepts a directory that is refused as one. ``output`` is the descriptor that agents print to
-    instead of standard output.
+    instead of standard output. An agent that is alone reads from ``stdin``, or borrows the
+    ``terminal`` when it uses it.
     """
 
     variables: Mapping[str, str]
     with_files: bool = True
     force: bool = False
     output: int | None = None
+    stdin: int | None = None
+    terminal: Terminal | None = None
     reporter: RunReporter = RunReporter()
 
 
@@ -305,6 +309,8 @@ def _run(
             say=reporter.say,
             show=reporter.output(list(workflow.agents)),
             output=options.output,
+            stdin=options.stdin,
+            terminal=options.terminal,
             force=options.force,
         )
 

@@ -59,6 +59,7 @@ from mulligan.supervisor.stimuli import (
     Tick,
 )
 from mulligan.supervisor.team import Show, Team
+from mulligan.supervisor.terminal import HeldReports, Terminal
 from mulligan.supervisor.watchdog import STALL_SECONDS, Watchdog
 from mulligan.supervisor.workflow import Workflow
 from mulligan.upkeep.verify_settings import VerifySettings, read_verify
@@ -78,6 +79,9 @@ PAUSE_SECONDS = 30.0
 TERMINATE_SECONDS = 2.0
 """Seconds between SIGTERM and SIGKILL for agents whose store is gone."""
 
+ENDED_BY_USER = (-signal.SIGINT, 128 + signal.SIGINT, -signal.SIGHUP, 128 + signal.SIGHUP)
+"""How a program ends whose user typed Ctrl-C, or closed its terminal."""
+
 Say = Callable[[str], None]
 """Receives one sentence for people about each thing that happens."""
 
@@ -92,6 +96,8 @@ def supervise(
     say: Say = lambda _: None,
     show: Show | None = None,
     output: int | None = None,
+    stdin: int | None = None,
+    terminal: Terminal | None = None,
     force: bool = False,
 ) -> str:
     """Run the agents of a workflow until they end, and return the status of the session.
@@ -101,8 +107,10 @@ def supervise(
     print goes where this process prints (standard output to the descriptor ``output``, if given),
     or all of it to ``show``. SIGTERM, SIGHUP and Ctrl-C pause the team, a second Ctrl-C ends it at
     once, SIGUSR1 makes the supervisor look for a request. The lease stays held on return.
+
+    An agent that is alone reads from ``stdin``, or borrows the ``terminal`` when it uses it.
     """
-    runner = Runner(store, lease, workflow, variables, say)
+    runner = Runner(store, lease, workflow, variables, say, stdin, terminal)
     return asyncio.run(runner.run(resumed=resumed, show=show, output=output, force=force))
 
 
@@ -116,7 +124,11 @@ class Runner:
         workflow: Workflow,
         variables: Mapping[str, str],
         say: Say,
+        stdin: int | None = None,
+        terminal: Terminal | None = None,
     ) -> None:
+        self._stdin = stdin
+        self._terminal = terminal
         self._store = store
         self._lease = lease
         self._session = lease.session
@@ -125,7 +137,7 @@ class Runner:
         self._heard = lease.stale_request
         self._workflow = msgspec.structs.replace(workflow, session=self._name)
         self._variables = variables
-        self._say = say
+        self._say = HeldReports(say, terminal)
         self._status: str | None = None
         self._reason = ""
         self._pending: deque[Callable[[], Stimulus | None]] = deque()
@@ -194,6 +206,8 @@ class Runner:
             self._gone,
             show=show,
             output=output,
+            stdin=self._stdin,
+            terminal=self._terminal,
         )
 
     async def _begin(self, resumed: bool) -> None:
@@ -257,6 +271,8 @@ class Runner:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
                 handlers.add(number, partial(self._told, number))
+        if self._terminal is not None:
+            handlers.add(signal.SIGCHLD, lambda: self._team.look_for_stops())
         return handlers
 
     # Stimuli
@@ -274,6 +290,9 @@ class Runner:
             self._later(lambda: PauseAsked(self._new_id(), PAUSE_SECONDS))
 
     def _gone(self, name: str, ending: Ending) -> None:
+        if ending.had_terminal and ending.status in ENDED_BY_USER:
+            # Before its exit: a program that a person ended is not restarted.
+            self._told(signal.SIGINT)
         self._later(lambda: self._exited(name, ending))
 
     def _later(self, make: Callable[[], Stimulus | None]) -> None:

@@ -22,6 +22,7 @@ from mulligan.supervisor.process import Ending, Process, start
 from mulligan.supervisor.records import Records
 from mulligan.supervisor.sink import Sink
 from mulligan.supervisor.stimuli import Beat, Progressed
+from mulligan.supervisor.terminal import Terminal
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 
 RESERVED_VARIABLES = (
@@ -33,6 +34,7 @@ RESERVED_VARIABLES = (
     opener.HEARTBEAT,
     opener.CHECKPOINT_INTERVAL,
     opener.PROMPT,
+    opener.RESTARTS,
     opener.HANDOVER,
     opener.SUPERVISOR,
 )
@@ -74,6 +76,8 @@ class Team:
         *,
         show: Show | None = None,
         output: int | None = None,
+        stdin: int | None = None,
+        terminal: Terminal | None = None,
     ) -> None:
         self._store = store
         self._workflow = workflow
@@ -82,6 +86,10 @@ class Team:
         self._gone = gone
         self._show = show
         self._output = output
+        # Two agents cannot share what is typed: only one that is alone reads it.
+        is_alone = len(workflow.agents) == 1
+        self._stdin = stdin if is_alone else None
+        self._terminal = terminal if is_alone else None
         self._members: dict[str, Member] = {}
         self._leases: dict[str, Session] = {}
         self._renewed_prompts: set[str] = set()
@@ -109,9 +117,11 @@ class Team:
         if prompt is None or name in self._renewed_prompts:
             prompt = spec.prompt
             self._renewed_prompts.discard(name)
+        restarts = self._records.restarts(name, again=again)
+        command = spec.again if spec.again and restarts else spec.command
         # Written before the process starts: from then on the agent writes state and prompt.
         fields: dict[str, Any] = {
-            "command": without_secrets(spec.command),
+            "command": without_secrets(command),
             "directory": str(self._directory(spec) or ""),
             "environment": safe_variables(
                 {**self._inherited(), **spec.env}, ALLOWED | spec.env.keys()
@@ -128,12 +138,14 @@ class Team:
         self._leases[name] = lease
         beats = heartbeat_reader(str(self._store.path), self._workflow.session, name, epoch)
         process = start(
-            spec.command,
+            command,
             self._directory(spec),
-            self.variables(name, epoch, beats.file, prompt),
+            self.variables(name, epoch, beats.file, prompt, restarts),
             lambda ending: self._gone(name, ending),
             None if self._show is None else lambda line: self._print(name, line),
             self._output,
+            self._stdin,
+            self._terminal,
         )
         facts = {
             "process_id": process.pid,
@@ -204,6 +216,16 @@ class Team:
         if self._sink is not None:
             self._sink.close()
 
+    @property
+    def has_terminal(self) -> bool:
+        """Whether an agent has the terminal now."""
+        return self._terminal is not None and self._terminal.is_lent
+
+    def look_for_stops(self) -> None:
+        """Lend the terminal to an agent that was stopped because it wants it."""
+        for member in list(self._members.values()):
+            member.process.look_for_stop()
+
     def look(self, now: float) -> Iterator[Beat | Progressed]:
         """Yield the heartbeats and steps since the last call."""
         for name, member in list(self._members.items()):
@@ -212,7 +234,9 @@ class Team:
                 member.is_settled = True
                 self._records.settled(name)
 
-    def variables(self, name: str, epoch: int, heartbeat: Path, prompt: Any) -> dict[str, str]:
+    def variables(
+        self, name: str, epoch: int, heartbeat: Path, prompt: Any, restarts: int = 0
+    ) -> dict[str, str]:
         """Return an agent's variables: inherited, the workflow's, and its identity."""
         workflow, spec = self._workflow, self._workflow.agents[name]
         own = opener.agent_variables(
@@ -224,6 +248,7 @@ class Team:
             checkpoint_interval=workflow.checkpoint_interval_of(name),
             workspace=Path(workflow.workspace) if workflow.workspace else None,
             prompt=prompt if _fits(prompt) else None,
+            restarts=restarts,
             handover=told if _fits(told := self._handovers.pop(name, None)) else None,
         )
         return {**self._inherited(), **spec.env, **own}

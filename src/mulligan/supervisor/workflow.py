@@ -57,10 +57,12 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     A task is given up once it has ended ``quarantine_after`` of its processes.
     ``checkpoint_interval`` is the time between routine checkpoints; None for that of the team.
-    ``drill`` starts the agent in a dry mode, on the files of a drill.
+    ``drill`` starts the agent in a dry mode, on the files of a drill. ``again`` is the command of
+    every start but the first, for programs that continue by other arguments.
     """
 
     command: tuple[str, ...]
+    again: tuple[str, ...] | None = None
     directory: str | None = None
     env: dict[str, str] = {}
     pass_env: tuple[str, ...] = ()
@@ -117,7 +119,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
             secret = {name for name, value in agent["env"].items() if is_secret(name, value)}
             agent["env"] = {n: value for n, value in agent["env"].items() if n not in secret}
             agent["pass_env"] = sorted({*agent["pass_env"], *secret})
-            for key in ("command", "health", "drill"):
+            for key in ("command", "again", "health", "drill"):
                 agent[key] = agent[key] and without_secrets(agent[key])
         return plain
 
@@ -129,7 +131,7 @@ def from_plain(plain: Any) -> Workflow:
     except msgspec.ValidationError as error:
         raise InvalidWorkflow(f"The workflow in the state cannot be used: {error}.") from error
     for name, agent in workflow.agents.items():
-        if HIDDEN in agent.command:
+        if HIDDEN in (*agent.command, *(agent.again or ())):
             raise InvalidWorkflow(
                 f"The command of {name!r} held a secret, which was not kept.",
                 hint="Start it again as it was started; better: pass secrets as variables.",
@@ -212,7 +214,8 @@ def parse(text: str, file: Path) -> Workflow:
     return _Reader(text, file).workflow(table)
 
 
-def _command(value: str | tuple[str, ...]) -> tuple[str, ...]:
+def split_command(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command; raises ``ValueError`` if it names no program."""
     import shlex  # slow to import
 
     parts = tuple(shlex.split(value)) if isinstance(value, str) else value
@@ -227,7 +230,7 @@ def _session(name: str) -> str:
 
 _Texts = Annotated[tuple[str, ...], described("a list of texts")]
 _Variable = Annotated[str, described("a text")]
-_Command = Annotated[str | tuple[str, ...], described("a text or a list of texts", _command)]
+_Command = Annotated[str | tuple[str, ...], described("a text or a list of texts", split_command)]
 _Factor = Annotated[float, described("a number from 1 to 100", ge=1, le=100)]
 _Restart = Annotated[
     Literal["on_failure", "always", "never"], described(f"one of {', '.join(RESTARTS)}")
@@ -246,6 +249,7 @@ class _AgentTable(msgspec.Struct):
     """The keys of ``[agents.NAME]``."""
 
     command: _Command
+    again: _Command
     directory: Text
     env: dict[str, _Variable]
     pass_env: _Texts

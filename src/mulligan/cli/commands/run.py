@@ -12,6 +12,7 @@ from mulligan.cli.requests import Duration
 EXAMPLE = example(
     "mulligan run -- python agent.py",
     "mulligan run --checkpoint-interval 5m --prompt @task.md -- ./agent.sh",
+    "mulligan run --again 'claude --continue' -- claude",
 )
 
 AGENT = "agent"
@@ -29,6 +30,7 @@ AGENT = "agent"
     help="Time between routine checkpoints.",
 )
 @click.option("--prompt", metavar="TEXT|@FILE", help="Instructions for the agent.")
+@click.option("--again", metavar="CMD", help="The command of every start but the first.")
 @click.option(
     "--restart",
     type=click.Choice(["on_failure", "always", "never"]),
@@ -44,6 +46,7 @@ def command(
     agent: str,
     checkpoint_interval: float,
     prompt: str | None,
+    again: str | None,
     restart: str,
     program: tuple[str, ...],
 ) -> None:
@@ -51,13 +54,14 @@ def command(
 
     MULLIGAN_* variables give the command its store, session and name; a Python program gets its
     session from mulligan.attach(). Ctrl-C pauses the command at a safe point, a second Ctrl-C ends
-    it. An interrupted session is recovered first. The exit status is that of the command, 1 when
-    a task is quarantined, 75 when it was paused, 130 when Ctrl-C paused it.
+    it; a command that reads from the terminal gets the terminal, and Ctrl-C with it. An interrupted
+    session is recovered first. The exit status is that of the command, 1 when a task is
+    quarantined, 75 when it was paused, 130 when Ctrl-C paused it.
     """
     from mulligan.cli.teams import exit_code, print_end, run_options
     from mulligan.session.names import SUPERVISOR, check_agent
     from mulligan.supervisor.run import run_team
-    from mulligan.supervisor.workflow import AgentSpec, Workflow, read_prompt
+    from mulligan.supervisor.workflow import AgentSpec, Workflow, read_prompt, split_command
 
     check_agent(agent, "agent")
     if agent == SUPERVISOR:
@@ -66,9 +70,15 @@ def command(
         said = read_prompt(prompt, Path.cwd())
     except ValueError as error:
         raise click.UsageError(f"--prompt: {error}.") from error
+    try:
+        second = None if again is None else split_command(again)
+    except ValueError as error:
+        raise click.UsageError(f"--again: {error}.") from error
     store, session, root = call.open_for_agents()
     here = Path.cwd()
-    spec = AgentSpec(command=program, directory=str(here), prompt=said, restart=restart)
+    spec = AgentSpec(
+        command=program, again=second, directory=str(here), prompt=said, restart=restart
+    )
     workflow = Workflow(
         session=session.name,
         workspace=None if root is None else str(root),
