@@ -1,0 +1,140 @@
+"""What every adapter needs: a store, its open sessions by name, and a thread for its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+import mulligan
+from mulligan.errors import Conflict, UnknownSession
+from mulligan.session import Session
+from mulligan.session.names import session_name
+from mulligan.store import Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+StoreLike = Store | str | os.PathLike[str]
+"""An open store, or the directory of one, as ``mulligan.open`` takes it."""
+
+MAX_OPEN = 128
+"""How many sessions a process keeps open for an adapter; an unused one costs a replay later."""
+
+MAX_PART = 54
+"""How long one part of a session's name is; longer ones end in a digest."""
+
+
+class Handles:
+    """The store of an adapter and the sessions that it has open, for all threads."""
+
+    def __init__(self, store: StoreLike) -> None:
+        self.store = store if isinstance(store, Store) else mulligan.open(store)
+        self._is_ours = not isinstance(store, Store)
+        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def session(self, name: str) -> Session:
+        """Return the session of that name, created if missing."""
+        return self._kept(name, create=True)
+
+    def find(self, name: str) -> Session | None:
+        """Return the session of that name, or None."""
+        try:
+            return self._kept(name, create=False)
+        except UnknownSession:
+            return None
+
+    def forget(self, name: str) -> None:
+        """Close the handle on a session, if one is open."""
+        with self._lock:
+            opened = self._open.pop(name, None)
+        if opened is not None:
+            opened.close()
+
+    def starting_with(self, prefix: str) -> list[Session]:
+        """Return the sessions whose names start like this, oldest first."""
+        found = [s for s in self.store.sessions() if s.name.startswith(prefix)]
+        return [self.session(session.name) for session in found]
+
+    def close(self) -> None:
+        """Close the store if the adapter opened it. Idempotent."""
+        with self._lock:
+            opened, self._open = [*self._open.values()], OrderedDict()
+        for session in opened:
+            session.close()
+        if self._is_ours:
+            self.store.close()
+
+    def _kept(self, name: str, *, create: bool) -> Session:
+        with self._lock:
+            session = self._open.pop(name, None)
+            if session is None:
+                session = self.store.session(name, create)
+            self._open[name] = session
+            if len(self._open) > MAX_OPEN:
+                self._open.popitem(last=False)
+        return session
+
+
+class CallThread:
+    """One thread that makes blocking calls for coroutines, in the order they were made.
+
+    It belongs to no event loop, since frameworks run one program in several of them. A call that
+    is cancelled after it started still takes effect, before any later one.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._executor: ThreadPoolExecutor | None = None
+        self._pid = 0
+
+    async def run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Make a call in the thread and return its result."""
+        if self._executor is None or self._pid != os.getpid():
+            # A fork has the object of its parent, and none of its threads.
+            self._executor, self._pid = ThreadPoolExecutor(1, self._name), os.getpid()
+        made = self._executor.submit(partial(call, *args, **kwargs))
+        return await asyncio.wrap_future(made)
+
+
+def name_of(kind: str, *parts: str) -> str:
+    """Return the name of the session for ids of a framework; different ids, different names."""
+    return "+".join((kind, *(_part(part) for part in parts)))
+
+
+def prefix_of(kind: str, *parts: str) -> str:
+    """Return what the names of all sessions begin with whose first ids are these."""
+    return name_of(kind, *parts) + "+"
+
+
+def retried(call: Callable[[], R]) -> R:
+    """Make a call that compares before it writes, again while others write in between."""
+    while True:
+        try:
+            return call()
+        except Conflict:
+            continue  # another process wrote: what it wrote is read now, and decided on again
+
+
+def _part(text: str) -> str:
+    named = session_name(text)
+    if len(named) <= MAX_PART:
+        return named
+    from blake3 import blake3  # few ids are this long
+
+    digest = blake3(text.encode("utf-8", "surrogatepass")).hexdigest(length=16)
+    end = f"%-{digest}"
+    return named[: MAX_PART - len(end)] + end
+
+
+def text_of(value: Any, what: str) -> str:
+    """Return an id that a framework gave, or raise ``TypeError``."""
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{what} is a text, not {value!r}.")
+    return value
