@@ -87,7 +87,7 @@ class Model:
             seq = sorted(self.past)[number % len(self.past)]
             session.restore(seq)
             # The safety checkpoint that keeps the present is on the timeline as well.
-            safety = session.checkpoints(newest=1)[0]
+            safety = session.checkpoints(limit=1, reverse=True)[0]
             self.past.setdefault(safety.seq, self.items)
             self.items = copy.deepcopy(self.past[seq])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mulligan.document.history import KEYFRAME_EVERY, documents_at
@@ -70,15 +71,15 @@ class Walk:
 
     def _steps(self, view: View, first: int, last: int) -> list[Step]:
         record, engine = self._record, self._engine
-        found = read_checkpoints(engine, view, record.number, first, last)
-        if self._kind is not None:
-            found = [checkpoint for checkpoint in found if checkpoint.kind == self._kind]
-        if self._newest_first:
-            found = found[: -self._limit - 1 : -1]
+        read = read_checkpoints(
+            engine, view, record.number, first, last, reverse=self._newest_first
+        )
+        wanted = (c for c in read if self._kind is None or c.kind == self._kind)
+        found = list(islice(wanted, self._limit))
         # Only for those that are wanted: a document per checkpoint costs more than its record.
-        seqs = [checkpoint.seq for checkpoint in found[: self._limit]]
+        seqs = [checkpoint.seq for checkpoint in found]
         documents = documents_at(view, record.number, seqs, engine.load) if seqs else {}
         return [
             (checkpoint, StateView(engine, record, view, checkpoint.seq, documents[checkpoint.seq]))
-            for checkpoint in found[: self._limit]
+            for checkpoint in found
         ]
