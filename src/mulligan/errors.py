@@ -38,7 +38,8 @@ the same call may succeed later without any change.
     │   ├── PointFolded (35)        its event was removed by retention
     │   ├── FilesPruned (36)        the checkpoint with its files was removed by retention
     │   ├── CheckpointPruned (37)   retention removed it; its event is still there
-    │   └── CheckpointDamaged (38)  it lost a part of what it held to damage
+    │   ├── CheckpointDamaged (38)  it lost a part of what it held to damage
+    │   └── PlanOutdated (39)       a plan of a restore that is not known, or no longer holds
     ├── StateError
     │   ├── UnstorableValue (40)
     │   ├── InvalidPath (41)
@@ -83,6 +84,8 @@ the same call may succeed later without any change.
     │   ├── InvalidHook (103)       hook JSON that cannot be used; the agent goes on
     │   ├── InvalidSettings (104)   the agent's settings file is not as expected; unchanged
     │   └── HooksUnhealthy (105)    `mulligan doctor` found something wrong
+    ├── RequestError
+    │   └── InvalidArguments (124)  a tool was called with arguments that it does not take
     └── DamageError
         ├── DamagedObject (60)
         ├── MissingObject (61)
@@ -339,6 +342,13 @@ class CheckpointDamaged(PointError):
 
     exit_code = 38
     default_hint = "`mulligan status` lists the checkpoints that lost something."
+
+
+class PlanOutdated(PointError):
+    """The plan of a restore is not known, or something has changed since it was made."""
+
+    exit_code = 39
+    default_hint = "Nothing was changed. Make another plan and look at it."
 
 
 class StateError(MulliganError):
@@ -661,6 +671,17 @@ class HooksUnhealthy(CodingAgentError):
 
     exit_code = 105
     default_hint = "The sentences above say what is wrong and what helps."
+
+
+class RequestError(MulliganError):
+    """A request of another program cannot be answered as it was made."""
+
+
+class InvalidArguments(RequestError):
+    """A tool was called with arguments that it does not take."""
+
+    exit_code = 124
+    default_hint = "Nothing was done. The schema of the tool says what it takes."
 
 
 class DamageError(MulliganError):

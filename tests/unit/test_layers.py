@@ -37,6 +37,7 @@ LAYERS = [
     {"coding"},
     {"views"},
     {"integrations"},
+    {"mcp"},
     {"testing"},
     {"cli"},
     {"__main__"},
@@ -90,6 +91,13 @@ INNER = {
         {"checkout"},
         {"locks"},
         {"workspace"},
+    ],
+    "mcp": [
+        {"messages", "schemas", "inputs", "outputs", "lanes", "instructions"},
+        {"versions", "project", "plans", "search", "changes"},
+        {"tools", "resources"},
+        {"toolbox"},
+        {"server"},
     ],
     "session": [
         {

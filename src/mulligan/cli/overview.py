@@ -51,6 +51,7 @@ COMMANDS = {
     "deny": "Deny an effect that waits.",
     "tools": "List the calls of tools.",
     "exec": "Run a command between two checkpoints, and record it.",
+    "mcp": "Serve agents over MCP on standard input and output.",
     "drift": "Show whether agents loop, stall or go wrong otherwise.",
     "state": "Read and write the state from scripts.",
     "prune": "Remove the checkpoints that need not be kept.",

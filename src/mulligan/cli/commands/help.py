@@ -13,6 +13,7 @@ GUIDES = {
     "agents": ("guide-agents.md", "Agents, tasks, mail, workflow files."),
     "files": ("guide-files.md", "Which files checkpoints hold, and how they are restored."),
     "outside": ("guide-effects.md", "What rollback cannot undo: steps, effects, approval, tools."),
+    "mcp-server": ("guide-mcp.md", "Mulligan as an MCP server: set-up, tools, resources."),
     "recovery": ("guide-recovery.md", "What happens after a crash."),
     "upkeep": ("guide-upkeep.md", "Looking after a store."),
     "signals": ("drift.md", "When a run goes wrong: signals of drift, and responses."),
@@ -29,8 +30,8 @@ GUIDES = {
 def command(context: click.Context, topic: tuple[str, ...]) -> None:
     """Show the help of a COMMAND, or a GUIDE.
 
-    The guides are agents, files, outside, recovery, upkeep, signals, completion, json and format.
-    Without an argument, it lists the commands and the guides.
+    The guides are agents, files, outside, mcp-server, recovery, upkeep, signals, completion, json
+    and format. Without an argument, it lists the commands and the guides.
     """
     if not topic:
         _print_overview(context)
