@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mulligan.model import Checkpoint
 from mulligan.session.write.capture_guard import note_without_files
 
 if TYPE_CHECKING:
-    from mulligan.engine import Engine
-    from mulligan.model import Checkpoint
+    from mulligan.engine import Engine, PendingObjects
+    from mulligan.errors import RestorePending
     from mulligan.session.file_side import FileSide
     from mulligan.session.history import History
     from mulligan.session.write.batch import OpenBatch
     from mulligan.session.write.checkpoint_request import CheckpointRequest
+    from mulligan.session.write.checkpointer import CheckpointParts
     from mulligan.session.write.decisions import Decision
     from mulligan.session.write.writer import Work, Writer
 
@@ -30,8 +32,17 @@ class CheckpointTaker:
         self._file_side = file_side
         self._history = history
 
-    def take(self, request: CheckpointRequest, changes: Decision[None] | None = None) -> Checkpoint:
-        """Take a checkpoint; with ``changes``, of the state after them, in one transaction."""
+    def take(
+        self,
+        request: CheckpointRequest,
+        changes: Decision[None] | None = None,
+        *,
+        if_changed: bool = False,
+    ) -> Checkpoint:
+        """Take a checkpoint; with ``changes``, of the state after them, in one transaction.
+
+        With ``if_changed``, the latest one is returned if it holds the same state and files.
+        """
         started = self._engine.clock.monotonic()
         # Objects first, in a bundle of this call alone: they are durable before the journal's
         # transaction names them, and are left unused if that fails.
@@ -39,23 +50,31 @@ class CheckpointTaker:
         # The lock is held until the commit: otherwise a restore could come in between, and files
         # from before it would be recorded after it.
         with self._writer.alone(), self._file_side.captures.settled() as pending:
-            taker = self._file_side.checkpointer
-            with taker.capture(bundle, started, files=pending is None, limited=True) as parts:
-                why = pending or (parts.refused and parts.refused.refused)
-                noted = note_without_files(request.note, why) if why else request.note
-                request = msgspec.structs.replace(request, note=noted)
-
-                def decide(work: Work) -> int:
-                    if changes is not None:
-                        changes(work)
-                    return taker.add(work, request, parts)
-
-                seq = self._writer.commit(decide, bundle)
+            taker, files = self._file_side.checkpointer, pending is None
+            latest = self._history.latest_of_state() if if_changed else None
+            with taker.capture_changed(bundle, started, latest, files=files) as found:
+                if isinstance(found, Checkpoint):
+                    return found
+                seq = self._commit(_noted(request, found, pending), changes, found, bundle)
             # Under the lock: another thread's transaction would replace the event that is kept.
             taken = self._history.checkpoint_at(seq)
         if self._engine.upkeep is not None:
             self._engine.upkeep.work_done()
         return taken
+
+    def _commit(
+        self,
+        request: CheckpointRequest,
+        changes: Decision[None] | None,
+        parts: CheckpointParts,
+        bundle: PendingObjects,
+    ) -> int:
+        def decide(work: Work) -> int:
+            if changes is not None:
+                changes(work)
+            return self._file_side.checkpointer.add(work, request, parts)
+
+        return self._writer.commit(decide, bundle)
 
     def commit(self, batch: OpenBatch) -> None:
         """Write what a batch has collected, and its checkpoint, as one transaction."""
@@ -69,3 +88,13 @@ class CheckpointTaker:
                 return work.seq
 
             batch.seq = self._writer.commit(decide)
+
+
+def _noted(
+    request: CheckpointRequest, parts: CheckpointParts, pending: RestorePending | None
+) -> CheckpointRequest:
+    """Return the request with the reason in its note if the checkpoint will hold no files."""
+    why = pending or (parts.refused and parts.refused.refused)
+    if not why:
+        return request
+    return msgspec.structs.replace(request, note=note_without_files(request.note, why))

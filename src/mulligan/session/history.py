@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mulligan.document.compare import same
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE
 from mulligan.document.values import PathLike, parse_path
@@ -135,6 +136,25 @@ class History:
             if seq is None:
                 return None
             return read_checkpoint(self._engine, event_at(view, self._record.number, seq))
+
+    def latest_of_state(self) -> Checkpoint | None:
+        """Return the newest checkpoint, if the state has not changed since.
+
+        One that a restore took for safety does not count: it holds the state and the files from
+        before the restore.
+        """
+        with self._engine.read() as view:
+            head = view.head(self._record.number)
+            if head.checkpoint is None:
+                return None
+            seq = head.checkpoint[0]
+            latest = read_checkpoint(self._engine, event_at(view, self._record.number, seq))
+        if latest.safety:
+            return None
+        # The older one first: the newest is replayed from it, and shares what did not change.
+        then = self.document_at(Point(self._record.name, seq)).find(STATE)
+        now = self._writer.document().find(STATE)
+        return latest if now is then or same(now, then) else None
 
     def before(self, checkpoint: Checkpoint) -> Point:
         """Return the newest checkpoint before another that was not pruned, or the first event."""

@@ -405,6 +405,7 @@ class Session:
         *,
         key: str | None = None,
         data: Mapping[str, Any] | None = None,
+        if_changed: bool = False,
     ) -> Checkpoint:
         """Take a checkpoint of the newest state; it is durable when this returns.
 
@@ -413,11 +414,15 @@ class Session:
         ``key`` is an id from elsewhere by which :meth:`find` returns the checkpoint: raises
         ``KeyTaken`` if another one on the timeline has it.
         ``data`` is a small dictionary of your own, at most 64 KiB, which the checkpoint keeps.
+        With ``if_changed``, nothing is written if the latest checkpoint holds the same state and
+        files: it is returned, and its ``seq`` is not new. What was given for the new one is lost.
+
         It waits while another process restores files in the workspace, and first finishes an
         interrupted restore. If that fails, the checkpoint holds no files, and its note says so. So
         does one of a store that has reached its quota, or whose disk is nearly full.
         """
-        return self._checkpoint_taker.take(checked_request(kind, note, label, key, data))
+        request = checked_request(kind, note, label, key, data)
+        return self._checkpoint_taker.take(request, if_changed=if_changed)
 
     def checkpoints(
         self,

@@ -26,6 +26,7 @@ from mulligan.journal.copies import (
 from mulligan.journal.copies import Copied as EventCopied
 from mulligan.model import (
     WHOLE_WORKSPACE,
+    Checkpoint,
     Coverage,
     Digest,
     Environment,
@@ -100,38 +101,70 @@ class Checkpointer:
         store may not grow as much as they need. The capture counts only if the block ends normally;
         see ``Workspace.capture``.
         """
+        with self._captured(bundle, files=files, limited=limited) as captured:
+            parts, shared = self._described(bundle, started, captured)
+            yield parts
+        # Only now: if the commit had failed, later checkpoints would refer to objects that the
+        # store does not have.
+        self._stored = shared
+
+    @contextmanager
+    def capture_changed(
+        self, bundle: PendingObjects, started: float, latest: Checkpoint | None, *, files: bool
+    ) -> Iterator[CheckpointParts | Checkpoint]:
+        """Capture as ``capture`` does, limited; yield ``latest`` if it holds the same files."""
+        with self._captured(bundle, files=files, limited=True) as captured:
+            if latest is not None and _holds(latest, captured) and not bundle.flush().entries:
+                # Nothing to commit: the store has the tree, and so everything that the workspace's
+                # index refers to. New objects would be lost, such as damaged content that was
+                # stored again: they need the commit of a checkpoint.
+                yield latest
+                return
+            parts, shared = self._described(bundle, started, captured)
+            yield parts
+        self._stored = shared
+
+    @contextmanager
+    def _captured(
+        self, bundle: PendingObjects, *, files: bool, limited: bool
+    ) -> Iterator[Captured | Coverage | None]:
+        """Capture the files; yields the coverage alone if the store has no room for them."""
         # Before the pin: space is released only when no operation uses it any more, this one
         # included.
         allowance = self._allowance() if limited and files and self._workspace else None
         with self._engine.pin(), ExitStack() as stack:
-            with self._engine.read() as view:
-                collections = view.collection().count
-                again = list(damaged_copies(view))
-                is_due = uncopied(view, self._number) >= MAX_UNCOPIED
-            if self._stored is not None and self._stored.collections != collections:
-                self._stored = None  # what it refers to may have been removed
-            captured: Captured | None = None
-            refused: Coverage | None = None
+            captured: Captured | Coverage | None = None
             if files and self._workspace is not None:
                 try:
                     captured = self._files(self._workspace, bundle, allowance, stack)
                 except NoRoom as error:
                     # The objects of an aborted capture are of no use.
                     bundle.discard()
-                    refused = _refused(self._workspace, error.allowance)
-            environment, left_out = self._environment(bundle), self._left_out(bundle, captured)
-            shared = _Shared(environment, left_out, collections)
-            copy = self._copy(bundle) if bundle or is_due else None
-            for damaged in again:
-                put_copy(damaged, bundle.put)
-            # The fsync comes before the decision, not inside it: a decision may run twice, the
-            # second time while it holds the write lock.
-            size = bundle.flush().size
-            named = left_out[1] if captured and left_out else None
-            yield CheckpointParts(captured, environment[1], named, size, started, refused, copy)
-        # Only now: if the commit had failed, later checkpoints would refer to objects that the
-        # store does not have.
-        self._stored = shared
+                    captured = _refused(self._workspace, error.allowance)
+            yield captured
+
+    def _described(
+        self, bundle: PendingObjects, started: float, found: Captured | Coverage | None
+    ) -> tuple[CheckpointParts, _Shared]:
+        """Put what else a checkpoint holds, and make all of it durable."""
+        captured = found if isinstance(found, Captured) else None
+        refused = found if isinstance(found, Coverage) else None
+        with self._engine.read() as view:
+            collections = view.collection().count
+            again = list(damaged_copies(view))
+            is_due = uncopied(view, self._number) >= MAX_UNCOPIED
+        if self._stored is not None and self._stored.collections != collections:
+            self._stored = None  # what it refers to may have been removed
+        environment, left_out = self._environment(bundle), self._left_out(bundle, captured)
+        copy = self._copy(bundle) if bundle or is_due else None
+        for damaged in again:
+            put_copy(damaged, bundle.put)
+        # The fsync comes before the decision, not inside it: a decision may run twice, the second
+        # time while it holds the write lock.
+        size = bundle.flush().size
+        named = left_out[1] if captured and left_out else None
+        parts = CheckpointParts(captured, environment[1], named, size, started, refused, copy)
+        return parts, _Shared(environment, left_out, collections)
 
     def _copy(self, bundle: PendingObjects) -> EventCopied | None:
         """Put a copy of the events that have none yet.
@@ -223,6 +256,13 @@ class Checkpointer:
         now = captured.coverage.left_out
         put = partial(bundle.put, ObjectKind.VALUE)
         return now, codec.decode(settle(left_out_value(now), put))
+
+
+def _holds(checkpoint: Checkpoint, found: Captured | Coverage | None) -> bool:
+    """Whether a checkpoint holds the files that were found, and leaves out the same."""
+    if isinstance(found, Captured):
+        return (checkpoint.workspace, checkpoint.coverage) == (found.tree, found.coverage)
+    return checkpoint.workspace is None and checkpoint.coverage == found
 
 
 def _refused(workspace: Workspace, allowance: Allowance) -> Coverage:
