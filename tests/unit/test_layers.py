@@ -65,9 +65,10 @@ INNER = {
         {"handover"},
     ],
     "coding": [
-        {"hook_input", "transcript", "claude_transcript"},
-        {"agent_session"},
+        {"hook_input", "transcript", "claude_transcript", "hook_log"},
+        {"agent_session", "claude", "tool_policy"},
         {"recorder"},
+        {"hooks"},
         {"__init__"},
     ],
     "config": [{"values"}, {"tables"}, {"lines"}],

@@ -215,6 +215,17 @@ class Tools:
 
         return decorated if function is None else decorated(function)
 
+    def begin(self, name: str, args: Any = None, *, id: str | None = None) -> str:
+        """Record that a call starts, for adapters that learn of its end elsewhere; return its id.
+
+        :meth:`record` ends it. Until then it is under way as long as the process runs that this
+        handle writes for (``process=`` of ``Store.agent``), and in doubt afterwards.
+        """
+        active = self.call(name, args, id=id, checkpoints="none")
+        # Another handle ends it: this one must not count it as its own.
+        active.token = f"{self._writer.process}#-"
+        return self._begin(active)
+
     def record(
         self,
         name: str,

@@ -1,0 +1,56 @@
+"""mulligan hook."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from mulligan.cli.context import CliContext, Command, example
+
+if TYPE_CHECKING:
+    from mulligan.coding.hooks import HookRunner
+
+BUDGET_SECONDS = 25.0
+"""How long a hook works at most; the settings that `mulligan install` writes allow it 30."""
+
+EXAMPLE = example("mulligan hook claude < event.json")
+
+
+@click.command("hook", cls=Command, epilog=EXAMPLE)
+@click.argument("agent", metavar="[AGENT]", default="claude")
+@click.option("--budget", type=float, default=BUDGET_SECONDS, help="Seconds it may take at most.")
+@click.pass_obj
+def command(call: CliContext, agent: str, budget: float) -> None:
+    """Record an event of a coding agent; its hooks call this with JSON on stdin.
+
+    `mulligan install` sets that up. The exit code is always 0, so that the agent is never
+    disturbed: what goes wrong is a line in hooks.log in the state directory, which
+    `mulligan doctor` shows.
+    """
+    from mulligan.coding.hook_input import MAX_BYTES
+    from mulligan.coding.hooks import HookRunner
+
+    variables = dict(os.environ)
+    if call.store:
+        variables["MULLIGAN_STORE"] = call.store
+    runner = HookRunner(variables)
+    timer = threading.Timer(budget, _give_up, (runner, agent, budget))
+    timer.daemon = True
+    timer.start()
+    # One byte more than is read, so that longer JSON is told from JSON of that length.
+    reply = runner.handle(sys.stdin.buffer.read(MAX_BYTES + 1), agent)
+    with suppress(OSError):  # an agent that is gone reads no reply
+        sys.stdout.buffer.write(reply)
+        sys.stdout.buffer.flush()
+    runner.close()
+
+
+def _give_up(runner: HookRunner, agent: str, budget: float) -> None:
+    """End the process as a kill would, which a store survives; the next hook continues."""
+    runner.note(agent, f"A hook took longer than its {budget:g} seconds and gave up.")
+    os._exit(0)

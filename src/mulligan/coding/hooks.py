@@ -1,0 +1,212 @@
+"""Handling hooks: from the JSON that an agent gives to the reply that it gets.
+
+A hook never disturbs its agent. Whatever goes wrong is a line in the log (``hook_log``), the reply
+is then empty, and the next hook records what this one missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from mulligan.clock import SystemClock
+from mulligan.coding import claude, hook_input, hook_log
+from mulligan.coding.hook_input import HookEvent, HookKind
+from mulligan.errors import LeaseHeld, MulliganError, StoreGone, StoreNotFound
+from mulligan.locate.registry import state_directory
+
+if TYPE_CHECKING:
+    from mulligan.session import Session
+    from mulligan.store import Store
+
+STORE = "MULLIGAN_STORE"
+
+
+class HookRunner:
+    """Handles the hooks of coding agents, and keeps their stores and sessions open meanwhile.
+
+    A fresh process handles one and closes it. One that stays, such as the MCP server, keeps it, and
+    its watcher knows what changed without a scan. ``handle`` may be called from one thread at a
+    time.
+    """
+
+    def __init__(self, variables: Mapping[str, str], *, stays: bool = False) -> None:
+        """Use the variables of the environment; ``stays`` says that the process lives on."""
+        self._variables = variables
+        self._stays = stays
+        self._stores: dict[Path, Store] = {}
+        self._sessions: dict[tuple[Path, str, int | None], Session] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def log(self) -> Path:
+        """The directory of the log of hooks."""
+        return state_directory(self._variables)
+
+    def handle(self, data: bytes, agent: str = hook_input.CLAUDE) -> bytes:
+        """Record what hook JSON tells, and return the reply for the agent; empty for none.
+
+        Raises nothing: what went wrong is noted in the log.
+        """
+        about = agent
+        try:
+            event = hook_input.parse(data, agent)
+            about = f"{agent} {event.name} {event.session_id} in {event.cwd}"
+            return self._handle(event)
+        except Exception as error:
+            # Of any kind: a defect here must not disturb the agent either, and is noted.
+            self.note(about, said(error))
+            self._forget_gone(error)
+            return b""
+
+    def note(self, about: str, said: str) -> bool:
+        """Write a line into the log; return whether that was possible."""
+        return hook_log.note(self.log, SystemClock().now(), about, said)
+
+    def close(self) -> None:
+        """Close what is open. Idempotent."""
+        closing = [session.close for session in self._sessions.values()]
+        closing += [store.close for store in self._stores.values()]
+        self._sessions.clear()
+        self._stores.clear()
+        for close in closing:
+            self._close(close)
+
+    def _close(self, close: Callable[[], None]) -> None:
+        try:
+            close()
+        except (MulliganError, OSError) as error:
+            self.note("close", said(error))  # everything acknowledged is durable already
+
+    def _handle(self, event: HookEvent) -> bytes:
+        from mulligan.coding.recorder import record  # not needed for what is ignored
+
+        store, root = self._store(event)
+        session = self._session(store, root, event)
+        record(session, event)
+        reply = _reply(session, event)
+        if event.kind is HookKind.SESSION_END:
+            self._end(session)
+        return reply
+
+    def _store(self, event: HookEvent) -> tuple[Store, Path]:
+        """Return the store of the agent's project, and the directory whose files it has."""
+        from mulligan.locate.find import agree, copied, find_in, nearest
+        from mulligan.opener import open_store
+
+        state = state_directory(self._variables)
+        place = Path(self._variables.get(claude.PROJECT) or event.cwd)
+        named = self._variables.get(STORE)
+        found = find_in(Path(named), state, write=True) if named else nearest(place, state)
+        if found is None:
+            raise StoreNotFound(f"There is no store at {named}.")
+        if found.pointer and not agree(found.store, found.pointer):
+            raise copied(found.pointer, found.store)
+        root = found.directory
+        if found.store not in self._stores:
+            from mulligan.failpoints import ignore
+
+            self._stores[found.store] = open_store(
+                found.store, self._variables, False, (), None, ignore, upkeep=self._stays
+            )
+        return self._stores[found.store], root
+
+    def _session(self, store: Store, root: Path, event: HookEvent) -> Session:
+        process = claude.agent_process(self._variables)
+        key = (Path(str(store.path)), event.session_id, process)
+        if key not in self._sessions:
+            # A process that handles one event spares what opening a directory imports.
+            needs_files = self._stays or event.kind not in _WITHOUT_FILES
+            self._sessions[key] = _open(store, root if needs_files else None, event, process)
+            if self._stays:
+                self._sessions[key].internal.watch()
+        return self._sessions[key]
+
+    def _end(self, session: Session) -> None:
+        """Release the lease of an agent that has ended in order."""
+        session.internal.release_hold()
+        for key in [key for key, known in self._sessions.items() if known is session]:
+            del self._sessions[key]
+        self._close(session.close)
+
+    def _forget_gone(self, error: BaseException) -> None:
+        """Close everything after an error that a handle may not survive."""
+        if isinstance(error, (StoreGone, OSError)):
+            self.close()
+
+
+def session_of(agent: str, id: str) -> str:
+    """Return the name of the session that records an agent's session, by the agent's id of it."""
+    from mulligan.session.names import session_name
+
+    return session_name(f"{agent}-{id}")
+
+
+def _open(store: Store, files: Path | None, event: HookEvent, process: int | None) -> Session:
+    """Open the session of an agent, held for its process if that is known."""
+    name = session_of(event.agent, event.session_id)
+    if process is None:
+        return store.session(name, actor=event.agent, workspace=files)
+    try:
+        return store.agent(event.agent, session=name, process=process, workspace=files)
+    except LeaseHeld:
+        # The same session is open in two agents at once. Both are recorded, each as its own actor.
+        other = f"{event.agent}-{process}"
+        return store.agent(other, session=name, process=process, workspace=files)
+
+
+_WITHOUT_FILES = {
+    HookKind.TOOL_CALLED,
+    HookKind.TOOL_RETURNED,
+    HookKind.TOOL_FAILED,
+    HookKind.SUBAGENT_START,
+    HookKind.SESSION_START,
+}
+"""The events that take no checkpoint."""
+
+
+def _reply(session: Session, event: HookEvent) -> bytes:
+    """Return what the agent is told: a call that needs approval, by the store's rules."""
+    if event.kind is not HookKind.TOOL_CALLED or event.tool is None:
+        return b""
+    from mulligan.coding.recorder import deny
+    from mulligan.coding.tool_policy import approval
+
+    decision, rule = approval(session.internal.engine.effect_rules, event.tool)
+    if decision == "auto":
+        return b""
+    said = f"A rule of Mulligan's store for {rule!r} says so (approval = {decision!r})."
+    if decision == "deny":
+        deny(session, event.tool, said)
+    reply = {
+        "hookEventName": event.name,
+        "permissionDecision": decision,
+        "permissionDecisionReason": said,
+    }
+    return msgspec.json.encode({"hookSpecificOutput": reply})
+
+
+def said(error: BaseException) -> str:
+    """Return what an error says, with its class unless it is one of Mulligan's."""
+    text = str(error) or type(error).__name__
+    return text if isinstance(error, MulliganError) else f"{type(error).__name__}: {text}"
+
+
+def run_hook(data: bytes, variables: Mapping[str, str], agent: str = hook_input.CLAUDE) -> bytes:
+    """Handle one hook in a fresh process and return the reply; see ``HookRunner.handle``."""
+    with HookRunner(variables) as runner:
+        return runner.handle(data, agent)

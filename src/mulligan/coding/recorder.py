@@ -1,0 +1,251 @@
+"""What an event of a coding agent does to its session.
+
+================  ===============================================================================
+event             does
+================  ===============================================================================
+prompt            a checkpoint of the files before the prompt is acted on
+tool called       the call is durable before it runs: in doubt if the agent dies in it
+tool returned     the call ends, with its result
+batch end         new transcript lines and, if files changed, a checkpoint, in one transaction
+compaction        a checkpoint of the whole conversation before it
+end of a turn     the same as the end of a batch; the agent waits for its next prompt
+end of a session  the same; the agent is done, and a death of its process is no interruption
+================  ===============================================================================
+
+Several hooks of an agent may run at the same time, for parallel calls and subagents. What is read
+from a transcript is written only if the recorded progress is still the one that it was read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mulligan.coding import claude, transcript
+from mulligan.coding.agent_session import (
+    AGENT_SESSION,
+    CONVERSATION,
+    SUBAGENTS,
+    AgentSession,
+    Transcript,
+    read_agent_session,
+)
+from mulligan.coding.hook_input import HookEvent, HookKind, ToolUse
+from mulligan.coding.tool_policy import about
+from mulligan.coding.transcript import NewEntries
+from mulligan.document.document import MISSING
+from mulligan.errors import Conflict, UnknownEffect
+
+if TYPE_CHECKING:
+    from mulligan.model import AgentState
+    from mulligan.session import Session
+
+PROMPT = "prompt"
+"""The kind of checkpoints that are taken before a prompt is acted on."""
+
+TRIES = 8
+"""How often new lines are read again because another hook has recorded some meanwhile."""
+
+MAX_NOTE = 80
+
+_KINDS = {
+    HookKind.PROMPT: PROMPT,
+    HookKind.BATCH_END: "routine",
+    HookKind.SUBAGENT_END: "routine",
+    HookKind.BEFORE_COMPACTION: "pre_operation",
+    HookKind.TURN_END: "routine",
+    HookKind.TURN_FAILED: "routine",
+    HookKind.SESSION_END: "routine",
+}
+"""The kinds of the checkpoints that events take; other events take none."""
+
+_ALWAYS = {HookKind.PROMPT, HookKind.BEFORE_COMPACTION}
+"""The events whose checkpoint is taken even if no file has changed: people go back to them."""
+
+_STATES: dict[HookKind, AgentState] = {
+    HookKind.SESSION_START: "waiting",
+    HookKind.PROMPT: "working",
+    HookKind.TURN_END: "waiting",
+    HookKind.TURN_FAILED: "waiting",
+    HookKind.SESSION_END: "done",
+}
+"""What the agent does after an event; a dead agent that was at work is found as interrupted."""
+
+
+def record(session: Session, event: HookEvent) -> None:
+    """Record an event in the agent's session; durable when this returns."""
+    if event.kind is HookKind.TOOL_CALLED:
+        _begin(session, event)
+    elif event.kind in (HookKind.TOOL_RETURNED, HookKind.TOOL_FAILED):
+        _settle(session, [event.tool] if event.tool else [], create=True)
+    else:
+        _catch_up(session, event)
+
+
+def _begin(session: Session, event: HookEvent) -> None:
+    tool = event.tool
+    if tool is not None:
+        # The call is known already if the agent repeats a hook, such as after a retry.
+        with suppress(Conflict):
+            session.tools.begin(tool.name, tool.input, id=tool.id)
+
+
+def deny(session: Session, tool: ToolUse, why: str) -> None:
+    """Record that a call which was about to begin is not made."""
+    _settle(session, [msgspec.structs.replace(tool, error=why)], create=True)
+
+
+def _settle(session: Session, uses: Iterable[ToolUse], *, create: bool) -> None:
+    """Record the results of calls that have none yet; ``create`` also those that did not begin."""
+    for use in uses:
+        id = use.id or _open_call(session, use)
+        known = _status(session, id)
+        if known in ("called", "in_doubt") or (known is None and create):
+            # Another hook may record the same result at the same moment.
+            with suppress(Conflict):
+                session.tools.record(
+                    use.name, use.input, result=use.response, error=use.error, id=id
+                )
+
+
+def _status(session: Session, id: str | None) -> str | None:
+    try:
+        return None if id is None else session.tools.get(id).status
+    except UnknownEffect:
+        return None
+
+
+def _open_call(session: Session, use: ToolUse) -> str | None:
+    """Return the call that a result without an id is of: the oldest open one that is equal."""
+    calls = session.tools.list(name=use.name, in_doubt=True) or session.tools.list(name=use.name)
+    return next((c.id for c in calls if c.status == "called" and c.args == use.input), None)
+
+
+def _catch_up(session: Session, event: HookEvent) -> None:
+    """Record all that the transcripts have by now, and what the event itself does."""
+    for left in reversed(range(TRIES)):
+        before = session.state.get(AGENT_SESSION, MISSING)
+        new = _News(read_agent_session(before) or _first(event), event)
+        try:
+            _write(session, event, before, new)
+            break
+        except Conflict:
+            if not left:
+                raise
+    _settle(session, event.calls, create=True)
+    _settle(session, new.results(), create=False)
+
+
+def _first(event: HookEvent) -> AgentSession:
+    return AgentSession(event.agent, event.session_id, event.cwd)
+
+
+class _News:
+    """What is new in an agent's transcripts, and how far they are read after it."""
+
+    def __init__(self, known: AgentSession, event: HookEvent) -> None:
+        path = event.transcript or known.transcript
+        since = known.progress if path == known.transcript else transcript.START
+        self.conversation = NewEntries([], since)
+        self.subagents: dict[str, NewEntries] = {}
+        files: dict[str, str] = {}
+        if path is not None:
+            self.conversation = transcript.read_new(path, since)
+            files = claude.subagent_files(path)
+        if event.subagent and event.subagent_transcript:
+            files[event.subagent] = event.subagent_transcript
+        self.known = msgspec.structs.replace(
+            known,
+            **msgspec.structs.asdict(self.conversation.progress),
+            cwd=event.cwd,
+            transcript=path,
+            subagents=dict(self._read(known.subagents, files)),
+        )
+
+    def _read(
+        self, known: dict[str, Transcript], files: dict[str, str]
+    ) -> Iterator[tuple[str, Transcript]]:
+        for id, path in files.items():
+            before = known.get(id, Transcript(path))
+            found = transcript.read_new(path, before.progress)
+            if found.entries or found.is_whole:
+                self.subagents[id] = found
+            yield id, Transcript(path, **msgspec.structs.asdict(found.progress))
+        # A file that is gone was read before, and stays known.
+        yield from ((id, before) for id, before in known.items() if id not in files)
+
+    def results(self) -> Iterator[ToolUse]:
+        """Yield the results of tool calls that the new entries tell of."""
+        for found in (self.conversation, *self.subagents.values()):
+            yield from claude.tool_results(found.entries)
+
+
+def _write(session: Session, event: HookEvent, before: Any, new: _News) -> None:
+    """Write the new entries, the progress and the checkpoint in one transaction.
+
+    Raises ``Conflict`` if another hook has recorded further progress meanwhile.
+    """
+    known, is_new_prompt = new.known, _is_prompt(event)
+    if is_new_prompt:
+        known = msgspec.structs.replace(known, prompts=known.prompts + 1, prompt_id=event.prompt_id)
+    with session.batch() as batch:
+        after = msgspec.to_builtins(known)
+        if after != before:
+            session.state.set(AGENT_SESSION, after, expected=before)
+        _add(session, (CONVERSATION,), new.conversation)
+        for id, found in new.subagents.items():
+            _add(session, (SUBAGENTS, id), found)
+        if (state := _STATES.get(event.kind)) is not None:
+            prompt = event.prompt if is_new_prompt else None
+            session.agent.update(state=state, prompt=prompt, directory=event.cwd)
+        if (kind := _KINDS.get(event.kind)) is not None:
+            batch.checkpoint(kind, note=_note(event), data=_data(event, known))
+
+
+def _add(session: Session, path: tuple[str, ...], found: NewEntries) -> None:
+    if found.is_whole:
+        # The transcript is another one than before; what both have in common is stored once.
+        session.state.put(path, found.entries)
+    elif found.entries:
+        session.state.extend(path, found.entries)
+
+
+def _is_prompt(event: HookEvent) -> bool:
+    """Whether an event is a prompt of a person, not a note of the agent to itself."""
+    given = event.prompt or ""
+    return event.kind is HookKind.PROMPT and not given.startswith(claude.NOTIFICATION)
+
+
+def _data(event: HookEvent, known: AgentSession) -> dict[str, Any]:
+    """Return the data of a checkpoint: which prompt is acted on, and which calls have ended.
+
+    The transcript lags: entries of these calls may be in the conversation of the next checkpoint
+    only.
+    """
+    calls = [call.id for call in event.calls if call.id is not None]
+    found = {
+        "event": event.name,
+        "prompt": known.prompts - 1 if known.prompts else None,
+        "prompt_id": event.prompt_id or known.prompt_id,
+        "detail": event.detail,
+        "subagent": event.subagent,
+        "calls": calls[:100] or None,
+    }
+    needed = {"event", "prompt"}
+    return {key: value for key, value in found.items() if key in needed or value is not None}
+
+
+def _note(event: HookEvent) -> str:
+    """Return what a checkpoint is about, in one line of the log."""
+    if event.kind is HookKind.PROMPT:
+        said = event.prompt or ""
+        said = said if _is_prompt(event) else "a task in the background ended"
+    elif event.kind is HookKind.BATCH_END:
+        said = ", ".join(f"{call.name} {about(call)}".strip() for call in event.calls[:5])
+    else:
+        said = f"{event.kind} ({event.detail})" if event.detail else str(event.kind)
+    line = " ".join(said.split()) or str(event.kind)
+    return line if len(line) <= MAX_NOTE else line[: MAX_NOTE - 1] + "…"

@@ -1,0 +1,161 @@
+"""A hook never disturbs its agent: it replies, or notes one line and replies nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mulligan.coding import hook_log
+from mulligan.coding.hooks import HookRunner, run_hook
+from tests.coding_agent import CodingAgent
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> CodingAgent:
+    """An agent in a project without a store."""
+    return CodingAgent(tmp_path)
+
+
+def with_rules(agent: CodingAgent, rules: str) -> CodingAgent:
+    (agent.make_store() / "config.toml").write_text(rules)
+    return agent
+
+
+def test_without_a_store_a_line_is_noted(agent: CodingAgent) -> None:
+    assert agent.hook("UserPromptSubmit", prompt="hi") == b""
+    assert "claude UserPromptSubmit s-1" in agent.notes()
+    assert "There is no store" in agent.notes()
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"a": 1}', b"\x00" * 1000])
+def test_json_that_cannot_be_used_is_one_line(agent: CodingAgent, data: bytes) -> None:
+    assert run_hook(data, agent.variables) == b""
+    assert len(agent.notes().splitlines()) == 1
+
+
+def test_an_unknown_event_or_agent_is_ignored_with_a_note(agent: CodingAgent) -> None:
+    assert agent.hook("Brainwave") == b""
+    assert run_hook(agent.json("Stop"), agent.variables, "cursor") == b""
+    assert [line.split(": ")[1] for line in agent.notes().splitlines()] == [
+        "The event 'Brainwave' of claude is not known.",
+        "There is no agent 'cursor' whose hooks are known.",
+    ]
+
+
+def test_the_next_hook_records_what_a_failed_one_missed(agent: CodingAgent) -> None:
+    agent.say({"n": 1})
+    agent.hook("UserPromptSubmit", prompt="lost")
+    agent.make_store()
+    agent.call("t1")
+    agent.say({"n": 2})
+    agent.batch("t1")
+    session = agent.session()
+    assert session.state.get("conversation") == [{"n": 1}, {"n": 2}]
+    assert session.tools.get("t1").status == "returned"
+
+
+def test_a_damaged_store_is_a_note(agent: CodingAgent) -> None:
+    (agent.make_store() / "FORMAT").write_text("{}")
+    assert agent.hook("Stop") == b""
+    assert "FORMAT" in agent.notes()
+
+
+def test_a_copied_project_is_a_note_and_touches_no_store(
+    agent: CodingAgent, tmp_path: Path
+) -> None:
+    agent.make_store()
+    shutil.copytree(agent.project, tmp_path / "copy")
+    agent.variables["CLAUDE_PROJECT_DIR"] = str(tmp_path / "copy")
+    assert agent.hook("UserPromptSubmit", prompt="hi") == b""
+    assert str(tmp_path / "copy") in agent.notes()
+
+
+def test_a_defect_is_noted_with_its_class(
+    agent: CodingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: HookRunner, event: object) -> bytes:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(HookRunner, "_handle", broken)
+    assert agent.hook("Stop") == b""
+    assert "ZeroDivisionError: oops" in agent.notes()
+
+
+def test_a_call_that_a_rule_asks_about_is_asked_about(agent: CodingAgent) -> None:
+    with_rules(agent, '[[effects.rules]]\nname = "Bash(git push*)"\napproval = "ask"\n')
+    reply = json.loads(agent.call("t1", tool_input={"command": "git push -f"}))
+    found = reply["hookSpecificOutput"]
+    assert (found["hookEventName"], found["permissionDecision"]) == ("PreToolUse", "ask")
+    assert "git push*" in found["permissionDecisionReason"]
+    assert agent.call("t2", tool_input={"command": "git status"}) == b""
+
+
+def test_a_call_that_a_rule_denies_is_recorded_as_failed(agent: CodingAgent) -> None:
+    with_rules(agent, '[[effects.rules]]\nname = "mcp__mail__*"\napproval = "deny"\n')
+    reply = json.loads(agent.call("t1", "mcp__mail__send"))
+    assert reply["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert agent.session().tools.get("t1").status == "failed"
+
+
+def test_the_first_rule_that_matches_decides_and_one_for_all_effects_does_not(
+    agent: CodingAgent,
+) -> None:
+    rules = [("Bash(git push --dry-run*)", "auto"), ("Bash(git push*)", "deny"), ("*", "deny")]
+    with_rules(
+        agent, "".join(f'[[effects.rules]]\nname = "{n}"\napproval = "{a}"\n' for n, a in rules)
+    )
+    assert agent.call("t1", tool_input={"command": "git push --dry-run"}) == b""
+    assert agent.call("t2", tool_input={"command": "ls"}) == b""
+    assert b"deny" in agent.call("t3", tool_input={"command": "git push"})
+
+
+def test_a_runner_that_stays_handles_many_and_ends_sessions_in_order(agent: CodingAgent) -> None:
+    agent.make_store()
+    with HookRunner(agent.variables, stays=True) as runner:
+        runner.handle(agent.json("UserPromptSubmit", prompt="one"))
+        (agent.project / "a").write_text("1")
+        runner.handle(agent.json("PostToolBatch", tool_calls=[]))
+        runner.handle(agent.json("SessionEnd", reason="other"))
+        runner.handle(agent.json("SessionStart", source="resume"))
+        runner.handle(agent.json("UserPromptSubmit", prompt="two"))
+    assert [c.note for c in agent.session().checkpoints()][::3] == ["one", "two"]
+    assert not agent.notes()
+
+
+def test_a_runner_that_stays_finds_a_store_that_was_made_again(agent: CodingAgent) -> None:
+    first = agent.make_store()
+    with HookRunner(agent.variables, stays=True) as runner:
+        runner.handle(agent.json("UserPromptSubmit", prompt="one"))
+        shutil.rmtree(first)
+        (agent.project / ".mulligan").unlink()
+        runner.handle(agent.json("UserPromptSubmit", prompt="lost"))
+        agent.make_store()
+        runner.handle(agent.json("UserPromptSubmit", prompt="two"))
+    assert [c.note for c in agent.session().checkpoints()] == ["two"]
+
+
+def test_the_log_of_hooks_is_private_and_does_not_grow_for_ever(
+    agent: CodingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook_log, "MAX_BYTES", 300)
+    for _ in range(20):
+        run_hook(b"{", agent.variables)
+    directory = agent.home / "state" / "mulligan"
+    assert sum(f.stat().st_size for f in directory.glob("hooks.log*")) < 1500
+    assert (directory / "hooks.log").stat().st_mode & 0o777 == 0o600
+    assert len(hook_log.last_notes(directory, 3)) == 3
+
+
+def test_a_note_is_one_line_whatever_it_says(agent: CodingAgent) -> None:
+    with HookRunner(agent.variables) as runner:
+        assert runner.note("claude", "a\nb\x1b[31m" + "x" * 10_000)
+    (line,) = agent.notes().splitlines()
+    assert len(line) == hook_log.MAX_LINE
+
+
+def test_a_log_that_cannot_be_written_disturbs_nothing(agent: CodingAgent) -> None:
+    (agent.home / "state").write_text("a file")
+    assert agent.hook("Stop") == b""

@@ -1,0 +1,222 @@
+"""Every event of a coding agent leaves its session as it should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from mulligan.coding.agent_session import agent_session
+from mulligan.recovery.detect import interrupted
+from tests.coding_agent import CodingAgent
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[CodingAgent]:
+    """An agent with a store, and a process of its own."""
+    made = CodingAgent(tmp_path, own_process=True)
+    made.make_store()
+    yield made
+    made.close()
+
+
+def test_a_prompt_has_a_checkpoint_of_the_files_before_it(agent: CodingAgent) -> None:
+    (agent.project / "a").write_text("1")
+    agent.hook("UserPromptSubmit", prompt="Please  fix\nthe bug", prompt_id="p1")
+    (agent.project / "a").write_text("2")
+    agent.batch("t1")
+    session = agent.session()
+    prompt, batch = session.checkpoints()
+    assert (prompt.kind, prompt.note) == ("prompt", "Please fix the bug")
+    assert prompt.data == {"event": "UserPromptSubmit", "prompt": 0, "prompt_id": "p1"}
+    assert batch.data == {
+        "event": "PostToolBatch",
+        "prompt": 0,
+        "prompt_id": "p1",
+        "calls": ["t1"],
+    }
+    assert session.files.read(prompt, "a") == b"1"
+    assert session.files.read(batch, "a") == b"2"
+    assert not agent.notes()
+
+
+def test_new_transcript_lines_are_in_the_checkpoint_of_their_batch(agent: CodingAgent) -> None:
+    agent.hook("UserPromptSubmit", prompt="one")
+    agent.say({"n": 1}, {"n": 2})
+    agent.batch("t1")
+    agent.say({"n": 3})
+    agent.hook("UserPromptSubmit", prompt="two")
+    session = agent.session()
+    assert session.state.get("conversation") == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert len(session.state_at(session.checkpoints()[1], "conversation")) == 2
+    assert session.checkpoints()[-1].data["prompt"] == 1
+
+
+def test_a_rewritten_transcript_replaces_the_conversation(agent: CodingAgent) -> None:
+    agent.say({"n": 1}, {"n": 2}, {"n": 3})
+    agent.hook("Stop")
+    agent.transcript.unlink()
+    agent.say({"n": 1}, {"n": 9})
+    agent.hook("Stop")
+    assert agent.session().state.get("conversation") == [{"n": 1}, {"n": 9}]
+
+
+def test_a_restore_goes_on_from_the_transcript_of_its_point(agent: CodingAgent) -> None:
+    agent.say({"n": 1})
+    agent.hook("UserPromptSubmit", prompt="one")
+    agent.say({"n": 2})
+    agent.hook("Stop")
+    session = agent.session()
+    session.restore(session.checkpoints()[0], ["conversation", "agent_session"])
+    assert session.state.get("conversation") == [{"n": 1}]
+    agent.hook("Stop")
+    assert session.state.get("conversation") == [{"n": 1}, {"n": 2}]
+
+
+def test_a_call_is_durable_before_it_runs_and_in_doubt_after_a_crash(agent: CodingAgent) -> None:
+    agent.hook("UserPromptSubmit", prompt="one")
+    agent.call("t1")
+    session = agent.session()
+    assert session.tools.get("t1").status == "called"
+    assert not interrupted(mulligan.open(agent.make_store()))
+    agent.kill()
+    assert session.tools.get("t1").status == "in_doubt"
+    found = interrupted(mulligan.open(agent.make_store()))
+    assert [(one.session, [d.call for d in one.in_doubt]) for one in found] == [
+        ("claude-s-1", ["t1"])
+    ]
+
+
+def test_a_call_ends_with_its_result_or_its_error(agent: CodingAgent) -> None:
+    agent.call("t1")
+    agent.returned("t1", tool_response={"stdout": "hi"})
+    agent.call("t2")
+    agent.hook("PostToolUseFailure", tool_name="Bash", tool_use_id="t2", error="Exit code 1")
+    first, second = agent.session().tools.list()
+    assert (first.status, first.result) == ("returned", {"stdout": "hi"})
+    assert (second.status, second.error) == ("failed", "Exit code 1")
+
+
+def test_a_missed_result_is_taken_from_the_batch_or_the_transcript(agent: CodingAgent) -> None:
+    agent.call("t1")
+    agent.call("t2")
+    agent.batch("t1")
+    result = {"type": "tool_result", "tool_use_id": "t2", "content": "no", "is_error": True}
+    unknown = {"type": "tool_result", "tool_use_id": "t3", "content": "of long ago"}
+    agent.say({"message": {"content": [result, unknown]}})
+    agent.hook("Stop")
+    found = {call.id: call.status for call in agent.session().tools.list()}
+    assert found == {"t1": "returned", "t2": "failed"}
+
+
+def test_a_result_whose_call_was_missed_is_recorded(agent: CodingAgent) -> None:
+    agent.returned("t1")
+    agent.returned("t1")
+    assert [call.status for call in agent.session().tools.list()] == ["returned"]
+
+
+def test_calls_without_ids_are_matched_by_what_they_are(agent: CodingAgent) -> None:
+    for command in ("one", "two"):
+        agent.hook("PreToolUse", tool_name="shell", tool_input={"command": command})
+    agent.hook("PostToolUse", tool_name="shell", tool_input={"command": "two"}, tool_response="2")
+    found = [(call.args["command"], call.status) for call in agent.session().tools.list()]
+    assert found == [("one", "called"), ("two", "returned")]
+
+
+def test_subagents_have_their_transcripts_and_change_no_prompt(agent: CodingAgent) -> None:
+    agent.hook("UserPromptSubmit", prompt="one", prompt_id="p1")
+    agent.hook("SubagentStart", agent_id="a1", agent_type="Explore")
+    agent.say({"s": 1}, subagent="a1")
+    agent.batch("t1", agent_id="a1")
+    agent.say({"s": 2}, subagent="a1")
+    agent.hook("SubagentStop", agent_id="a1", agent_type="Explore")
+    note = "<task-notification>\n<task-id>a1</task-id>"
+    agent.hook("UserPromptSubmit", prompt=note, prompt_id="p2")
+    session = agent.session()
+    assert session.state.get("subagents/a1") == [{"s": 1}, {"s": 2}]
+    assert session.checkpoints()[-1].data["prompt"] == 0
+    assert session.checkpoints()[-1].note == "a task in the background ended"
+    known = agent_session(session)
+    assert known is not None
+    assert known.prompts == 1
+    assert known.subagents["a1"].entries == 2
+
+
+def test_a_compaction_has_a_checkpoint_before_it(agent: CodingAgent) -> None:
+    agent.say({"n": 1})
+    agent.hook("PreCompact", trigger="auto")
+    (taken,) = agent.session().checkpoints()
+    assert (taken.kind, taken.note) == ("pre_operation", "before compaction (auto)")
+
+
+def test_an_agent_that_ended_in_order_was_not_interrupted(agent: CodingAgent) -> None:
+    agent.hook("SessionStart", source="startup")
+    agent.hook("UserPromptSubmit", prompt="one")
+    agent.hook("Stop")
+    agent.hook("SessionEnd", reason="other")
+    agent.kill()
+    assert not interrupted(mulligan.open(agent.make_store()))
+    assert not agent.notes()
+
+
+def test_a_session_that_is_resumed_goes_on_in_the_same_timeline(tmp_path: Path) -> None:
+    first = CodingAgent(tmp_path, own_process=True)
+    first.make_store()
+    first.hook("UserPromptSubmit", prompt="one")
+    first.call("t1")
+    first.kill()
+    second = CodingAgent(tmp_path, own_process=True)
+    second.hook("SessionStart", source="resume")
+    second.hook("UserPromptSubmit", prompt="two")
+    session = second.session()
+    assert [c.data["prompt"] for c in session.checkpoints()] == [0, 1]
+    assert session.tools.get("t1").status == "in_doubt"
+    assert not second.notes()
+    first.close()
+    second.close()
+
+
+def test_one_session_open_in_two_agents_is_recorded_for_both(tmp_path: Path) -> None:
+    agents = [CodingAgent(tmp_path, own_process=True) for _ in range(2)]
+    agents[0].make_store()
+    for number, agent in enumerate(agents):
+        agent.hook("UserPromptSubmit", prompt=f"of {number}")
+    assert [c.note for c in agents[0].session().checkpoints()] == ["of 0", "of 1"]
+    assert not agents[0].notes()
+    for agent in agents:
+        agent.close()
+
+
+def test_two_sessions_in_one_directory_have_a_timeline_each(tmp_path: Path) -> None:
+    one, two = CodingAgent(tmp_path, "one"), CodingAgent(tmp_path, "two")
+    one.make_store()
+    one.hook("UserPromptSubmit", prompt="first")
+    two.hook("UserPromptSubmit", prompt="second")
+    (one.project / "a").write_text("1")
+    one.batch("t1")
+    assert len(one.session().checkpoints()) == 2
+    assert [c.note for c in two.session().checkpoints()] == ["second"]
+
+
+def test_hooks_at_the_same_time_record_every_line_once(agent: CodingAgent) -> None:
+    agent.say(*({"n": n} for n in range(50)))
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(12):
+            agent.say({"n": 50 + number})
+            pool.submit(agent.batch, f"t{number}")
+    agent.hook("Stop")
+    assert agent.session().state.get("conversation") == [{"n": n} for n in range(62)]
+    assert not agent.notes()
+
+
+def test_an_agent_whose_process_is_unknown_is_recorded_without_a_lease(agent: CodingAgent) -> None:
+    del agent.variables["CLAUDE_PID"]
+    agent.hook("UserPromptSubmit", prompt="one")
+    agent.call("t1")
+    agent.returned("t1")
+    session = agent.session()
+    assert session.tools.get("t1").status == "returned"
+    assert session.internal.lease_of("claude") is None
