@@ -30,6 +30,7 @@ COMMANDS = {
     "up": "Run a team of agents from a workflow file.",
     "resume": "Continue an interrupted or paused session.",
     "pause": "Stop the agents of a session at a safe point.",
+    "watch": "Take a checkpoint whenever files have changed.",
     "checkpoint": "Take a checkpoint now and print its id.",
     "log": "List checkpoints, restores and forks, newest first.",
     "show": "Show one checkpoint.",

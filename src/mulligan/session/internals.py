@@ -266,6 +266,10 @@ class Internals:
         if self._workspace is not None:
             self._workspace.watch()
 
+    def look_for_changes(self) -> bool | None:
+        """Return whether files changed since the last look; None if only a scan can tell."""
+        return None if self._workspace is None else self._workspace.look_for_changes()
+
     def store_files(self) -> bool:
         """Store what the workspace has now, without a checkpoint; return whether there is one."""
         return self._files.stored.present() is not None

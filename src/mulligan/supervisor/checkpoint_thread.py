@@ -10,6 +10,7 @@ from datetime import datetime
 from mulligan.errors import UnknownPoint
 from mulligan.model import Checkpoint
 from mulligan.session import Session
+from mulligan.session.runtime.quiet import QuietCheckpoints
 
 
 class CheckpointThread:
@@ -20,7 +21,7 @@ class CheckpointThread:
         # One thread: two captures of one workspace would read all files twice and wait for each
         # other.
         self._thread = ThreadPoolExecutor(1, "mulligan-checkpoints")
-        session.internal.watch()
+        self._quiet = QuietCheckpoints(session)
 
     async def take(
         self, kind: str, note: str | None = None, label: str | None = None
@@ -35,6 +36,12 @@ class CheckpointThread:
         """Do something else with the handle, after the checkpoints that wait."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, work, self._session)
+
+    async def look_for_changes(self) -> Checkpoint | None:
+        """Take a checkpoint if the files have changed and then stayed as they are."""
+        loop = asyncio.get_running_loop()
+        # In the thread of the captures: they use the same watcher.
+        return await loop.run_in_executor(self._thread, self._quiet.look)
 
     def newest(self) -> datetime | None:
         """Return when the newest checkpoint of the session was taken, by any process."""

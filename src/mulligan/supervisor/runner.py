@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from mulligan.errors import MulliganError, StaleLease, StoreGone
 from mulligan.model import Checkpoint
 from mulligan.opener import limit_by_workflow
 from mulligan.session import Session
+from mulligan.session.runtime.quiet import LOOK_SECONDS
 from mulligan.store import LEASE_TTL, Store
 from mulligan.supervisor.checkpoint_thread import CheckpointThread
 from mulligan.supervisor.drift import TeamDrift
@@ -143,7 +144,8 @@ class Runner:
         self._pending: deque[Callable[[], Stimulus | None]] = deque()
         self._woken = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._looked = self._renewed = self._routine = 0.0
+        self._looked = self._renewed = self._routine = self._look_due = 0.0
+        self._file_look: asyncio.Task[None] | None = None
         self._head = 0
         self._is_ending = False
 
@@ -409,9 +411,17 @@ class Runner:
             if now >= self._routine:
                 self._routine = now + self._workflow.shortest
                 self._beside(self._take(TakeCheckpoint("routine", "")))
+        if self._workflow.watch and self._status is None and now >= self._look_due:
+            self._look_due = now + LOOK_SECONDS
+            # One at a time: during a long capture, further looks would only queue up.
+            if self._file_look is None or self._file_look.done():
+                self._file_look = self._beside(self._look_at_files())
         for task in [task for task in self._tasks if task.done()]:
             self._tasks.discard(task)
             task.result()  # raises StaleLease, which ends this supervisor
+
+    async def _look_at_files(self) -> None:
+        await self._attempt(self._checkpoint_thread.look_for_changes())
 
     def _next_routine(self) -> float:
         newest = self._checkpoint_thread.newest()
@@ -493,19 +503,26 @@ class Runner:
         self._records.state(action.agent, "waiting", action.reason)
 
     async def _take(self, action: TakeCheckpoint) -> None:
-        taken: Checkpoint | None = None
-        note = (
-            action.note if action.id is not None else action.note[:500]
-        )  # a note of a request is kept in full
-        try:
+        # A note of a request is kept in full.
+        note = action.note if action.id is not None else action.note[:500]
+
+        async def take() -> Checkpoint | None:
             self._records.used(self._team.usage())
-            taken = await self._checkpoint_thread.take(action.kind, note or None, action.label)
+            return await self._checkpoint_thread.take(action.kind, note or None, action.label)
+
+        taken = await self._attempt(take())
+        if action.id is not None:
+            self._records.barrier(action, taken)
+
+    async def _attempt(self, work: Awaitable[Checkpoint | None]) -> Checkpoint | None:
+        """Take a checkpoint; one that fails is reported, and does not end the team."""
+        try:
+            return await work
         except (StaleLease, StoreGone):
             raise
         except (MulliganError, OSError) as error:
             self._say(f"no checkpoint was taken: {error}")
-        if action.id is not None:
-            self._records.barrier(action, taken)
+            return None
 
     def _beside(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)

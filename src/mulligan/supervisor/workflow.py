@@ -91,6 +91,8 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     session: str = "main"
     workspace: str | None = None
     checkpoint_interval: float = CHECKPOINT_INTERVAL_SECONDS
+    watch: bool = False
+    """Whether a checkpoint is also taken when files have changed and then stayed as they are."""
     retention: Policy | None = None
     drill: DrillSettings = DrillSettings()
     drift: DriftSettings | None = None
@@ -281,6 +283,7 @@ class _WorkflowTable(msgspec.Struct):
     session: Annotated[str, described("a text", _session)]
     workspace: Text
     checkpoint_interval: Duration
+    watch: Annotated[bool, described("true or false")]
     retention: dict[str, Any]
     drill: _DrillTable
     drift: dict[str, Any]

@@ -383,6 +383,18 @@ class Workspace:
             self._carried_paths, self._carried_renewed = set(), set()
         return drained
 
+    def look_for_changes(self) -> bool | None:
+        """Return whether files changed since the last look; None if only a scan can tell.
+
+        The next capture looks at what was seen here.
+        """
+        drained = self._watcher.drain() if self._watcher is not None else None
+        if drained is None:
+            return None
+        self._carried_paths |= drained.paths
+        self._carried_renewed |= drained.renewed
+        return bool(drained.paths or drained.renewed)
+
     def _drain_names(self) -> set[bytes] | None:
         """Return the paths that changed during a capture, or None if only a scan can find them.
 

@@ -29,6 +29,7 @@ AGENT = "agent"
     show_default=True,
     help="Time between routine checkpoints.",
 )
+@click.option("--watch", is_flag=True, help="Also when files have changed and then stayed so.")
 @click.option("--prompt", metavar="TEXT|@FILE", help="Instructions for the agent.")
 @click.option("--again", metavar="CMD", help="The command of every start but the first.")
 @click.option(
@@ -45,6 +46,7 @@ def command(
     call: CliContext,
     agent: str,
     checkpoint_interval: float,
+    watch: bool,
     prompt: str | None,
     again: str | None,
     restart: str,
@@ -83,6 +85,7 @@ def command(
         session=session.name,
         workspace=None if root is None else str(root),
         checkpoint_interval=checkpoint_interval,
+        watch=watch,
         agents={agent: spec},
     )
     with run_options(call) as options:

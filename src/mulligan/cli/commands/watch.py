@@ -1,0 +1,75 @@
+"""mulligan watch."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from mulligan.cli.context import CliContext, Command, create_option, example, force_option
+from mulligan.cli.render.files import coverage_text
+from mulligan.cli.render.text import SHORT_ID, Cell, columns, local, print_json
+from mulligan.cli.requests import Duration
+from mulligan.cli.upkeep import start_upkeep
+from mulligan.views.checkpoints import checkpoint_view
+
+if TYPE_CHECKING:
+    from mulligan import Checkpoint
+
+EXAMPLE = example("mulligan watch", "mulligan watch --settle 10s --json >> checkpoints.jsonl")
+
+
+@click.command("watch", cls=Command, epilog=EXAMPLE)
+@click.option(
+    "--settle",
+    type=Duration(),
+    default="2s",
+    show_default=True,
+    help="How long the files must stay unchanged.",
+)
+@click.option(
+    "--longest",
+    type=Duration(),
+    default="60s",
+    show_default=True,
+    help="How long a change waits if they never do.",
+)
+@create_option
+@force_option
+@click.pass_obj
+def command(call: CliContext, settle: float, longest: float, create: bool) -> None:
+    """Take a checkpoint whenever files have changed and then stayed as they are.
+
+    For programs that Mulligan does not run: start it in a second terminal. Ctrl-C takes a last
+    checkpoint, if files changed since, and ends it. `mulligan run --watch` does the same for a
+    program that it runs.
+    """
+    from mulligan.session.runtime.quiet import LOOK_SECONDS, QuietCheckpoints
+
+    session = call.open_session(create, files=True)
+    watch = QuietCheckpoints(session, settle, longest)
+    with call.working():
+        first = watch.take()
+    with suppress(KeyboardInterrupt):  # the normal way to end it
+        _show(call, first)
+        if not (call.bare or call.json):
+            click.echo("Watching for changes; Ctrl-C ends it.", err=True)
+        while True:
+            session.internal.clock.sleep(min(LOOK_SECONDS, settle))
+            _show(call, watch.look())
+    _show(call, watch.take())
+    start_upkeep(session, call.store_path)
+
+
+def _show(call: CliContext, taken: Checkpoint | None) -> None:
+    if taken is None:
+        return
+    if call.json:
+        print_json(checkpoint_view(taken), indent=None)
+    elif call.bare:
+        click.echo(taken.id)
+    else:
+        cells = [Cell(taken.id[:SHORT_ID], "yellow"), Cell(local(taken.time))]
+        cells += [Cell(f"#{taken.seq}"), Cell(coverage_text(taken.coverage))]
+        click.echo("".join(columns([cells])))

@@ -1,0 +1,57 @@
+"""`mulligan watch`, and `mulligan run --watch`: checkpoints of files that others change."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.conftest import PATIENCE, Cli
+
+Start = Callable[..., subprocess.Popen[str]]
+
+WAIT_FOR_CHECKPOINTS = """
+import pathlib, subprocess, sys
+pathlib.Path("made").write_text("by the agent")
+while True:
+    shown = subprocess.run(
+        [sys.executable, "-m", "mulligan", "log", "--json"], capture_output=True, text=True
+    ).stdout
+    if "the files changed" in shown:
+        break
+"""
+
+
+def test_a_change_becomes_a_checkpoint(store: Cli, process: Start, place: Path) -> None:
+    watch = process("watch", "--settle", "10ms", "--json")
+    assert watch.stdout is not None
+    first = json.loads(watch.stdout.readline())
+    (place / "new.txt").write_text("hello")
+    second = json.loads(watch.stdout.readline())
+    assert second["seq"] > first["seq"]
+    watch.send_signal(signal.SIGINT)
+    assert watch.wait(PATIENCE) == 0
+    shown = store("restore", second["checkpoint_id"], "--only", "new.txt", "--to", "copy")
+    assert shown.code == 0, shown.err
+    assert (place / "copy" / "new.txt").read_text() == "hello"
+
+
+def test_ctrl_c_keeps_what_changed_last(store: Cli, process: Start, place: Path) -> None:
+    watch = process("watch", "--settle", "1h", "--longest", "1h", "--json")
+    assert watch.stdout is not None
+    watch.stdout.readline()
+    (place / "late.txt").write_text("hello")
+    watch.send_signal(signal.SIGINT)
+    last = json.loads(watch.stdout.readline())
+    assert watch.wait(PATIENCE) == 0
+    assert store("show", "--json").json["checkpoint_id"] == last["checkpoint_id"]
+
+
+def test_run_watch_keeps_what_a_program_changed(store: Cli, process: Start, place: Path) -> None:
+    (place / "agent.py").write_text(WAIT_FOR_CHECKPOINTS)
+    run = process("run", "--watch", "--", sys.executable, "agent.py", stdin=subprocess.DEVNULL)
+    _, err = run.communicate(timeout=PATIENCE * 2)
+    assert run.returncode == 0, err
