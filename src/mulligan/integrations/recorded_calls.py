@@ -22,7 +22,7 @@ from mulligan.session import Session
 RESPONSES = "model_responses"
 """The component with the responses of models that the conversation does not have yet."""
 
-Call = Callable[[], Awaitable[Any]]
+MakeCall = Callable[[], Awaitable[Any]]
 """Makes a call, and returns its result as JSON can hold it."""
 
 
@@ -41,7 +41,7 @@ class RecordedCalls:
         self._thread = thread
         self._at_most_once = tuple(at_most_once)
 
-    async def response(self, asked: Any, call: Call) -> Any:
+    async def response(self, asked: Any, call: MakeCall) -> Any:
         """Return the recorded response to what a model is asked, or ask it and record that."""
         found = await self.recorded(asked)
         if found is None:
@@ -64,7 +64,7 @@ class RecordedCalls:
         if self._session.state.length(RESPONSES):
             self._session.state.delete(RESPONSES)
 
-    async def tool(self, id: str, name: str, args: Any, call: Call) -> Any:
+    async def tool(self, id: str, name: str, args: Any, call: MakeCall) -> Any:
         """Return the recorded result of a call, or make it between its two records."""
         known = await self._thread.run(self._known, id, name, args)
         if isinstance(known, ToolCall):
