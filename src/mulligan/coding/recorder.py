@@ -128,7 +128,7 @@ def _catch_up(session: Session, event: HookEvent) -> None:
     """Record all that the transcripts have by now, and what the event itself does."""
     for left in reversed(range(TRIES)):
         before = session.state.get(AGENT_SESSION, MISSING)
-        new = _News(read_agent_session(before) or _first(event), event)
+        new = _News(_known(session, before) or _first(event), event)
         try:
             _write(session, event, before, new)
             break
@@ -137,6 +137,18 @@ def _catch_up(session: Session, event: HookEvent) -> None:
                 raise
     _settle(session, event.calls, create=True)
     _settle(session, new.results(), create=False)
+
+
+def _known(session: Session, recorded: Any) -> AgentSession | None:
+    """Return what is known of the agent's session; its transcript is read again if need be.
+
+    The progress is of no use if the conversation was restored, or written, without it.
+    """
+    found = read_agent_session(recorded)
+    if found is None or found.entries == session.state.length(CONVERSATION):
+        return found
+    # No file continues after such a digest, so all of it counts as new.
+    return msgspec.structs.replace(found, digest="", offset=max(1, found.offset))
 
 
 def _first(event: HookEvent) -> AgentSession:
@@ -202,7 +214,12 @@ def _write(session: Session, event: HookEvent, before: Any, new: _News) -> None:
             prompt = event.prompt if is_new_prompt else None
             session.agent.update(state=state, prompt=prompt, directory=event.cwd)
         if (kind := _KINDS.get(event.kind)) is not None:
-            batch.checkpoint(kind, note=_note(event), data=_data(event, known))
+            batch.checkpoint(
+                kind,
+                note=_note(event),
+                data=_data(event, known),
+                if_files_changed=event.kind not in _ALWAYS,
+            )
 
 
 def _add(session: Session, path: tuple[str, ...], found: NewEntries) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from mulligan.session.write.batch import OpenBatch
     from mulligan.session.write.checkpoint_request import CheckpointRequest
     from mulligan.session.write.checkpointer import CheckpointParts
-    from mulligan.session.write.decisions import Decision
     from mulligan.session.write.writer import Work, Writer
 
 
@@ -35,13 +35,14 @@ class CheckpointTaker:
     def take(
         self,
         request: CheckpointRequest,
-        changes: Decision[None] | None = None,
+        changes: Callable[[Work], None] | None = None,
         *,
         if_changed: bool = False,
     ) -> Checkpoint:
         """Take a checkpoint; with ``changes``, of the state after them, in one transaction.
 
-        With ``if_changed``, the latest one is returned if it holds the same state and files.
+        With ``if_changed``, the latest one is returned if it holds the same state and files. If the
+        request is only for changed files, it is returned after the changes are written.
         """
         started = self._engine.clock.monotonic()
         # Objects first, in a bundle of this call alone: they are durable before the journal's
@@ -51,9 +52,11 @@ class CheckpointTaker:
         # from before it would be recorded after it.
         with self._writer.alone(), self._file_side.captures.settled() as pending:
             taker, files = self._file_side.checkpointer, pending is None
-            latest = self._history.latest_of_state() if if_changed else None
+            latest = self._latest(request, if_changed=if_changed)
             with taker.capture_changed(bundle, started, latest, files=files) as found:
                 if isinstance(found, Checkpoint):
+                    if changes is not None:
+                        self._writer.commit(changes, bundle)
                     return found
                 seq = self._commit(_noted(request, found, pending), changes, found, bundle)
             # Under the lock: another thread's transaction would replace the event that is kept.
@@ -62,10 +65,16 @@ class CheckpointTaker:
             self._engine.upkeep.work_done()
         return taken
 
+    def _latest(self, request: CheckpointRequest, *, if_changed: bool) -> Checkpoint | None:
+        """Return the checkpoint in whose place none is taken if it holds the same files."""
+        if request.if_files_changed:
+            return self._history.latest()
+        return self._history.latest_of_state() if if_changed else None
+
     def _commit(
         self,
         request: CheckpointRequest,
-        changes: Decision[None] | None,
+        changes: Callable[[Work], None] | None,
         parts: CheckpointParts,
         bundle: PendingObjects,
     ) -> int:
@@ -79,8 +88,7 @@ class CheckpointTaker:
     def commit(self, batch: OpenBatch) -> None:
         """Write what a batch has collected, and its checkpoint, as one transaction."""
         if batch.request is not None:
-            batch.checkpoint = self.take(batch.request, batch.decide)
-            batch.seq = batch.checkpoint.seq
+            self._commit_with_checkpoint(batch, batch.request)
         elif batch.decisions:
 
             def decide(work: Work) -> int:
@@ -88,6 +96,19 @@ class CheckpointTaker:
                 return work.seq
 
             batch.seq = self._writer.commit(decide)
+
+    def _commit_with_checkpoint(self, batch: OpenBatch, request: CheckpointRequest) -> None:
+        written = 0
+
+        def decide(work: Work) -> None:
+            nonlocal written
+            batch.decide(work)
+            written = work.seq
+
+        taken = self.take(request, decide)
+        # An earlier one was returned: the files are those that it holds.
+        batch.checkpoint = taken if taken.seq > written else None
+        batch.seq = max(taken.seq, written) if batch.checkpoint or batch.decisions else None
 
 
 def _noted(

@@ -137,22 +137,26 @@ class History:
                 return None
             return read_checkpoint(self._engine, event_at(view, self._record.number, seq))
 
-    def latest_of_state(self) -> Checkpoint | None:
-        """Return the newest checkpoint, if the state has not changed since.
+    def latest(self) -> Checkpoint | None:
+        """Return the newest checkpoint, unless a restore took it for safety.
 
-        One that a restore took for safety does not count: it holds the state and the files from
-        before the restore.
+        That one holds the state and the files from before the restore.
         """
         with self._engine.read() as view:
             head = view.head(self._record.number)
             if head.checkpoint is None:
                 return None
-            seq = head.checkpoint[0]
-            latest = read_checkpoint(self._engine, event_at(view, self._record.number, seq))
-        if latest.safety:
+            found = event_at(view, self._record.number, head.checkpoint[0])
+            latest = read_checkpoint(self._engine, found)
+        return None if latest.safety else latest
+
+    def latest_of_state(self) -> Checkpoint | None:
+        """Return the newest checkpoint as ``latest`` does, if the state has not changed since."""
+        latest = self.latest()
+        if latest is None:
             return None
         # The older one first: the newest is replayed from it, and shares what did not change.
-        then = self.document_at(Point(self._record.name, seq)).find(STATE)
+        then = self.document_at(Point(self._record.name, latest.seq)).find(STATE)
         now = self._writer.document().find(STATE)
         return latest if now is then or same(now, then) else None
 

@@ -46,6 +46,7 @@ def test_a_prompt_has_a_checkpoint_of_the_files_before_it(agent: CodingAgent) ->
 def test_new_transcript_lines_are_in_the_checkpoint_of_their_batch(agent: CodingAgent) -> None:
     agent.hook("UserPromptSubmit", prompt="one")
     agent.say({"n": 1}, {"n": 2})
+    (agent.project / "a").write_text("1")
     agent.batch("t1")
     agent.say({"n": 3})
     agent.hook("UserPromptSubmit", prompt="two")
@@ -74,6 +75,34 @@ def test_a_restore_goes_on_from_the_transcript_of_its_point(agent: CodingAgent) 
     assert session.state.get("conversation") == [{"n": 1}]
     agent.hook("Stop")
     assert session.state.get("conversation") == [{"n": 1}, {"n": 2}]
+
+
+def test_a_conversation_that_was_restored_alone_is_read_again(agent: CodingAgent) -> None:
+    agent.say({"n": 1})
+    agent.hook("UserPromptSubmit", prompt="one")
+    agent.say({"n": 2})
+    agent.hook("Stop")
+    session = agent.session()
+    session.restore(session.checkpoints()[0], ["conversation"])
+    agent.say({"n": 3})
+    agent.hook("Stop")
+    assert session.state.get("conversation") == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+def test_a_turn_that_changes_no_file_takes_no_checkpoint(agent: CodingAgent) -> None:
+    (agent.project / "a").write_text("1")
+    agent.hook("UserPromptSubmit", prompt="What is in it?")
+    before = agent.session().head.seq
+    agent.say({"n": 1})
+    agent.batch("t1")
+    agent.hook("Stop")
+    session = agent.session()
+    assert len(session.checkpoints()) == 1
+    assert session.state.get("conversation") == [{"n": 1}]
+    assert session.head.seq > before
+    (agent.project / "a").write_text("2")
+    agent.batch("t2")
+    assert len(session.checkpoints()) == 2
 
 
 def test_a_call_is_durable_before_it_runs_and_in_doubt_after_a_crash(agent: CodingAgent) -> None:

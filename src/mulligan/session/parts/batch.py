@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mulligan.errors import StateError
 from mulligan.session.write.checkpoint_request import checked_request
 
@@ -31,14 +33,17 @@ class Batch:
         *,
         key: str | None = None,
         data: Mapping[str, Any] | None = None,
+        if_files_changed: bool = False,
     ) -> None:
         """Take a checkpoint at the end of the batch, in the same transaction as its changes.
 
         It holds all changes of the batch, wherever in the block this is called, and the files as
         they are at the end of the block. The arguments are those of ``Session.checkpoint``. A batch
-        takes one checkpoint: a second call raises ``StateError``.
+        takes one checkpoint: a second call raises ``StateError``. With ``if_files_changed``, it
+        takes none if the latest checkpoint holds the same files; the changes are written anyway.
         """
         request = checked_request(kind, note, label, key, data)
+        request = msgspec.structs.replace(request, if_files_changed=if_files_changed)
         if self._batch.has_ended:
             raise StateError("This batch has ended.", hint="Nothing was written. Open another one.")
         if self._batch.request is not None:

@@ -18,7 +18,10 @@ MAX_DATA = 64 << 10
 
 
 class CheckpointRequest(msgspec.Struct, frozen=True):
-    """A checkpoint to be taken; ``data`` is a frozen dictionary."""
+    """A checkpoint to be taken; ``data`` is a frozen dictionary.
+
+    With ``if_files_changed``, it is taken only if the latest one holds other files.
+    """
 
     kind: str
     note: str | None = None
@@ -26,6 +29,7 @@ class CheckpointRequest(msgspec.Struct, frozen=True):
     safety: bool = False
     key: str | None = None
     data: Any = None
+    if_files_changed: bool = False
 
 
 def checked_request(kind: Any, note: Any, label: Any, key: Any, data: Any) -> CheckpointRequest:

@@ -304,3 +304,31 @@ def test_a_batch_with_the_key_of_another_checkpoint_writes_nothing(session: Sess
         again()
     assert session.head == before
     assert session.state.get("") == {}
+
+
+def test_a_batch_can_take_a_checkpoint_only_if_files_changed(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    file = tmp_path / "files" / "file"
+    file.write_text("1")
+    with mulligan.open(tmp_path / "store") as store:
+        session = store.session("run", workspace=tmp_path / "files")
+
+        def step(number: int) -> Batch:
+            with session.batch() as batch:
+                session.state.set("step", number)
+                batch.checkpoint(if_files_changed=True)
+            return batch
+
+        first, second = step(1), step(2)
+        assert first.result is not None
+        assert (second.result, second.seq) == (None, session.head.seq)
+        assert session.state.get("step") == 2, "the changes are written anyway"
+        file.write_text("2")
+        assert step(3).result is not None
+        session.restore(first.result)
+        assert step(4).result is not None, "the files are not those of the latest checkpoint"
+        with session.batch() as empty:
+            empty.checkpoint(if_files_changed=True)
+        assert empty.result is None
+        with pytest.raises(StateError, match="wrote nothing"):
+            _ = empty.seq
