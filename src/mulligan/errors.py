@@ -83,7 +83,8 @@ the same call may succeed later without any change.
     ├── CodingAgentError
     │   ├── InvalidHook (103)       hook JSON that cannot be used; the agent goes on
     │   ├── InvalidSettings (104)   the agent's settings file is not as expected; unchanged
-    │   └── HooksUnhealthy (105)    `mulligan doctor` found something wrong
+    │   ├── HooksUnhealthy (105)    `mulligan doctor` found something wrong
+    │   └── CannotRewind (106)      there is no such conversation, prompt or checkpoint
     ├── RequestError
     │   └── InvalidArguments (124)  a tool was called with arguments that it does not take
     └── DamageError
@@ -671,6 +672,13 @@ class HooksUnhealthy(CodingAgentError):
 
     exit_code = 105
     default_hint = "The sentences above say what is wrong and what helps."
+
+
+class CannotRewind(CodingAgentError):
+    """A conversation cannot be taken back as requested."""
+
+    exit_code = 106
+    default_hint = "Nothing was changed. `mulligan rewind` lists the prompts of a conversation."
 
 
 class RequestError(MulliganError):

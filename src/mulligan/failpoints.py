@@ -110,6 +110,13 @@ class Failpoint(StrEnum):
     REPAIR_SWAPPED = "repair-swapped"
     REPAIR_HEALED = "repair-healed"
     REPAIR_MARKED = "repair-marked"
+    # Rewinding a coding agent. Its new transcript can be resumed from REWIND_PUBLISHED on; files
+    # come last.
+    REWIND_FORKED = "rewind-forked"
+    REWIND_DRAFT_WRITTEN = "rewind-draft-written"
+    REWIND_RECORDED = "rewind-recorded"
+    REWIND_PUBLISHED = "rewind-published"
+    REWIND_NOTED = "rewind-noted"
     DRILL_NOTED = "drill-noted"
     DRILL_DIRECTORY_MADE = "drill-directory-made"
     DRILL_WRITTEN = "drill-written"

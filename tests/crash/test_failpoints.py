@@ -37,6 +37,9 @@ MOVE_POINTS = [point for point in Failpoint if point.name.startswith("MOVE_")]
 DRILL_POINTS = [point for point in Failpoint if point.name.startswith("DRILL_")]
 """FailpointCounter while a drill is run: ``tests/crash/test_drill_kills.py``."""
 
+REWIND_POINTS = [point for point in Failpoint if point.name.startswith("REWIND_")]
+"""FailpointCounter while a coding agent is rewound: ``tests/crash/test_rewind_kills.py``."""
+
 UPKEEP_POINTS = [
     point
     for point in Failpoint
@@ -57,7 +60,7 @@ ACT_POINTS = [
 """FailpointCounter of steps, effects and tools: ``tests/crash/test_effect_kills.py``."""
 
 OTHER_POINTS = STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS + POINTER_POINTS + MOVE_POINTS
-OTHER_POINTS += DRILL_POINTS + UPKEEP_POINTS + DAMAGE_POINTS + ACT_POINTS
+OTHER_POINTS += DRILL_POINTS + REWIND_POINTS + UPKEEP_POINTS + DAMAGE_POINTS + ACT_POINTS
 COMMON_POINTS = [point for point in Failpoint if point not in OTHER_POINTS]
 
 

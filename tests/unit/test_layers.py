@@ -66,7 +66,9 @@ INNER = {
     ],
     "coding": [
         {"hook_input", "transcript", "claude_transcript", "hook_log"},
-        {"agent_session", "claude", "tool_policy"},
+        {"agent_session", "claude", "tool_policy", "claude_folder"},
+        {"rewind_target"},
+        {"rewind"},
         {"recorder"},
         {"hooks"},
         {"__init__"},

@@ -123,7 +123,7 @@ def prompt_text(entry: Entry) -> str | None:
     """Return what a person typed, or None for any other entry."""
     if entry.get("type") != "user" or entry.get("isMeta") or entry.get("isCompactSummary"):
         return None
-    if _results(entry):
+    if results(entry):
         return None
     text = _text(_content(entry))
     return None if not text.strip() or text.lstrip().startswith(NO_PROMPT) else text
@@ -168,6 +168,11 @@ def backups(entries: Iterable[Entry]) -> set[str]:
     return found
 
 
+def is_closing(entry: Entry) -> bool:
+    """Whether an entry was added as the result of a call that had none."""
+    return entry.get("toolUseResult") == INTERRUPTED
+
+
 def is_main(entry: Any) -> bool:
     """Whether an entry belongs to the conversation itself, not to a subagent."""
     return _is_conversation(entry) and not entry.get("isSidechain")
@@ -181,7 +186,7 @@ def conversation(entries: Sequence[Any]) -> dict[str, Entry]:
         kept = _path(entries, usable)
         found = [one for uuid, one in usable.items() if uuid in kept]
         calls = {call for one in found for call in _calls(one)}
-        orphans = {one["uuid"] for one in found if not calls.issuperset(_results(one))}
+        orphans = {one["uuid"] for one in found if not calls.issuperset(results(one))}
         if not orphans:
             return _linked(found)
         # Without its call, a result is refused by the model. What followed it follows the line
@@ -256,7 +261,7 @@ def _beside(entries: Iterable[Entry], kept: set[str]) -> set[str]:
     parts += [one for one in every if one["uuid"] in kept]
     calls = {call for one in parts for call in _calls(one)}
     return {one["uuid"] for one in parts} | {
-        one["uuid"] for one in every if calls.intersection(_results(one))
+        one["uuid"] for one in every if calls.intersection(results(one))
     }
 
 
@@ -286,11 +291,12 @@ def _adopted(entry: Entry, new: NewSession) -> Entry:
             made[key] = new.id
     cwd = made.get("cwd")
     if new.move is not None and isinstance(cwd, str):
-        made["cwd"] = _moved_path(cwd, new.move)
+        made["cwd"] = moved_path(cwd, new.move)
     return made
 
 
-def _moved_path(path: str, move: Move) -> str:
+def moved_path(path: str, move: Move) -> str:
+    """Return where a path is after a move; one outside of the old directory stays."""
     inside = path == move.old or path.startswith(move.old.rstrip("/") + "/")
     return move.new + path[len(move.old.rstrip("/")) :] if inside else path
 
@@ -302,7 +308,7 @@ def _closed(
 
     What followed such a call follows the added result.
     """
-    answered = {call for one in entries if is_main(one) for call in _results(one)}
+    answered = {call for one in entries if is_main(one) for call in results(one)}
     replaced: dict[str, str] = {}
     waiting: list[Entry] = []
     for one in entries:
@@ -313,13 +319,13 @@ def _closed(
             if not answered.issuperset(_calls(one)):
                 waiting.append(one)
         parent = replaced.get(one.get("parentUuid", ""))
-        yield one if parent is None or _results(one) else {**one, "parentUuid": parent}
+        yield one if parent is None or results(one) else {**one, "parentUuid": parent}
     yield from _results_for(waiting, answered, new, new_id, replaced)
 
 
 def _belongs(entry: Entry, answer: Entry) -> bool:
     """Whether an entry is a result, or another part of the same answer."""
-    if _results(entry):
+    if results(entry):
         return True
     known = answer["message"].get("id")
     return _is_answer(entry) and known is not None and entry["message"].get("id") == known
@@ -421,7 +427,7 @@ def _calls(entry: Entry) -> list[str]:
     return [str(block.get("id")) for block in _blocks(entry, "tool_use")]
 
 
-def _results(entry: Entry) -> list[str]:
+def results(entry: Entry) -> list[str]:
     """Return the ids of the calls whose results are in a user entry."""
     if entry.get("type") != "user":
         return []

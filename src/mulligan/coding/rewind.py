@@ -1,0 +1,345 @@
+"""Rewinding a coding agent: its files, its conversation, or both, to an earlier point.
+
+The agent's own session is left as it is. Its conversation up to the point becomes a transcript of a
+new session, and a fork of the Mulligan session is made for it, under the name that the next hook
+looks for. So both branches are recorded, and the new one knows its parent.
+
+The order: the fork, the transcript, the files. Until the transcript is published, nothing of it is
+visible to the agent. Files come last: they are what a person sees, and their restore can be undone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from mulligan.coding import claude_transcript, transcript
+from mulligan.coding.agent_session import (
+    AGENT_SESSION,
+    CONVERSATION,
+    SUBAGENTS,
+    AgentSession,
+    Transcript,
+)
+from mulligan.coding.claude_folder import (
+    ClaudeFolder,
+    is_subagent_id,
+    publish,
+    write_transcript,
+)
+from mulligan.coding.claude_transcript import Entry, Move, NewSession
+from mulligan.coding.rewind_target import Conversation, Target
+from mulligan.errors import CannotRewind
+from mulligan.failpoints import Failpoint
+from mulligan.model import Plan, Point, Restored
+from mulligan.session.names import WORKSPACE, session_name
+from mulligan.timeline.undo import first_restore
+
+if TYPE_CHECKING:
+    from mulligan.session import Session
+
+What = Literal["files", "chat", "both"]
+
+REWOUND = "rewound"
+"""The component of the state that says where a rewound session comes from: a ``Rewound``."""
+
+
+class Rewound(msgspec.Struct, frozen=True):
+    """Where a rewound session comes from.
+
+    ``session`` and ``seq`` are the point that was gone back to, ``agent_id`` the agent's id of the
+    session that was left. ``restore`` is the restore of files in that session, None if there was
+    none. ``length`` and ``digest`` are those of the transcript as it was written.
+    """
+
+    session: str
+    seq: int
+    agent_id: str
+    what: What
+    length: int = 0
+    digest: str = ""
+    restore: int | None = None
+    undone: bool = False
+
+
+class RewindPlan(msgspec.Struct, frozen=True):
+    """What a rewind would do, computed without doing it.
+
+    ``transcript`` is where the new one is written, ``entries`` what is in it: both None if the
+    conversation is not taken back. An empty one means that nothing had been said then, and no file
+    is written. ``closed`` are calls that get a result because they had none. ``files`` is None if
+    files are not taken back in place. ``start`` is the directory in which the agent continues.
+    ``is_live`` says that a process of the agent runs.
+    """
+
+    session: str
+    agent: AgentSession
+    what: What
+    target: Target
+    id: str
+    start: Path
+    transcript: Path | None = None
+    entries: list[Entry] | None = None
+    subagents: dict[str, list[Entry]] = {}
+    closed: int = 0
+    files: Plan | None = None
+    fork: Path | None = None
+    is_live: bool = False
+
+    @property
+    def point(self) -> Point:
+        """The point that is gone back to."""
+        return self.target.point
+
+
+class RewindResult(msgspec.Struct, frozen=True):
+    """What a rewind did: the new session, if the conversation was taken back, and the restore."""
+
+    plan: RewindPlan
+    session: str | None = None
+    restored: Restored | None = None
+
+
+class RewindOptions(msgspec.Struct, frozen=True):
+    """How to rewind: what, where the files are, and where a fork of them goes."""
+
+    what: What
+    directory: Path | None
+    folder: ClaudeFolder
+    fork: Path | None = None
+
+
+def plan_rewind(
+    conversation: Conversation, to: str, options: RewindOptions, new_id: Callable[[], str]
+) -> RewindPlan:
+    """Work out what a rewind would do; nothing is changed."""
+    session, agent, target = conversation.session, conversation.agent, conversation.target(to)
+    if options.what != "chat":
+        _check_files(session, target, options)
+    start, move = _start(conversation.entries, agent, options)
+    made = RewindPlan(
+        session=session.name,
+        agent=agent,
+        what=options.what,
+        target=target,
+        id=new_id(),
+        start=start,
+        fork=options.fork,
+        is_live=session.internal.is_held(agent.agent),
+    )
+    if options.what != "files":
+        new = NewSession(made.id, _now(session.internal.clock.now()), move)
+        made = _with_conversation(made, new, options.folder, new_id)
+    if options.what != "chat" and options.fork is None:
+        files = session.files.plan(target.point, (WORKSPACE,))
+        made = msgspec.structs.replace(made, files=files)
+    return made
+
+
+def rewind(session: Session, plan: RewindPlan, folder: ClaudeFolder) -> RewindResult:
+    """Do what a plan says; durable when this returns."""
+    # Pinned: upkeep must not remove what is about to be restored.
+    with session.internal.engine.pin():
+        if plan.entries is None:
+            return RewindResult(plan, restored=_restore_files(session, plan))
+        with _fork(session, plan) as made:
+            restored = _continue(session, made, plan, folder)
+            return RewindResult(plan, made.name, restored)
+
+
+def undo_rewind(session: Session, rewound: Session) -> Restored | None:
+    """Bring the files back as they were before a rewind, and remove its transcript if unused.
+
+    ``session`` is the one that was rewound, ``rewound`` the one that was made for it. The session
+    that was made stays: what was said and done in it is not lost.
+    """
+    known = rewound_from(rewound)
+    if known is None or known.undone:
+        said = "was made by no rewind" if known is None else "is of a rewind that was undone"
+        raise CannotRewind(f"The session {rewound.name!r} {said}.")
+    done = None
+    if known.restore is not None:
+        _check_undo(session, known.restore)
+        done = session.undo()
+    rewound.state.set((REWOUND, "undone"), True)
+    _remove_unused(rewound, known)
+    return done
+
+
+def rewound_from(session: Session) -> Rewound | None:
+    """Return where a rewound session comes from; None for any other session."""
+    try:
+        return msgspec.convert(session.state.get(REWOUND), Rewound)
+    except msgspec.ValidationError:
+        return None
+
+
+def _check_files(session: Session, target: Target, options: RewindOptions) -> None:
+    if options.directory is None:
+        raise CannotRewind(f"The session {session.name!r} has no directory of files.")
+    if not target.has_files or session.internal.files_at(target.point) is None:
+        raise CannotRewind(
+            "No checkpoint of files was taken then.",
+            hint="Nothing was changed. --chat takes the conversation back alone.",
+        )
+
+
+def _start(
+    entries: list[Any], agent: AgentSession, options: RewindOptions
+) -> tuple[Path, Move | None]:
+    """Return the directory in which the agent continues, and how its files moved."""
+    start = _started_in(entries, agent)
+    if options.fork is None or options.directory is None:
+        return start, None
+    move = Move(os.path.realpath(options.directory), os.path.realpath(options.fork))
+    return Path(claude_transcript.moved_path(str(start), move)), move
+
+
+def _started_in(entries: list[Any], agent: AgentSession) -> Path:
+    """Return the directory in which the agent was started; it may have changed to others since."""
+    folder = Path(agent.transcript or "").parent.name
+    found = (one.get("cwd") for one in entries if isinstance(one, dict))
+    named = (cwd for cwd in found if isinstance(cwd, str))
+    known = (cwd for cwd in named if claude_transcript.folder_name(cwd) == folder)
+    return Path(next(known, agent.cwd))
+
+
+def _with_conversation(
+    plan: RewindPlan, new: NewSession, folder: ClaudeFolder, new_id: Callable[[], str]
+) -> RewindPlan:
+    entries = claude_transcript.rewound(plan.target.entries, new, new_id)
+    return msgspec.structs.replace(
+        plan,
+        entries=entries,
+        transcript=folder.transcript(plan.start, plan.id),
+        closed=sum(claude_transcript.is_closing(one) for one in entries),
+        subagents={
+            id: made
+            for id, known in plan.target.subagents.items()
+            if is_subagent_id(id) and (made := claude_transcript.subagent(known, new))
+        },
+    )
+
+
+def _fork(session: Session, plan: RewindPlan) -> Session:
+    """Make the session that hooks of the new branch will write to."""
+    name = session_name(f"{plan.agent.agent}-{plan.id}")
+    made = session.fork(plan.point, name, plan.fork, pointer=plan.fork is not None)
+    session.internal.engine.failpoint(Failpoint.REWIND_FORKED)
+    return made
+
+
+def _continue(
+    session: Session, made: Session, plan: RewindPlan, folder: ClaudeFolder
+) -> Restored | None:
+    """Record the conversation in the fork, publish its transcript, and restore the files."""
+    failpoint = session.internal.engine.failpoint
+    drafts = _drafts(plan, folder, session)
+    try:
+        _record(made, plan, drafts)
+        failpoint(Failpoint.REWIND_RECORDED)
+        # The main transcript comes last: with it, the program finds the others.
+        for draft in drafts.values():
+            publish(draft, failpoint)
+        restored = _restore_files(session, plan)
+    except BaseException:
+        _remove(drafts)
+        raise
+    if restored is not None:
+        made.state.set((REWOUND, "restore"), restored.seq)
+        failpoint(Failpoint.REWIND_NOTED)
+    return restored
+
+
+def _drafts(plan: RewindPlan, folder: ClaudeFolder, session: Session) -> dict[str, Path]:
+    """Write the transcripts under draft names; the main one has the id "", and is the last."""
+    if not plan.entries or plan.transcript is None:
+        return {}
+    failpoint = session.internal.engine.failpoint
+    folder.copy_backups(plan.entries, plan.agent.id, plan.id)
+    made = {
+        id: write_transcript(folder.subagent(plan.transcript, id), entries, failpoint)
+        for id, entries in plan.subagents.items()
+    }
+    made[""] = write_transcript(plan.transcript, plan.entries, failpoint)
+    return made
+
+
+def _record(made: Session, plan: RewindPlan, drafts: dict[str, Path]) -> None:
+    """Write into the fork what the next hook needs to continue."""
+    read = {id: transcript.read_new(draft) for id, draft in drafts.items()}
+    progress = read[""].progress if read else transcript.START
+    known = AgentSession(
+        agent=plan.agent.agent,
+        id=plan.id,
+        cwd=str(plan.start),
+        transcript=str(plan.transcript) if read else None,
+        offset=progress.offset,
+        digest=progress.digest,
+        entries=progress.entries,
+        prompts=len(claude_transcript.prompts(plan.entries or [])),
+        subagents={
+            id: Transcript(str(_named(drafts[id])), **msgspec.structs.asdict(found.progress))
+            for id, found in read.items()
+            if id
+        },
+    )
+    rewound = Rewound(
+        session=plan.point.session,
+        seq=plan.point.seq,
+        agent_id=plan.agent.id,
+        what=plan.what,
+        length=progress.offset,
+        digest=progress.digest,
+    )
+    with made.batch():
+        made.state.put(CONVERSATION, read[""].entries if read else [])
+        made.state.put(SUBAGENTS, {id: found.entries for id, found in read.items() if id})
+        made.state.set(AGENT_SESSION, msgspec.to_builtins(known))
+        made.state.set(REWOUND, msgspec.to_builtins(rewound))
+
+
+def _restore_files(session: Session, plan: RewindPlan) -> Restored | None:
+    if plan.files is None or not plan.files:
+        return None
+    return session.restore(plan.point, (WORKSPACE,))
+
+
+def _remove(drafts: dict[str, Path]) -> None:
+    """Remove transcripts of a rewind that failed, whether they have their names yet or not."""
+    for draft in drafts.values():
+        draft.unlink(missing_ok=True)
+        _named(draft).unlink(missing_ok=True)
+
+
+def _named(draft: Path) -> Path:
+    return draft.with_suffix("")
+
+
+def _check_undo(session: Session, restore: int) -> None:
+    """Refuse to undo a rewind if the next undo of its session would undo something else."""
+    if first_restore(session.events(since=restore)) is not None:
+        raise CannotRewind(
+            f"Files of {session.name!r} were restored again since that rewind.",
+            hint=f"Nothing was changed. `mulligan undo -s {session.name}` undoes one after "
+            "another.",
+        )
+
+
+def _remove_unused(rewound: Session, known: Rewound) -> None:
+    """Remove a transcript if it was not continued."""
+    found = rewound.state.get((AGENT_SESSION, "transcript"))
+    if not isinstance(found, str) or not known.length:
+        return
+    now = transcript.read_new(found).progress
+    if (now.offset, now.digest) == (known.length, known.digest):
+        Path(found).unlink(missing_ok=True)
+
+
+def _now(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03}Z"

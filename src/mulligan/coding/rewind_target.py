@@ -1,0 +1,194 @@
+"""Where a rewind goes back to: prompts, their checkpoints, and the conversation at a point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mulligan.coding import claude_transcript, transcript
+from mulligan.coding.agent_session import (
+    CONVERSATION,
+    SUBAGENTS,
+    AgentSession,
+    agent_session,
+)
+from mulligan.coding.claude_transcript import Prompt
+from mulligan.errors import CannotRewind
+from mulligan.model import Checkpoint, FileChange, Point
+from mulligan.session.names import WORKSPACE
+
+if TYPE_CHECKING:
+    from mulligan.session import Session
+
+PROMPT_KIND = "prompt"
+"""The kind of the checkpoints that are taken before a prompt is acted on."""
+
+PROMPT_EVENT = "UserPromptSubmit"
+
+
+class RewindPrompt(msgspec.Struct, frozen=True):
+    """A prompt of a conversation, and the checkpoint from just before it.
+
+    ``number`` counts from 1. ``files`` is what changed until the next prompt, or until now for the
+    last one. Without hooks at that time, there is neither a checkpoint nor files.
+    """
+
+    number: int
+    prompt: Prompt
+    checkpoint: Checkpoint | None = None
+    files: tuple[FileChange, ...] | None = None
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A point to go back to, and the entries of the conversation then.
+
+    ``prompt`` is the first prompt that is taken back, None if there is none.
+    """
+
+    point: Point
+    entries: list[Any]
+    subagents: dict[str, list[Any]]
+    prompt: RewindPrompt | None
+    has_files: bool
+
+
+class Conversation:
+    """All that is recorded of the conversation of a session, read once."""
+
+    def __init__(self, session: Session) -> None:
+        found = agent_session(session)
+        if found is None:
+            raise CannotRewind(
+                f"The session {session.name!r} has no conversation of a coding agent.",
+                hint="Nothing was changed. `mulligan install claude` records the next one.",
+            )
+        self.session = session
+        self.agent: AgentSession = found
+        self.entries = _entries(session, found)
+        self._prompts: list[RewindPrompt] | None = None
+
+    @property
+    def prompts(self) -> list[RewindPrompt]:
+        """The prompts of the present conversation, oldest first, without what they changed."""
+        if self._prompts is None:
+            self._prompts = self._matched(claude_transcript.prompts(self.entries))
+        return self._prompts
+
+    def prompts_with_files(self) -> list[RewindPrompt]:
+        """Return the prompts with what changed after each of them."""
+        ends = [one.checkpoint for one in self.prompts[1:]]
+        return [
+            msgspec.structs.replace(one, files=self._changes(one.checkpoint, end))
+            for one, end in zip(self.prompts, (*ends, None), strict=True)
+        ]
+
+    def target(self, to: str) -> Target:
+        """Return the target that a person named: the number of a prompt, or a point."""
+        if to.isascii() and to.isdigit() and len(to) < 8:
+            return self._before(int(to))
+        return self._at(self.session.point(to))
+
+    def _before(self, number: int) -> Target:
+        """Return the moment before a prompt."""
+        known = self.prompts
+        if not 1 <= number <= len(known):
+            there = f"there are {len(known)}" if len(known) != 1 else "there is one"
+            raise CannotRewind(f"There is no prompt {number}; {there}.")
+        found = known[number - 1]
+        entries = self.entries[: found.prompt.entry]
+        checkpoint = found.checkpoint
+        point = _point(checkpoint) if checkpoint is not None else self.session.head
+        subagents = self._subagents(point) if checkpoint is not None else {}
+        return Target(point, entries, subagents, found, checkpoint is not None)
+
+    def _at(self, point: Point) -> Target:
+        """Return a point, with entries that the agent wrote a little later than they happened."""
+        then = self._conversation_at(point)
+        entries, checkpoint = then, self._checkpoint_at(point)
+        if checkpoint is not None and self.entries[: len(then)] == then:
+            entries = self.entries[: self._end(len(then), checkpoint)]
+        first = next((one for one in self.prompts if one.prompt.entry >= len(entries)), None)
+        return Target(point, entries, self._subagents(point), first, True)
+
+    def _conversation_at(self, point: Point) -> list[Any]:
+        found = self.session.state_at(point, CONVERSATION, [])
+        return found if isinstance(found, list) else []
+
+    def _subagents(self, point: Point) -> dict[str, list[Any]]:
+        found = self.session.state_at(point, SUBAGENTS, {})
+        return found if isinstance(found, dict) else {}
+
+    def _checkpoint_at(self, point: Point) -> Checkpoint | None:
+        checkpoint = self.session.find_checkpoint(point)
+        same = (checkpoint.session, checkpoint.seq) == (point.session, point.seq)
+        return checkpoint if same else None
+
+    def _end(self, length: int, checkpoint: Checkpoint) -> int:
+        """Return how many entries had happened at a checkpoint, of which ``length`` were written.
+
+        A prompt ends what came before it. The results of a batch of calls belong to its end.
+        """
+        data = checkpoint.data
+        if data.get("event") == PROMPT_EVENT:
+            named = data.get("prompt_id")
+            at = (one.prompt.entry for one in self.prompts if self._id(one.prompt) == named)
+            return next((entry for entry in at if entry >= length), length)
+        calls = set(data.get("calls") or ())
+        for index in range(length, len(self.entries)):
+            entry = self.entries[index]
+            if not claude_transcript.is_main(entry):
+                continue
+            if claude_transcript.prompt_text(entry) is not None:
+                break
+            if calls.intersection(claude_transcript.results(entry)):
+                length = index + 1
+        return length
+
+    def _matched(self, prompts: Sequence[Prompt]) -> list[RewindPrompt]:
+        taken = self._checkpoints()
+        # The program gives copies of a conversation one id for all prompts: the last one counts.
+        last = {self._id(prompt): prompt.uuid for prompt in prompts}
+        return [
+            RewindPrompt(
+                number,
+                prompt,
+                taken.get(self._id(prompt)) if last[self._id(prompt)] == prompt.uuid else None,
+            )
+            for number, prompt in enumerate(prompts, 1)
+        ]
+
+    def _checkpoints(self) -> Mapping[str | None, Checkpoint]:
+        """Return the checkpoints before prompts, by the agent's ids of these."""
+        return {
+            one.data.get("prompt_id"): one
+            for one in self.session.checkpoints(kind=PROMPT_KIND)
+            if one.data.get("prompt_id")
+        }
+
+    def _id(self, prompt: Prompt) -> str | None:
+        found = self.entries[prompt.entry].get("promptId")
+        return found if isinstance(found, str) else None
+
+    def _changes(
+        self, start: Checkpoint | None, end: Checkpoint | None
+    ) -> tuple[FileChange, ...] | None:
+        if start is None:
+            return None
+        newest = self.session.checkpoints(newest=1)[-1] if end is None else end
+        return self.session.diff(_point(start), _point(newest), (WORKSPACE,)).files
+
+
+def _entries(session: Session, agent: AgentSession) -> list[Any]:
+    """Return the recorded entries, and those that the transcript has beyond them."""
+    recorded = session.state.get(CONVERSATION, [])
+    entries = recorded if isinstance(recorded, list) else []
+    if agent.transcript is None:
+        return entries
+    found = transcript.read_new(agent.transcript, agent.progress)
+    return entries if found.is_whole else [*entries, *found.entries]
+
+
+def _point(checkpoint: Checkpoint) -> Point:
+    return Point(checkpoint.session, checkpoint.seq, checkpoint.id)

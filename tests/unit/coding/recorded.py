@@ -1,0 +1,72 @@
+"""A session of Claude Code as hooks record it, for tests that need no agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import mulligan
+from mulligan.coding import transcript
+from mulligan.coding.agent_session import AGENT_SESSION, CONVERSATION, AgentSession
+from mulligan.coding.claude_folder import ClaudeFolder
+from mulligan.coding.claude_transcript import encode
+from mulligan.store import Store
+from tests.unit.coding.claude_entries import OLD, Transcript
+
+
+class Recorded:
+    """An agent at work in a directory, and what its hooks keep of it."""
+
+    def __init__(self, place: Path, store: Store | None = None) -> None:
+        self.work = place / "work"
+        self.work.mkdir(parents=True)
+        self.folder = ClaudeFolder(place / "config")
+        self.store = store or mulligan.open(place / "store")
+        self.session = self.store.session(f"claude-{OLD}", workspace=self.work)
+        self.said = Transcript(cwd=str(self.work))
+        self.path = self.folder.transcript(self.work, OLD)
+        self.path.parent.mkdir(parents=True)
+        self._prompts = 0
+        self._known = AgentSession("claude", OLD, str(self.work), str(self.path))
+
+    def write(self, name: str, text: str) -> None:
+        (self.work / name).write_text(text)
+
+    def prompt(self, text: str) -> None:
+        """A prompt: its hook runs before the transcript has it."""
+        self.hook("UserPromptSubmit", "prompt", is_prompt=True)
+        self.said.prompt(text, promptId=f"p{self._prompts - 1}")
+
+    def turn(self, text: str, name: str, content: str) -> None:
+        """A prompt that has a tool write a file, and the end of its turn."""
+        self.prompt(text)
+        call = f"call-{self._prompts}"
+        self.said.call(call, f"answer-{call}")
+        self.write(name, content)
+        self.said.result(call)
+        self.hook("PostToolBatch", "routine", calls=[call])
+        self.said.say(f"done: {text}")
+        self.hook("Stop", "routine")
+
+    def hook(
+        self, event: str, kind: str, *, is_prompt: bool = False, lag: int = 0, **data: Any
+    ) -> mulligan.Checkpoint:
+        """Record what is new; the last ``lag`` entries are not in the file yet."""
+        shown = self.said.entries[: len(self.said.entries) - lag]
+        self.path.write_bytes(encode(shown))
+        found = transcript.read_new(self.path, self._known.progress)
+        self._prompts += is_prompt
+        self._known = msgspec.structs.replace(
+            self._known, prompts=self._prompts, **msgspec.structs.asdict(found.progress)
+        )
+        with self.session.batch() as batch:
+            if found.entries:
+                self.session.state.extend(CONVERSATION, found.entries)
+            self.session.state.set(AGENT_SESSION, msgspec.to_builtins(self._known))
+            number = self._prompts - 1
+            about = {"event": event, "prompt": number, "prompt_id": f"p{number}", **data}
+            batch.checkpoint(kind, data=about)
+        assert batch.result is not None
+        return batch.result
