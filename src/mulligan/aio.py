@@ -265,6 +265,7 @@ class AsyncState(_Handle[State]):
     pop = _awaitable(State.pop)
     truncate = _awaitable(State.truncate)
     delete = _awaitable(State.delete)
+    transaction = _awaitable(State.transaction)
 
     async def at(self, point: PointLike) -> AsyncStateView:
         """Return the state as it was at a point; see ``State.at``."""

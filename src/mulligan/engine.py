@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from mulligan import codec
-from mulligan.errors import StoreClosed, StoreGone
+from mulligan.errors import StateError, StoreClosed, StoreGone
 from mulligan.failpoints import FailpointHook, ignore
 from mulligan.journal.protocol import Journal, Presence, Txn, View
 from mulligan.layout import FEATURES, LOCKS
@@ -188,6 +188,7 @@ class Engine:
         # Only for the counter below; never held during a write, so that threads write in parallel.
         self._lock, self._lock_pid = threading.Lock(), os.getpid()
         self._writes = 0
+        self._deciding: set[int] = set()
         self._closed = False
         self._pid = os.getpid()
         self.journal = journal
@@ -253,6 +254,27 @@ class Engine:
         with self.read() as view:
             return view.damage_count()
 
+    @contextmanager
+    def deciding(self) -> Iterator[None]:
+        """Refuse writes of this thread for a block that decides what a transaction writes.
+
+        It may run again, and inside the transaction, which the other write would wait for forever.
+        """
+        thread = threading.get_ident()
+        self._deciding.add(thread)
+        try:
+            yield
+        finally:
+            self._deciding.discard(thread)
+
+    def refuse_inside_decision(self) -> None:
+        """Raise ``StateError`` if this thread is deciding what a transaction writes."""
+        if threading.get_ident() in self._deciding:
+            raise StateError(
+                "Nothing else can be written while a transaction is being decided.",
+                hint="Nothing was written. Use only the state that the function is given.",
+            )
+
     def check_present(self) -> None:
         """Raise ``StoreGone`` unless the opened store is still at its path."""
         if (presence := self.journal.presence()) is not Presence.PRESENT:
@@ -260,6 +282,7 @@ class Engine:
 
     def begin_write(self) -> None:
         """Count a write, so that ``close`` does not release its area before the commit."""
+        self.refuse_inside_decision()
         # Before every write: one to a store that was removed would be acknowledged and lost.
         self.check_present()
         with self._guard():

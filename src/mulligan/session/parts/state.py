@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document
 from mulligan.document.values import PathLike, freeze, parse_path
-from mulligan.errors import InvalidPath, UnstorableValue
+from mulligan.errors import InvalidPath, StateError, UnstorableValue
 from mulligan.session.arguments import count, items
 from mulligan.session.components import check_root, check_writable
 from mulligan.session.state_view import StateReader, StateView
@@ -112,6 +112,33 @@ class State(StateReader):
         place = self._writable(path)
         self._session.write(decisions.delete_change(place, _expected(expected)))
 
+    def transaction(self, function: Callable[[State], T]) -> T:
+        """Run a function that reads and changes the state, as one transaction; return its result.
+
+        The function is given the state that its changes follow: nothing is written between its
+        reads and its changes, also not by other processes. It may run again, on a newer state, and
+        only the last run counts. So it uses only the state that it is given, and has no other
+        effects; writing through the session raises ``StateError``. If it raises, nothing is
+        written. In a batch it runs again when the batch ends, and its result is that of the first
+        run.
+        """
+
+        def decide(work: Changes) -> T:
+            running = _Running(work, self._session)
+            try:
+                result = function(State(running, self.at, is_guarded=self._is_guarded))
+            finally:
+                running.is_over = True
+            if isinstance(result, Coroutine):
+                result.close()
+                raise StateError(
+                    "A transaction is a plain function, not a coroutine function.",
+                    hint="Nothing was written. Await before the transaction, and pass it values.",
+                )
+            return result
+
+        return self._session.write(decide)
+
     def _writable(self, path: PathLike) -> Path:
         place = parse_path(path)
         if self._is_guarded:
@@ -134,6 +161,32 @@ class State(StateReader):
             decide(work)
 
         self._session.write(checked if self._is_guarded and not place else decide)
+
+
+class _Running:
+    """The session of a transaction's function: it writes to the changes that are being decided."""
+
+    def __init__(self, work: Changes, session: StateWriter) -> None:
+        self._work = work
+        self._session = session
+        self.is_over = False
+
+    def write(self, decision: Decision[T]) -> T:
+        self._check()
+        return self._work.attempt(decision)
+
+    def document(self) -> Document:
+        self._check()
+        return self._work.document
+
+    def check_alone(self, what: str) -> None:
+        self._session.check_alone(what)
+
+    def _check(self) -> None:
+        if self.is_over:
+            raise StateError(
+                "This transaction is over.", hint="Nothing was written. Use `session.state`."
+            )
 
 
 def _expected(value: Any) -> Any:

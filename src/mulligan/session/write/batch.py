@@ -60,14 +60,18 @@ class OpenBatch:
 
         If the decision raises, nothing of it is kept.
         """
+        result = self.attempt(decision)
+        self.decisions.append(decision)
+        return result
+
+    def attempt(self, decision: Decision[T]) -> T:
+        """Run a decision, or a part of one; if it raises, nothing of it is kept."""
         before = self.document
         try:
-            result = decision(self)
+            return decision(self)
         except BaseException:
             self.document = before  # it may have added changes before it raised
             raise
-        self.decisions.append(decision)
-        return result
 
     def add(self, change: Change) -> None:
         """Apply a change of the running decision; its event is made at the end of the batch."""

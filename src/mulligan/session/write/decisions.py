@@ -40,6 +40,10 @@ class Changes(Protocol):
         """Add a change; the document has it from then on."""
         ...
 
+    def attempt(self, decision: Decision[T]) -> T:
+        """Run another decision as part of this one; if it raises, nothing of it is kept."""
+        ...
+
 
 Decision = Callable[[Changes], T]
 """Adds changes, and returns a result for the caller; may run twice."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from mulligan.document.document import Document, settle_root
 from mulligan.document.fold import STATE, Change, fold, new_event
 from mulligan.document.history import KEYFRAME_EVERY, advance, from_keyframe
-from mulligan.errors import MulliganError, StaleLease, StateError
+from mulligan.errors import StaleLease, StateError
 from mulligan.model import Digest, Event, Head, Lease, NewEvent, ObjectKind, SessionRecord
 from mulligan.session.names import NO_AGENTS
 from mulligan.session.write import batch as batches
@@ -67,6 +67,18 @@ class Work:
         self.document = fold(self.document, made.kind, made.value, self.seq)
         self.keyframe_if_due(self.seq)
         return self.seq
+
+    def attempt(self, decision: Decision[T]) -> T:
+        """Run another decision as part of this one; if it raises, nothing of it is kept."""
+        before, document, keyframe = self.seq, self.document, self._last_keyframe
+        try:
+            return decision(self)
+        except BaseException:
+            for seq in [seq for seq in self.keyframes if seq > before]:
+                del self.keyframes[seq]
+            del self.new_events[before - self.base.seq :]
+            self.document, self._last_keyframe = document, keyframe
+            raise
 
     def put(self, data: bytes) -> Digest:
         """Make an object of a value's bytes."""
@@ -169,6 +181,7 @@ class Writer:
         never end. The lock is not held while a batch is open, so that reads and lease renewals
         continue.
         """
+        self.engine.refuse_inside_decision()
         guard = self._guard()
         with guard:
             while self._batch is not None and not self._batch.is_ours():
@@ -201,7 +214,10 @@ class Writer:
         must not change until then.
         """
         with self._turn() as batch:
-            return self.commit(decision) if batch is None else batch.collect(decision)
+            if batch is None:
+                return self.commit(decision)
+            with self.engine.deciding():
+                return batch.collect(decision)
 
     @contextmanager
     def batch(self, commit: Callable[[OpenBatch], None]) -> Iterator[OpenBatch]:
@@ -427,15 +443,18 @@ class Writer:
             return None
         work = Work(bundle, self._newest, self._head)
         try:
-            return work, decision(work)
-        except MulliganError:
-            # The document known here may be out of date; the run under the lock decides.
+            with self.engine.deciding():
+                return work, decision(work)
+        except Exception:
+            # The document known here may be out of date; the run under the lock decides. Any error
+            # may come from that: decisions run functions of the program.
             return None
 
     def _decided(self, decision: Callable[[Work], T], view: View, bundle: Bundle) -> tuple[Work, T]:
         document = self._caught_up(view)
         work = Work(bundle, document, view.head(self.record.number))
-        return work, decision(work)
+        with self.engine.deciding():
+            return work, decision(work)
 
     def _caught_up(self, view: View) -> Document:
         """Return the document as of the view, with what other processes wrote."""

@@ -11,6 +11,7 @@ from mulligan.engine import PendingObjects
 from mulligan.objects.protocol import Flushed
 from mulligan.session.write.checkpointer import Checkpointer, CheckpointParts, CheckpointRequest
 from mulligan.session.write.writer import Work, Writer
+from tests.threads import elsewhere
 
 
 def test_a_decision_that_runs_twice_syncs_nothing(
@@ -38,7 +39,7 @@ def test_a_decision_that_runs_twice_syncs_nothing(
             seq = add(self, txn, request, parts)
             during.append(len(syncs) - before)
             if len(during) == 1:
-                other.state.set("from another handle", 2)
+                elsewhere(lambda: other.state.set("from another handle", 2))
             return seq
 
         monkeypatch.setattr(PendingObjects, "flush", flushed)

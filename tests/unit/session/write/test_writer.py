@@ -12,6 +12,7 @@ from mulligan import Session, Store
 from mulligan.document.fold import SET, STATE
 from mulligan.errors import Conflict
 from mulligan.session.write.decisions import Changes
+from tests.threads import elsewhere
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_a_decision_that_runs_again_returns_what_the_second_run_did(
         count: int = work.document.find((*STATE, "count"))
         runs.append(count)
         if len(runs) == 1:
-            store.session("run").state.set("count", 10)
+            elsewhere(lambda: store.session("run").state.set("count", 10))
         work.add((SET, {"path": ["count"], "value": count + 1}))
         return count
 
