@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import mulligan
 from mulligan import codec
 from mulligan.codec import Ref
 from mulligan.document import nodes
@@ -325,3 +326,17 @@ def test_a_reference_is_an_object_of_its_own() -> None:
     document = objects.reloaded(freeze({"text": "x" * 10_000, "short": "y"}))
     assert isinstance(document.root["text"], Ref)
     assert document.root["short"] == "y"
+
+
+@given(st.lists(pairs(), min_size=1, max_size=3), st.booleans())
+def test_whole_values_are_what_was_put(
+    states: list[tuple[dict[str, Any], dict[str, Any]]], at_the_root: bool
+) -> None:
+    path = "" if at_the_root else "box"
+    with mulligan.open("memory:") as store:
+        session = store.session("main")
+        for state in (state for pair in states for state in pair):
+            own = {f"{key}_": value for key, value in state.items()}  # no component with an API
+            session.state.put(path, own)
+            assert strict(session.state.get(path)) == strict(own)
+        assert strict(store.session("main").state.get(path)) == strict(own)

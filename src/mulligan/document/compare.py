@@ -9,11 +9,11 @@ from mulligan import codec
 from mulligan.codec import ListBranch, MapBranch
 from mulligan.document import nodes
 from mulligan.document.document import MISSING, Document, settle
-from mulligan.document.fold import APPEND, DELETE, SET, STATE, Change
+from mulligan.document.fold import APPEND, DELETE, SET, Change
 from mulligan.model import Path
 
-MAX_DELETES = 16
-"""Up to this many items are removed from the end of a list one by one."""
+MAX_SINGLE = 16
+"""Up to this many items of a list are changed one by one, or removed from its end."""
 
 Difference = tuple[Path, Any, Any]
 """A path with the frozen values before and after; ``MISSING`` where there is none."""
@@ -70,16 +70,26 @@ def derive(document: Document, before: Any, after: Any, path: Path) -> Iterator[
         yield SET, {"path": list(path), "value": after}
 
 
-def shortened(
-    document: Document, path: Sequence[str | int], size: int, to: int
+def splice(
+    document: Document, old: Any, path: Path, start: int, later: list[Any], apart: Sequence[int]
 ) -> Iterator[Change]:
-    """Yield the changes that remove the last items of a list of ``size`` items in the state."""
-    if size - to > MAX_DELETES:
-        node = document.resolved(document.find((*STATE, *path)))
-        # It refers to the segments that the list has already, so it is small, whatever the list.
-        yield SET, {"path": list(path), "value": document.truncated(node, to)}
+    """Yield the changes that replace the items of a resolved list from ``start`` on.
+
+    ``apart`` are the indexes of the items that differ, as far as both lists go.
+    """
+    before, after = nodes.size(old), start + len(later)
+    is_few = len(apart) <= MAX_SINGLE and len(apart) * 2 <= after
+    if (not is_few and len(apart) * 2 > len(later)) or before - after > MAX_SINGLE or not after:
+        # It refers to the segments that the list has already, so only what is later is stored.
+        yield SET, {"path": list(path), "value": document.spliced(old, start, later)}
         return
-    for index in range(size - 1, to - 1, -1):
+    for index in apart:
+        (present,) = document.slice(old, index, index + 1)
+        yield from derive(document, present, later[index - start], (*path, index))
+    if after > before:
+        values = nodes.build_list(later[before - start :])
+        yield APPEND, {"path": list(path), "values": values}
+    for index in range(before - 1, after - 1, -1):
         yield DELETE, {"path": [*path, index]}
 
 
@@ -127,19 +137,10 @@ def _list_differences(document: Document, old: Any, new: Any, path: Path) -> Ite
 
 def _derive_list(document: Document, old: Any, new: Any, path: Path) -> Iterator[Change]:
     start = _common_items(document, old, new)
-    if start == nodes.size(old):
-        items = nodes.build_list(_from(document, new, start))
-        yield APPEND, {"path": list(path), "values": items}
-        return
-    if nodes.size(old) == nodes.size(new):
-        pairs = zip(_from(document, old, start), _from(document, new, start), strict=True)
-        apart = [(i, a, b) for i, (a, b) in enumerate(pairs, start) if not same(a, b)]
-        # Setting more than half of the items one by one would cost more than the whole list.
-        if len(apart) * 2 <= nodes.size(new):
-            for index, one, other in apart:
-                yield from derive(document, one, other, (*path, index))
-            return
-    yield SET, {"path": list(path), "value": new}
+    left, right = _from(document, old, start), _from(document, new, start)
+    pairs = enumerate(zip(left, right, strict=False), start)
+    apart = [index for index, (one, other) in pairs if not same(one, other)]
+    yield from splice(document, old, path, start, right, apart)
 
 
 def _common_items(document: Document, old: Any, new: Any) -> int:

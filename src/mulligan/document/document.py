@@ -109,9 +109,9 @@ class Document:
         """Return the items ``start..stop - 1`` of a resolved list; no other segment is loaded."""
         return nodes.list_slice(node, start, stop, self._load)
 
-    def truncated(self, node: Any, count: int) -> Any:
-        """Return a resolved list with its first ``count`` items alone."""
-        return nodes.list_truncate(node, count, self._load)
+    def spliced(self, node: Any, start: int, items: list[Any]) -> Any:
+        """Return a resolved list with other items from ``start`` on; it shares those before."""
+        return nodes.list_extend(nodes.list_truncate(node, start, self._load), items, self._load)
 
     def entries(self, node: Any) -> dict[str, Any]:
         """Return the entries of a resolved dict by sorted key."""
@@ -163,8 +163,7 @@ class Document:
         if child is not MISSING:
             return nodes.list_set(node, index, child, self._load)
         # All later items move, so every later segment changes; the earlier ones are shared.
-        later = self.slice(node, index + 1, nodes.size(node))
-        return nodes.list_extend(self.truncated(node, index), later, self._load)
+        return self.spliced(node, index, self.slice(node, index + 1, nodes.size(node)))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -57,7 +57,7 @@ def freeze(value: Any, path: Path = ()) -> Any:
     if kind is float or kind is bytes:
         return value
     if isinstance(value, dict):
-        return nodes.build_map(_frozen_dict(value, path))
+        return nodes.build_map(frozen_entries(value, path, freeze))
     if isinstance(value, list):
         return nodes.build_list(
             [freeze(v, (*path, i)) for i, v in enumerate(_shallow(value, path))]
@@ -92,7 +92,10 @@ def _check_key(key: str) -> None:
         raise InvalidPath(f"A part of the path is not valid Unicode: {key!r}.") from error
 
 
-def _frozen_dict(value: dict[Any, Any], path: Path) -> dict[str, Any]:
+def frozen_entries(
+    value: dict[Any, Any], path: Path, freeze_item: Callable[[Any, Path], Any]
+) -> dict[str, Any]:
+    """Return the entries of a plain dictionary with checked keys and frozen values."""
     frozen: dict[str, Any] = {}
     for key, item in _shallow(value, path).items():
         if not isinstance(key, str):
@@ -100,8 +103,8 @@ def _frozen_dict(value: dict[Any, Any], path: Path) -> dict[str, Any]:
         if len(key) > MAX_KEY:
             raise _refusal(path, f"has a key of {len(key)} characters; {MAX_KEY} are allowed")
         # A plain copy: an instance of a subclass may have state of its own.
-        name = _text(str(key), (*path, key))
-        frozen[name] = freeze(item, (*path, name))
+        name = _text(_content(key), (*path, key))
+        frozen[name] = freeze_item(item, (*path, name))
     return frozen
 
 
@@ -122,6 +125,11 @@ def _text(value: str, path: Path) -> str:
     return value
 
 
+def _content(text: str) -> str:
+    """Return the characters of a text; ``str()`` of a subclass may return something else."""
+    return text if type(text) is str else str.__str__(text)
+
+
 def _integer(value: int, path: Path) -> Any:
     if value in _INT_RANGE:
         return value
@@ -137,7 +145,9 @@ def _unusual(value: Any, path: Path) -> Any:
         return codec.moment(value)
     if isinstance(value, bytearray):
         return bytes(value)
-    bases: tuple[type[Any], ...] = (str, int, float, bytes)
+    if isinstance(value, str):
+        return _text(_content(value), path)
+    bases: tuple[type[Any], ...] = (int, float, bytes)
     for base in bases:
         if isinstance(value, base):
             return freeze(base(value), path)

@@ -10,7 +10,7 @@ import pytest
 
 import mulligan
 from mulligan import MISSING, Session, Store
-from mulligan.document.compare import MAX_DELETES
+from mulligan.document.compare import MAX_SINGLE
 from mulligan.errors import InvalidPath, StateError
 from mulligan.model import ObjectKind
 from mulligan.store import engine_of
@@ -82,7 +82,7 @@ def test_the_end_of_a_list_is_removed_without_loading_the_rest(
 
 def test_a_truncated_list_is_stored_by_reference(store: Store, session: Session) -> None:
     before = _stored(store)
-    session.state.truncate("log", ITEMS - MAX_DELETES - 1)
+    session.state.truncate("log", ITEMS - MAX_SINGLE - 1)
     assert _stored(store) - before < 20_000
 
 

@@ -17,6 +17,7 @@ from mulligan.session.write.decisions import UNSET, Changes, Decision, T
 
 if TYPE_CHECKING:
     from mulligan.model import Path
+    from mulligan.session.write.whole_values import WholeValues
     from mulligan.timeline.points import PointLike
 
 _ONE = "Nothing was written. `append` adds one value, whatever it is."
@@ -58,6 +59,7 @@ class State(StateReader):
         """Connect to a session; unless guarded, every component can be written."""
         self._session = session
         self._is_guarded = is_guarded
+        self._puts: WholeValues | None = None
         self.at = view_at
         """Returns the state as it was at a point, as a ``StateView``."""
 
@@ -68,7 +70,8 @@ class State(StateReader):
         """Set the value at a path; missing parent dictionaries are created."""
         place = self._writable(path)
         frozen = freeze(value, place)
-        self._write(place, frozen, decisions.set_change(place, frozen, _expected(expected)))
+        decide = decisions.set_change(place, frozen, _expected(expected))
+        self._write(place, lambda: frozen, decide)
 
     def append(self, path: PathLike, value: Any) -> None:
         """Append one value to the list at a path, which is created if missing."""
@@ -85,11 +88,18 @@ class State(StateReader):
         """Make the value at a path equal to a whole value, storing only what changed.
 
         Lists that only grew become appends, so passing a whole conversation at every step needs no
-        more storage than appending to it.
+        more storage than appending to it. Long lists that this handle put last are remembered, so
+        that only what differs is encoded.
         """
+        from mulligan.session.write import whole_values  # commands that look do not need it
+
+        if self._puts is None:
+            self._puts = whole_values.WholeValues()
         place = self._writable(path)
-        frozen = freeze(value, place)
-        self._write(place, frozen, decisions.put_change(place, frozen, _expected(expected)))
+        prepared = self._puts.prepared(value, place)
+        decide = whole_values.put_change(place, prepared, _expected(expected))
+        found = self._write(place, lambda: whole_values.frozen_value(prepared), decide)
+        self._puts.remember(whole_values.put_lists(prepared, place), found)
 
     def pop(self, path: PathLike, default: Any = None) -> Any:
         """Remove the last item of the list at a path and return it, or the default if it is empty.
@@ -152,15 +162,15 @@ class State(StateReader):
             raise InvalidPath("The root of the state is a dictionary, not a list.")
         return place
 
-    def _write(self, place: Path, value: Any, decide: Decision[None]) -> None:
+    def _write(self, place: Path, frozen: Callable[[], Any], decide: Decision[T]) -> T:
         """Write a value; a new root must leave components with their own API unchanged."""
 
-        def checked(work: Changes) -> None:
-            if nodes.is_map(value):  # anything else is refused below
-                check_root(work.document, value)
-            decide(work)
+        def checked(work: Changes) -> T:
+            if nodes.is_map(root := frozen()):  # anything else is refused below
+                check_root(work.document, root)
+            return decide(work)
 
-        self._session.write(checked if self._is_guarded and not place else decide)
+        return self._session.write(checked if self._is_guarded and not place else decide)
 
 
 class _Running:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from mulligan.document import nodes
-from mulligan.document.compare import derive, same, shortened
+from mulligan.document.compare import same, splice
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import APPEND, DELETE, SET, STATE, Change
 from mulligan.document.values import format_path
@@ -71,24 +71,10 @@ def set_change(path: Path, value: Any, expected: Any) -> Decision[None]:
     """Set a value, if the present one is the expected one."""
 
     def decide(work: Changes) -> None:
-        place = _place(work.document, path, expected)
+        place = checked_place(work.document, path, expected)
         if not path and not nodes.is_map(value):
             raise InvalidPath("The root of the state is a dictionary and stays one.")
         work.add((SET, {"path": place, "value": value}))
-
-    return decide
-
-
-def put_change(path: Path, value: Any, expected: Any) -> Decision[None]:
-    """Set a whole value by the changes that turn the present one into it."""
-
-    def decide(work: Changes) -> None:
-        document = work.document
-        place = _place(document, path, expected)
-        if not path and not nodes.is_map(value):
-            raise InvalidPath("The root of the state is a dictionary and stays one.")
-        for change in derive(document, document.find((*STATE, *place)), value, tuple(place)):
-            work.add(change)
 
     return decide
 
@@ -97,7 +83,7 @@ def extend_change(path: Path, values: list[Any]) -> Decision[None]:
     """Append values to a list."""
 
     def decide(work: Changes) -> None:
-        place = _place(work.document, path, UNSET)
+        place = checked_place(work.document, path, UNSET)
         work.add((APPEND, {"path": place, "values": nodes.build_list(values)}))
 
     return decide
@@ -108,10 +94,10 @@ def pop_change(path: Path) -> Decision[tuple[Any, Document]]:
 
     def decide(work: Changes) -> tuple[Any, Document]:
         document = work.document
-        place, length = _list_length(document, path)
-        if not length:
+        place, found = _list(document, path)
+        if not nodes.size(found):
             return MISSING, document
-        last = [*place, length - 1]
+        last = [*place, nodes.size(found) - 1]
         work.add((DELETE, {"path": last}))
         return document.find((*STATE, *last)), document
 
@@ -122,21 +108,22 @@ def truncate_change(path: Path, length: int) -> Decision[None]:
     """Delete all but the first items of a list."""
 
     def decide(work: Changes) -> None:
-        place, present = _list_length(work.document, path)
-        for change in shortened(work.document, place, present, length):
-            work.add(change)
+        place, found = _list(work.document, path)
+        if nodes.size(found) > length:
+            for change in splice(work.document, found, tuple(place), length, [], []):
+                work.add(change)
 
     return decide
 
 
-def _list_length(document: Document, path: Path) -> tuple[list[str | int], int]:
-    """Return the path of a list as the event stores it, and its length; 0 if there is none."""
-    place = _place(document, path, UNSET)
+def _list(document: Document, path: Path) -> tuple[list[str | int], Any]:
+    """Return the path of a list as the event stores it, and the list; empty if there is none."""
+    place = checked_place(document, path, UNSET)
     found = document.find((*STATE, *place))
     node = [] if found is MISSING else document.resolved(found)
     if not nodes.is_list(node):
         raise InvalidPath(f"The value at {format_path(path)!r} is not a list.")
-    return place, nodes.size(node)
+    return place, node
 
 
 def delete_change(path: Path, expected: Any) -> Decision[None]:
@@ -147,12 +134,12 @@ def delete_change(path: Path, expected: Any) -> Decision[None]:
         )
 
     def decide(work: Changes) -> None:
-        work.add((DELETE, {"path": _place(work.document, path, expected)}))
+        work.add((DELETE, {"path": checked_place(work.document, path, expected)}))
 
     return decide
 
 
-def _place(document: Document, path: Path, expected: Any) -> list[str | int]:
+def checked_place(document: Document, path: Path, expected: Any) -> list[str | int]:
     """Return the path as the event stores it, after the comparison if one was requested."""
     place = list(document.normal((*STATE, *path))[1:])
     if not isinstance(expected, Unset):
