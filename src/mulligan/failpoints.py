@@ -65,6 +65,9 @@ class Failpoint(StrEnum):
     COMPENSATION_RECORDED = "compensation-recorded"
     TOOL_CALLED = "tool-called"
     TOOL_RETURNED = "tool-returned"
+    # The settings file of a coding agent.
+    SETTINGS_BACKED_UP = "settings-backed-up"
+    SETTINGS_WRITTEN = "settings-written"
     # The first upkeep of a store that an earlier version made.
     UPKEEP_FEATURE_WRITTEN = "upkeep-feature-written"
     UPKEEP_FEATURE_LISTED = "upkeep-feature-listed"

@@ -59,7 +59,12 @@ ACT_POINTS = [
 ]
 """FailpointCounter of steps, effects and tools: ``tests/crash/test_effect_kills.py``."""
 
-OTHER_POINTS = STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS + POINTER_POINTS + MOVE_POINTS
+SETTINGS_POINTS = [point for point in Failpoint if point.name.startswith("SETTINGS_")]
+"""FailpointCounter while hooks are installed: ``tests/crash/test_settings_kills.py``."""
+
+OTHER_POINTS = (
+    SETTINGS_POINTS + STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS + POINTER_POINTS + MOVE_POINTS
+)
 OTHER_POINTS += DRILL_POINTS + REWIND_POINTS + UPKEEP_POINTS + DAMAGE_POINTS + ACT_POINTS
 COMMON_POINTS = [point for point in Failpoint if point not in OTHER_POINTS]
 

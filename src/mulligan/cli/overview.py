@@ -55,6 +55,8 @@ COMMANDS = {
     "mcp": "Serve agents over MCP on standard input and output.",
     "drift": "Show whether agents loop, stall or go wrong otherwise.",
     "state": "Read and write the state from scripts.",
+    "install": "Record a coding agent: add hooks to its settings.",
+    "uninstall": "Remove these hooks from its settings.",
     "hook": "Record an event of a coding agent; its hooks call this.",
     "prune": "Remove the checkpoints that need not be kept.",
     "purge": "Remove a secret from all history, and prove it.",

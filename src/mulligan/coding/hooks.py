@@ -20,6 +20,7 @@ from mulligan.errors import LeaseHeld, MulliganError, StoreGone, StoreNotFound
 from mulligan.locate.registry import state_directory
 
 if TYPE_CHECKING:
+    from mulligan.locate.find import Found
     from mulligan.session import Session
     from mulligan.store import Store
 
@@ -34,9 +35,16 @@ class HookRunner:
     time.
     """
 
-    def __init__(self, variables: Mapping[str, str], *, stays: bool = False) -> None:
-        """Use the variables of the environment; ``stays`` says that the process lives on."""
+    def __init__(
+        self, variables: Mapping[str, str], *, stays: bool = False, create: bool = False
+    ) -> None:
+        """Use the variables of the environment.
+
+        ``stays`` says that the process lives on, ``create`` that a project without a store gets
+        one.
+        """
         self._variables = variables
+        self._create = create
         self._stays = stays
         self._stores: dict[Path, Store] = {}
         self._sessions: dict[tuple[Path, str, int | None], Session] = {}
@@ -105,25 +113,38 @@ class HookRunner:
 
     def _store(self, event: HookEvent) -> tuple[Store, Path]:
         """Return the store of the agent's project, and the directory whose files it has."""
-        from mulligan.locate.find import agree, copied, find_in, nearest
+        from mulligan.locate.find import agree, copied
         from mulligan.opener import open_store
 
-        state = state_directory(self._variables)
-        place = Path(self._variables.get(claude.PROJECT) or event.cwd)
-        named = self._variables.get(STORE)
-        found = find_in(Path(named), state, write=True) if named else nearest(place, state)
-        if found is None:
-            raise StoreNotFound(f"There is no store at {named}.")
+        found = self._found(Path(self._variables.get(claude.PROJECT) or event.cwd))
         if found.pointer and not agree(found.store, found.pointer):
             raise copied(found.pointer, found.store)
-        root = found.directory
         if found.store not in self._stores:
             from mulligan.failpoints import ignore
 
             self._stores[found.store] = open_store(
                 found.store, self._variables, False, (), None, ignore, upkeep=self._stays
             )
-        return self._stores[found.store], root
+        return self._stores[found.store], found.directory
+
+    def _found(self, place: Path) -> Found:
+        from mulligan.locate.find import find_in, nearest
+
+        state, named = state_directory(self._variables), self._variables.get(STORE)
+        if named:
+            found = find_in(Path(named), state, write=True)
+            if found is None:
+                raise StoreNotFound(f"There is no store at {named}.")
+            return found
+        try:
+            return nearest(place, state)
+        except StoreNotFound:
+            if not self._create:
+                raise
+        from mulligan.make_store import make_store  # once per project
+
+        make_store(place, self._variables)
+        return nearest(place, state)
 
     def _session(self, store: Store, root: Path, event: HookEvent) -> Session:
         process = claude.agent_process(self._variables)

@@ -24,8 +24,9 @@ EXAMPLE = example("mulligan hook claude < event.json")
 @click.command("hook", cls=Command, epilog=EXAMPLE)
 @click.argument("agent", metavar="[AGENT]", default="claude")
 @click.option("--budget", type=float, default=BUDGET_SECONDS, help="Seconds it may take at most.")
+@click.option("--create", is_flag=True, help="Make a store for a project that has none.")
 @click.pass_obj
-def command(call: CliContext, agent: str, budget: float) -> None:
+def command(call: CliContext, agent: str, budget: float, create: bool) -> None:
     """Record an event of a coding agent; its hooks call this with JSON on stdin.
 
     `mulligan install` sets that up. The exit code is always 0, so that the agent is never
@@ -38,7 +39,7 @@ def command(call: CliContext, agent: str, budget: float) -> None:
     variables = dict(os.environ)
     if call.store:
         variables["MULLIGAN_STORE"] = call.store
-    runner = HookRunner(variables)
+    runner = HookRunner(variables, create=create)
     timer = threading.Timer(budget, _give_up, (runner, agent, budget))
     timer.daemon = True
     timer.start()

@@ -1,0 +1,73 @@
+"""mulligan install."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mulligan.cli import hook_settings
+from mulligan.cli.context import ACTOR, CliContext, Command, dry_run_option, example, force_option
+from mulligan.cli.hook_settings import scope_options
+
+if TYPE_CHECKING:
+    from mulligan.coding.install import Installation
+
+EXAMPLE = example("mulligan install claude", "mulligan install claude --user --dry-run")
+
+
+@click.command("install", cls=Command, epilog=EXAMPLE)
+@click.argument("agent")
+@scope_options
+@dry_run_option
+@force_option
+@click.pass_obj
+def command(call: CliContext, agent: str, scope: str, dry_run: bool) -> None:
+    """Add Mulligan's hooks to the settings of a coding agent: claude.
+
+    From then on, every prompt and every batch of tool calls has a checkpoint of files and
+    conversation. The settings are merged: hooks and keys of others stay as they are, and a copy of
+    the file is kept. A file with comments is refused. It is safe to run this again.
+
+    For a project, the hooks are in .claude/settings.local.json, and the project gets a store if it
+    has none. With --user, they are in ~/.claude/settings.json, and each project gets a store when
+    the agent first runs there.
+    """
+    from mulligan.coding.install import install
+
+    target = hook_settings.target(agent, scope)
+    done = install(target, hook_settings.own_command(), dry_run=True)
+    store = None
+    if not dry_run:
+        # The store first: hooks without one would only write notes.
+        store = _store(call, target.project) if scope == "project" else None
+        done = install(target, hook_settings.own_command())
+    hook_settings.show(call, done, store, _said(done, dry_run=dry_run))
+
+
+def _store(call: CliContext, project: Path) -> Path:
+    """Make the store of a project, and read its files once, so that the first hook is quick."""
+    import mulligan
+    from mulligan.make_store import make_store
+
+    made = make_store(project, os.environ, actor=ACTOR, force=call.force)
+    with mulligan.open(made.store, create=False) as store:
+        session = store.session(
+            made.sessions[0], create=False, actor=ACTOR, workspace=project, force=call.force
+        )
+        with session:
+            session.internal.store_files()
+    return made.store
+
+
+def _said(done: Installation, *, dry_run: bool) -> str:
+    if dry_run:
+        return f"Nothing was changed; this would be written to {done.file}."
+    if not done.is_changed:
+        return f"The hooks of {done.agent} are installed already: {done.file}"
+    return (
+        f"Installed the hooks of {done.agent} in {done.file}; sessions that start from now on are "
+        "recorded. `mulligan doctor` checks that they work."
+    )

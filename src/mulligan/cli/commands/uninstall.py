@@ -1,0 +1,33 @@
+"""mulligan uninstall."""
+
+from __future__ import annotations
+
+import click
+
+from mulligan.cli import hook_settings
+from mulligan.cli.context import CliContext, Command, dry_run_option, example
+from mulligan.cli.hook_settings import scope_options
+
+EXAMPLE = example("mulligan uninstall claude", "mulligan uninstall claude --user")
+
+
+@click.command("uninstall", cls=Command, epilog=EXAMPLE)
+@click.argument("agent")
+@scope_options
+@dry_run_option
+@click.pass_obj
+def command(call: CliContext, agent: str, scope: str, dry_run: bool) -> None:
+    """Remove Mulligan's hooks from the settings of a coding agent.
+
+    Everything else in the file stays as it is. The store and everything recorded in it stay, too.
+    """
+    from mulligan.coding.install import uninstall
+
+    done = uninstall(hook_settings.target(agent, scope), dry_run=dry_run)
+    if dry_run:
+        said = f"Nothing was changed; this would be written to {done.file}."
+    elif done.is_changed:
+        said = f"Removed the hooks of {agent} from {done.file}."
+    else:
+        said = f"There are no hooks of Mulligan in {done.file}."
+    hook_settings.show(call, done, None, said)

@@ -1,0 +1,74 @@
+"""What `install` and `uninstall` share: whose settings are meant, and what is printed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from mulligan.cli.context import CliContext
+from mulligan.cli.render.text import clean, print_json
+
+if TYPE_CHECKING:
+    from mulligan.coding.install import Installation, Scope, Target
+
+T = TypeVar("T")
+
+
+def scope_options(function: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--project`` and ``--user`` to a command."""
+    project = click.option(
+        "--project", "scope", flag_value="project", default="project", help="Here (the default)."
+    )
+    user = click.option("--user", "scope", flag_value="user", help="In all your projects.")
+    return project(user(function))
+
+
+def target(agent: str, scope: str) -> Target:
+    """Return whose settings are meant, by the current directory."""
+    from mulligan.coding.install import Target
+
+    chosen: Scope = "user" if scope == "user" else "project"
+    return Target(agent, chosen, project_directory(), dict(os.environ))
+
+
+def project_directory() -> Path:
+    """Return the directory of the project: that of the nearest store, or the current one."""
+    from mulligan.cli.find_store import state_home
+    from mulligan.errors import StoreNotFound
+    from mulligan.locate.find import nearest
+
+    here = Path.cwd()
+    try:
+        return nearest(here, state_home()).directory
+    except StoreNotFound:
+        return here
+
+
+def own_command() -> list[str]:
+    """Return how an agent starts Mulligan, whatever its PATH is."""
+    beside = Path(sys.executable).with_name("mulligan")
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mulligan")
+    return [found] if found else [sys.executable, "-m", "mulligan"]
+
+
+def show(call: CliContext, done: Installation, store: Path | None, said: str) -> None:
+    """Print what was done, with the diff."""
+    if call.json:
+        from mulligan.views.coding import installation_view
+
+        print_json(installation_view(done, store))
+        return
+    if call.quiet:
+        click.echo(str(done.file))
+        return
+    if done.diff:
+        click.echo("\n".join(map(clean, done.diff.splitlines())))
+    click.echo(clean(said))
+    if done.backup is not None:
+        click.echo(clean(f"The file as it was before: {done.backup}"))

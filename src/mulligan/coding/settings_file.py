@@ -1,0 +1,157 @@
+"""The settings file of a coding agent: JSON that others own too, so it is merged with care.
+
+What is not ours stays as it is, in its order. A file with comments, or otherwise not plain JSON, is
+refused: it could not be written back as it was.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mulligan.errors import InvalidSettings
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
+from mulligan.layout import sync_directory
+
+MAX_BYTES = 8 << 20
+
+
+class OneLine(dict[str, Any]):
+    """An object of settings that is written in one line, so that a diff stays short."""
+
+
+class SettingsFile:
+    """A settings file as it was read; a missing one is empty.
+
+    A symlink is followed: people keep settings in another directory, and the link has to stay.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file; raises ``InvalidSettings`` if it cannot be merged with."""
+        self.path = path
+        self._target = Path(os.path.realpath(path))
+        self._mode = 0o600
+        self.text = self._read()
+        self.settings = _parsed(self.text, path)
+
+    def _read(self) -> str:
+        try:
+            handle = os.open(self._target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise InvalidSettings(f"{self.path} cannot be read: {error.strerror}.") from error
+        with open(handle, "rb") as file:
+            self._mode = os.fstat(handle).st_mode & 0o777
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise InvalidSettings(f"{self.path} is longer than {MAX_BYTES >> 20} MiB.")
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidSettings(f"{self.path} is not UTF-8.") from error
+
+    def changed(self, settings: dict[str, Any]) -> str:
+        """Return the text of the file with other settings, indented as the file is."""
+        if settings == self.settings:
+            return self.text
+        found = re.search(r"^([ \t]+)\S", self.text, re.MULTILINE)
+        return _dumped(settings, found[1] if found else 2)
+
+    def diff(self, settings: dict[str, Any]) -> str:
+        """Return what would change, as a unified diff."""
+        before, after = self.text.splitlines(True), self.changed(settings).splitlines(True)
+        name = str(self.path)
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n"
+            for line in difflib.unified_diff(before, after, name, name)
+        )
+
+    def write(
+        self, settings: dict[str, Any], backup: Path, failpoint: FailpointHook = ignore
+    ) -> Path | None:
+        """Replace the file in one step; return ``backup``, now a copy of what was there, if any.
+
+        Raises ``InvalidSettings`` if another process has changed the file since it was read.
+        """
+        text = self.changed(settings)
+        try:
+            if self.text:
+                backup.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _replace(backup, self.text, 0o600)
+                failpoint(Failpoint.SETTINGS_BACKED_UP)
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+            if self._read() != self.text:
+                raise InvalidSettings(f"{self.path} was changed by another program meanwhile.")
+            _replace(self._target, text, self._mode)
+            failpoint(Failpoint.SETTINGS_WRITTEN)
+        except OSError as error:
+            raise InvalidSettings(f"{self.path} cannot be written: {error.strerror}.") from error
+        return backup if self.text else None
+
+
+def _dumped(settings: dict[str, Any], indent: str | int) -> str:
+    """Return settings as JSON, each ``OneLine`` in them in one line."""
+    lines: dict[str, str] = {}
+    mark = os.urandom(8).hex()
+
+    def marked(value: Any) -> Any:
+        if isinstance(value, OneLine):
+            name = f"{mark}-{len(lines)}"
+            lines[f'"{name}"'] = json.dumps(value, ensure_ascii=False)
+            return name
+        if isinstance(value, dict):
+            return {key: marked(child) for key, child in value.items()}
+        return [marked(child) for child in value] if isinstance(value, list) else value
+
+    text = json.dumps(marked(settings), indent=indent, ensure_ascii=False) + "\n"
+    for name, line in lines.items():
+        text = text.replace(name, line, 1)
+    return text
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSettings(
+            f"{path} is not plain JSON, or has comments: {error}.",
+            hint="Nothing was changed. Fix the file, or add the hooks by hand; `--dry-run` in an "
+            "empty directory shows them.",
+        ) from error
+    if not isinstance(found, dict):
+        raise InvalidSettings(f"{path} holds no JSON object.")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; one with a key twice could not be written back as it was."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    """Write a file beside its place, and rename it: a crash leaves the old one or the new one."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    beside.unlink(missing_ok=True)
+    try:
+        with open(os.open(beside, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        beside.rename(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)

@@ -1,0 +1,98 @@
+"""`mulligan install` and `mulligan uninstall`: text, JSON and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.contract import documented
+
+
+@pytest.fixture
+def project(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project without a store, and a home of its own."""
+    monkeypatch.setenv("HOME", str(place / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    made = place / "project"
+    made.mkdir()
+    monkeypatch.chdir(made)
+    return made
+
+
+def test_install_makes_a_store_and_shows_the_diff(project: Path, cli: Cli) -> None:
+    (project / "a.txt").write_text("one")
+    done = cli("install", "claude")
+    assert done.code == 0
+    assert '+      {"hooks": [{"type": "command"' in done.out
+    assert "mulligan doctor" in done.out
+    assert (project / ".mulligan").is_file()
+    command = json.loads((project / ".claude/settings.local.json").read_text())
+    entry = command["hooks"]["Stop"][0]["hooks"][0]
+    assert os.path.isabs(entry["command"])
+    assert "installed already" in cli("install", "claude").out
+
+
+def test_install_in_a_subdirectory_is_for_the_project(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("init")
+    (project / "src").mkdir()
+    monkeypatch.chdir(project / "src")
+    assert cli("install", "claude").code == 0
+    assert (project / ".claude/settings.local.json").is_file()
+
+
+def test_a_dry_run_changes_nothing(project: Path, cli: Cli) -> None:
+    done = cli("install", "claude", "--dry-run")
+    assert "Nothing was changed" in done.out
+    assert list(project.iterdir()) == []
+
+
+def test_install_for_a_user_makes_no_store(project: Path, cli: Cli) -> None:
+    assert cli("install", "claude", "--user").code == 0
+    assert (project.parent / "home/.claude/settings.json").is_file()
+    assert list(project.iterdir()) == []
+
+
+def test_uninstall_takes_everything_out(project: Path, cli: Cli) -> None:
+    cli("install", "claude")
+    assert "Removed the hooks" in cli("uninstall", "claude").out
+    assert json.loads((project / ".claude/settings.local.json").read_text()) == {}
+    assert "There are no hooks" in cli("uninstall", "claude").out
+
+
+def test_the_json_has_the_documented_fields(project: Path, cli: Cli) -> None:
+    done = cli("install", "claude", "--json").json
+    assert set(done) == documented("install")
+    assert (done["changed"], done["backup"]) == (True, None)
+    again = cli("uninstall", "claude", "--json").json
+    assert set(again) == documented("install")
+    assert Path(again["backup"]).is_file()
+
+
+def test_settings_with_comments_are_refused(project: Path, cli: Cli) -> None:
+    (project / ".claude").mkdir()
+    (project / ".claude/settings.local.json").write_text("{} // mine")
+    done = cli("install", "claude")
+    assert done.code == 104
+    assert "comments" in done.err
+    assert not (project / ".mulligan").exists()
+
+
+def test_an_unknown_agent_is_refused(project: Path, cli: Cli) -> None:
+    done = cli("install", "cursor")
+    assert done.code == 104
+    assert "Known agents: claude" in done.err
+
+
+def test_the_home_directory_is_refused(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(project))
+    assert cli("install", "claude").code == 80
+    assert not (project / ".claude").exists()
