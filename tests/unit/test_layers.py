@@ -66,6 +66,7 @@ INNER = {
     ],
     "coding": [
         {"hook_input", "transcript", "claude_transcript", "hook_log", "settings_file"},
+        {"mcp_input"},
         {"agent_session", "claude", "tool_policy", "claude_folder", "claude_settings"},
         {"install"},
         {"rewind_target"},
@@ -98,7 +99,7 @@ INNER = {
         {"workspace"},
     ],
     "mcp": [
-        {"messages", "schemas", "inputs", "outputs", "lanes", "instructions"},
+        {"messages", "schemas", "inputs", "outputs", "lanes", "instructions", "hooks"},
         {"versions", "project", "plans", "search", "changes"},
         {"tools", "resources"},
         {"toolbox"},

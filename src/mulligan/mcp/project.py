@@ -27,14 +27,15 @@ MAX_OPEN = 4
 class Settings(msgspec.Struct, frozen=True):
     """How the server was started: where, and what was named.
 
-    ``state`` is the directory of stores outside their projects; ``tell`` gets sentences for the
-    log.
+    ``state`` is the directory of stores outside their projects, ``conversation`` the session that
+    hooks of the client write to, if it has any; ``tell`` gets sentences for the log.
     """
 
     here: Path
     state: Path
     store: str | None = None
     session: str | None = None
+    conversation: str | None = None
     tell: Callable[[str], None] = lambda said: None
 
 
@@ -46,8 +47,8 @@ class Project:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.current: str | None = None
-        """The session of the conversation, once a hook has named it."""
+        self.current = settings.conversation
+        """The session of the conversation; a hook names another one after `/clear`."""
         self._store: Store | None = None
         self._standing: Standing | None = None
         self._sessions: dict[str, Session] = {}
@@ -88,7 +89,10 @@ class Project:
         one that was written last.
         """
         pointer = self._standing.pointer if self._standing else None
-        known = self.settings.session or self.current or (pointer and pointer.session)
+        # Without hooks, nothing is recorded of the conversation, and there is no such session.
+        if self.current and any(one.name == self.current for one in store.sessions()):
+            return self.settings.session or self.current
+        known = self.settings.session or (pointer and pointer.session)
         if known:
             return known
         try:

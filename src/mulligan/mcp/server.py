@@ -10,6 +10,7 @@ import msgspec
 
 from mulligan.errors import MulliganError
 from mulligan.mcp import resources, toolbox, versions
+from mulligan.mcp.hooks import Hook
 from mulligan.mcp.instructions import INSTRUCTIONS
 from mulligan.mcp.lanes import Lane
 from mulligan.mcp.messages import (
@@ -42,14 +43,6 @@ END_SECONDS = 10.0
 """How long the server goes on with requests that it has, once its client is gone."""
 
 Send = Callable[[Reply], None]
-Hook = Callable[[dict[str, Any]], "HookReply"]
-
-
-class HookReply(msgspec.Struct, frozen=True):
-    """What a hook answers to the agent, and the session that it wrote to."""
-
-    text: str
-    session: str | None = None
 
 
 class Batch:
@@ -102,6 +95,8 @@ class Server:
                 self.receive(line)
         finally:
             # What was asked for is completed: a checkpoint that a client did not wait for is taken.
+            if self._hook is not None:
+                self._hooks.add(self._hook.close)
             self._hooks.finish(END_SECONDS)
             self._work.add(self._project.close)
             self._work.finish(END_SECONDS)
@@ -230,7 +225,7 @@ class Server:
         return {**_text(to_json(found, indent=None)), "structuredContent": found}
 
     def _hooked(self, hook: Hook, given: Any) -> dict[str, Any]:
-        reply = hook(given if isinstance(given, dict) else {})
+        reply = hook.handle(given if isinstance(given, dict) else {})
         if reply.session is not None:
             self._project.current = reply.session
         return _text(reply.text)

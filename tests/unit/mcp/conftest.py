@@ -12,11 +12,28 @@ import msgspec
 import pytest
 
 import mulligan
+from mulligan.mcp.hooks import Hook, HookReply
 from mulligan.mcp.messages import Lines, Output
 from mulligan.mcp.project import Settings
-from mulligan.mcp.server import Hook, Server
+from mulligan.mcp.server import Server
 
 PATIENCE = 60
+
+
+class Handler:
+    """A hook that is a function."""
+
+    def __init__(self, function: Callable[[dict[str, Any]], HookReply]) -> None:
+        self._function = function
+        self.closed = False
+
+    def handle(self, arguments: dict[str, Any]) -> HookReply:
+        """Call the function."""
+        return self._function(arguments)
+
+    def close(self) -> None:
+        """Remember it."""
+        self.closed = True
 
 
 class Connection:

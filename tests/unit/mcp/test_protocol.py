@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import mulligan
-from mulligan.mcp.server import HookReply
+from mulligan.mcp.hooks import HookReply
 from mulligan.mcp.versions import PER_REQUEST, VERSION_KEY, WITH_HANDSHAKE
-from tests.unit.mcp.conftest import PATIENCE, Connection
+from tests.unit.mcp.conftest import PATIENCE, Connection, Handler
 
 PING = b'{"jsonrpc": "2.0", "id": 99, "method": "ping"}\n'
 
@@ -136,7 +136,7 @@ def test_a_queued_request_can_be_cancelled(connect: Callable[..., Connection]) -
         assert go_on.wait(PATIENCE)
         return HookReply("{}")
 
-    client = connect(hook=hook)
+    client = connect(hook=Handler(hook))
     for n in (1, 2, 3):
         params = {"name": "hook", "arguments": {"n": n}}
         client.send({"id": n, "method": "tools/call", "params": params})
@@ -157,7 +157,7 @@ def test_tools_are_answered_while_a_hook_runs(connect: Callable[..., Connection]
         assert go_on.wait(PATIENCE)
         return HookReply('{"continue": true}', "main")
 
-    client = connect(hook=hook)
+    client = connect(hook=Handler(hook))
     client.send({"id": "h", "method": "tools/call", "params": {"name": "hook", "arguments": {}}})
     assert client.call("tasks")["tasks"] == []
     go_on.set()
@@ -170,7 +170,7 @@ def test_the_hook_tool_is_not_listed_and_not_there_without_hooks(
     client: Connection, connect: Callable[..., Connection]
 ) -> None:
     assert client.ask("tools/call", name="hook", arguments={})["error"]["code"] == -32602
-    with_hooks = connect(hook=lambda given: HookReply("{}"))
+    with_hooks = connect(hook=Handler(lambda given: HookReply("{}")))
     names = [tool["name"] for tool in with_hooks.ask("tools/list")["result"]["tools"]]
     assert "hook" not in names
 

@@ -13,8 +13,8 @@ import pytest
 
 import mulligan
 from mulligan.mcp import toolbox
-from mulligan.mcp.server import HookReply
-from tests.unit.mcp.conftest import Connection
+from mulligan.mcp.hooks import HookReply
+from tests.unit.mcp.conftest import Connection, Handler
 
 NAMES = {
     "checkpoint",
@@ -328,7 +328,7 @@ def test_the_session_of_the_conversation_is_the_default_one(
     with mulligan.open(project) as store:
         store.session("main").checkpoint()
         store.session("claude-1").checkpoint(label="of-claude")
-    client = connect(hook=lambda given: HookReply("{}", "claude-1"))
+    client = connect(hook=Handler(lambda given: HookReply("{}", "claude-1")))
     assert client.call("log")["session"] == "main"
     client.ask("tools/call", name="hook", arguments={})
     assert client.call("log")["session"] == "claude-1"

@@ -36,16 +36,28 @@ def command(call: CliContext, directory: Path | None) -> None:
     from importlib.metadata import version
 
     from mulligan.cli.find_store import state_home
+    from mulligan.mcp.hooks import SESSION, ClaudeHook, conversation
     from mulligan.mcp.messages import Lines, Output
     from mulligan.mcp.project import Settings
     from mulligan.mcp.server import Server
 
     here = (directory or Path.cwd()).resolve()
-    settings = Settings(here, state_home(), call.store, call.session, _log)
+    variables = dict(os.environ)
+    if call.store:
+        variables["MULLIGAN_STORE"] = call.store
+    settings = Settings(
+        here,
+        state_home(),
+        call.store,
+        call.session,
+        conversation(variables.get(SESSION)),
+        _log,
+    )
     output = Output(_take_stdout())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
-    Server(settings, output, version("mulligan")).run(Lines(0))
+    hook = ClaudeHook(variables, os.getppid())
+    Server(settings, output, version("mulligan"), hook).run(Lines(0))
 
 
 def _take_stdout() -> int:

@@ -1,0 +1,65 @@
+"""The tool that hooks of Claude Code call, so that the server is their resident helper.
+
+``tools/list`` does not show it: it is for the agent's settings, not for the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from mulligan.coding import claude
+from mulligan.coding.hook_input import CLAUDE
+from mulligan.coding.hooks import HookRunner, said, session_of
+from mulligan.coding.mcp_input import hook_json
+from mulligan.errors import InvalidHook
+
+SESSION = "CLAUDE_CODE_SESSION_ID"
+"""The variable in which Claude Code names its session to the servers that it starts."""
+
+
+class HookReply(msgspec.Struct, frozen=True):
+    """What a hook answers to the agent, and the session that it wrote to."""
+
+    text: str
+    session: str | None = None
+
+
+class Hook(Protocol):
+    """Handles events of the agent."""
+
+    def handle(self, arguments: dict[str, Any]) -> HookReply:
+        """Record an event; raises nothing."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class ClaudeHook:
+    """Records the events of the agent that started the server."""
+
+    def __init__(self, variables: Mapping[str, str], parent: int) -> None:
+        """Use the variables of the environment; ``parent`` is the process of the agent."""
+        # Claude Code names its process to commands alone, and it starts its servers itself.
+        self._runner = HookRunner({claude.PROCESS: str(parent), **variables}, stays=True)
+
+    def handle(self, arguments: dict[str, Any]) -> HookReply:
+        """Record an event, and return the reply for the agent."""
+        try:
+            data = hook_json(arguments)
+        except InvalidHook as error:
+            self._runner.note(CLAUDE, said(error))
+            return HookReply("")
+        reply = self._runner.handle(data, CLAUDE)
+        return HookReply(reply.decode(), conversation(arguments.get("session_id")))
+
+    def close(self) -> None:
+        """Close stores and sessions."""
+        self._runner.close()
+
+
+def conversation(id: Any) -> str | None:
+    """Return the session that records a conversation of Claude Code."""
+    return session_of(CLAUDE, id) if isinstance(id, str) and id else None

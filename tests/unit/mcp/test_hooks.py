@@ -1,0 +1,102 @@
+"""The tool that hooks of Claude Code call records what a command would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mulligan.coding.mcp_input import ARGUMENTS
+from mulligan.mcp.hooks import ClaudeHook
+from mulligan.mcp.project import Settings
+from tests.coding_agent import CodingAgent
+from tests.unit.mcp.conftest import Connection
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> CodingAgent:
+    """An agent with a store."""
+    made = CodingAgent(tmp_path)
+    made.make_store()
+    return made
+
+
+@pytest.fixture
+def client(agent: CodingAgent, tmp_path: Path) -> Any:
+    """The server that the agent started, which is a child of its process."""
+    variables = {k: v for k, v in agent.variables.items() if k != "CLAUDE_PID"}
+    hook = ClaudeHook(variables, int(agent.variables["CLAUDE_PID"]))
+    connection = Connection(Settings(agent.project, tmp_path / "state" / "mulligan"), hook)
+    yield connection
+    if connection.is_open:
+        connection.end()
+
+
+def hook(client: Connection, agent: CodingAgent, event: str, **fields: str) -> Any:
+    known = {
+        "hook_event_name": event,
+        "session_id": agent.id,
+        "transcript_path": str(agent.transcript),
+        "cwd": str(agent.project),
+    }
+    given = {name: (known | fields).get(name, "") for name in ARGUMENTS}
+    return client.ask("tools/call", name="hook", arguments=given)["result"]
+
+
+def test_a_prompt_is_a_checkpoint_of_the_conversation_and_its_session_the_default_one(
+    client: Connection, agent: CodingAgent
+) -> None:
+    (agent.project / "a").write_text("1")
+    result = hook(client, agent, "UserPromptSubmit", prompt="Fix it")
+    assert result["content"] == [{"type": "text", "text": ""}]
+    (entry,) = client.call("log")["entries"]
+    assert (entry["note"], entry["files"]) == ("Fix it", 1)
+    assert client.call("log")["session"] == agent.session().name
+
+
+def test_a_call_is_durable_before_it_runs_and_a_batch_takes_a_checkpoint(
+    client: Connection, agent: CodingAgent
+) -> None:
+    hook(client, agent, "UserPromptSubmit", prompt="Fix it")
+    call = {"tool_name": "Bash", "tool_use_id": "t1", "tool_input": '{"command": "ls"}'}
+    hook(client, agent, "PreToolUse", **call)
+    (known,) = agent.session().tools.list()
+    assert (known.id, known.args, known.status) == ("t1", {"command": "ls"}, "called")
+    (agent.project / "new").write_text("x")
+    calls = '[{"tool_name": "Bash", "tool_input": {}, "tool_use_id": "t1", "tool_response": "ok"}]'
+    hook(client, agent, "PostToolBatch", tool_calls=calls)
+    (known,) = agent.session().tools.list()
+    assert known.status != "called"
+    assert client.call("read_file", path="new")["content"] == "x"
+
+
+def test_a_decision_reaches_the_agent(client: Connection, agent: CodingAgent) -> None:
+    rule = '[[effects.rules]]\nname = "Bash(rm *)"\napproval = "ask"\n'
+    (agent.make_store() / "config.toml").write_text(rule)
+    call = {"tool_name": "Bash", "tool_use_id": "t1", "tool_input": '{"command": "rm -rf /"}'}
+    result = hook(client, agent, "PreToolUse", **call)
+    assert '"permissionDecision":"ask"' in result["content"][0]["text"]
+
+
+def test_what_goes_wrong_is_a_note_and_no_error(client: Connection, agent: CodingAgent) -> None:
+    result = hook(client, agent, "NewEvent")
+    assert (result["isError"], result["content"][0]["text"]) == (False, "")
+    assert "NewEvent" in agent.notes()
+    assert client.ask("tools/call", name="hook", arguments=[])["result"]["isError"] is False
+
+
+def test_files_are_restored_by_a_plan_although_hooks_record_the_calls(
+    client: Connection, agent: CodingAgent
+) -> None:
+    """The hooks of the very call that restores write to the session after the plan was made."""
+    (agent.project / "a").write_text("1")
+    hook(client, agent, "UserPromptSubmit", prompt="Fix it")
+    (agent.project / "a").write_text("2")
+    plan = client.call("plan_restore", point="@latest")["plan_id"]
+    hook(client, agent, "PostToolBatch", tool_calls="[]")
+    call = {"tool_name": "mcp__mulligan__restore", "tool_use_id": "t9", "tool_input": "{}"}
+    hook(client, agent, "PreToolUse", **call)
+    done = client.call("restore", plan_id=plan)
+    assert done["problems"] == []
+    assert (agent.project / "a").read_text() == "1"
