@@ -182,12 +182,11 @@ class MulliganSessionStore(SessionStore):
         before = None if session is None else session.state.get(RECORD)
         if session is None or before is None:
             return
+        if subpath is None:
+            self._handles.delete(session.name, (RECORD, CONVERSATION, SUBAGENTS))
+            return
         with session.batch():
-            if subpath is None:
-                for path in (RECORD, CONVERSATION, SUBAGENTS):
-                    if session.state.get(path, MISSING) is not MISSING:
-                        session.state.delete(path)
-            elif subpath in before["subpaths"]:
+            if subpath in before["subpaths"]:
                 left = {path: n for path, n in before["subpaths"].items() if path != subpath}
                 session.state.delete(_path(subpath))
                 session.state.set(RECORD, {**before, "subpaths": left}, expected=before)

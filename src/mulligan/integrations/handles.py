@@ -6,12 +6,13 @@ import asyncio
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import mulligan
+from mulligan.document.document import MISSING
 from mulligan.errors import Conflict, UnknownSession
 from mulligan.session import Session
 from mulligan.session.names import session_name
@@ -56,6 +57,16 @@ class Handles:
             opened = self._open.pop(name, None)
         if opened is not None:
             opened.close()
+
+    def delete(self, name: str, components: Iterable[str]) -> None:
+        """Remove the components of a session that belong to the adapter, if it exists."""
+        session = self.find(name)
+        if session is None:
+            return
+        with session.batch():
+            for component in components:
+                if session.state.get(component, MISSING) is not MISSING:
+                    session.state.delete(component)
 
     def starting_with(self, prefix: str) -> list[Session]:
         """Return the sessions whose names start like this, oldest first."""

@@ -18,6 +18,7 @@ from mulligan.integrations.handles import CallThread
 from mulligan.integrations.json_values import from_stored, to_stored
 from mulligan.model import ToolCall
 from mulligan.session import Session
+from mulligan.session.parts.tools import ActiveCall
 
 RESPONSES = "model_responses"
 """The component with the responses of models that the conversation does not have yet."""
@@ -66,19 +67,36 @@ class RecordedCalls:
 
     async def tool(self, id: str, name: str, args: Any, call: MakeCall) -> Any:
         """Return the recorded result of a call, or make it between its two records."""
-        known = await self._thread.run(self._known, id, name, args)
-        if isinstance(known, ToolCall):
-            return from_stored(known.result)
-        active = self._session.tools.call(name, to_stored(args), id=known)
-        await self._thread.run(active.__enter__)
+        active = await self.begin(id, name, args)
+        if isinstance(active, ToolCall):
+            return from_stored(active.result)
         try:
             result = await call()
-            active.returned(to_stored(result))
         except BaseException as error:
-            await self._thread.run(active.__exit__, type(error), error, error.__traceback__)
+            await self.end(active, error=error)
             raise
-        await self._thread.run(active.__exit__, None, None, None)
+        await self.end(active, result)
         return result
+
+    async def begin(self, id: str, name: str, args: Any) -> ToolCall | ActiveCall:
+        """Return the call if it has returned; otherwise record that it is made now."""
+        return await self._thread.run(self._begin, id, name, args)
+
+    async def end(
+        self, active: ActiveCall, result: Any = None, error: BaseException | None = None
+    ) -> None:
+        """Record how a call ended."""
+        if error is None:
+            active.returned(to_stored(result))
+            await self._thread.run(active.__exit__, None, None, None)
+        else:
+            await self._thread.run(active.__exit__, type(error), error, error.__traceback__)
+
+    def _begin(self, id: str, name: str, args: Any) -> ToolCall | ActiveCall:
+        known = self._known(id, name, args)
+        if isinstance(known, ToolCall):
+            return known
+        return self._session.tools.call(name, to_stored(args), id=known).__enter__()
 
     def _known(self, id: str, name: str, args: Any) -> ToolCall | str:
         """Return the call that has returned, or the id under which it is made now."""
