@@ -632,9 +632,10 @@ class AsyncStore(_Handle[Store]):
         found = await self._worker.call(partial(self._sync.find, key))
         return None if found is None else AsyncSession(found)
 
-    async def sessions(self) -> list[AsyncSession]:
-        """Return all sessions, oldest first."""
-        return [AsyncSession(found) for found in await self._worker.call(self._sync.sessions)]
+    async def sessions(self, prefix: str = "") -> list[AsyncSession]:
+        """Return the sessions whose names begin with the prefix, oldest first; by default all."""
+        found = await self._worker.call(partial(self._sync.sessions, prefix))
+        return [AsyncSession(session) for session in found]
 
     async def close(self) -> None:
         """Release the store and end its thread; close its sessions first. Idempotent."""

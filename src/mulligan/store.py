@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from mulligan.document.fold import CREATED, small_event
-from mulligan.errors import InvalidConfig, KeyTaken, UnknownSession
+from mulligan.errors import InvalidConfig, InvalidName, KeyTaken, UnknownSession
 from mulligan.layout import CONFIG, NAME
 from mulligan.session import Session
-from mulligan.session.arguments import directory, seconds
+from mulligan.session.arguments import directory, seconds, text
 from mulligan.session.names import PLAIN, check_agent, check_key, check_name
 
 if TYPE_CHECKING:  # imported where they are used: a command that only looks needs few of them
@@ -181,10 +181,17 @@ class Store:
             return None
         return Session(self._engine, record, PLAIN, self._environment_reader)
 
-    def sessions(self) -> list[Session]:
-        """Return all sessions, oldest first."""
+    def sessions(self, prefix: str = "") -> list[Session]:
+        """Return the sessions whose names begin with the prefix, oldest first; by default all.
+
+        What has other names is not read.
+        """
+        text(prefix, "A prefix", InvalidName)
         with self._engine.read() as view:
-            records = view.sessions()
+            if prefix:
+                records = [view.session(n) for n in sorted(view.names(prefix).values())]
+            else:
+                records = view.sessions()
         return [
             Session(self._engine, record, PLAIN, self._environment_reader) for record in records
         ]

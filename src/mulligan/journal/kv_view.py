@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from mulligan.errors import DamagedJournal, PointFolded, UnknownSession
@@ -182,9 +182,12 @@ class KvView:
         split = -LENGTH.size
         return [(decode_text(k[: split - 1]), LENGTH.unpack(k[split:])[0]) for k in keys]
 
-    def names(self) -> dict[str, int]:
-        """Return the numbers of all sessions by their names."""
-        found = self._reader.scan("names", b"", None)
+    def names(self, prefix: str = "") -> dict[str, int]:
+        """Return the numbers of the sessions whose names have the prefix, by their names."""
+        start = prefix.encode()
+        # Names with the prefix are next to each other, so the rest of the index is not read.
+        scan = self._reader.scan("names", start, None)
+        found = takewhile(lambda item: item[0].startswith(start), scan)
         return {decode_text(k): NUMBER.unpack(opened("names", k, v))[0] for k, v in found}
 
     def labelled(self, number: int, label: str) -> list[int]:

@@ -104,8 +104,11 @@ class View(Protocol):
         """Return (label, seq) of the session's own labelled checkpoints."""
         ...
 
-    def names(self) -> dict[str, int]:
-        """Return the numbers of all sessions by their names."""
+    def names(self, prefix: str = "") -> dict[str, int]:
+        """Return the numbers of the sessions whose names have the prefix, by their names.
+
+        Other names are not read.
+        """
         ...
 
     def labelled(self, number: int, label: str) -> list[int]:

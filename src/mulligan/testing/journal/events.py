@@ -57,6 +57,17 @@ class EventTests(JournalBase):
         with journal.read() as view:
             assert [record.name for record in view.sessions()] == [f"s{n}" for n in range(300)]
 
+    def test_names_are_found_by_their_beginning(self, journal: Journal) -> None:
+        """A prefix ends at bytes, not at words, and finds names at either end of the index."""
+        names = ["run", "run-1", "run-2", "ru", "s", "\U0001f600", "\U0001f600x"]
+        numbers = {name: self.begin(journal, name) for name in names}
+        with journal.read() as view:
+            assert view.names() == numbers
+            assert list(view.names("run")) == ["run", "run-1", "run-2"]
+            assert view.names("run-2") == {"run-2": numbers["run-2"]}
+            assert list(view.names("\U0001f600")) == names[5:]
+            assert view.names("run-3") == view.names("z") == {}
+
     def test_a_name_is_taken_once(self, journal: Journal) -> None:
         """A second session of the same name is refused and the first is untouched."""
         number = self.begin(journal)
