@@ -614,6 +614,7 @@ class AsyncStore(_Handle[Store]):
     ) -> None:
         await self.close()
 
+    delete = _awaitable(Store.delete)
     verify = _awaitable(Store.verify)
     maintain = _awaitable(Store.maintain)
 
@@ -631,6 +632,11 @@ class AsyncStore(_Handle[Store]):
         """Return the session that was made with a key; see ``Store.find``."""
         found = await self._worker.call(partial(self._sync.find, key))
         return None if found is None else AsyncSession(found)
+
+    async def copy(self, name: str, new_name: str, **options: Any) -> AsyncSession:
+        """Make a session that continues from the newest event of another; see ``Store.copy``."""
+        copied = partial(self._sync.copy, name, new_name, **options)
+        return AsyncSession(await self._worker.call(copied))
 
     async def sessions(self, prefix: str = "") -> list[AsyncSession]:
         """Return the sessions whose names begin with the prefix, oldest first; by default all."""

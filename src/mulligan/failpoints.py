@@ -68,6 +68,13 @@ class Failpoint(StrEnum):
     # The settings file of a coding agent.
     SETTINGS_BACKED_UP = "settings-backed-up"
     SETTINGS_WRITTEN = "settings-written"
+    # Deleting. DELETE_WRITTEN and DELETE_CUT are before the commits of a session and of a slice.
+    DELETE_WRITTEN = "delete-written"
+    DELETE_COMMITTED = "delete-committed"
+    DELETE_CUT = "delete-cut"
+    DELETE_CUT_COMMITTED = "delete-cut-committed"
+    DELETE_VACATED = "delete-vacated"
+    DELETE_ERASED = "delete-erased"
     # The first upkeep of a store that an earlier version made.
     UPKEEP_FEATURE_WRITTEN = "upkeep-feature-written"
     UPKEEP_FEATURE_LISTED = "upkeep-feature-listed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import IntEnum
 from typing import Any, Literal, NewType
 
 import msgspec
@@ -131,13 +132,17 @@ class ForkOrigin(msgspec.Struct, frozen=True):
 
 
 class SessionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session in the journal; ``number`` is never reused, ``key`` is its foreign key."""
+    """A session in the journal; ``number`` is never reused, ``key`` is its foreign key.
+
+    ``deleted`` is when it was deleted; what its forks need of it is still there.
+    """
 
     number: int
     name: str
     created: datetime
     origin: ForkOrigin | None
     key: str | None = None
+    deleted: datetime | None = None
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -175,6 +180,21 @@ class EventsCopied(msgspec.Struct, frozen=True):
     first: int
     last: int
     digest: Digest
+
+
+class Erasure(IntEnum):
+    """What of the storage may have bytes of something that was deleted."""
+
+    NOTHING = 0
+    JOURNAL = 1
+    ALL = 2
+
+
+class Deletions(msgspec.Struct, frozen=True):
+    """How often something was deleted, and where bytes of it may be left."""
+
+    count: int = 0
+    left: Erasure = Erasure.NOTHING
 
 
 CollectionPhase = Literal["idle", "mark", "sweep"]

@@ -193,8 +193,31 @@ class Store:
             else:
                 records = view.sessions()
         return [
-            Session(self._engine, record, PLAIN, self._environment_reader) for record in records
+            Session(self._engine, record, PLAIN, self._environment_reader)
+            for record in records
+            if record.deleted is None
         ]
+
+    def copy(self, name: str, new_name: str, *, key: str | None = None) -> Session:
+        """Make a session that continues from the newest event of another, and share its storage.
+
+        The same as a fork of that event: the past is the same, later events are not, and either
+        may be deleted without the other. ``key`` is as in :meth:`session`.
+        """
+        session = self.session(name, create=False)
+        return session.fork(session.head.seq, check_name(new_name, "session name"), key=key)
+
+    def delete(self, name: str) -> None:
+        """Delete a session: it cannot be opened any more, and its name and its key are free.
+
+        Its forks stay whole. What nothing else needs of its events and files is erased by the next
+        garbage collection, such as ``mulligan prune`` runs. It cannot be undone. Raises
+        ``LeaseHeld`` while a process writes for one of its agents, and ``RestorePending`` while a
+        restore of files needs it. Handles that are open elsewhere can no longer write.
+        """
+        from mulligan.session.write.delete import delete_session  # few programs need it
+
+        delete_session(self._engine, check_name(name, "session name"))
 
     def verify(
         self,

@@ -43,7 +43,9 @@ REWIND_POINTS = [point for point in Failpoint if point.name.startswith("REWIND_"
 UPKEEP_POINTS = [
     point
     for point in Failpoint
-    if point.name.startswith(("PRUNE_", "UPKEEP_", "FOLD_", "GC_", "FREE_", "COMPACT_", "PURGE_"))
+    if point.name.startswith(
+        ("PRUNE_", "UPKEEP_", "FOLD_", "GC_", "FREE_", "COMPACT_", "PURGE_", "DELETE_")
+    )
 ]
 """FailpointCounter during upkeep: ``tests/crash/test_*_kills.py``, ``tests/unit/upkeep``."""
 

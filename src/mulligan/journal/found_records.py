@@ -15,6 +15,8 @@ from mulligan.journal.records import (
     CHECKSUM_SIZE,
     COLLECTION,
     DAMAGE,
+    DELETED,
+    ERASE,
     FORGOTTEN,
     LENGTH,
     NUMBER,
@@ -22,6 +24,7 @@ from mulligan.journal.records import (
     STORE,
     RawRecord,
     checksum,
+    decode,
     decode_fold,
     decode_head,
     decode_lease,
@@ -30,7 +33,7 @@ from mulligan.journal.records import (
     encode_head,
     encode_tombstone,
 )
-from mulligan.model import DIGEST_SIZE, ID_SIZE, Digest, Fold, Head, Tombstone
+from mulligan.model import DIGEST_SIZE, ID_SIZE, Digest, Fold, Head, SessionRecord, Tombstone
 
 DERIVED = frozenset(TABLES) - {"objects", "packs", "condemned", "fresh", "damaged"}
 """The tables that are rebuilt here; the index of objects comes from the packs."""
@@ -82,6 +85,9 @@ def _is_better(table: str, content: bytes, known: bytes, is_current: bool) -> bo
         return decode_lease(content).epoch >= decode_lease(known).epoch
     if table == "purged":
         return decode_tombstone(content).purge >= decode_tombstone(known).purge
+    if table == "sessions" and not is_current:
+        # A deleted session must not come back from an older version of its record.
+        return decode(content, SessionRecord, table).deleted is not None
     return is_current
 
 
@@ -98,7 +104,7 @@ def _tables_by_shape(record: RawRecord) -> Iterator[str]:
         return  # an entry of the index of objects, or of one of its lists
     if size == 0:
         yield "labels"
-    if key in (STORE, COLLECTION, FORGOTTEN, DAMAGE) or key[:5] == b"clock":
+    if key in (STORE, COLLECTION, FORGOTTEN, DAMAGE, DELETED, ERASE) or key[:5] == b"clock":
         yield "meta"
     if size == _TOMBSTONE_SIZE and len(key) in (DIGEST_SIZE, PLACE.size):
         yield "purged"

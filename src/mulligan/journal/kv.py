@@ -13,7 +13,7 @@ from mulligan.journal.kv_view import KvView, ReadCache
 from mulligan.journal.records import CHECKSUM_SIZE, LENGTH, STORE, checksum, decode_head, opened
 
 if TYPE_CHECKING:
-    from mulligan.journal.kv_transaction import KvTransaction
+    from mulligan.journal.kv_deletion import KvDeletion
     from mulligan.journal.protocol import Compacted, Examined, Presence, Tables
 
 # Transactions are classes, not generators, which are slower: every look-up begins one.
@@ -53,11 +53,11 @@ class _Write:
         self._cache = cache
         self._failpoint = failpoint
 
-    def __enter__(self) -> KvTransaction:
-        from mulligan.journal.kv_transaction import KvTransaction  # many processes only read
+    def __enter__(self) -> KvDeletion:
+        from mulligan.journal.kv_deletion import KvDeletion  # many processes only read
 
         writer = self._writing.__enter__()
-        self._txn = KvTransaction(writer, self._cache, self._failpoint, self._session)
+        self._txn = KvDeletion(writer, self._cache, self._failpoint, self._session)
         return self._txn
 
     def __exit__(

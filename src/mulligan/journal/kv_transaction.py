@@ -92,7 +92,8 @@ class KvTransaction(KvRemoval):
             raise KeyTaken(f"The session {other.name!r} has the key {key!r}.")
         last = next(self._writer.scan("sessions", b"", None, reverse=True), None)
         # Numbers are keys of all other tables, so one is never reused.
-        number = 1 if last is None else session_number(last[0]) + 1
+        newest = 0 if last is None else session_number(last[0])
+        number = max(newest, self.last_deleted_session()) + 1
         record = self._created[number] = SessionRecord(number, name, time, origin, key)
         self._put("sessions", NUMBER.pack(number), encode(record))
         self._put("names", name.encode(), NUMBER.pack(number))

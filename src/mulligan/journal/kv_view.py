@@ -12,6 +12,8 @@ from mulligan.journal.protocol import STORE_SCOPE
 from mulligan.journal.records import (
     COLLECTION,
     DAMAGE,
+    DELETED,
+    ERASE,
     FORGOTTEN,
     LENGTH,
     MAX_SEQ,
@@ -34,6 +36,7 @@ from mulligan.journal.records import (
 from mulligan.model import (
     DIGEST_SIZE,
     Collection,
+    Deletions,
     Digest,
     Event,
     EventsCopied,
@@ -54,11 +57,10 @@ if TYPE_CHECKING:
 
 
 class ReadCache:
-    """A cache: session records never change, and a head whose record has the same bytes need not
-    be checked again."""
+    """A cache: a session or a head whose record has the same bytes need not be checked again."""
 
     def __init__(self) -> None:
-        self.records: dict[int, SessionRecord] = {}
+        self.records: dict[int, tuple[bytes, SessionRecord]] = {}
         self.heads: dict[int, tuple[bytes, Head]] = {}
 
 
@@ -81,10 +83,16 @@ class KvView:
 
     def session(self, number: int) -> SessionRecord:
         """Return the session of that number."""
+        key = NUMBER.pack(number)
+        record = self._reader.get("sessions", key)
         known = self._cache.records.get(number)
-        if known is None:
-            known = self._cache.records[number] = self._read_session(number)
-        return known
+        if known is not None and known[0] == record:
+            return known[1]
+        if record is None:
+            raise UnknownSession(f"There is no session number {number}.")
+        found = decode(opened("sessions", key, record), SessionRecord, "sessions")
+        self._cache.records[number] = (record, found)
+        return found
 
     def head(self, number: int) -> Head:
         """Return the newest event's place."""
@@ -95,6 +103,7 @@ class KvView:
         if known is not None and known[0] == record:
             return known[1]
         if record is None:
+            self.session(number)  # raises for one that was deleted while a handle was open
             raise DamagedJournal(f"Session number {number} has no head.")
         head = decode_head(opened("heads", key, record))
         self._cache.heads[number] = (record, head)
@@ -288,6 +297,21 @@ class KvView:
         value = self._get("leases", NUMBER.pack(number) + actor.encode())
         return None if value is None else decode_lease(value)
 
+    def leases(self, number: int) -> list[Lease]:
+        """Return the last leases on all actors of a session."""
+        found = self._reader.scan("leases", NUMBER.pack(number), NUMBER.pack(number + 1))
+        return [decode_lease(opened("leases", key, value)) for key, value in found]
+
+    def last_deleted_session(self) -> int:
+        """Return the highest number of a session that was removed, 0 if none was."""
+        value = self._get("meta", DELETED)
+        return 0 if value is None else int(NUMBER.unpack(value)[0])
+
+    def deletions(self) -> Deletions:
+        """Return how often something was deleted, and where bytes of it may be left."""
+        value = self._get("meta", ERASE)
+        return Deletions() if value is None else decode(value, Deletions, "meta")
+
     def locate(self, digest: Digest) -> Location | None:
         """Return the object's location."""
         value = self._reader.get("objects", digest)
@@ -386,12 +410,6 @@ class KvView:
         """Return the acknowledged length of every area."""
         found = self._reader.scan("packs", b"", None)
         return {NUMBER.unpack(k)[0]: LENGTH.unpack(opened("packs", k, v))[0] for k, v in found}
-
-    def _read_session(self, number: int) -> SessionRecord:
-        value = self._get("sessions", NUMBER.pack(number))
-        if value is None:
-            raise UnknownSession(f"There is no session number {number}.")
-        return decode(value, SessionRecord, "sessions")
 
     def _segments(self, number: int, first: int, last: int) -> list[tuple[SessionRecord, int, int]]:
         """Return which session owns which part of ``first..last``, oldest ancestor first."""

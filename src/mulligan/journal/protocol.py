@@ -13,6 +13,7 @@ import msgspec
 from mulligan.model import (
     Collection,
     CollectionPhase,
+    Deletions,
     Digest,
     Event,
     EventsCopied,
@@ -175,6 +176,18 @@ class View(Protocol):
 
     def lease(self, number: int, actor: str) -> Lease | None:
         """Return the actor's last lease, whether expired, released or valid."""
+        ...
+
+    def leases(self, number: int) -> list[Lease]:
+        """Return the last leases on all actors of a session."""
+        ...
+
+    def last_deleted_session(self) -> int:
+        """Return the highest number of a session that was removed, 0 if none was."""
+        ...
+
+    def deletions(self) -> Deletions:
+        """Return how often something was deleted, and where bytes of it may be left."""
         ...
 
     def locate(self, digest: Digest) -> Location | None:
@@ -408,6 +421,31 @@ class Txn(View, Protocol):
 
     def drop_label(self, number: int, label: str, seq: int) -> None:
         """Remove a label of a checkpoint from the index of labels, if it is there."""
+        ...
+
+    # Deletion. The session goes at once, its events with the next garbage collection.
+
+    def delete_session(self, number: int, time: datetime) -> None:
+        """Take a session's name and key away, and mark it as deleted; what it holds stays.
+
+        Idempotent. Its record gets the name ``deleted~NUMBER``, which no session can be given.
+        """
+        ...
+
+    def note_deletion(self) -> None:
+        """Note that something was deleted, whose bytes are to be erased; see ``deletions``."""
+        ...
+
+    def note_erased(self, left: Deletions) -> None:
+        """Note where bytes may still be left, unless something was deleted since."""
+        ...
+
+    def cut_session(self, number: int, last: int) -> None:
+        """Remove the events of a deleted session after ``last``, and everything that names them.
+
+        The session itself goes with its first event. Raises ``ValueError`` for a session that was
+        not deleted, for an event that was folded away, and if a fork continues from a later one.
+        """
         ...
 
     def drop_key(self, number: int, key: str) -> None:

@@ -24,6 +24,8 @@ from mulligan.journal.records import (
     CHECKSUM_SIZE,
     COLLECTION,
     DAMAGE,
+    DELETED,
+    ERASE,
     FORGOTTEN,
     LENGTH,
     NUMBER,
@@ -356,7 +358,7 @@ class _Rebuild:
         known = self._found.tables["meta"]
         if (content := known.get(COLLECTION)) is not None:
             self._put("meta", COLLECTION, content)
-        for key in (FORGOTTEN, DAMAGE):
+        for key in (FORGOTTEN, DAMAGE, DELETED, ERASE):
             if (content := known.get(key)) is not None:
                 self._put("meta", key, content)
         for table in ("purges", "purged"):

@@ -53,6 +53,12 @@ FORGOTTEN = b"forgotten"
 DAMAGE = b"damage"
 """The key in ``meta`` of how often damage was noted."""
 
+DELETED = b"deleted"
+"""The key in ``meta`` of the highest number of a session that was removed."""
+
+ERASE = b"erase"
+"""The key in ``meta`` of how often something was deleted, and where bytes may be left."""
+
 # One less than a key can hold, because scans exclude their upper bound.
 MAX_SEQ = 2**64 - 2
 

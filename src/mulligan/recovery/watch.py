@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from mulligan.errors import UnknownSession
 from mulligan.recovery import ladder
 from mulligan.recovery.detect import gave_up, reason
 from mulligan.recovery.ladder import Attempt, LadderLimits
@@ -83,8 +84,13 @@ class RecoveryWatch:
         Raises ``StoreGone`` once the store was removed or replaced.
         """
         self._store.check_present()
-        for session in self._store.sessions():
-            self._sessions.setdefault(session.name, session)
+        known = self._sessions
+        self._sessions = {
+            session.name: same
+            if (same := known.get(session.name)) and same.created == session.created
+            else session
+            for session in self._store.sessions()
+        }
         found = [self._look_at(session) for session in self._sessions.values()]
         return [notice for notice in found if notice is not None and self._is_news(notice)]
 
@@ -98,6 +104,12 @@ class RecoveryWatch:
             ended.wait(POLL_SECONDS)
 
     def _look_at(self, session: Session) -> Notice | None:
+        try:
+            return self._look_into(session)
+        except UnknownSession:
+            return None  # it was deleted a moment ago
+
+    def _look_into(self, session: Session) -> Notice | None:
         name = session.name
         helper = self._helpers.get(name)
         # One helper per session, even before it has taken the lease: a second one could only fail.

@@ -325,7 +325,7 @@ class Internals:
             changed = diff(before, here, old, self._history.document_at(here))
             named = self._history.labels().get(checkpoint.label or "")
             with self._engine.read() as view:
-                records = view.sessions()
+                records = [made for made in view.sessions() if made.deleted is None]
             return checkpoint_record(
                 checkpoint,
                 self._history.state_at(here),

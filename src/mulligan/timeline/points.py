@@ -29,6 +29,7 @@ from mulligan.timeline.labels import label_seq
 from mulligan.timeline.marks import marked_before
 from mulligan.timeline.moments import fold_at, seq_at, time_at
 from mulligan.timeline.pruned import find_pruned
+from mulligan.timeline.sessions import known_session
 from mulligan.timeline.times import aware, parse_ago, parse_clock, parse_iso, shown
 
 if TYPE_CHECKING:
@@ -95,8 +96,36 @@ class Points:
 
     def _existing(self, point: Point) -> Point:
         """Return the place if its session and event exist."""
-        self._of(self._record(point.session))._at_seq(point.seq)
+        record = self._view.find(point.session)
+        # By its id if the session was deleted since: another one may have its name now.
+        if point.checkpoint and not (record and self._has(record, point)):
+            if (found := self._by_id(point.checkpoint)) is not None:
+                return found
+            record = None
+        if record is None or not self._may_name(record, point.seq):
+            raise UnknownSession(f"There is no session {point.session!r}.")
+        self._of(record)._at_seq(point.seq)
         return point
+
+    def _has(self, record: SessionRecord, point: Point) -> bool:
+        """Whether a checkpoint is or was at its place, as far as that is still known."""
+        number, seq, place = record.number, point.seq, (point.seq, point.checkpoint)
+        if place in self._view.checkpoints(number, seq, seq):
+            return True
+        if place == self._view.pruned_before(number, seq):
+            return True
+        return fold_at(self._view, number, seq) is not None
+
+    def _may_name(self, record: SessionRecord, seq: int) -> bool:
+        """Whether a place may be named: one of a deleted session only if it is on this timeline."""
+        if record.deleted is None:
+            return True
+        return self._owner(record, seq) == self._owner(self._session, seq)
+
+    def _owner(self, record: SessionRecord, seq: int) -> int:
+        while record.origin is not None and seq <= record.origin.seq:
+            record = self._view.session(record.origin.session)
+        return record.number
 
     def _of(self, session: SessionRecord) -> Points:
         return Points(self._engine, self._view, session, allow_folded=self._allow_folded)
@@ -215,7 +244,7 @@ class Points:
         return None if seq is None else self._checkpoint(self._session, seq)
 
     def _back(self, point: Point, steps: int, text: str) -> Point:
-        session = self._record(point.session)
+        session = known_session(self._view, point.session)
         place: tuple[int, str | None] | None = (point.seq, point.checkpoint)
         for _ in range(steps):
             place = self._taken_before(session.number, place[0] - 1) if place else None
@@ -233,7 +262,11 @@ class Points:
     def _by_id(self, text: str) -> Point | None:
         if not re.fullmatch(_HEX, text):
             return None
-        found = self._view.checkpoints_by_id(text)
+        found = [
+            (identity, number, seq)
+            for identity, number, seq in self._view.checkpoints_by_id(text)
+            if self._may_name(self._view.session(number), seq)
+        ]
         if len(found) > 1:
             places = [(self._view.session(number), seq) for _, number, seq in found]
             raise self._ambiguous(f"The prefix {text!r}", places)
@@ -268,13 +301,8 @@ class Points:
     def _elsewhere(self, text: str) -> Point | None:
         name, colon, rest = text.partition(":")
         session = self._view.find(name) if colon and rest else None
-        return self._of(session).find(rest) if session else None
-
-    def _record(self, name: str) -> SessionRecord:
-        session = self._view.find(name)
-        if session is None:
-            raise UnknownSession(f"There is no session {name!r}.")
-        return session
+        is_there = session is not None and session.deleted is None
+        return self._of(session).find(rest) if session and is_there else None
 
     def _checkpoint(self, session: SessionRecord, seq: int) -> Point:
         (found,) = self._view.checkpoints(session.number, seq, seq)

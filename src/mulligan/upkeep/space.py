@@ -7,9 +7,15 @@ import msgspec
 from mulligan.check.older_copy import refuse_older_copy
 from mulligan.engine import Engine
 from mulligan.errors import DiskFull
-from mulligan.upkeep.free import Freed, free
+from mulligan.failpoints import Failpoint
+from mulligan.model import Deletions, Erasure
+from mulligan.upkeep.deleted import frames_with_garbage, remove_deleted
+from mulligan.upkeep.free import Freed, free, vacate
 from mulligan.upkeep.gc import Collected, collect
 from mulligan.upkeep.slices import Stop, never
+
+FULL = "events of deleted sessions: the disk is full"
+NO_ROOM = "objects beside deleted ones: the disk is full"
 
 MAX_ROUNDS = 8
 """How often a collection that had no room for its list is continued after freeing."""
@@ -28,6 +34,8 @@ class Reclaimed(msgspec.Struct, frozen=True):
     journal_bytes: int = 0
     skipped: tuple[str, ...] = ()
     stopped: bool = False
+    events: int = 0
+    """The events of deleted sessions that were removed."""
 
     @property
     def total(self) -> int:
@@ -44,20 +52,63 @@ def reclaim(
     ``rewrite``, no live object is moved; without ``compact``, the journal stays as it is.
     """
     refuse_older_copy(engine)
-    total = Reclaimed()
+    with engine.read() as view:
+        # Before anything is removed: what is deleted later is left to the next run.
+        deletions = view.deletions()
+    erases = deletions.left
+    total = _removed(engine, stop)
     # On a full disk, a round can only list as much garbage as there is room for, and frees some.
     for _ in range(MAX_ROUNDS):
         collected = _collected(engine, stop)
-        freed = free(engine, stop, rewrite=rewrite and collected is not None)
+        moves = rewrite and collected is not None
+        if moves and erases is Erasure.ALL and not _vacated(engine, stop):
+            total = msgspec.structs.replace(total, skipped=(*total.skipped, NO_ROOM))
+        freed = free(engine, stop, rewrite=moves, erase=erases is Erasure.ALL)
         total = _added(total, collected, freed)
         is_done = collected is not None and not collected.incomplete
         if is_done or total.stopped or not freed.total:
             break
     if compact and not total.stopped and not stop():
-        done = engine.journal.compact()
-        skipped = total.skipped if done.skipped is None else (*total.skipped, done.skipped)
-        total = msgspec.structs.replace(total, journal_bytes=done.freed, skipped=skipped)
+        total = _compacted(engine, total, deletions)
     return total
+
+
+def _removed(engine: Engine, stop: Stop) -> Reclaimed:
+    """Remove the events of deleted sessions, as far as the disk has room for that."""
+    try:
+        return Reclaimed(events=remove_deleted(engine, stop))
+    except DiskFull:
+        return Reclaimed(skipped=(FULL,))
+
+
+def _compacted(engine: Engine, total: Reclaimed, deletions: Deletions) -> Reclaimed:
+    left = deletions.left
+    if left is Erasure.ALL and not total.skipped:
+        left = _note(engine, deletions, Erasure.JOURNAL)
+    # Without patience for others: this is not worth holding up agents that are at work.
+    done = engine.journal.compact(patience=0.0 if left else None)
+    if left is Erasure.JOURNAL and done.skipped is None:
+        # After the copy has taken the place of the file that may still have its bytes.
+        _note(engine, deletions, Erasure.NOTHING)
+    skipped = total.skipped if done.skipped is None else (*total.skipped, done.skipped)
+    return msgspec.structs.replace(total, journal_bytes=done.freed, skipped=skipped)
+
+
+def _note(engine: Engine, deletions: Deletions, left: Erasure) -> Erasure:
+    with engine.write() as txn:
+        txn.note_erased(Deletions(deletions.count, left))
+    engine.failpoint(Failpoint.DELETE_ERASED)
+    return left
+
+
+def _vacated(engine: Engine, stop: Stop) -> bool:
+    """Move live objects away from deleted ones, so that these can be erased; False without room."""
+    try:
+        vacate(engine, list(frames_with_garbage(engine)), stop)
+    except DiskFull:
+        return False
+    engine.failpoint(Failpoint.DELETE_VACATED)
+    return True
 
 
 def _collected(engine: Engine, stop: Stop) -> Collected | None:
@@ -80,4 +131,5 @@ def _added(total: Reclaimed, collected: Collected | None, freed: Freed) -> Recla
         tail_bytes=total.tail_bytes + freed.tail_bytes,
         skipped=tuple(dict.fromkeys((*total.skipped, *full, *freed.skipped))),
         stopped=freed.stopped or bool(collected and collected.stopped),
+        events=total.events,
     )

@@ -39,6 +39,15 @@ _MAX_MARK_BYTES = 1 << 16
 _FIRST_POLL_SECONDS = 0.001
 
 
+def marked_sessions(locks: Path) -> set[int]:
+    """Return the sessions that have a mark in any directory."""
+    found: set[int] = set()
+    for file in locks.glob(f"{FILES}-*"):
+        with suppress(OSError), file.open("rb") as stream:
+            found |= _numbers(stream.fileno())
+    return found
+
+
 class Marks:
     """The numbers of the sessions whose restore in a directory was started and not finished.
 
@@ -59,11 +68,7 @@ class Marks:
         return _numbers(self._handle) if self._is_written(self._handle) else self._elsewhere()
 
     def _elsewhere(self) -> set[int]:
-        found: set[int] = set()
-        for file in self._locks.glob(f"{FILES}-*") if self._locks else ():
-            with suppress(OSError), file.open("rb") as stream:
-                found |= _numbers(stream.fileno())
-        return found
+        return marked_sessions(self._locks) if self._locks else set()
 
     @staticmethod
     def _is_written(handle: int) -> bool:

@@ -128,7 +128,7 @@ class CaptureGuard:
     ) -> tuple[PendingRestore, SessionRecord] | None:
         with self._engine.read() as view:
             record = next((made for made in view.sessions() if made.number == number), None)
-            if record is None:
+            if record is None or record.deleted is not None:
                 return None
             document = document_at(view, number, view.head(number).seq, self._engine.load)
         pending = read_pending_restore(self._engine, document)

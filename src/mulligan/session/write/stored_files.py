@@ -333,7 +333,8 @@ class StoredFiles:
             session = known_session(view, point.session)
             # All in one snapshot: sessions that change meanwhile are compared as of one moment.
             since = event_at(view, session.number, point.seq).time
-            others = [made for made in view.sessions() if made.number != self._record.number]
+            own = self._record.number
+            others = [r for r in view.sessions() if r.number != own and r.deleted is None]
             found = [self._later(view, other, since, root, tree) for other in others]
         return [text for texts in found for text in texts]
 

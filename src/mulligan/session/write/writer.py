@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from mulligan.document.document import Document, settle_root
 from mulligan.document.fold import STATE, Change, fold, new_event
 from mulligan.document.history import KEYFRAME_EVERY, advance, from_keyframe
-from mulligan.errors import StaleLease, StateError
+from mulligan.errors import StaleLease, StateError, UnknownSession
 from mulligan.model import Digest, Event, Head, Lease, NewEvent, ObjectKind, SessionRecord
 from mulligan.session.names import NO_AGENTS
 from mulligan.session.write import batch as batches
@@ -421,6 +421,9 @@ class Writer:
 
     def _append(self, txn: Txn, work: Work) -> list[Event]:
         self._check_lease_is_ours()
+        # In the transaction: a session that was deleted takes no more events.
+        if txn.session(self.record.number).deleted is not None:
+            raise UnknownSession(f"The session {self.record.name!r} was deleted.")
         if self._has_ended and self.lease is None:
             raise StaleLease(
                 f"This handle gave the lease of {self.actor!r} up.",

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from mulligan.errors import PointFolded
+from mulligan.errors import PointFolded, UnknownSession
 from mulligan.journal.protocol import Journal
-from mulligan.model import Fold, ForkOrigin, Location
-from mulligan.testing.journal.base import START, JournalBase, address
+from mulligan.model import Deletions, Erasure, Fold, ForkOrigin, Location
+from mulligan.testing.journal.base import LATER, START, JournalBase, address
 
 
 class RemovalTests(JournalBase):
@@ -206,3 +206,91 @@ class RemovalTests(JournalBase):
             txn.clear_damaged([address(1), address(2)])
         with journal.read() as view:
             assert view.locate_usable([address(1)]) == {address(1): place}
+
+    # --- deleted sessions --------------------------------------------------------------------
+
+    def test_a_deleted_session_has_no_name(self, journal: Journal) -> None:
+        """What it holds stays; its name and key are free, and its number is not."""
+        with journal.write() as txn:
+            number = txn.create("run", START, None, "key").number
+        self.mark(journal, number, "label", "inner")
+        for _ in range(2):  # once more changes nothing
+            with journal.write() as txn:
+                txn.delete_session(number, LATER)
+        with journal.read() as view:
+            assert (view.find("run"), view.keyed_session("key")) == (None, None)
+            [record] = view.sessions()
+            assert (record.name, record.deleted) == (f"deleted~{number}", LATER)
+            assert view.find(record.name) == view.session(number) == record
+            assert view.keyed(number, "inner") == view.head(number).seq == 1
+            assert view.deletions() == Deletions(1, Erasure.ALL)
+        with journal.write() as txn:
+            assert txn.create("run", START, None, "key").number == number + 1
+
+    def test_a_deleted_session_is_cut_from_its_end(self, journal: Journal) -> None:
+        """Every table forgets what was cut, and the rest is a shorter session."""
+        number = self.begin(journal)
+        for turn in range(4):
+            self.add(journal, number, turn)
+            self.mark(journal, number, f"label {turn}", f"key {turn}")
+        with journal.write() as txn:
+            txn.put_keyframe(number, 2, address(2))
+            txn.put_keyframe(number, 7, address(7))
+            txn.put_copy(number, 1, 3, address(3))
+            txn.put_copy(number, 4, 8, address(8))
+            txn.delete_session(number, LATER)
+        with journal.read() as view:
+            events = list(view.events(number, 1, 8))
+        with journal.write() as txn:
+            txn.cut_session(number, 4)
+        with journal.read() as view:
+            assert list(view.events(number, 1, 4)) == events[:4]
+            head = view.head(number)
+            assert (head.seq, head.hash, head.keyframe) == (4, events[3].hash, 2)
+            places = view.checkpoints(number, 1, 9)
+            assert ([seq for seq, _ in places], head.checkpoint) == ([2, 4], places[-1])
+            assert len(view.checkpoints_by_id("")) == 2
+            assert view.labels(number) == [("label 0", 2), ("label 1", 4)]
+            assert [view.keyed(number, f"key {turn}") for turn in range(4)] == [2, 4, None, None]
+            assert [copy.last for copy in view.copies()] == [3]
+        with journal.write() as txn:
+            txn.cut_session(number, 0)
+        with journal.read() as view:
+            assert (view.sessions(), view.names(), list(view.copies())) == ([], {}, [])
+            assert view.last_deleted_session() == number
+            with pytest.raises(UnknownSession):
+                view.head(number)
+        assert self.begin(journal, "next") == number + 1
+
+    def test_what_a_fork_continues_from_is_not_cut(self, journal: Journal) -> None:
+        """Nor is a session that was not deleted."""
+        number = self.begin(journal)
+        self.add(journal, number, 1, 2, 3, 4)
+        child = self.begin(journal, "child", ForkOrigin(number, 3))
+        self.add(journal, child, "own")
+        with pytest.raises(ValueError, match="cannot be cut"), journal.write() as txn:
+            txn.cut_session(number, 3)
+        with journal.write() as txn:
+            txn.delete_session(number, LATER)
+        for last in (0, 2):
+            with pytest.raises(ValueError, match="continues"), journal.write() as txn:
+                txn.cut_session(number, last)
+        with journal.write() as txn:
+            txn.cut_session(number, 3)
+        assert self.contents(journal, child) == [1, 2, 3, "own"]
+
+    def test_an_erasure_is_noted_unless_more_was_deleted(self, journal: Journal) -> None:
+        """What was deleted during a collection is left to the next one."""
+        with journal.write() as txn:
+            txn.note_deletion()
+        with journal.read() as view:
+            seen = view.deletions()
+        with journal.write() as txn:
+            txn.note_deletion()
+            txn.note_erased(Deletions(seen.count, Erasure.NOTHING))
+        with journal.read() as view:
+            assert view.deletions() == Deletions(2, Erasure.ALL)
+        with journal.write() as txn:
+            txn.note_erased(Deletions(2, Erasure.JOURNAL))
+        with journal.read() as view:
+            assert view.deletions() == Deletions(2, Erasure.JOURNAL)
