@@ -165,6 +165,12 @@ def test_a_second_checkpoint_starts_no_program_and_imports_nothing_of_restores(
     assert "mulligan.workspace.capture.capture" in modules
 
 
+def test_a_checkpoint_without_files_imports_nothing_of_workspaces(store, place) -> None:
+    modules = imported_by(place, "checkpoint", "--no-files")
+    assert "mulligan.session.write.checkpointer" in modules
+    assert not {name for name in modules if name.startswith("mulligan.workspace.capture")}
+
+
 MOST_MODULES = 127
 """How many modules of ours a command that looks may import; each takes a thousandth of its time."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mulligan
 from mulligan.testing.crash import Killed, Ledger, run
-from mulligan.testing.workload import Done, Intent, fingerprint
+from mulligan.testing.workload import CHECKPOINTED_BATCH, Done, Intent, fingerprint
 from tests.scale import times
 
 
@@ -77,6 +77,17 @@ def test_the_check_notices_calls_that_happened_in_part(tmp_path: Path) -> None:
     assert _broken(tmp_path, kept, pending=whole) == []
     more = Intent("batch", "s", fingerprint({"a": 1, "half": True, "rest": True}))
     assert "in part" in _broken(tmp_path, kept, pending=more)[0]
+
+
+def test_the_check_notices_the_state_of_a_batch_without_its_checkpoint(tmp_path: Path) -> None:
+    kept = _store(tmp_path)
+    whole = Intent(CHECKPOINTED_BATCH, "s", fingerprint({"a": 1, "half": True}))
+    with mulligan.open(tmp_path) as store:
+        store.session("s").state.set("half", True)
+    assert "without its checkpoint" in _broken(tmp_path, kept, pending=whole)[0]
+    with mulligan.open(tmp_path) as store:
+        store.session("s").checkpoint()
+    assert _broken(tmp_path, kept, pending=whole) == []
 
 
 def test_the_check_notices_damage(tmp_path: Path) -> None:

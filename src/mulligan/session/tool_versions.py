@@ -20,12 +20,16 @@ GIT_TIMEOUT_SECONDS = 5.0
 
 
 class _Stamp(msgspec.Struct, frozen=True):
-    """Identity and time of a file or directory; a write or a replacement changes the stamp."""
+    """Identity and times of a file or directory; a write or a replacement changes the stamp.
+
+    ``ctime``, too: an installer may give a new program the size and the time of the old one.
+    """
 
     path: str
     ino: int
     size: int
     mtime: int
+    ctime: int
 
 
 class ToolVersions(msgspec.Struct, frozen=True):
@@ -117,7 +121,8 @@ def _stamp(path: str | None) -> _Stamp | None:
         status = os.stat(path)
     except OSError:
         return None
-    return _Stamp(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return _Stamp(path, status.st_ino, status.st_size, *times)
 
 
 def _read(cache: Path | None) -> _Cached | None:

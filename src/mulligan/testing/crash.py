@@ -23,13 +23,22 @@ from pathlib import Path
 import msgspec
 
 import mulligan
+from mulligan.document.fold import CHECKPOINT
 from mulligan.errors import MulliganError
 from mulligan.failpoints import Failpoint, ignore
 from mulligan.session import Session
 from mulligan.store import Store
 from mulligan.testing.failpoints import kill_at
 from mulligan.testing.stores import open_store
-from mulligan.testing.workload import Done, Intent, Line, Workload, fingerprint, report_to_pipe
+from mulligan.testing.workload import (
+    CHECKPOINTED_BATCH,
+    Done,
+    Intent,
+    Line,
+    Workload,
+    fingerprint,
+    report_to_pipe,
+)
 
 ROUNDS_PER_STORE = 12
 """Number of rounds after which a new store is created."""
@@ -180,6 +189,8 @@ class Ledger:
         elif state != pending.state:
             yield f"{session.name} #{seq}: {pending.call} happened in part"
         event = list(session.events())[-1]
+        if pending and pending.call == CHECKPOINTED_BATCH and event.kind != CHECKPOINT:
+            yield f"{session.name} #{seq}: the state of a batch is there without its checkpoint"
         call = pending.call if pending else "unknown"
         adopted = Done(call, session.name, seq, event.hash.hex(), state)
         self._heads[session.name] = adopted

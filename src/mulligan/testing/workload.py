@@ -25,6 +25,9 @@ COMPONENTS = ("conversation", "memory", "queue", "team", "files")
 MAX_SESSIONS = 6
 MAX_POINTS = 12
 
+CHECKPOINTED_BATCH = "checkpointed-batch"
+"""The call that writes state and a checkpoint of it in one transaction."""
+
 State = dict[str, Any]
 
 
@@ -115,6 +118,7 @@ class Workload:
             self._put: 3,
             self._batch: 4,
             self._failing_batch: 1,
+            self._checkpointed_batch: 2,
             self._checkpoint: 4,
             self._restore: 2,
             self._undo: 2,
@@ -238,6 +242,18 @@ class Workload:
                     track.session.state.set(place, value)
 
         self._change("batch", track, after, act)
+
+    def _checkpointed_batch(self, track: _Track) -> None:
+        place, value = self._place("memory"), self._text(self._rng.choice((10, 6_000)))
+        after = copy.deepcopy(track.state)
+        after.setdefault(place[0], {})[place[1]] = value
+        self._report(Intent(CHECKPOINTED_BATCH, track.session.name, fingerprint(after)))
+        with track.session.batch() as batch:
+            track.session.state.set(place, value)
+            batch.checkpoint("routine", data={"state": fingerprint(after)})
+        track.state = after
+        taken = batch.result
+        self._acknowledge(CHECKPOINTED_BATCH, track, checkpoint=taken.id if taken else None)
 
     def _failing_batch(self, track: _Track) -> None:
         def act() -> None:

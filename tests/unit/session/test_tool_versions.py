@@ -75,6 +75,41 @@ def test_another_git_is_asked(tmp_path: Path, calls: Path) -> None:
     assert taken(tmp_path / "store")["git"] == "10.11"
 
 
+def test_another_git_of_the_same_size_and_time_is_asked(tmp_path: Path, calls: Path) -> None:
+    """Installers keep the times of the files in an archive."""
+    git, cache = tmp_path / "programs/git", tmp_path / CACHE
+    write_git(git, "echo git version 1.1")
+    assert find_tools(cache).versions["git"] == "1.1"
+    known = git.stat()
+    write_git(git, "echo git version 1.2")
+    os.utime(git, ns=(known.st_atime_ns, known.st_mtime_ns))
+    assert find_tools(cache).versions["git"] == "1.2"
+
+
+def test_a_git_that_comes_first_on_the_path_is_asked(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_tools(tmp_path / CACHE)
+    (tmp_path / "first").mkdir()
+    write_git(tmp_path / "first/git", "echo git version 10.11")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'first'}{os.pathsep}{os.environ['PATH']}")
+    assert find_tools(tmp_path / CACHE).versions["git"] == "10.11"
+
+
+def test_after_an_installation_of_packages_all_are_asked_again(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    monkeypatch.setattr(tools, "_packages", lambda: str(packages))
+    monkeypatch.setattr(tools, "_installed", lambda: {"mulligan": "1.0"})
+    assert find_tools(tmp_path / CACHE).versions["mulligan"] == "1.0"
+    monkeypatch.setattr(tools, "_installed", lambda: {"mulligan": "2.0"})
+    assert find_tools(tmp_path / CACHE).versions["mulligan"] == "1.0"  # from the cache
+    (packages / "mulligan-2.0.dist-info").mkdir()
+    assert find_tools(tmp_path / CACHE).versions["mulligan"] == "2.0"
+
+
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff", b'{"git": 1}'])
 def test_a_cache_that_cannot_be_read_is_not_used(
     tmp_path: Path, calls: Path, damage: bytes

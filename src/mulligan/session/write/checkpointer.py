@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -40,8 +40,10 @@ from mulligan.session.write.limited_bundle import LimitedBundle, NoRoom
 from mulligan.session.write.writer import Work
 from mulligan.storage_limit import QUOTA, Allowance
 from mulligan.timeline.checkpoints import checkpoint_change, environment_value, left_out_value
-from mulligan.workspace.capture.capture import Captured
-from mulligan.workspace.workspace import Workspace
+
+if TYPE_CHECKING:  # a session without a workspace needs nothing of it, and it is slow to import
+    from mulligan.workspace.capture.capture import Captured
+    from mulligan.workspace.workspace import Workspace
 
 
 class CheckpointParts(msgspec.Struct, frozen=True):
@@ -147,8 +149,8 @@ class Checkpointer:
         self, bundle: PendingObjects, started: float, found: Captured | Coverage | None
     ) -> tuple[CheckpointParts, _Shared]:
         """Put what else a checkpoint holds, and make all of it durable."""
-        captured = found if isinstance(found, Captured) else None
         refused = found if isinstance(found, Coverage) else None
+        captured = None if isinstance(found, Coverage) else found
         with self._engine.read() as view:
             collections = view.collection().count
             again = list(damaged_copies(view))
@@ -260,9 +262,9 @@ class Checkpointer:
 
 def _holds(checkpoint: Checkpoint, found: Captured | Coverage | None) -> bool:
     """Whether a checkpoint holds the files that were found, and leaves out the same."""
-    if isinstance(found, Captured):
-        return (checkpoint.workspace, checkpoint.coverage) == (found.tree, found.coverage)
-    return checkpoint.workspace is None and checkpoint.coverage == found
+    if found is None or isinstance(found, Coverage):
+        return checkpoint.workspace is None and checkpoint.coverage == found
+    return (checkpoint.workspace, checkpoint.coverage) == (found.tree, found.coverage)
 
 
 def _refused(workspace: Workspace, allowance: Allowance) -> Coverage:
