@@ -4,6 +4,8 @@ PYTHON     ?= python3
 VENV       ?= .venv
 BENCH_VENV ?= .venv-bench
 FRAMEWORKS_VENV ?= .venv-frameworks
+# Where the coding agents are: make test-agents AGENTS=DIR runs those of another directory.
+AGENTS     ?= .agents
 WORKERS    ?= 2
 ROUNDS     ?= 200
 SIGNALS    ?= 100
@@ -31,7 +33,7 @@ INSTALL  = $(PIP_ENV) $(1)/bin/python -m pip install -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks check format bench crash clean
+.PHONY: help demo test test-agents test-frameworks check format bench crash clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)$$/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target does; do \
@@ -42,6 +44,9 @@ demo: $(READY) ## the whole story; the first time it sets everything up, in abou
 
 test: $(READY) ## the whole test suite
 	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-agents: $(READY) $(AGENTS)/.ready ## real coding agents, installed by npm, with a model on loopback
+	@MULLIGAN_TEST_AGENTS=$(AGENTS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -rs tests/agents $(ARGS)
 
 test-frameworks: $(FRAMEWORKS_READY) ## the adapters, with the real frameworks and their own suites
 	@MULLIGAN_TEST_FRAMEWORKS=1 $(FRAMEWORKS_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/frameworks $(ARGS)
@@ -72,7 +77,7 @@ crash: $(READY) ## kill, cut the power, fail system calls and damage files at ra
 	@MULLIGAN_TEST_SCALE=$(SCALE) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --timeout 7200 $(HARDER)
 
 clean: ## remove everything made by make
-	@rm -rf $(VENV) $(BENCH_VENV) $(FRAMEWORKS_VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(BENCH_VENV) .agents $(FRAMEWORKS_VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -94,6 +99,14 @@ $(FRAMEWORKS_READY): pyproject.toml constraints.txt constraints-frameworks.txt
 	@$(call INSTALL,$(FRAMEWORKS_VENV)) -c constraints.txt hatchling
 	@$(call INSTALL,$(FRAMEWORKS_VENV)) -c constraints-frameworks.txt --no-build-isolation -e '.[dev,frameworks]'
 	@touch $@
+
+# Without a lock file, which would name hosts. Where npm or its registry is missing, the tests are
+# skipped, and say so; the next make tries again.
+$(AGENTS)/.ready: tests/agents/package.json
+	@echo "installing the coding agents in $(AGENTS) (once)"
+	@mkdir -p $(AGENTS) && cp tests/agents/package.json $(AGENTS)/package.json
+	@if (cd $(AGENTS) && npm install --no-package-lock --no-audit --no-fund --loglevel=error); then touch $@; else \
+		echo "THE CODING AGENTS COULD NOT BE INSTALLED: their tests are skipped" >&2; fi
 
 # Begins from nothing, so that an interrupted set-up cannot leave half an environment behind.
 define make_venv

@@ -57,6 +57,7 @@ COMMANDS = {
     "state": "Read and write the state from scripts.",
     "install": "Record a coding agent: add hooks to its settings.",
     "uninstall": "Remove these hooks from its settings.",
+    "doctor": "Check that hooks are installed and work.",
     "hook": "Record an event of a coding agent; its hooks call this.",
     "prune": "Remove the checkpoints that need not be kept.",
     "purge": "Remove a secret from all history, and prove it.",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mulligan.coding.doctor import Check
     from mulligan.coding.install import Installation
 
 
@@ -19,4 +21,15 @@ def installation_view(done: Installation, store: Path | None) -> dict[str, Any]:
         "diff": done.diff,
         "backup": done.backup and str(done.backup),
         "store": store and str(store),
+    }
+
+
+def checks_view(checks: Sequence[Check]) -> dict[str, Any]:
+    """Return what `mulligan doctor` found."""
+    return {
+        "ok": all(check.ok for check in checks),
+        "checks": [
+            {"name": check.name, "ok": check.ok, "said": check.said, "hint": check.hint}
+            for check in checks
+        ],
     }

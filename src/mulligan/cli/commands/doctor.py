@@ -1,0 +1,51 @@
+"""mulligan doctor."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.render.text import clean, print_json
+
+if TYPE_CHECKING:
+    from mulligan.coding.doctor import Check
+
+EXAMPLE = example("mulligan doctor")
+
+
+@click.command("doctor", cls=Command, epilog=EXAMPLE)
+@click.argument("agent", metavar="[AGENT]", default="claude")
+@click.pass_obj
+def command(call: CliContext, agent: str) -> None:
+    """Check that the hooks of a coding agent are installed and work.
+
+    It runs a hook as the agent would, measures it, checks the structure of the store, and shows
+    what hooks noted when they failed. One sentence for each; the exit code is 105 if something is
+    wrong.
+    """
+    import mulligan
+    from mulligan.coding.doctor import examine
+    from mulligan.errors import HooksUnhealthy
+    from mulligan.views.coding import checks_view
+
+    checks: list[Check] = []
+    for check in examine(agent, Path.cwd(), dict(os.environ), lambda p: mulligan.open(p, False)):
+        checks.append(check)
+        if not call.json and (not call.quiet or not check.ok):
+            _show(check)
+    if call.json:
+        print_json(checks_view(checks))
+    failed = [check for check in checks if not check.ok]
+    if failed:
+        # The sentences are printed already; an error on stderr would only repeat them.
+        raise click.exceptions.Exit(HooksUnhealthy.exit_code)
+
+
+def _show(check: Check) -> None:
+    click.echo(clean(f"{'✓' if check.ok else '✗'} {check.said}"))
+    if check.hint and not check.ok:
+        click.echo(clean(f"  {check.hint}"))

@@ -1,0 +1,219 @@
+"""Checks that the hooks of a coding agent are installed and work: one sentence for each."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mulligan.clock import SystemClock
+from mulligan.coding import claude, hook_log
+from mulligan.coding.claude_settings import DISABLED
+from mulligan.coding.hook_input import EVENTS
+from mulligan.coding.hooks import said, session_of
+from mulligan.coding.install import settings_module
+from mulligan.coding.settings_file import SettingsFile
+from mulligan.errors import MulliganError, StoreNotFound, UnknownSession
+from mulligan.locate.find import Found, nearest
+from mulligan.locate.registry import state_directory
+
+if TYPE_CHECKING:
+    from mulligan.store import Store
+
+SLOW_SECONDS = 2.0
+"""From here on, a hook is slow: the agent waits for it after every batch of tool calls."""
+
+LIMIT_SECONDS = 60.0
+RECENT = timedelta(days=1)
+MAX_NOTES = 500
+
+OpenStore = Callable[[Path], "Store"]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was checked: whether it is well, in one sentence, and what helps if not."""
+
+    name: str
+    ok: bool
+    said: str
+    hint: str | None = None
+
+
+def examine(
+    agent: str, place: Path, variables: Mapping[str, str], open_store: OpenStore
+) -> Iterator[Check]:
+    """Check the hooks of an agent in a directory, and its store; yields what was found.
+
+    A hook is really run, as the agent would run it, in a session of its own, which is deleted
+    afterwards.
+    """
+    state = state_directory(variables)
+    try:
+        found = nearest(place, state)
+    except (MulliganError, OSError) as error:
+        hint = "`mulligan install` makes one." if isinstance(error, StoreNotFound) else None
+        yield Check("store", False, said(error), hint)
+        found = None
+    project = found.directory if found else place
+    installed = _Installed(agent, project, variables)
+    yield from installed.checks()
+    if found is not None and (owner := _other_owner(found.store)):
+        yield owner
+    elif found is not None:
+        store = _store(found, open_store)
+        yield store
+        if store.ok and installed.command:
+            yield from _fire(agent, found, installed.command, variables, open_store)
+    yield _log(state)
+
+
+class _Installed:
+    """The hooks of an agent in all settings files that it reads."""
+
+    def __init__(self, agent: str, project: Path, variables: Mapping[str, str]) -> None:
+        self._agent = agent
+        module = settings_module(agent)
+        self._events: dict[str, list[str]] = {}
+        self._problems: list[Check] = []
+        for path in module.files(project, variables):
+            try:
+                settings = SettingsFile(path).settings
+                self._events = module.installed(settings) | self._events
+                if settings.get(DISABLED) is True:
+                    self._add(f"{path} has {DISABLED}: no hook runs.", "Remove that setting.")
+            except MulliganError as error:
+                self._add(said(error), "Fix the file: the agent cannot use it either.")
+
+    def _add(self, said: str, hint: str) -> None:
+        self._problems.append(Check("hooks", False, said, hint))
+
+    @property
+    def command(self) -> Sequence[str] | None:
+        """The command that hooks run; None if there is none that can be run."""
+        found = next(iter(self._events.values()), None)
+        return found if found and os.access(found[0], os.X_OK) else None
+
+    def checks(self) -> Iterator[Check]:
+        """Yield what is wrong with the hooks, or that they are installed."""
+        yield from self._problems
+        again = f"`mulligan install {self._agent}` installs them."
+        missing = [event for event in EVENTS[self._agent] if event not in self._events]
+        if not self._events:
+            yield Check("hooks", False, f"No hooks of {self._agent} are installed here.", again)
+        elif missing:
+            said = f"Hooks are missing for {', '.join(missing)}."
+            yield Check("hooks", False, said, again)
+        elif self.command is None:
+            name = next(iter(self._events.values()))[0]
+            yield Check("hooks", False, f"Hooks run {name}, which cannot be run.", again)
+        elif not self._problems:
+            yield Check("hooks", True, f"The hooks of {self._agent} are installed.")
+
+
+def _other_owner(store: Path) -> Check | None:
+    """Return what is wrong with a store of another user; None if it is this one's."""
+    uid = store.stat().st_uid
+    if uid == os.getuid():
+        return None
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    said = f"The store {store} belongs to the user {name}: hooks record nothing."
+    return Check("store", False, said, "`mulligan init` in a directory of yours makes one.")
+
+
+def _store(found: Found, open_store: OpenStore) -> Check:
+    try:
+        with open_store(found.store) as store:
+            report = store.verify(full=False)
+    except (MulliganError, OSError) as error:
+        return Check("store", False, said(error), getattr(error, "hint", None))
+    if not report.ok:
+        problem = f"The store {found.store} is damaged: {report.problems[0]}"
+        return Check("store", False, problem, "`mulligan verify --repair` says more.")
+    count = f"{report.checkpoints} checkpoints in {report.sessions} sessions"
+    return Check("store", True, f"The store {found.store} is sound: {count}.")
+
+
+def _fire(
+    agent: str,
+    found: Found,
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    open_store: OpenStore,
+) -> Iterator[Check]:
+    """Run a hook as the agent does, and look whether it was recorded."""
+    id = f"doctor-{os.urandom(4).hex()}"
+    event = {
+        "session_id": id,
+        "cwd": str(found.directory),
+        "hook_event_name": "UserPromptSubmit",
+        "prompt": "mulligan doctor",
+    }
+    own = {**variables, claude.PROJECT: str(found.directory)}
+    own.pop(claude.PROCESS, None)
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            command,
+            input=msgspec.json.encode(event),
+            env=own,
+            cwd=found.directory,
+            capture_output=True,
+            timeout=LIMIT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Check("run", False, f"A hook could not be run: {error}.", "Look at its command.")
+        return
+    took = time.monotonic() - started
+    if not _recorded(found.store, session_of(agent, id), open_store):
+        notes = hook_log.last_notes(state_directory(variables), 1)
+        why = done.stderr.decode(errors="replace").strip() or "".join(notes)
+        said = f"A hook ran, with exit code {done.returncode}, and recorded nothing: {why}"
+        yield Check("run", False, said, "The line above says what failed.")
+        return
+    yield Check("run", True, "A hook was run and recorded a checkpoint.")
+    yield _speed(took)
+
+
+def _recorded(path: Path, name: str, open_store: OpenStore) -> bool:
+    """Whether a hook recorded a checkpoint; its session is deleted."""
+    with open_store(path) as store:
+        try:
+            taken = store.session(name, create=False).checkpoints()
+        except UnknownSession:
+            return False
+        store.delete(name)
+        return bool(taken)
+
+
+def _speed(took: float) -> Check:
+    said = f"A hook takes {took * 1000:.0f} ms here."
+    if took < SLOW_SECONDS:
+        return Check("time", True, said)
+    hint = "Name large directories that need no checkpoint in .mulliganignore."
+    return Check("time", False, said, hint)
+
+
+def _log(state: Path) -> Check:
+    since = SystemClock().now() - RECENT
+    recent = [line for line in hook_log.last_notes(state, MAX_NOTES) if _is_since(line, since)]
+    if not recent:
+        return Check("log", True, "No hook has failed in the last 24 hours.")
+    said = f"{len(recent)} hooks failed in the last 24 hours, the last one: {recent[-1]}"
+    return Check("log", False, said, f"All of them are in {state / hook_log.NAME}.")
+
+
+def _is_since(line: str, since: datetime) -> bool:
+    try:
+        return datetime.fromisoformat(line.split(" ", 1)[0]) >= since
+    except ValueError:
+        return False

@@ -1,0 +1,159 @@
+"""Real coding agents, started by the tests with a home of their own and a model on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mulligan
+from mulligan import Session
+from mulligan.coding.hooks import session_of
+from tests.agents.model_server import ModelServer
+
+AGENTS = "MULLIGAN_TEST_AGENTS"
+"""The variable that names where the agents are installed; `make test-agents` sets it."""
+
+CLAUDE = "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
+
+PATIENCE = 300.0
+"""Seconds to wait for what has to come, on however busy a machine."""
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    """A model that answers from scripts."""
+    with ModelServer() as server:
+        yield server
+
+
+class ClaudeCode:
+    """Claude Code in a project, with a home and a model of its own."""
+
+    def __init__(self, program: Path, home: Path, url: str) -> None:
+        self.program, self.home = program, home
+        self.project = home / "project"
+        self.project.mkdir(parents=True)
+        self.variables = {
+            "HOME": str(home),
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "SHELL": "/bin/bash",
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": "fake",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        }
+        self._started: list[subprocess.Popen[str]] = []
+
+    def mulligan(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of Mulligan in the project."""
+        return subprocess.run(
+            [sys.executable, "-m", "mulligan", *args],
+            cwd=self.project,
+            env=self.variables,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+
+    def install(self, *args: str) -> None:
+        """Install the hooks."""
+        done = self.mulligan("install", "claude", *args)
+        assert done.returncode == 0, done.stderr
+
+    def start(self, prompt: str, *args: str) -> subprocess.Popen[str]:
+        """Start it with a prompt, without a terminal; it ends when it has answered."""
+        tools = "Bash Write Edit Read Glob Grep Task"
+        started = subprocess.Popen(
+            [self.program, "--allowedTools", tools, *args, "-p", prompt],
+            cwd=self.project,
+            env=self.variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(started)
+        return started
+
+    def run(self, prompt: str, *args: str) -> str:
+        """Run it with a prompt until it has answered, and return the answer."""
+        started = self.start(prompt, *args)
+        out, err = started.communicate(timeout=PATIENCE)
+        assert started.returncode == 0, err + out
+        return out
+
+    def ids(self) -> list[str]:
+        """Return the ids of its sessions, as recorded by hooks, oldest first."""
+        with self.store() as store:
+            prefix = session_of("claude", "")
+            names = [s.name for s in store.sessions() if s.name.startswith(prefix)]
+        return [name.removeprefix(prefix) for name in names]
+
+    def store(self) -> mulligan.Store:
+        """Open the store of the project."""
+        return mulligan.open(self._store_path(), create=False)
+
+    def _store_path(self) -> str:
+        found = self.mulligan("status", "--json")
+        assert found.returncode == 0, found.stderr
+        return str(json.loads(found.stdout)["store"])
+
+    def session(self, number: int = 0) -> Session:
+        """Open the session that records one of its sessions."""
+        return self.store().session(session_of("claude", self.ids()[number]), create=False)
+
+    def transcript(self, number: int = 0) -> Path:
+        """Return the file of a session's transcript."""
+        (found,) = self.home.glob(f".claude/projects/*/{self.ids()[number]}.jsonl")
+        return found
+
+    def notes(self) -> str:
+        """Return what hooks noted that failed."""
+        log = self.home / ".local/state/mulligan/hooks.log"
+        return log.read_text() if log.exists() else ""
+
+    def close(self) -> None:
+        """End what still runs."""
+        for started in self._started:
+            started.kill()
+            started.communicate()
+
+
+@pytest.fixture
+def claude(tmp_path: Path, model: ModelServer) -> Iterator[ClaudeCode]:
+    """Claude Code with the hooks installed in its project."""
+    place = os.environ.get(AGENTS)
+    if not place:
+        pytest.skip(f"{AGENTS} is not set: `make test-agents` installs and runs the agents")
+    program = Path(place).absolute() / CLAUDE
+    if not program.is_file():
+        pytest.skip(f"Claude Code is NOT INSTALLED in {place}, and was not tested")
+    made = ClaudeCode(program, tmp_path / "home", model.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], Any]], Any]:
+    """Wait until a function returns something; it must, sooner or later."""
+
+    def wait(look: Callable[[], Any]) -> Any:
+        limit = time.monotonic() + PATIENCE
+        while not (found := look()):
+            assert time.monotonic() < limit, "this never came"
+            time.sleep(0.05)
+        return found
+
+    return wait

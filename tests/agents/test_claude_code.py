@@ -1,0 +1,190 @@
+"""The real Claude Code runs real tools, and its hooks put all of it on the timeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from mulligan import Session
+from mulligan.coding.agent_session import agent_session
+from mulligan.recovery.detect import interrupted
+from tests.agents.conftest import PATIENCE, ClaudeCode
+from tests.agents.model_server import ModelServer, text, tool
+
+Until = Callable[[Callable[[], Any]], Any]
+
+
+def shell(command: str) -> dict[str, Any]:
+    return tool("Bash", command=command, description="run it")
+
+
+def taken(session: Session) -> list[tuple[str, Any]]:
+    """Return kind and prompt of every checkpoint."""
+    return [(c.kind, c.data["prompt"]) for c in session.checkpoints()]
+
+
+def test_edits_by_write_edit_and_bash(claude: ClaudeCode, model: ModelServer) -> None:
+    claude.install()
+    file = claude.project / "a.txt"
+    turns = [
+        [tool("Write", file_path=str(file), content="one\n")],
+        [tool("Edit", file_path=str(file), old_string="one", new_string="two")],
+        [shell("echo three > a.txt; mkdir made; echo b > made/b.txt")],
+        [shell("cat a.txt")],
+        [shell("false")],
+        [text("all done")],
+    ]
+    assert "all done" in claude.run(model.prompt("edits", *turns, say="Edit the file"))
+    session = claude.session()
+    prompt, write, edit, bash = session.checkpoints()
+    assert prompt.note == "Edit the file @@edits@@"
+    assert taken(session) == [("prompt", 0)] + [("routine", 0)] * 3
+    found = [session.files.read(point, "a.txt") for point in (write, edit, bash)]
+    assert found == [b"one\n", b"two\n", b"three\n"]
+    assert session.files.read(bash, "made/b.txt") == b"b\n"
+    statuses = [call.status for call in session.tools.list()]
+    assert statuses == ["returned"] * 4 + ["failed"]
+    lines = [json.loads(line) for line in claude.transcript().read_text().splitlines()]
+    assert session.state.get("conversation") == lines[: session.state.length("conversation")]
+    ids = {call.id for call in session.tools.list()}
+    assert ids == {f"toolu_edits_{turn}_0" for turn in range(5)}
+    claude.mulligan("restore", "-s", session.name, prompt.id, "--yes")
+    assert not file.exists()
+    assert claude.notes() == ""
+
+
+def test_a_subagent_has_its_own_transcript(claude: ClaudeCode, model: ModelServer) -> None:
+    claude.install()
+    inner = model.prompt("inner", [shell("echo s > s.txt")], [text("inner done")])
+    task = tool("Task", description="sub", subagent_type="general-purpose", prompt=inner)
+    claude.run(model.prompt("outer", [task], [text("outer done")]))
+    session = claude.session()
+    known = agent_session(session)
+    assert known is not None
+    (id,) = [id for id, found in known.subagents.items() if found.entries]
+    assert "inner done" in json.dumps(session.state.get(("subagents", id)))
+    assert session.tools.get("toolu_inner_0_0").status == "returned"
+    assert session.files.read(session.checkpoints()[-1], "s.txt") == b"s\n"
+    assert claude.notes() == ""
+
+
+def test_parallel_calls_are_one_batch(claude: ClaudeCode, model: ModelServer) -> None:
+    claude.install()
+    calls = [shell("echo 1 > one"), shell("echo 2 > two")]
+    calls.append(tool("Write", file_path=str(claude.project / "three"), content="3\n"))
+    claude.run(model.prompt("parallel", calls, [text("done")]))
+    session = claude.session()
+    batch = session.checkpoints()[1]
+    assert batch.data["calls"] == [f"toolu_parallel_0_{number}" for number in range(3)]
+    assert [session.files.read(batch, name) for name in ("one", "two", "three")] == [
+        b"1\n",
+        b"2\n",
+        b"3\n",
+    ]
+    assert [call.status for call in session.tools.list()] == ["returned"] * 3
+    assert claude.notes() == ""
+
+
+def test_a_compaction_has_a_checkpoint_before_it_and_the_session_goes_on(
+    claude: ClaudeCode, model: ModelServer
+) -> None:
+    claude.install()
+    claude.run(model.prompt("first", [shell("echo 1 > one")], [text("done")]))
+    (id,) = claude.ids()
+    claude.run("/compact", "--resume", id)
+    claude.run(model.prompt("after", [shell("echo 2 > two")], [text("done")]), "--resume", id)
+    session = claude.session()
+    assert [c.kind for c in session.checkpoints()].count("pre_operation") == 1
+    assert session.files.read(session.checkpoints()[-1], "two") == b"2\n"
+    lines = len(claude.transcript().read_text().splitlines())
+    assert session.state.length("conversation") <= lines
+    assert claude.ids() == [id]
+    assert claude.notes() == ""
+
+
+def test_a_kill_in_a_tool_leaves_the_call_in_doubt_and_a_resume_goes_on(
+    claude: ClaudeCode, model: ModelServer, until: Until
+) -> None:
+    claude.install()
+    fifo = claude.project.parent / "fifo"
+    os.mkfifo(fifo)
+    call = [shell(f"echo half > half.txt; read line < {fifo}; echo late > late.txt")]
+    started = claude.start(model.prompt("killed", call, [text("never")]))
+    until((claude.project / "half.txt").exists)
+    started.send_signal(signal.SIGKILL)
+    started.wait(PATIENCE)
+    session = claude.session()
+    assert session.tools.get("toolu_killed_0_0").status == "in_doubt"
+    with claude.store() as store:
+        (found,) = interrupted(store)
+    assert [doubt.call for doubt in found.in_doubt] == ["toolu_killed_0_0"]
+    fifo.write_text("go on\n")  # the agent's shell survives it, and writes on
+    until((claude.project / "late.txt").exists)
+    (id,) = claude.ids()
+    claude.run(model.prompt("resumed", [shell("echo 2 > two")], [text("done")]), "--resume", id)
+    assert taken(session)[-2:] == [("prompt", 1), ("routine", 1)]
+    before = session.checkpoints()[-2]
+    assert session.files.read(before, "late.txt") == b"late\n", "whoever wrote it"
+    with claude.store() as store:
+        assert not interrupted(store)
+    assert claude.notes() == ""
+
+
+def test_two_sessions_in_one_directory(claude: ClaudeCode, model: ModelServer) -> None:
+    claude.install()
+    running = [
+        claude.start(model.prompt(name, [shell(f"echo {name} > {name}")], [text("done")], say=name))
+        for name in ("left", "right")
+    ]
+    for one in running:
+        out, err = one.communicate(timeout=PATIENCE)
+        assert one.returncode == 0, err + out
+    assert len(claude.ids()) == 2
+    for number in range(2):
+        session = claude.session(number)
+        assert session.checkpoints()[0].kind == "prompt"
+        assert [call.status for call in session.tools.list()] == ["returned"]
+    assert claude.mulligan("verify").returncode == 0
+    assert claude.notes() == ""
+
+
+def test_a_rule_denies_a_call(claude: ClaudeCode, model: ModelServer) -> None:
+    claude.install()
+    with claude.store() as store:
+        config = os.path.join(str(store.path), "config.toml")
+    with open(config, "w") as file:
+        file.write('[[effects.rules]]\nname = "Bash(touch *)"\napproval = "deny"\n')
+    claude.run(model.prompt("denied", [shell("touch never")], [text("understood")]))
+    assert not (claude.project / "never").exists()
+    assert claude.session().tools.get("toolu_denied_0_0").status == "failed"
+    assert claude.notes() == ""
+
+
+def test_hooks_of_a_user_make_a_store_for_each_project(
+    claude: ClaudeCode, model: ModelServer
+) -> None:
+    claude.install("--user")
+    claude.run(model.prompt("user", [shell("echo 1 > one")], [text("done")]))
+    assert taken(claude.session()) == [("prompt", 0), ("routine", 0)]
+    assert claude.notes() == ""
+
+
+def test_the_agent_goes_on_without_a_store(claude: ClaudeCode, model: ModelServer) -> None:
+    claude.install()
+    with claude.store() as store:
+        path = str(store.path)
+    os.rename(path, claude.home / "away")
+    answer = claude.run(model.prompt("alone", [shell("echo 1 > one")], [text("all done")]))
+    assert "all done" in answer
+    assert (claude.project / "one").exists()
+    assert "store" in claude.notes()
+
+
+def test_doctor_says_that_all_is_well(claude: ClaudeCode) -> None:
+    claude.install()
+    done = claude.mulligan("doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "recorded a checkpoint" in done.stdout

@@ -1,0 +1,139 @@
+"""`mulligan doctor`: one sentence for everything that it checks, and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from mulligan.coding import doctor
+from mulligan.coding.hooks import run_hook
+from tests.cli.conftest import Cli
+from tests.contract import documented
+
+
+@pytest.fixture
+def project(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project without a store, and a home of its own."""
+    monkeypatch.setenv("HOME", str(place / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    made = place / "project"
+    made.mkdir()
+    monkeypatch.chdir(made)
+    return made
+
+
+def test_without_a_store_and_hooks_it_says_what_to_do(project: Path, cli: Cli) -> None:
+    done = cli("doctor")
+    assert done.code == 105
+    assert "✗ There is no store" in done.out
+    assert "✗ No hooks of claude are installed here." in done.out
+    assert "`mulligan install claude` installs them." in done.out
+
+
+def test_it_runs_a_hook_and_leaves_no_session(project: Path, cli: Cli) -> None:
+    (project / "a").write_text("1")
+    cli("install", "claude")
+    done = cli("doctor")
+    assert done.code == 0, done.out
+    assert "✓ A hook was run and recorded a checkpoint." in done.out
+    assert "ms here." in done.out
+    sessions = cli("status", "--json").json["sessions"]
+    assert [session["name"] for session in sessions] == ["main"]
+    assert cli("doctor", "--quiet").out == ""
+
+
+def test_the_json_has_the_documented_fields(project: Path, cli: Cli) -> None:
+    cli("install", "claude")
+    done = cli("doctor", "--json")
+    assert set(done.json) == documented("doctor")
+    assert done.json["ok"] is True
+    assert [check["name"] for check in done.json["checks"]] == [
+        "hooks",
+        "store",
+        "run",
+        "time",
+        "log",
+    ]
+
+
+def test_it_shows_what_hooks_noted(project: Path, cli: Cli) -> None:
+    cli("install", "claude")
+    run_hook(b"{", dict(os.environ))
+    done = cli("doctor")
+    assert done.code == 105
+    assert "1 hooks failed in the last 24 hours" in done.out
+    assert "cannot be read" in done.out
+
+
+def change(project: Path, **settings: object) -> None:
+    file = project / ".claude/settings.local.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+
+def test_hooks_that_are_missing_disabled_or_cannot_run_are_named(project: Path, cli: Cli) -> None:
+    cli("install", "claude")
+    file = project / ".claude/settings.local.json"
+    text = file.read_text()
+    change(project, disableAllHooks=True)
+    assert "disableAllHooks: no hook runs" in cli("doctor").out
+    hooks = json.loads(text)["hooks"]
+    del hooks["PreToolUse"]
+    change(project, disableAllHooks=False, hooks=hooks)
+    assert "Hooks are missing for PreToolUse." in cli("doctor").out
+    command = json.loads(text)["hooks"]["Stop"][0]["hooks"][0]["command"]
+    file.write_text(text.replace(command, "/nowhere/mulligan"))
+    assert "/nowhere/mulligan, which cannot be run" in cli("doctor").out
+    file.write_text("{ // mine\n}")
+    assert "comments" in cli("doctor").out
+
+
+def test_a_hook_that_records_nothing_is_named(project: Path, cli: Cli) -> None:
+    cli("install", "claude")
+    script = project.parent / "mulligan"
+    script.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
+    script.chmod(0o755)
+    file = project / ".claude/settings.local.json"
+    text = file.read_text()
+    command = json.loads(text)["hooks"]["Stop"][0]["hooks"][0]["command"]
+    file.write_text(text.replace(command, str(script)))
+    done = cli("doctor")
+    assert done.code == 105
+    assert "exit code 3, and recorded nothing: it is broken" in done.out
+
+
+def test_a_store_that_cannot_be_opened_is_named(project: Path, cli: Cli) -> None:
+    cli("install", "claude")
+    store = Path(cli("status", "--json").json["store"])
+    (store / "config.toml").write_text("broken")
+    done = cli("doctor")
+    assert done.code == 105
+    assert "config.toml" in done.out
+
+
+def test_a_damaged_store_is_named(project: Path, cli: Cli) -> None:
+    cli("install", "claude")
+    store = Path(cli("status", "--json").json["store"])
+    (store / "FORMAT").write_text("{}")
+    assert "FORMAT" in cli("doctor").out
+
+
+def test_a_store_of_another_user_is_named(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("install", "claude")
+    monkeypatch.setattr(doctor.os, "getuid", lambda: 4711)
+    done = cli("doctor")
+    assert "belongs to the user" in done.out
+    assert "A hook" not in done.out
+
+
+def test_a_slow_hook_is_named(project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("install", "claude")
+    monkeypatch.setattr(doctor, "SLOW_SECONDS", 0.0)
+    done = cli("doctor")
+    assert done.code == 105
+    assert ".mulliganignore" in done.out
