@@ -127,6 +127,17 @@ class MulliganStep(MulliganAppend):
         return append + checkpoint
 
 
+class MulliganBatch(MulliganAppend):
+    """The same step as one transaction: a batch that takes its checkpoint."""
+
+    name = "mulligan: step in a batch"
+
+    def _append(self, message: Message) -> None:
+        with self._session.batch() as batch:
+            super()._append(message)
+            batch.checkpoint("routine")
+
+
 class MulliganCheckpoint(MulliganStep):
     """The checkpoint of each step alone, without the event before it."""
 

@@ -13,24 +13,26 @@ from benchmarks.contenders import (
     DbosStep,
     Floor,
     LangGraphSaver,
+    MulliganBatch,
     MulliganStep,
     SqliteWal,
 )
 from benchmarks.harness import Result, Row, Setting, Table, Target
 from benchmarks.messages import noise_messages, text_messages
-from benchmarks.race import Races, Run, beside_floor, checkpoint_beside_floor
-from benchmarks.timing import MEGABYTE, median, median_ms
+from benchmarks.race import Races, Run, beside_floor, checkpoint_beside_floor, seconds_of
+from benchmarks.timing import MEGABYTE, median, median_ms, ratio
 
 TARGETS = (
     Target("checkpoint/floor", "a checkpoint beside the floor", at_most=2.0, unit="×"),
     Target("last/first", "the last 50 steps beside the first 50", at_most=1.5, unit="×"),
+    Target("batch/step", "a step in a batch beside one of two calls", at_most=0.65, unit="×"),
     Target("store/raw", "the store beside the raw text messages", at_most=2.5, unit="×"),
 )
 
-TOGETHER: tuple[type[Contender], ...] = (MulliganStep, SqliteWal, DbosStep)
+TOGETHER: tuple[type[Contender], ...] = (MulliganStep, MulliganBatch, SqliteWal, DbosStep)
 APART: tuple[type[Contender], ...] = (LangGraphSaver,)
 """Writes gigabytes in all, which would slow its neighbours, so it races the floor alone."""
-OURS: tuple[type[Contender], ...] = (MulliganStep,)
+OURS: tuple[type[Contender], ...] = (MulliganStep, MulliganBatch)
 
 EDGE = 50
 """How many steps count as the first ones and as the last ones."""
@@ -74,6 +76,7 @@ def _measures(text: Races) -> dict[str, float]:
     result = Result()
     result.measure("checkpoint/floor", checkpoint_beside_floor(ours))
     result.measure("last/first", _growth(ours))
+    result.measure("batch/step", ratio(seconds_of(text.of(MulliganBatch)), seconds_of(ours)))
     result.measure("store/raw", _kept(ours))
     return result.measures
 
@@ -91,7 +94,8 @@ def _kept(runs: Sequence[Run]) -> float | None:
 
 def _notes() -> list[str]:
     return [
-        "a step of ours is a durable event and a checkpoint; of the others, one durable write",
+        "a step of ours is a durable event and a checkpoint, as two calls or as one batch; of the "
+        "others, one durable write",
         "store: by length or by blocks, whichever is more; raw: the bytes of the messages",
         "the LangGraph saver races the floor alone: its writes would slow the others",
     ]
