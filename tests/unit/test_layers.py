@@ -71,6 +71,7 @@ INNER = {
         {"install"},
         {"rewind_target"},
         {"rewind"},
+        {"find_session"},
         {"recorder"},
         {"hooks"},
         {"doctor"},

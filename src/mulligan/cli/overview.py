@@ -40,6 +40,7 @@ COMMANDS = {
     "restore": "Restore state and files of a point; nothing is lost.",
     "undo": "Undo the last restore.",
     "redo": "Reverse the last undo.",
+    "rewind": "Take a coding agent back to an earlier prompt.",
     "mark": "Mark a checkpoint as good or bad.",
     "label": "List the labels of checkpoints, or drop one.",
     "pin": "Keep a checkpoint for good, or no longer.",

@@ -83,15 +83,18 @@ def resume_command(
     return change + variable + shlex.join(words)
 
 
+def draft_of(path: Path) -> Path:
+    """Return the name under which a transcript is written before it gets its own."""
+    return path.with_name(path.name + DRAFT)
+
+
 def write_transcript(
     path: Path, entries: Iterable[dict[str, Any]], failpoint: FailpointHook
-) -> Path:
-    """Write a transcript under a draft's name, durable, and return that name."""
+) -> None:
+    """Write a transcript under its draft's name, durable."""
     _make(path.parent)
-    draft = path.with_name(path.name + DRAFT)
-    write_file(draft, encode(entries))
+    write_file(draft_of(path), encode(entries))
     failpoint(Failpoint.REWIND_DRAFT_WRITTEN)
-    return draft
 
 
 def publish(draft: Path, failpoint: FailpointHook) -> None:

@@ -11,7 +11,8 @@ visible to the agent. Files come last: they are what a person sees, and their re
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +29,7 @@ from mulligan.coding.agent_session import (
 )
 from mulligan.coding.claude_folder import (
     ClaudeFolder,
+    draft_of,
     is_subagent_id,
     publish,
     write_transcript,
@@ -37,6 +39,7 @@ from mulligan.coding.rewind_target import Conversation, Target
 from mulligan.errors import CannotRewind
 from mulligan.failpoints import Failpoint
 from mulligan.model import Plan, Point, Restored
+from mulligan.session.components import AGENTS
 from mulligan.session.names import WORKSPACE, session_name
 from mulligan.timeline.undo import first_restore
 
@@ -52,13 +55,15 @@ REWOUND = "rewound"
 class Rewound(msgspec.Struct, frozen=True):
     """Where a rewound session comes from.
 
-    ``session`` and ``seq`` are the point that was gone back to, ``agent_id`` the agent's id of the
-    session that was left. ``restore`` is the restore of files in that session, None if there was
-    none. ``length`` and ``digest`` are those of the transcript as it was written.
+    ``session`` and ``seq`` are the point that was gone back to, ``left`` and ``agent_id`` the
+    session that was left, and the agent's id of it. ``restore`` is the restore of files in that
+    session, None if there was none. ``length`` and ``digest`` are those of the transcript as it was
+    written.
     """
 
     session: str
     seq: int
+    left: str
     agent_id: str
     what: What
     length: int = 0
@@ -239,13 +244,16 @@ def _continue(
 ) -> Restored | None:
     """Record the conversation in the fork, publish its transcript, and restore the files."""
     failpoint = session.internal.engine.failpoint
-    drafts = _drafts(plan, folder, session)
+    drafts: dict[str, Path] = {}
     try:
+        with _writing(plan):
+            _write_drafts(drafts, plan, folder, session)
         _record(made, plan, drafts)
         failpoint(Failpoint.REWIND_RECORDED)
-        # The main transcript comes last: with it, the program finds the others.
-        for draft in drafts.values():
-            publish(draft, failpoint)
+        with _writing(plan):
+            # The main transcript comes last: with it, the program finds the others.
+            for draft in drafts.values():
+                publish(draft, failpoint)
         restored = _restore_files(session, plan)
     except BaseException:
         _remove(drafts)
@@ -256,18 +264,32 @@ def _continue(
     return restored
 
 
-def _drafts(plan: RewindPlan, folder: ClaudeFolder, session: Session) -> dict[str, Path]:
+def _write_drafts(
+    drafts: dict[str, Path], plan: RewindPlan, folder: ClaudeFolder, session: Session
+) -> None:
     """Write the transcripts under draft names; the main one has the id "", and is the last."""
     if not plan.entries or plan.transcript is None:
-        return {}
+        return
     failpoint = session.internal.engine.failpoint
     folder.copy_backups(plan.entries, plan.agent.id, plan.id)
-    made = {
-        id: write_transcript(folder.subagent(plan.transcript, id), entries, failpoint)
-        for id, entries in plan.subagents.items()
-    }
-    made[""] = write_transcript(plan.transcript, plan.entries, failpoint)
-    return made
+    for id, entries in plan.subagents.items():
+        path = folder.subagent(plan.transcript, id)
+        drafts[id] = draft_of(path)
+        write_transcript(path, entries, failpoint)
+    drafts[""] = draft_of(plan.transcript)
+    write_transcript(plan.transcript, plan.entries, failpoint)
+
+
+@contextmanager
+def _writing(plan: RewindPlan) -> Iterator[None]:
+    """Say which transcript the system refused to write, and that no file was changed."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotRewind(
+            f"The transcript {plan.transcript} cannot be written: {error.strerror or error}.",
+            hint="No file of the project was changed. --files takes the files back alone.",
+        ) from error
 
 
 def _record(made: Session, plan: RewindPlan, drafts: dict[str, Path]) -> None:
@@ -292,6 +314,7 @@ def _record(made: Session, plan: RewindPlan, drafts: dict[str, Path]) -> None:
     rewound = Rewound(
         session=plan.point.session,
         seq=plan.point.seq,
+        left=plan.session,
         agent_id=plan.agent.id,
         what=plan.what,
         length=progress.offset,
@@ -302,6 +325,9 @@ def _record(made: Session, plan: RewindPlan, drafts: dict[str, Path]) -> None:
         made.state.put(SUBAGENTS, {id: found.entries for id, found in read.items() if id})
         made.state.set(AGENT_SESSION, msgspec.to_builtins(known))
         made.state.set(REWOUND, msgspec.to_builtins(rewound))
+        # At a prompt, the agent is recorded as at work; in this branch it has not started yet.
+        if made.state.get((AGENTS, known.agent)) is not None:
+            made.state.set((AGENTS, known.agent, "state"), "waiting")
 
 
 def _restore_files(session: Session, plan: RewindPlan) -> Restored | None:
@@ -313,8 +339,10 @@ def _restore_files(session: Session, plan: RewindPlan) -> Restored | None:
 def _remove(drafts: dict[str, Path]) -> None:
     """Remove transcripts of a rewind that failed, whether they have their names yet or not."""
     for draft in drafts.values():
-        draft.unlink(missing_ok=True)
-        _named(draft).unlink(missing_ok=True)
+        for path in (draft, _named(draft)):
+            # What cannot be removed cannot have been written either, and the first error counts.
+            with suppress(OSError):
+                path.unlink()
 
 
 def _named(draft: Path) -> Path:

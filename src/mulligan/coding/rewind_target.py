@@ -17,7 +17,6 @@ from mulligan.coding.agent_session import (
 from mulligan.coding.claude_transcript import Prompt
 from mulligan.errors import CannotRewind
 from mulligan.model import Checkpoint, FileChange, Point
-from mulligan.session.names import WORKSPACE
 
 if TYPE_CHECKING:
     from mulligan.session import Session
@@ -78,10 +77,10 @@ class Conversation:
 
     def prompts_with_files(self) -> list[RewindPrompt]:
         """Return the prompts with what changed after each of them."""
-        ends = [one.checkpoint for one in self.prompts[1:]]
+        ends = [*(one.checkpoint for one in self.prompts), None][1:]
         return [
             msgspec.structs.replace(one, files=self._changes(one.checkpoint, end))
-            for one, end in zip(self.prompts, (*ends, None), strict=True)
+            for one, end in zip(self.prompts, ends, strict=True)
         ]
 
     def target(self, to: str) -> Target:
@@ -176,8 +175,9 @@ class Conversation:
     ) -> tuple[FileChange, ...] | None:
         if start is None:
             return None
-        newest = self.session.checkpoints(newest=1)[-1] if end is None else end
-        return self.session.diff(_point(start), _point(newest), (WORKSPACE,)).files
+        until = self.session.head if end is None else _point(end)
+        found = self.session.internal.file_changes(_point(start), until)
+        return None if found is None else tuple(found)
 
 
 def _entries(session: Session, agent: AgentSession) -> list[Any]:

@@ -28,6 +28,7 @@ from mulligan.errors import (
 from mulligan.model import (
     Checkpoint,
     Digest,
+    FileChange,
     Fold,
     HeldFiles,
     Lease,
@@ -361,6 +362,17 @@ class Internals:
         restore after that one, whose files are those that it brought back.
         """
         return self._files.stored.held_at(self._history.point(point))
+
+    def file_changes(self, before: PointLike, after: PointLike) -> list[FileChange] | None:
+        """Return what differs in the files of two points; None if one of them has none.
+
+        Unlike ``Session.diff``, it needs no workspace, and compares nothing else.
+        """
+        with self._engine.pin():
+            old, new = self.files_at(before), self.files_at(after)
+            if old is None or new is None:
+                return None
+            return self._files.stored.changes(old.tree, new.tree)
 
     def changed_contents(self, before: bytes | None, after: bytes) -> list[tuple[str, str]]:
         """Return path and content of the files that differ between two trees.

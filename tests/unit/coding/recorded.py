@@ -21,7 +21,7 @@ class Recorded:
 
     def __init__(self, place: Path, store: Store | None = None) -> None:
         self.work = place / "work"
-        self.work.mkdir(parents=True)
+        self.work.mkdir(parents=True, exist_ok=True)
         self.folder = ClaudeFolder(place / "config")
         self.store = store or mulligan.open(place / "store")
         self.session = self.store.session(f"claude-{OLD}", workspace=self.work)

@@ -1,0 +1,247 @@
+"""mulligan rewind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mulligan.cli.confirm import confirm, warn_of_open_files
+from mulligan.cli.context import (
+    CliContext,
+    Command,
+    dry_run_option,
+    example,
+    force_option,
+    yes_option,
+)
+from mulligan.cli.render.restored import exit_if_incomplete, print_problems
+from mulligan.cli.render.text import print_json
+
+if TYPE_CHECKING:
+    from mulligan.coding.claude_folder import ClaudeFolder
+    from mulligan.coding.rewind import RewindPlan, RewindResult, What
+    from mulligan.coding.rewind_target import Conversation
+
+EXAMPLE = example(
+    "mulligan rewind",
+    "mulligan rewind --to 3 --dry-run",
+    "mulligan rewind --to 3",
+    "mulligan rewind --to 3 --fork ../other-way",
+    "mulligan rewind --undo",
+)
+
+
+@click.command("rewind", cls=Command, epilog=EXAMPLE)
+@click.argument("named", required=False, metavar="[SESSION]")
+@click.option(
+    "--to", metavar="PROMPT|POINT", help="Before the prompt of this number, or to a checkpoint."
+)
+@click.option("--files", "what", flag_value="files", help="Only the files.")
+@click.option("--chat", "what", flag_value="chat", help="Only the conversation.")
+@click.option("--both", "what", flag_value="both", help="Files and conversation; the default.")
+@click.option(
+    "--fork",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Continue in this new directory, beside the present.",
+)
+@click.option("--undo", is_flag=True, help="Undo the last rewind.")
+@dry_run_option
+@yes_option
+@force_option
+@click.pass_obj
+def command(
+    call: CliContext,
+    named: str | None,
+    to: str | None,
+    what: What | None,
+    fork: Path | None,
+    undo: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Take Claude Code back to an earlier prompt: files, conversation or both.
+
+    SESSION is a session's name, Claude's id of it, or the beginning of that; the default is the
+    newest one here. Without --to, its prompts are listed, each with the files that changed until
+    the next one. `--to 3` goes back to the moment before prompt 3 was sent, and
+    `--to CHECKPOINT` to any other point (`mulligan log`).
+
+    The conversation comes back under a new id: the command prints how to resume it. The present
+    one stays, and is continued by its own id. A safety checkpoint keeps the present files;
+    `--undo` brings them back. With --fork, the present files stay, too: both branches continue
+    side by side.
+    """
+    named = named or call.session
+    if undo:
+        if to is not None or what is not None or fork is not None or dry_run:
+            raise click.UsageError("--undo takes no other options.")
+        _undo(call, named)
+    elif to is None:
+        if what is not None or fork is not None or dry_run:
+            raise click.UsageError("Missing option '--to'; `mulligan rewind` lists the prompts.")
+        _list(call, named)
+    else:
+        if fork is not None and what in ("files", "chat"):
+            raise click.UsageError("--fork takes files and conversation.")
+        _rewind(call, named, to, what or "both", fork, dry_run=dry_run, yes=yes)
+
+
+def _list(call: CliContext, named: str | None) -> None:
+    from mulligan.cli.render.rewind import print_prompts
+    from mulligan.coding.find_session import find_agent_session
+    from mulligan.coding.rewind_target import Conversation
+    from mulligan.views.rewind import prompts_view
+
+    store = call.open_store(read_only=True)
+    found = Conversation(find_agent_session(store, named, call.project))
+    prompts = found.prompts_with_files()
+    if call.json:
+        print_json(prompts_view(found, prompts))
+    else:
+        print_prompts(call, found, prompts)
+
+
+def _rewind(
+    call: CliContext,
+    named: str | None,
+    to: str,
+    what: What,
+    fork: Path | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    from mulligan.cli.render.rewind import print_plan, print_rewound, warn_of_agent
+    from mulligan.coding.rewind import rewind
+    from mulligan.views.rewind import rewind_view
+
+    found = _open(call, named)
+    session = found.session
+    with call.working():
+        folder, plan = _planned(call, found, to, what, fork)
+    warn_of_agent(plan)
+    if not call.json and not call.quiet:
+        if plan.files is not None:
+            warn_of_open_files(plan.files.open_files)
+        print_plan(plan, call.directory, None if dry_run else 20)
+    typed = _command(plan, folder)
+    if dry_run:
+        _print_dry_run(call, rewind_view(plan, typed))
+        return
+    is_used = plan.files is not None and bool(plan.files.open_files)
+    confirm(call, "Rewind?", yes=yes, default=not is_used)
+    call.recover(session)
+    with call.working():
+        done = rewind(session, plan, folder)
+    _remember(call, done)
+    if call.json:
+        print_json(rewind_view(plan, typed, done))
+    else:
+        print_rewound(call, done, typed)
+    problems = done.restored.problems if done.restored else ()
+    print_problems(call, problems)
+    exit_if_incomplete(problems)
+
+
+def _undo(call: CliContext, named: str | None) -> None:
+    from mulligan.cli.render.rewind import print_undone
+    from mulligan.coding.agent_session import agent_session
+    from mulligan.coding.find_session import find_rewound
+    from mulligan.coding.rewind import rewound_from, undo_rewind
+    from mulligan.errors import CannotRewind
+    from mulligan.views.rewind import undone_view
+
+    store = call.open_store()
+    made = find_rewound(store, named)
+    known = rewound_from(made)
+    if known is None:
+        raise CannotRewind(f"The session {made.name!r} was made by no rewind.")
+    call.session = known.left
+    session = call.open_session(files=True, store=store)
+    with call.working():
+        done = undo_rewind(session, made)
+    agent = agent_session(session)
+    start = Path(agent.cwd) if agent else Path.cwd()
+    typed = _resume(known.agent_id, start, _folder(agent.transcript if agent else None))
+    if call.json:
+        print_json(undone_view(made.name, known, typed, done))
+    else:
+        print_undone(call, made.name, typed, done)
+    problems = done.problems if done else ()
+    print_problems(call, problems)
+    exit_if_incomplete(problems)
+
+
+def _open(call: CliContext, named: str | None) -> Conversation:
+    """Open the session with its files; an interrupted restore is left until the plan is agreed."""
+    from mulligan.coding.find_session import find_agent_session
+    from mulligan.coding.rewind_target import Conversation
+
+    store = call.open_store()
+    call.session = find_agent_session(store, named, call.project).name
+    return Conversation(call.open_session(files=True, recover=False, store=store))
+
+
+def _planned(
+    call: CliContext, found: Conversation, to: str, what: What, fork: Path | None
+) -> tuple[ClaudeFolder, RewindPlan]:
+    from uuid import uuid4
+
+    from mulligan.coding.rewind import RewindOptions, plan_rewind
+
+    folder = _folder(found.agent.transcript)
+    to_directory = None if fork is None else fork.absolute()
+    options = RewindOptions(what, call.directory, folder, to_directory)
+    return folder, plan_rewind(found, to, options, lambda: str(uuid4()))
+
+
+def _folder(transcript: str | None) -> ClaudeFolder:
+    """Return the configuration directory that the agent's transcript is in, or else the usual."""
+    from mulligan.coding.claude_folder import ClaudeFolder, config_of
+
+    return ClaudeFolder(config_of(transcript) or _usual())
+
+
+def _usual() -> Path:
+    from mulligan.coding.claude_folder import config_directory
+
+    return config_directory(os.environ, Path.home())
+
+
+def _command(plan: RewindPlan, folder: ClaudeFolder) -> str | None:
+    """Return what to type to continue; None if the conversation was not taken back."""
+    if plan.entries is None:
+        return None
+    return _resume(plan.id, plan.start, folder, is_new=not plan.entries)
+
+
+def _resume(id: str, start: Path, folder: ClaudeFolder, *, is_new: bool = False) -> str:
+    from mulligan.coding.claude_folder import resume_command
+
+    elsewhere = None if Path(os.path.realpath(start)) == Path.cwd() else start
+    return resume_command(
+        id, config=folder.config, usual=_usual(), directory=elsewhere, is_new=is_new
+    )
+
+
+def _print_dry_run(call: CliContext, view: dict[str, object]) -> None:
+    from mulligan.cli.render.preview import DRY_RUN
+
+    if call.json:
+        print_json({**view, "new_agent_session": None, "transcript": None, "command": None})
+    elif not call.quiet:
+        click.echo(DRY_RUN)
+
+
+def _remember(call: CliContext, done: RewindResult) -> None:
+    """Let the store be found from the directory of a fork, even without its pointer."""
+    if done.plan.fork is None or done.session is None:
+        return
+    from mulligan.cli.find_store import state_home
+    from mulligan.locate.registry import remember_fork
+
+    remember_fork(state_home(), Path(call.store_path), done.plan.fork.resolve(), done.session)

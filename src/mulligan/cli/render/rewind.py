@@ -1,0 +1,151 @@
+"""Rewinds of a coding agent as text: its prompts, what would be done, and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mulligan.cli.render.files import TO_DO, change_lines, counted, outline
+from mulligan.cli.render.text import (
+    SHORT_ID,
+    Cell,
+    clean,
+    echo_columns,
+    local,
+    place,
+    plural,
+    shorten,
+)
+
+if TYPE_CHECKING:
+    from mulligan.cli.context import CliContext
+    from mulligan.coding.rewind import RewindPlan, RewindResult
+    from mulligan.coding.rewind_target import Conversation, RewindPrompt
+    from mulligan.model import FileChange, Restored
+
+WIDEST_TEXT = 100
+UNKNOWN = "unknown"
+
+
+def print_prompts(call: CliContext, found: Conversation, prompts: Sequence[RewindPrompt]) -> None:
+    """Print the prompts of a conversation, oldest first."""
+    if call.quiet:
+        for prompt in prompts:
+            click.echo(str(prompt.number))
+        return
+    title = Cell(clean(found.session.name), bold=True).styled()
+    click.echo(f"{title}  {plural(len(prompts), 'prompt')}")
+    echo_columns([_row(prompt) for prompt in prompts])
+    if prompts:
+        last = prompts[-1].number
+        click.echo(f"`mulligan rewind --to {last}` goes back to before prompt {last}.")
+
+
+def print_plan(plan: RewindPlan, directory: Path | None, limit: int | None) -> None:
+    """Print what a rewind would do."""
+    click.echo(f"{Cell('back to', bold=True).styled()}  {_where(plan)}")
+    if plan.entries is not None:
+        click.echo(f"{Cell('conversation', bold=True).styled()}  {_conversation(plan)}")
+    if plan.fork is not None:
+        said = f"files of {place(plan.point)} into {plan.fork}"
+        click.echo(f"{Cell('fork', bold=True).styled()}  {clean(said)}")
+    if plan.files is not None:
+        changes = outline(plan.files.files)
+        title = Cell(f"files in {clean(str(directory))}", bold=True).styled()
+        click.echo(f"{title}  {counted(changes.listed, TO_DO) or 'nothing to do'}")
+        for line in change_lines(changes.listed, limit):
+            click.echo(line)
+        for conflict in plan.files.conflicts if plan.files else ():
+            click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)
+
+
+def print_rewound(call: CliContext, done: RewindResult, command: str | None) -> None:
+    """Print what a rewind did, and how to continue."""
+    plan = done.plan
+    if call.quiet:
+        click.echo(plan.id if done.session else done.restored.safety.id if done.restored else "")
+        return
+    if done.restored is not None:
+        click.echo(f"The files are back. {_kept(done.restored)}")
+    if command is None:
+        undo = f"mulligan undo -s {plan.session}"
+        click.echo(clean(f"The conversation goes on as it was. Undo with `{undo}`."))
+        return
+    click.echo("Continue with:")
+    click.echo(f"\n  {Cell(clean(command), 'green', bold=True).styled()}\n")
+    said = f"The other branch stays: `claude --resume {plan.agent.id}`"
+    click.echo(clean(f"{said}; undo with `mulligan rewind --undo`."))
+
+
+def print_undone(call: CliContext, made: str, command: str, done: Restored | None) -> None:
+    """Print that a rewind was undone, and how to continue where the agent was."""
+    if call.quiet:
+        click.echo(done.safety.id if done else "")
+        return
+    click.echo(f"The files are as before the rewind. {_kept(done)}" if done else "Undone.")
+    click.echo(clean(f"What was done since is in the session {made}. Continue with:"))
+    click.echo(f"\n  {Cell(clean(command), 'green', bold=True).styled()}")
+
+
+def warn_of_agent(plan: RewindPlan) -> None:
+    """Warn of a process of the agent that goes on with the present conversation."""
+    if plan.is_live and plan.fork is None:
+        said = f"Warning: {plan.agent.agent} is at work in {plan.session}. It goes on with its "
+        said += "own conversation, on the files that are restored; end it first."
+        click.echo(Cell(clean(said), "yellow").styled(), err=True)
+
+
+def _row(prompt: RewindPrompt) -> list[Cell]:
+    return [
+        Cell(str(prompt.number), "yellow"),
+        Cell(_time(prompt.prompt.time), dim=True),
+        Cell(_changes(prompt.files)),
+        Cell(_first_words(prompt.prompt.text)),
+    ]
+
+
+def _changes(files: Sequence[FileChange] | None) -> str:
+    """Return how many files were added, changed and removed: +1 ~2 -1."""
+    if files is None:
+        return UNKNOWN
+    listed = outline(files).listed
+    signs = {"+": ("added",), "~": ("changed", "attributes", "renamed"), "-": ("removed",)}
+    counts = {sign: sum(one.change in kinds for one in listed) for sign, kinds in signs.items()}
+    return " ".join(f"{sign}{count}" for sign, count in counts.items() if count)
+
+
+def _where(plan: RewindPlan) -> str:
+    prompt = plan.target.prompt
+    if prompt is None:
+        return clean(place(plan.point))
+    words = shorten(_first_words(prompt.prompt.text), 60)
+    return f"before prompt {prompt.number} ({_time(prompt.prompt.time)}): {words}"
+
+
+def _conversation(plan: RewindPlan) -> str:
+    if not plan.entries:
+        return "none: nothing had been said"
+    closed = f", {plural(plan.closed, 'interrupted call')} closed" if plan.closed else ""
+    return f"{plural(len(plan.entries), 'entry', 'entries')} under the new id {plan.id}{closed}"
+
+
+def _kept(done: Restored | None) -> str:
+    if done is None:
+        return ""
+    safety = Cell(done.safety.id[:SHORT_ID], "yellow").styled()
+    return f"What was there is in the safety checkpoint {safety}."
+
+
+def _time(text: str) -> str:
+    try:
+        return local(datetime.fromisoformat(text))
+    except ValueError:
+        return UNKNOWN
+
+
+def _first_words(text: str) -> str:
+    return shorten(clean(" ".join(text.split())), WIDEST_TEXT)

@@ -1,0 +1,84 @@
+"""Which session of a coding agent is meant: by its name, by the agent's id of it, or by place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mulligan.coding.agent_session import AgentSession, agent_session
+from mulligan.coding.rewind import rewound_from
+from mulligan.default_session import listing
+from mulligan.errors import CannotRewind
+
+if TYPE_CHECKING:
+    from mulligan.session import Session
+    from mulligan.store import Store
+
+SHORTEST = 4
+"""How many characters of an id are enough to name a session."""
+
+
+def find_agent_session(store: Store, named: str | None, root: Path | None) -> Session:
+    """Return the session that is meant: a name, an id or the beginning of one.
+
+    Without a name, it is the newest one with a prompt of an agent in ``root`` or below it, or else
+    anywhere. One whose rewind was undone does not count.
+    """
+    known = [
+        (session, agent)
+        for session in store.sessions()
+        if (agent := agent_session(session)) is not None
+    ]
+    if named is not None:
+        return _named(named, known)
+    if not known:
+        raise CannotRewind(
+            "No conversation of a coding agent is recorded here.",
+            hint="Nothing was changed. `mulligan install claude` records the next one.",
+        )
+    here = [one for one in known if root and Path(one[1].cwd).is_relative_to(root)] or known
+    used = [session for session, agent in here if agent.prompts and not _is_undone(session)]
+    return max(used or [session for session, _ in here], key=lambda session: session.updated)
+
+
+def find_rewound(store: Store, named: str | None) -> Session:
+    """Return the session that a rewind made and that is not undone.
+
+    That is the one that is named, or the newest one, of those made from the named one.
+    """
+    wanted = None if named is None else find_agent_session(store, named, None)
+    if wanted is not None and rewound_from(wanted) is not None:
+        return wanted
+    made = [
+        one
+        for one in store.sessions()
+        if (origin := rewound_from(one)) is not None
+        and not origin.undone
+        and (wanted is None or origin.left == wanted.name)
+    ]
+    if not made:
+        of = "" if wanted is None else f" of {wanted.name!r}"
+        raise CannotRewind(f"There is no rewind{of} to undo.")
+    return max(made, key=lambda one: one.created)
+
+
+def _is_undone(session: Session) -> bool:
+    origin = rewound_from(session)
+    return origin is not None and origin.undone
+
+
+def _named(named: str, known: list[tuple[Session, AgentSession]]) -> Session:
+    exact = [session for session, agent in known if named in (session.name, agent.id)]
+    if exact:
+        return exact[0]
+    found = [
+        session
+        for session, agent in known
+        if len(named) >= SHORTEST and (agent.id.startswith(named) or session.name.startswith(named))
+    ]
+    if len(found) == 1:
+        return found[0]
+    names = [session.name for session in found] or [session.name for session, _ in known]
+    said = "Several conversations begin with" if found else "There is no conversation"
+    there = f"; there are:{listing(names)}" if names else ", nor any other."
+    raise CannotRewind(f"{said} {named!r}{there}", hint="Nothing was changed. Name one of them.")

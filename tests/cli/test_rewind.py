@@ -1,0 +1,250 @@
+"""mulligan rewind: prompts, plans, both branches, and mistakes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+import mulligan
+from tests.cli.conftest import Cli
+from tests.contract import documented
+from tests.unit.coding.claude_entries import OLD
+from tests.unit.coding.recorded import Recorded
+
+
+@pytest.fixture
+def agent(place: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """An agent that had three prompts in ``work``, where the command stands."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(place / "config"))
+    (place / "work").mkdir()
+    monkeypatch.chdir(place / "work")
+    assert cli("init").code == 0
+    (place / "work").joinpath("a.txt").unlink(missing_ok=True)
+    made = Recorded(place, mulligan.open(place / "work"))
+    made.turn("first words", "a.txt", "one")
+    made.turn("second words", "b.txt", "two")
+    made.turn("third words", "a.txt", "three")
+    made.session.close()
+    made.store.close()
+    return made
+
+
+def files(work: Path) -> dict[str, str]:
+    return {one.name: one.read_text() for one in work.iterdir() if one.name != ".mulligan"}
+
+
+def resumed(command: str) -> str:
+    """Return the id in what is to be typed."""
+    words = shlex.split(command)
+    return words[words.index("--resume") + 1]
+
+
+def test_prompts_are_listed_with_what_changed(agent: Recorded, cli: Cli):
+    said = cli("rewind")
+    assert said.code == 0, said.err
+    rows = [line.split(maxsplit=3) for line in said.out.splitlines()[1:4]]
+    assert [(row[0], row[2], row[3]) for row in rows] == [
+        ("1", "+1", "first words"),
+        ("2", "+1", "second words"),
+        ("3", "~1", "third words"),
+    ]
+    assert cli("rewind", "-q").out.split() == ["1", "2", "3"]
+
+
+def test_prompts_as_json(agent: Recorded, cli: Cli):
+    found = cli("rewind", "--json").json
+    assert set(found) == documented("Prompts")
+    assert found["agent_session"] == OLD
+    first = found["prompts"][0]
+    assert (first["number"], first["text"]) == (1, "first words")
+    assert [change["path"] for change in first["files"]] == ["a.txt"]
+
+
+def test_a_dry_run_changes_nothing(agent: Recorded, cli: Cli):
+    before = files(agent.work)
+    said = cli("rewind", "--to", "2", "--dry-run")
+    assert said.code == 0
+    assert "before prompt 2" in said.out
+    assert "- b.txt" in said.out
+    found = cli("rewind", "--to", "2", "--dry-run", "--json").json
+    assert (found["applied"], found["new_agent_session"], found["command"]) == (False, None, None)
+    assert files(agent.work) == before
+    assert [one.name for one in agent.path.parent.iterdir()] == [f"{OLD}.jsonl"]
+    assert len(cli("status", "--json").json["sessions"]) == 2
+
+
+def test_files_and_conversation_come_back(agent: Recorded, cli: Cli):
+    found = cli("rewind", "--to", "2", "--json").json
+    assert set(found) == documented("rewind")
+    assert files(agent.work) == {"a.txt": "one"}
+    assert found["command"] == f"claude --resume {found['new_agent_session']}"
+    assert Path(found["transcript"]).is_file()
+    assert found["prompt"]["text"] == "second words"
+    # The new branch is the newest one now.
+    assert cli("rewind", "--json").json["agent_session"] == found["new_agent_session"]
+    assert len(cli("rewind", OLD[:8], "--json").json["prompts"]) == 3
+
+
+def test_the_text_says_how_to_continue_and_how_to_go_back(agent: Recorded, cli: Cli):
+    said = cli("rewind", "--to", "2").out
+    assert "\n  claude --resume " in said
+    assert f"`claude --resume {OLD}`" in said
+    assert "`mulligan rewind --undo`" in said
+    assert "safety checkpoint" in said
+
+
+def test_undo_brings_the_files_back(agent: Recorded, cli: Cli):
+    before = files(agent.work)
+    cli("rewind", "--to", "1")
+    assert files(agent.work) == {}
+    found = cli("rewind", "--undo", "--json").json
+    assert set(found) == documented("Undone")
+    assert files(agent.work) == before
+    assert found["command"] == f"claude --resume {OLD}"
+    assert cli("rewind", "--json").json["agent_session"] == OLD
+    again = cli("rewind", "--undo")
+    assert (again.code, "no rewind to undo" in again.err) == (106, True)
+
+
+def test_undo_of_a_named_branch(agent: Recorded, cli: Cli):
+    first = cli("rewind", OLD, "--to", "3", "--chat", "-q").out.strip()
+    cli("rewind", OLD, "--to", "2", "--chat", "-q")
+    assert cli("rewind", first, "--undo").code == 0
+    left = [one.stem for one in agent.path.parent.glob("*.jsonl")]
+    assert first not in left
+    assert len(left) == 2
+
+
+def test_files_alone(agent: Recorded, cli: Cli):
+    found = cli("rewind", "--to", "2", "--files", "--json").json
+    assert files(agent.work) == {"a.txt": "one"}
+    assert (found["command"], found["new_session"], found["entries"]) == (None, None, None)
+    assert cli("undo", "-s", found["session"]).code == 0
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+
+
+def test_the_conversation_alone(agent: Recorded, cli: Cli):
+    found = cli("rewind", "--to", "2", "--chat", "--json").json
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+    assert (found["files"], found["safety"]) == (None, None)
+    assert Path(found["transcript"]).is_file()
+
+
+def test_a_fork_continues_in_its_own_directory(agent: Recorded, cli: Cli, place: Path):
+    found = cli("rewind", "--to", "3", "--fork", "../copy", "--json").json
+    copy = place / "copy"
+    assert files(copy) == {"a.txt": "one", "b.txt": "two"}
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+    assert found["command"] == f"cd {copy} && claude --resume {found['new_agent_session']}"
+    assert Path(found["transcript"]).parent.name.endswith("-copy")
+    os.chdir(copy)
+    assert cli("rewind", "--json").json["agent_session"] == found["new_agent_session"]
+    status = cli("status", "--json").json
+    assert status["current_session"] == found["new_session"]
+
+
+def test_before_the_first_prompt_a_new_session_is_started(agent: Recorded, cli: Cli):
+    found = cli("rewind", "--to", "1", "--json").json
+    assert found["command"] == f"claude --session-id {found['new_agent_session']}"
+    assert found["transcript"] is None
+
+
+def test_another_configuration_directory_is_named(
+    agent: Recorded, cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(place / "other"))
+    command = cli("rewind", "--to", "2", "--json").json["command"]
+    assert command.startswith(f"CLAUDE_CONFIG_DIR={place / 'config'} claude --resume ")
+
+
+def test_elsewhere_the_command_changes_the_directory(agent: Recorded, cli: Cli):
+    (agent.work / "sub").mkdir()
+    os.chdir(agent.work / "sub")
+    found = cli("rewind", "--to", "2", "--chat", "--json").json
+    assert found["command"].startswith(f"cd {agent.work} && claude --resume ")
+
+
+def test_a_checkpoint_is_a_target(agent: Recorded, cli: Cli):
+    log = cli("log", "-s", f"claude-{OLD}", "--json").json["entries"]
+    batch = [one for one in log if one["data"]["event"] == "PostToolBatch"][1]
+    found = cli("rewind", "--to", batch["checkpoint_id"], "--json").json
+    assert found["to"]["checkpoint_id"] == batch["checkpoint_id"]
+    assert files(agent.work) == {"a.txt": "one", "b.txt": "two"}
+
+
+def test_an_agent_at_work_is_named(agent: Recorded, cli: Cli):
+    with mulligan.open(agent.work) as store:
+        live = store.agent("claude", session=f"claude-{OLD}", process=os.getpid())
+        said = cli("rewind", "--to", "2")
+        assert said.code == 0
+        assert "claude is at work" in said.err
+        live.internal.release_hold()
+
+
+def test_declined_on_a_terminal_nothing_changes(agent: Recorded, place: Path, on_terminal):
+    code, shown = on_terminal("--store", str(agent.work), "rewind", "--to", "2", answer="n\n")
+    assert (code, "Nothing was changed." in shown) == (1, True)
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["--to", "0"], 106, "no prompt 0; there are 3"),
+        (["--to", "4"], 106, "no prompt 4; there are 3"),
+        (["--to", "nowhere"], 30, "nowhere"),
+        (["--to", ""], 30, ""),
+        (["unknown", "--to", "1"], 106, "no conversation 'unknown'"),
+        (["main", "--to", "1"], 106, "no conversation 'main'"),
+        (["--files"], 2, "--to"),
+        (["--fork", "x"], 2, "--to"),
+        (["--dry-run"], 2, "--to"),
+        (["--to", "1", "--chat", "--fork", "x"], 2, "--fork takes files and conversation"),
+        (["--undo", "--to", "1"], 2, "--undo takes no other options"),
+        (["--undo"], 106, "no rewind to undo"),
+    ],
+)
+def test_mistakes(agent: Recorded, cli: Cli, args: list[str], code: int, said: str):
+    before = files(agent.work)
+    result = cli("rewind", *args)
+    assert (result.code, said in result.err) == (code, True), result.err
+    assert files(agent.work) == before
+    assert [one.name for one in agent.path.parent.iterdir()] == [f"{OLD}.jsonl"]
+
+
+def test_a_fork_into_a_directory_that_is_not_empty(agent: Recorded, cli: Cli, place: Path):
+    (place / "full").mkdir()
+    (place / "full/mine").write_text("mine")
+    result = cli("rewind", "--to", "2", "--fork", "../full")
+    assert result.code == 80
+    assert (place / "full/mine").read_text() == "mine"
+    assert [one.name for one in agent.path.parent.iterdir()] == [f"{OLD}.jsonl"]
+    assert not list((place / "config/projects").glob("*full*"))
+
+
+def test_without_any_conversation(store: Cli):
+    result = store("rewind")
+    assert (result.code, "No conversation" in result.err) == (106, True)
+    assert "mulligan install claude" in result.err
+
+
+def test_a_deleted_transcript_comes_back(agent: Recorded, cli: Cli):
+    agent.path.unlink()
+    found = cli("rewind", "--to", "@latest", "--chat", "--json").json
+    assert Path(found["transcript"]).is_file()
+    assert found["prompt"] is None
+
+
+def test_a_transcript_folder_that_cannot_be_written(agent: Recorded, cli: Cli):
+    before = files(agent.work)
+    folder = agent.path.parent
+    agent.path.unlink()
+    folder.rmdir()
+    folder.write_text("a file in its place")
+    result = cli("rewind", "--to", "2")
+    assert (result.code, "cannot be written: Not a directory" in result.err) == (106, True)
+    assert files(agent.work) == before
