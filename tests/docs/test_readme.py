@@ -73,7 +73,7 @@ def test_every_test_and_module_that_is_named_exists() -> None:
         (page.name, path)
         for page in pages
         if page.name != "CHANGELOG.md"
-        for path in re.findall(r"(?:tests|src/mulligan)/[\w/]*\w(?:\.py)?", page.read_text())
+        for path in re.findall(r"(?:tests|src/mulligan)/[\w/]*\w(?:\.py|\.json)?", page.read_text())
     }
     assert len(named) > 20
     missing = [pair for pair in named if not (ROOT / pair[1]).exists()]
