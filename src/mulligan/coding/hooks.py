@@ -17,14 +17,13 @@ from mulligan.clock import SystemClock
 from mulligan.coding import claude, hook_input, hook_log
 from mulligan.coding.hook_input import HookEvent, HookKind
 from mulligan.errors import LeaseHeld, MulliganError, StoreGone, StoreNotFound
+from mulligan.failpoints import FailpointHook, ignore
 from mulligan.locate.registry import state_directory
 
 if TYPE_CHECKING:
     from mulligan.locate.find import Found
     from mulligan.session import Session
     from mulligan.store import Store
-
-STORE = "MULLIGAN_STORE"
 
 
 class HookRunner:
@@ -36,7 +35,12 @@ class HookRunner:
     """
 
     def __init__(
-        self, variables: Mapping[str, str], *, stays: bool = False, create: bool = False
+        self,
+        variables: Mapping[str, str],
+        *,
+        stays: bool = False,
+        create: bool = False,
+        failpoint: FailpointHook = ignore,
     ) -> None:
         """Use the variables of the environment.
 
@@ -45,6 +49,7 @@ class HookRunner:
         """
         self._variables = variables
         self._create = create
+        self._failpoint = failpoint
         self._stays = stays
         self._stores: dict[Path, Store] = {}
         self._sessions: dict[tuple[Path, str, int | None], Session] = {}
@@ -120,22 +125,16 @@ class HookRunner:
         if found.pointer and not agree(found.store, found.pointer):
             raise copied(found.pointer, found.store)
         if found.store not in self._stores:
-            from mulligan.failpoints import ignore
-
             self._stores[found.store] = open_store(
-                found.store, self._variables, False, (), None, ignore, upkeep=self._stays
+                found.store, self._variables, False, (), None, self._failpoint, upkeep=self._stays
             )
         return self._stores[found.store], found.directory
 
     def _found(self, place: Path) -> Found:
-        from mulligan.locate.find import find_in, nearest
+        """Return the store of the directory, whatever store the agent itself was started with."""
+        from mulligan.locate.find import nearest
 
-        state, named = state_directory(self._variables), self._variables.get(STORE)
-        if named:
-            found = find_in(Path(named), state, write=True)
-            if found is None:
-                raise StoreNotFound(f"There is no store at {named}.")
-            return found
+        state = state_directory(self._variables)
         try:
             return nearest(place, state)
         except StoreNotFound:

@@ -73,6 +73,25 @@ def test_a_copied_project_is_a_note_and_touches_no_store(
     assert str(tmp_path / "copy") in agent.notes()
 
 
+def test_the_store_is_that_of_the_directory_not_of_a_supervisor(agent: CodingAgent) -> None:
+    agent.make_store()
+    agent.variables["MULLIGAN_STORE"] = str(agent.home / "elsewhere")
+    agent.hook("UserPromptSubmit", prompt="one")
+    assert agent.session().checkpoints()
+    assert not agent.notes()
+
+
+def test_a_project_gets_a_store_where_that_is_wanted(agent: CodingAgent) -> None:
+    with HookRunner(agent.variables, create=True) as runner:
+        runner.handle(agent.json("SessionStart", source="startup"))
+        runner.handle(agent.json("UserPromptSubmit", prompt="one"))
+    assert agent.session().checkpoints()
+    agent.variables["CLAUDE_PROJECT_DIR"] = agent.variables["HOME"]
+    with HookRunner(agent.variables, create=True) as runner:
+        runner.handle(agent.json("SessionStart", source="startup"))
+    assert "home directory" in agent.notes()
+
+
 def test_a_defect_is_noted_with_its_class(
     agent: CodingAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

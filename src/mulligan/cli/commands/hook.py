@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.context import Command, example
 
 if TYPE_CHECKING:
     from mulligan.coding.hooks import HookRunner
@@ -25,21 +25,17 @@ EXAMPLE = example("mulligan hook claude < event.json")
 @click.argument("agent", metavar="[AGENT]", default="claude")
 @click.option("--budget", type=float, default=BUDGET_SECONDS, help="Seconds it may take at most.")
 @click.option("--create", is_flag=True, help="Make a store for a project that has none.")
-@click.pass_obj
-def command(call: CliContext, agent: str, budget: float, create: bool) -> None:
+def command(agent: str, budget: float, create: bool) -> None:
     """Record an event of a coding agent; its hooks call this with JSON on stdin.
 
-    `mulligan install` sets that up. The exit code is always 0, so that the agent is never
-    disturbed: what goes wrong is a line in hooks.log in the state directory, which
-    `mulligan doctor` shows.
+    `mulligan install` sets that up. The store is that of the agent's directory. The exit code is
+    always 0, so that the agent is never disturbed: what goes wrong is a line in hooks.log in the
+    state directory, which `mulligan doctor` shows.
     """
     from mulligan.coding.hook_input import MAX_BYTES
     from mulligan.coding.hooks import HookRunner
 
-    variables = dict(os.environ)
-    if call.store:
-        variables["MULLIGAN_STORE"] = call.store
-    runner = HookRunner(variables, create=create)
+    runner = HookRunner(dict(os.environ), create=create)
     timer = threading.Timer(budget, _give_up, (runner, agent, budget))
     timer.daemon = True
     timer.start()
