@@ -75,7 +75,7 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_a_value_comes_back_through_the_state(value: Any) -> None:
     values = TypedValues()
     with mulligan.open("memory:") as store:
@@ -111,7 +111,9 @@ def itself() -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "value", [lambda: None, open, itself(), Fraction(1, 2), iter([])], ids=repr
+    "value",
+    [lambda: None, open, itself(), Fraction(1, 2), iter([])],
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_more_than_its_attributes_is_refused(value: Any) -> None:
     with pytest.raises(UnstorableValue):
@@ -147,7 +149,7 @@ def test_only_allowed_classes_are_read() -> None:
         {TAG: "error", "type": f"{HERE}:Frozen", "args": [], "attributes": {}},
         {TAG: "unknown"},
     ],
-    ids=str,
+    ids=lambda value: value.get("type", "unknown"),
 )
 def test_a_forged_value_calls_nothing(evil: dict[str, Any]) -> None:
     assert subprocess.Popen.__module__ == "subprocess"  # its module is loaded
