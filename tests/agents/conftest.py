@@ -72,6 +72,19 @@ class ClaudeCode:
         done = self.mulligan("install", "claude", *args)
         assert done.returncode == 0, done.stderr
 
+    def add_server(self) -> None:
+        """Install Mulligan's MCP server, as its guide says."""
+        server = [str(Path(sys.executable).with_name("mulligan")), "mcp"]
+        done = subprocess.run(
+            [self.program, "mcp", "add", "mulligan", "--", *server],
+            cwd=self.project,
+            env=self.variables,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stderr
+
     def start(self, prompt: str, *args: str) -> subprocess.Popen[str]:
         """Start it with a prompt, without a terminal; it ends when it has answered."""
         tools = "Bash Write Edit Read Glob Grep Task"

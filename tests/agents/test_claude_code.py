@@ -172,6 +172,35 @@ def test_hooks_of_a_user_make_a_store_for_each_project(
     assert claude.notes() == ""
 
 
+def test_hooks_through_the_mcp_server(claude: ClaudeCode, model: ModelServer) -> None:
+    claude.add_server()
+    claude.install()
+    assert "through the MCP server" in claude.mulligan("doctor").stdout
+    calls = [shell("echo 1 > one"), shell("echo 2 > two")]
+    claude.run(model.prompt("server", calls, [shell("false")], [text("done")]))
+    session = claude.session()
+    assert taken(session) == [("prompt", 0), ("routine", 0)]
+    assert [call.status for call in session.tools.list()] == ["returned", "returned", "failed"]
+    assert session.state.length("conversation") > 0
+    lease = session.internal.lease_of("claude")
+    assert lease is not None
+    assert lease.released, "the end of the session is recorded by a command"
+    assert claude.notes() == ""
+
+
+def test_the_agent_goes_on_without_the_server_that_hooks_call(
+    claude: ClaudeCode, model: ModelServer
+) -> None:
+    claude.add_server()
+    claude.install()
+    (claude.home / ".claude.json").unlink()
+    answer = claude.run(model.prompt("gone", [shell("echo 1 > one")], [text("all done")]))
+    assert "all done" in answer
+    assert (claude.project / "one").exists()
+    assert claude.mulligan("doctor").returncode == 105
+    assert claude.session().state.length("conversation") > 0, "the end of the session catches up"
+
+
 def test_the_agent_goes_on_without_a_store(claude: ClaudeCode, model: ModelServer) -> None:
     claude.install()
     with claude.store() as store:

@@ -80,6 +80,7 @@ class _Installed:
     def __init__(self, agent: str, project: Path, variables: Mapping[str, str]) -> None:
         self._agent = agent
         module = settings_module(agent)
+        self._has_server = bool(module.has_server(project, variables))
         self._events: dict[str, list[str]] = {}
         self._problems: list[Check] = []
         for path in module.files(project, variables):
@@ -97,8 +98,8 @@ class _Installed:
     @property
     def command(self) -> Sequence[str] | None:
         """The command that hooks run; None if there is none that can be run."""
-        found = next(iter(self._events.values()), None)
-        return found if found and os.access(found[0], os.X_OK) else None
+        found = (words for words in self._events.values() if words)
+        return next((words for words in found if os.access(words[0], os.X_OK)), None)
 
     def checks(self) -> Iterator[Check]:
         """Yield what is wrong with the hooks, or that they are installed."""
@@ -111,10 +112,14 @@ class _Installed:
             said = f"Hooks are missing for {', '.join(missing)}."
             yield Check("hooks", False, said, again)
         elif self.command is None:
-            name = next(iter(self._events.values()))[0]
+            name = next((words[0] for words in self._events.values() if words), "no command")
             yield Check("hooks", False, f"Hooks run {name}, which cannot be run.", again)
+        elif not all(self._events.values()) and not self._has_server:
+            said = "Hooks call Mulligan's MCP server, which is not installed here."
+            yield Check("hooks", False, said, "`claude mcp add mulligan -- mulligan mcp` does it.")
         elif not self._problems:
-            yield Check("hooks", True, f"The hooks of {self._agent} are installed.")
+            way = "" if all(self._events.values()) else ", through the MCP server"
+            yield Check("hooks", True, f"The hooks of {self._agent} are installed{way}.")
 
 
 def _other_owner(store: Path) -> Check | None:

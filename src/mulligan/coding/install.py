@@ -22,7 +22,8 @@ AGENTS: Mapping[str, ModuleType] = {"claude": claude_settings}
 """The agents that hooks can be installed for: each has a module for its settings.
 
 Such a module has ``project_file(project)``, ``user_file(variables)``, ``files(project, variables)``
-with all of them, ``merged(settings, command)``, ``without(settings)`` and ``installed(settings)``.
+with all of them, ``has_server(project, variables)``, ``merged(settings, command, through_server)``,
+``without(settings)`` and ``installed(settings)``.
 """
 
 BACKUPS = "backups"
@@ -76,7 +77,13 @@ def install(
     """
     words = [*command, "hook", target.agent, *([CREATE] if target.scope == "user" else [])]
     module = settings_module(target.agent)
-    return _change(target, lambda found: module.merged(found, words), dry_run, failpoint)
+    server = module.has_server(target.project, target.variables)
+    return _change(
+        target,
+        lambda found: module.merged(found, words, through_server=server),
+        dry_run,
+        failpoint,
+    )
 
 
 def uninstall(

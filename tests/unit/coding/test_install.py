@@ -102,6 +102,26 @@ def test_a_new_place_of_the_program_replaces_the_old_one(target: Target) -> None
     assert [group["hooks"][0]["command"] for group in groups] == ["/new/mulligan", "lint"]
 
 
+@pytest.mark.parametrize("place", [".mcp.json", "../.claude.json", "in its project"])
+def test_hooks_call_the_mcp_server_where_it_is_installed(target: Target, place: str) -> None:
+    target.project.mkdir()
+    servers: dict[str, Any] = {"mcpServers": {"mulligan": {"command": "mulligan"}}}
+    if place == "in its project":
+        servers, place = {"projects": {str(target.project): servers}}, "../.claude.json"
+    (target.project / place).write_text(json.dumps(servers))
+    install(target, COMMAND)
+    hooks = json.loads(target.file.read_text())["hooks"]
+    (entry,) = hooks["PostToolBatch"][0]["hooks"]
+    assert (entry["type"], entry["server"], entry["tool"]) == ("mcp_tool", "mulligan", "hook")
+    assert entry["input"]["session_id"] == "${session_id}"
+    assert hooks["SessionStart"][0]["hooks"][0]["type"] == "command", "no server is there yet"
+    (target.project / place).unlink()
+    install(target, COMMAND)
+    assert "mcp_tool" not in target.file.read_text()
+    uninstall(target)
+    assert json.loads(target.file.read_text()) == {}
+
+
 def test_a_dry_run_shows_the_diff_and_writes_nothing(target: Target) -> None:
     write(target, '{"a": 1}')
     done = install(target, COMMAND, dry_run=True)
