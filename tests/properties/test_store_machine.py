@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +166,9 @@ def after(state: State, *operations: tuple[str, Path_, Any]) -> State | type[Sta
     return changed
 
 
-def perform(session: Session, name: str, path: Path_, value: Any) -> None:
+def perform(state: mulligan.State, name: str, path: Path_, value: Any) -> None:
     arguments = () if name == "delete" else (value,)
-    getattr(session.state, name)(path, *arguments)
+    getattr(state, name)(path, *arguments)
 
 
 class OneBranch:
@@ -181,6 +182,17 @@ class OneBranch:
         self.checkpoints: list[tuple[int, str]] = []
         self.undo: list[tuple[State, list[str] | None]] = []
         self.redo: list[tuple[State, list[str] | None]] = []
+
+
+WAYS = ("batch", "checkpoint", "nested", "transaction", "both")
+"""How several operations become one transaction."""
+
+
+def perform_each(state: mulligan.State, operations: list[tuple[str, Path_, Any]]) -> None:
+    """Perform operations, each of which may be refused."""
+    for operation in operations:
+        with suppress(StateError):
+            perform(state, *operation)
 
 
 class Fail(Exception):
@@ -263,9 +275,9 @@ class StoreMachine(RuleBasedStateMachine):
         expected = after(branch.state, operation)
         if isinstance(expected, type):
             with pytest.raises(expected):
-                perform(session, *operation)
+                perform(session.state, *operation)
         else:
-            perform(session, *operation)
+            perform(session.state, *operation)
             branch.state = expected
         self._remember(branch, session)
 
@@ -292,9 +304,48 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         with session.batch():
             for operation in operations:
-                perform(session, *operation)
+                perform(session.state, *operation)
             if fails:
                 raise Fail
+
+    @rule(data=st.data(), operations=st.lists(OPERATIONS, max_size=6), how=st.sampled_from(WAYS))
+    def transaction(
+        self, data: st.DataObject, operations: list[tuple[str, Path_, Any]], how: str
+    ) -> None:
+        """What raises inside is caught: nothing of it is kept, and everything else is."""
+        branch, session = self._pick(data)
+        for operation in operations:
+            expected = after(branch.state, operation)
+            if not isinstance(expected, type):
+                branch.state = expected
+        with session.batch() if how != "transaction" else nullcontext() as batch:
+            if how == "checkpoint":
+                batch.checkpoint("own", data={"operations": len(operations)})
+            with session.batch() if how == "nested" else nullcontext():
+                if how in ("transaction", "both"):
+                    session.state.transaction(lambda state: perform_each(state, operations))
+                else:
+                    perform_each(session.state, operations)
+        if how == "checkpoint":
+            assert batch.result.seq == batch.seq == session.head.seq
+            assert batch.result.data == {"operations": len(operations)}
+            branch.checkpoints.append((batch.seq, batch.result.id))
+        self._remember(branch, session)
+
+    @rule(data=st.data())
+    def checkpoint_if_changed(self, data: st.DataObject) -> None:
+        branch, session = self._pick(data)
+        latest, before = session.checkpoints(1), session.head
+        made = session.checkpoint(if_changed=True)
+        if any(
+            not one.safety and strict(session.state_at(one)) == strict(branch.state)
+            for one in latest
+        ):
+            assert (made, session.head) == (latest[0], before)
+        else:
+            assert made.seq == session.head.seq == before.seq + 1
+            branch.checkpoints.append((made.seq, made.id))
+        self._remember(branch, session)
 
     @rule(data=st.data(), value=VALUES, right=st.booleans())
     def compare_and_set(self, data: st.DataObject, value: Any, right: bool) -> None:
