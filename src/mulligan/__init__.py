@@ -7,7 +7,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     coding/       coding agents: hooks, transcripts, what is recorded, installation
     supervisor/   teams of agents as processes: started, watched, restarted, paused
     recovery/     interrupted sessions: found, planned, resumed; bisect
-    aio.py        the public calls as awaitables
+    aio.py        the public calls as awaitables; aio_worker.py the thread behind each handle
     make_store.py the store of a directory: made, or adopted
     move_store.py a store moved into its project, or out of it
     opener.py     what mulligan.open() does: find, check, join

@@ -18,18 +18,17 @@ import asyncio
 import inspect
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 import mulligan
-from mulligan.errors import ApprovalPending, BatchOpen
+from mulligan.aio_worker import Handle, Worker, awaitable
+from mulligan.errors import ApprovalPending
 from mulligan.model import (
     Checkpoint,
     Effect,
@@ -74,176 +73,20 @@ __all__ = [
     "open",
 ]
 
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
-
 POLL_SECONDS = 0.05
 """How often a wait for a message or an event looks again; the thread is free in between."""
 
 WALK_PAGE = 64
 """How many checkpoints a walk fetches from the thread at once."""
 
-_INSIDE: ContextVar[tuple[object, ...]] = ContextVar("mulligan_aio_batches", default=())
-"""The batches that were open where this task began, or that it opened; tasks copy it."""
 
-
-class _Worker:
-    """The thread that makes the calls of one handle, and the batch that is open there."""
-
-    def __init__(self, name: str) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-        self._gate = asyncio.Lock()
-        self._owner: asyncio.Task[Any] | None = None
-        self._batch: object = None
-        self._is_closed = False
-
-    def submit(self, call: Callable[[], R]) -> asyncio.Future[R]:
-        """Queue a call; the thread makes it after those that were queued before."""
-        return asyncio.wrap_future(self._executor.submit(call))
-
-    async def call(self, call: Callable[[], R], keep: Callable[[R], None] | None = None) -> R:
-        """Make a call, after the batch of another task if one is open.
-
-        ``keep`` gets the result of a call that was made although its caller was cancelled.
-        """
-        if self._is_owner():
-            return await _result(self._executor.submit(call), keep)
-        self._check_outside()
-        # Held only until the call is queued: from then on the thread keeps the order.
-        async with self._gate:
-            made = self._executor.submit(call)
-        return await _result(made, keep)
-
-    @asynccontextmanager
-    async def batch(self, manager: AbstractContextManager[T]) -> AsyncIterator[T]:
-        """Open a batch for the current task, and keep the others out until it ends."""
-        if self._is_owner():
-            async with self.context(manager) as inner:
-                yield inner
-            return
-        self._check_outside()
-        async with self._gate:
-            before = _INSIDE.get()
-            self._owner, self._batch = asyncio.current_task(), object()
-            _INSIDE.set((*before, self._batch))
-            try:
-                async with self.context(manager) as opened:
-                    yield opened
-            finally:
-                self._owner = self._batch = None
-                _INSIDE.set(before)
-
-    @asynccontextmanager
-    async def context(self, manager: AbstractContextManager[T]) -> AsyncIterator[T]:
-        """Enter and leave a context manager in the thread."""
-        steps = _Ends(manager)
-        # Shielded: a task that is cancelled meanwhile must not leave it entered forever.
-        try:
-            entered = await asyncio.shield(self.submit(steps.enter))
-        except asyncio.CancelledError as error:
-            self.submit(partial(steps.leave, error))
-            raise
-        try:
-            yield entered
-        except BaseException as error:
-            if not await asyncio.shield(self.submit(partial(steps.leave, error))):
-                raise
-        else:
-            await asyncio.shield(self.submit(steps.leave))
-
-    async def close(self, close: Callable[[], None]) -> None:
-        """Make the last call, after an open batch, and end the thread."""
-        if self._is_owner():
-            raise BatchOpen(
-                "A batch is open on this session.",
-                hint="Nothing was closed. Close the session after the batch.",
-            )
-        self._check_outside()
-        async with self._gate:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            # Not before the call is queued: the batch of another task needs the thread to end.
-            future = self.submit(close)
-            self._executor.shutdown(wait=False)
-        await future
-
-    def _is_owner(self) -> bool:
-        return self._owner is not None and self._owner is asyncio.current_task()
-
-    def _check_outside(self) -> None:
-        if self._batch is not None and self._batch in _INSIDE.get():
-            raise BatchOpen(
-                "The task that started this one has a batch open on this session.",
-                hint="Nothing was written. Start tasks outside of the batch, or give each task a "
-                "session of its own: await store.session(NAME).",
-            )
-
-
-async def _result(made: Future[R], keep: Callable[[R], None] | None) -> R:
-    try:
-        return await asyncio.wrap_future(made)
-    except asyncio.CancelledError:
-        # A call that the thread has started cannot be cancelled. It may even have ended already,
-        # between its end and the moment at which the caller would have run again.
-        if keep is not None:
-            made.add_done_callback(partial(_hand_over, keep))
-        raise
-
-
-def _hand_over(keep: Callable[[R], None], made: Future[R]) -> None:
-    if not made.cancelled() and made.exception() is None:
-        keep(made.result())
-
-
-class _Ends(Generic[T]):
-    """A context manager whose two ends are called one by one, in the thread."""
-
-    def __init__(self, manager: AbstractContextManager[T]) -> None:
-        self._manager = manager
-        self._is_entered = False
-
-    def enter(self) -> T:
-        entered = self._manager.__enter__()
-        self._is_entered = True
-        return entered
-
-    def leave(self, error: BaseException | None = None) -> bool | None:
-        if not self._is_entered:
-            return None
-        if error is None:
-            return self._manager.__exit__(None, None, None)
-        return self._manager.__exit__(type(error), error, error.__traceback__)
-
-
-class _Handle(Generic[T]):
-    """Something whose methods are called in the thread of a worker."""
-
-    def __init__(self, sync: T, worker: _Worker) -> None:
-        self._sync = sync
-        self._worker = worker
-
-
-def _awaitable(
-    method: Callable[Concatenate[T, P], R],
-) -> Callable[Concatenate[_Handle[T], P], Coroutine[Any, Any, R]]:
-    """Return a method that makes the synchronous one's call in the thread."""
-
-    @wraps(method)
-    async def call(self: _Handle[T], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._worker.call(partial(method, self._sync, *args, **kwargs))
-
-    return call
-
-
-class AsyncStateView(_Handle[StateView]):
+class AsyncStateView(Handle[StateView]):
     """The state as it was at a point; see ``mulligan.StateView``."""
 
-    get = _awaitable(StateView.get)
-    length = _awaitable(StateView.length)
-    slice = _awaitable(StateView.slice)
-    tail = _awaitable(StateView.tail)
+    get = awaitable(StateView.get)
+    length = awaitable(StateView.length)
+    slice = awaitable(StateView.slice)
+    tail = awaitable(StateView.tail)
 
     @property
     def point(self) -> Point:
@@ -251,21 +94,21 @@ class AsyncStateView(_Handle[StateView]):
         return self._sync.point
 
 
-class AsyncState(_Handle[State]):
+class AsyncState(Handle[State]):
     """The shared document of a session; see ``mulligan.State``."""
 
-    get = _awaitable(State.get)
-    length = _awaitable(State.length)
-    slice = _awaitable(State.slice)
-    tail = _awaitable(State.tail)
-    set = _awaitable(State.set)
-    append = _awaitable(State.append)
-    extend = _awaitable(State.extend)
-    put = _awaitable(State.put)
-    pop = _awaitable(State.pop)
-    truncate = _awaitable(State.truncate)
-    delete = _awaitable(State.delete)
-    transaction = _awaitable(State.transaction)
+    get = awaitable(State.get)
+    length = awaitable(State.length)
+    slice = awaitable(State.slice)
+    tail = awaitable(State.tail)
+    set = awaitable(State.set)
+    append = awaitable(State.append)
+    extend = awaitable(State.extend)
+    put = awaitable(State.put)
+    pop = awaitable(State.pop)
+    truncate = awaitable(State.truncate)
+    delete = awaitable(State.delete)
+    transaction = awaitable(State.transaction)
 
     async def at(self, point: PointLike) -> AsyncStateView:
         """Return the state as it was at a point; see ``State.at``."""
@@ -273,20 +116,20 @@ class AsyncState(_Handle[State]):
         return AsyncStateView(found, self._worker)
 
 
-class AsyncTasks(_Handle[Tasks]):
+class AsyncTasks(Handle[Tasks]):
     """The tasks of a session; see ``mulligan.Tasks``. ``all`` returns what iterating yields."""
 
-    get = _awaitable(Tasks.get)
-    add = _awaitable(Tasks.add)
-    plan = _awaitable(Tasks.plan)
-    next = _awaitable(Tasks.next)
-    claim = _awaitable(Tasks.claim)
-    update = _awaitable(Tasks.update)
-    complete = _awaitable(Tasks.complete)
-    fail = _awaitable(Tasks.fail)
-    skip = _awaitable(Tasks.skip)
-    release = _awaitable(Tasks.release)
-    retry = _awaitable(Tasks.retry)
+    get = awaitable(Tasks.get)
+    add = awaitable(Tasks.add)
+    plan = awaitable(Tasks.plan)
+    next = awaitable(Tasks.next)
+    claim = awaitable(Tasks.claim)
+    update = awaitable(Tasks.update)
+    complete = awaitable(Tasks.complete)
+    fail = awaitable(Tasks.fail)
+    skip = awaitable(Tasks.skip)
+    release = awaitable(Tasks.release)
+    retry = awaitable(Tasks.retry)
 
     async def all(self) -> list[Task]:
         """Return all tasks, each after its parent, in the order they were added."""
@@ -299,15 +142,15 @@ class AsyncTasks(_Handle[Tasks]):
             yield task
 
 
-class AsyncMailbox(_Handle[Mailbox]):
+class AsyncMailbox(Handle[Mailbox]):
     """The mailbox of an agent; see ``mulligan.Mailbox``."""
 
-    send = _awaitable(Mailbox.send)
-    ack = _awaitable(Mailbox.ack)
-    waiting = _awaitable(Mailbox.waiting)
-    processed = _awaitable(Mailbox.processed)
+    send = awaitable(Mailbox.send)
+    ack = awaitable(Mailbox.ack)
+    waiting = awaitable(Mailbox.waiting)
+    processed = awaitable(Mailbox.processed)
 
-    def __init__(self, sync: Mailbox, worker: _Worker) -> None:
+    def __init__(self, sync: Mailbox, worker: Worker) -> None:
         super().__init__(sync, worker)
         self._kept: deque[Message] = deque()
 
@@ -339,14 +182,14 @@ class AsyncMailbox(_Handle[Mailbox]):
             self._kept.append(message)
 
 
-class AsyncFiles(_Handle[Files]):
+class AsyncFiles(Handle[Files]):
     """The files of a session; see ``mulligan.Files``."""
 
-    read = _awaitable(Files.read)
-    copy = _awaitable(Files.copy)
-    plan = _awaitable(Files.plan)
-    recover = _awaitable(Files.recover)
-    abandon = _awaitable(Files.abandon)
+    read = awaitable(Files.read)
+    copy = awaitable(Files.copy)
+    plan = awaitable(Files.plan)
+    recover = awaitable(Files.recover)
+    abandon = awaitable(Files.abandon)
 
     async def pending(self) -> PendingRestore | None:
         """Return the restore of files that has started and not ended; see ``Files.pending``."""
@@ -362,39 +205,39 @@ class AsyncFiles(_Handle[Files]):
         return self._sync.recovery_error
 
 
-class AsyncAgent(_Handle[Agent]):
+class AsyncAgent(Handle[Agent]):
     """The record of the agent that a session writes for; see ``mulligan.Agent``."""
 
-    get = _awaitable(Agent.get)
-    expect = _awaitable(Agent.expect)
+    get = awaitable(Agent.get)
+    expect = awaitable(Agent.expect)
 
     async def update(self, **fields: Any) -> None:
         """Say what the agent is doing; see ``Agent.update``."""
         await self._worker.call(partial(self._sync.update, **fields))
 
 
-class AsyncEffects(_Handle[Effects]):
+class AsyncEffects(Handle[Effects]):
     """The effects of a session; see ``mulligan.Effects``. ``rule`` and ``on`` need no await."""
 
-    list = _awaitable(Effects.list)
-    get = _awaitable(Effects.get)
-    plan = _awaitable(Effects.plan)
-    settle = _awaitable(Effects.settle)
+    list = awaitable(Effects.list)
+    get = awaitable(Effects.get)
+    plan = awaitable(Effects.plan)
+    settle = awaitable(Effects.settle)
 
-    def __init__(self, sync: Effects, worker: _Worker) -> None:
+    def __init__(self, sync: Effects, worker: Worker) -> None:
         super().__init__(sync, worker)
         self.rule = sync.rule
         self.on = sync.on
 
 
-class AsyncApprovals(_Handle[Approvals]):
+class AsyncApprovals(Handle[Approvals]):
     """The questions of a session; see ``mulligan.Approvals``."""
 
-    pending = _awaitable(Approvals.pending)
-    approve = _awaitable(Approvals.approve)
-    deny = _awaitable(Approvals.deny)
+    pending = awaitable(Approvals.pending)
+    approve = awaitable(Approvals.approve)
+    deny = awaitable(Approvals.deny)
 
-    def __init__(self, sync: Approvals, effects: AsyncEffects, worker: _Worker) -> None:
+    def __init__(self, sync: Approvals, effects: AsyncEffects, worker: Worker) -> None:
         super().__init__(sync, worker)
         self._effects = effects
         self.answer_with = sync.answer_with
@@ -408,12 +251,12 @@ class AsyncApprovals(_Handle[Approvals]):
         return effect
 
 
-class AsyncTools(_Handle[Tools]):
+class AsyncTools(Handle[Tools]):
     """The calls of tools in a session; see ``mulligan.Tools``."""
 
-    list = _awaitable(Tools.list)
-    get = _awaitable(Tools.get)
-    record = _awaitable(Tools.record)
+    list = awaitable(Tools.list)
+    get = awaitable(Tools.get)
+    record = awaitable(Tools.record)
 
     @asynccontextmanager
     async def call(self, name: str, args: Any = None, **options: Any) -> AsyncIterator[ActiveCall]:
@@ -427,7 +270,7 @@ class AsyncTools(_Handle[Tools]):
         return await asyncio.to_thread(self._sync.run, command, **options)
 
 
-class AsyncSession(_Handle[Session]):
+class AsyncSession(Handle[Session]):
     """A session whose calls are awaited; see ``mulligan.Session``.
 
     ``state``, ``tasks``, ``mailbox``, ``agent``, ``files``, ``effects``, ``approvals`` and
@@ -436,7 +279,7 @@ class AsyncSession(_Handle[Session]):
     """
 
     def __init__(self, sync: Session) -> None:
-        super().__init__(sync, _Worker(f"mulligan-{sync.name}"))
+        super().__init__(sync, Worker(f"mulligan-{sync.name}"))
         self.sync = sync
         self.name = sync.name
         self.actor = sync.actor
@@ -468,20 +311,20 @@ class AsyncSession(_Handle[Session]):
         """The lease that this handle holds as the only writer of its agent."""
         return self._sync.lease
 
-    checkpoint = _awaitable(Session.checkpoint)
-    checkpoints = _awaitable(Session.checkpoints)
-    find_checkpoint = _awaitable(Session.find_checkpoint)
-    find = _awaitable(Session.find)
-    mark = _awaitable(Session.mark)
-    marks = _awaitable(Session.marks)
-    labels = _awaitable(Session.labels)
-    drop_label = _awaitable(Session.drop_label)
-    point = _awaitable(Session.point)
-    state_at = _awaitable(Session.state_at)
-    diff = _awaitable(Session.diff)
-    restore = _awaitable(Session.restore)
-    undo = _awaitable(Session.undo)
-    redo = _awaitable(Session.redo)
+    checkpoint = awaitable(Session.checkpoint)
+    checkpoints = awaitable(Session.checkpoints)
+    find_checkpoint = awaitable(Session.find_checkpoint)
+    find = awaitable(Session.find)
+    mark = awaitable(Session.mark)
+    marks = awaitable(Session.marks)
+    labels = awaitable(Session.labels)
+    drop_label = awaitable(Session.drop_label)
+    point = awaitable(Session.point)
+    state_at = awaitable(Session.state_at)
+    diff = awaitable(Session.diff)
+    restore = awaitable(Session.restore)
+    undo = awaitable(Session.undo)
+    redo = awaitable(Session.redo)
 
     async def head(self) -> Point:
         """Return the place of the newest event."""
@@ -596,11 +439,11 @@ class AsyncSession(_Handle[Session]):
         await self._worker.close(self._sync.close)
 
 
-class AsyncStore(_Handle[Store]):
+class AsyncStore(Handle[Store]):
     """A store whose calls are awaited; see ``mulligan.Store``."""
 
     def __init__(self, sync: Store) -> None:
-        super().__init__(sync, _Worker("mulligan-store"))
+        super().__init__(sync, Worker("mulligan-store"))
         self.path = sync.path
 
     async def __aenter__(self) -> Self:
@@ -614,9 +457,9 @@ class AsyncStore(_Handle[Store]):
     ) -> None:
         await self.close()
 
-    delete = _awaitable(Store.delete)
-    verify = _awaitable(Store.verify)
-    maintain = _awaitable(Store.maintain)
+    delete = awaitable(Store.delete)
+    verify = awaitable(Store.verify)
+    maintain = awaitable(Store.maintain)
 
     async def session(self, name: str, create: bool = True, **options: Any) -> AsyncSession:
         """Open a session; see ``Store.session``."""

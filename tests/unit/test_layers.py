@@ -31,6 +31,7 @@ LAYERS = [
     {"opener", "repair_files", "session_directory", "default_session"},
     {"make_store", "move_store", "repair_store"},
     {"__init__"},
+    {"aio_worker"},
     {"aio"},
     {"recovery"},
     {"supervisor"},
