@@ -39,6 +39,7 @@ the same call may succeed later without any change.
     │   ├── FilesPruned (36)        the checkpoint with its files was removed by retention
     │   ├── CheckpointPruned (37)   retention removed it; its event is still there
     │   ├── CheckpointDamaged (38)  it lost a part of what it held to damage
+    │   ├── CheckpointNeeded (45)   it cannot be deleted: something needs it
     │   └── PlanOutdated (39)       a plan of a restore that is not known, or no longer holds
     ├── StateError
     │   ├── UnstorableValue (40)
@@ -336,6 +337,13 @@ class CheckpointPruned(PointError):
 
     exit_code = 37
     default_hint = "`mulligan pin POINT` keeps a checkpoint whatever the policy says."
+
+
+class CheckpointNeeded(PointError):
+    """A checkpoint cannot be deleted, because something needs it."""
+
+    exit_code = 45
+    default_hint = "Nothing was deleted."
 
 
 class CheckpointDamaged(PointError):

@@ -53,7 +53,7 @@ INNER = {
         {"repair", "retention", "gc", "free", "fold", "drill_commands", "deleted"},
         {"space", "drill", "candidates", "freed"},
         {"prune", "purge"},
-        {"maintain", "verify_background", "usage"},
+        {"maintain", "verify_background", "usage", "delete_checkpoints"},
         {"background"},
         {"__init__"},
     ],

@@ -61,6 +61,7 @@ COMMANDS = {
     "doctor": "Check that hooks are installed and work.",
     "hook": "Record an event of a coding agent; its hooks call this.",
     "prune": "Remove the checkpoints that need not be kept.",
+    "delete": "Delete a session, or some of its checkpoints.",
     "purge": "Remove a secret from all history, and prove it.",
     "du": "Show where the bytes of the store are.",
     "verify": "Check the store: its structure, or every byte.",

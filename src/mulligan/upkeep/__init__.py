@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mulligan.upkeep.delete_checkpoints import delete_checkpoints
     from mulligan.upkeep.drill import run_drill
     from mulligan.upkeep.drill_record import DrillResult, last_drill
     from mulligan.upkeep.purge.run import (
@@ -24,6 +25,7 @@ __all__ = [
     "PurgeTarget",
     "Purged",
     "Usage",
+    "delete_checkpoints",
     "disk_usage",
     "finish_purges",
     "last_drill",
@@ -34,6 +36,7 @@ __all__ = [
 
 _HOMES = {
     "DrillResult": "mulligan.upkeep.drill_record",
+    "delete_checkpoints": "mulligan.upkeep.delete_checkpoints",
     "last_drill": "mulligan.upkeep.drill_record",
     "run_drill": "mulligan.upkeep.drill",
     "Usage": "mulligan.upkeep.usage",

@@ -53,6 +53,9 @@ from mulligan.upkeep.space import Reclaimed, reclaim
 
 ACTOR = "upkeep"
 
+DELETED, BY_HAND = "deleted", "It was deleted by hand."
+"""The rule, and the reason, of a checkpoint that a person or a program deleted."""
+
 SLICE_CHECKPOINTS = 256
 """How many checkpoints one transaction removes at most; on a slow disk, fewer."""
 
@@ -77,6 +80,9 @@ _DECISIVE = {
 
 Adjust = Callable[[Policy], Policy]
 """Changes a policy as the command line says."""
+
+Refuse = Callable[[Sequence[Candidate], frozenset[str]], None]
+"""Raises an error if one of some checkpoints must stay."""
 
 
 class PrunePlan(msgspec.Struct, frozen=True):
@@ -188,6 +194,36 @@ class Pruner:
                 break
             plan = self.plan(cleared)
         return total
+
+    def delete(self, ids: Collection[str], refuse: Refuse) -> set[str]:
+        """Remove chosen checkpoints, and return the ids of those that were removed.
+
+        ``refuse`` gets them, with all that is needed and the newest of each session, and raises an
+        error if one must stay. Fewer are removed if something was written meanwhile that may need
+        one. The caller holds the upkeep lock.
+        """
+        sessions = self._gatherer.sessions()
+        policies = {facts.record.name: self._policy_of(facts) for facts in sessions}
+        now = self._engine.clock.now()
+        found = self._gatherer.candidates(sessions, policies, now)
+        heads = {facts.record.number: facts.head for facts in sessions}
+        with self._engine.read() as view:
+            places = [view.head(number).checkpoint for number in heads]
+        refuse([one for one in found if one.id in ids], frozenset(p[1] for p in places if p))
+        rulings = tuple(
+            Ruling(
+                session=one.session,
+                id=one.id,
+                seq=one.seq,
+                keep=False,
+                rule=DELETED,
+                reason=BY_HAND,
+            )
+            for one in found
+            if one.id in ids
+        )
+        plan = PrunePlan(RetentionPlan(rulings=rulings), (), heads, 0, None)
+        return {ruling.id for ruling in self._apply_once(plan, never)}
 
     def _fold(self, stop: Stop) -> int:
         """Fold the events before the windows of all sessions; return how many are gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,6 +56,15 @@ def labels_view(session: Session, dropped: str | None = None) -> dict[str, Any]:
         for label, named in labelled(session).items()
     ]
     return {"session": session.name, "labels": labels, "dropped": dropped}
+
+
+def deleted_view(session: str, checkpoints: Sequence[Checkpoint] | None) -> dict[str, Any]:
+    """Return what was deleted: checkpoints of a session, or all of it."""
+    return {
+        "session": session,
+        "deleted": "session" if checkpoints is None else "checkpoints",
+        "checkpoints": [checkpoint_view(one) for one in checkpoints or ()],
+    }
 
 
 def pinned_checkpoints(session: Session) -> list[Checkpoint]:

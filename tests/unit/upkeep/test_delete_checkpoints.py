@@ -1,0 +1,100 @@
+"""Deleting checkpoints by hand: what nothing needs goes, with its files; the rest is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mulligan import Session, Store
+from mulligan.errors import CheckpointNeeded, CheckpointPruned, UnknownPoint
+from mulligan.store import engine_of
+from mulligan.testing.stores import open_store
+from mulligan.upkeep import delete_checkpoints
+from mulligan.upkeep.lock import upkeep_lock
+from mulligan.upkeep.space import reclaim
+from tests.raw_bytes import files_with
+
+TEXTS = [f"content-{number}-Zq8vKx03LmPw7RtY" for number in range(4)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(store: Store, work: Path) -> Session:
+    """Four checkpoints, each with files and a state of its own."""
+    session = store.session("run", workspace=work)
+    for number, text in enumerate(TEXTS):
+        (work / "file").write_text(text * 50)
+        session.state.set("step", number)
+        session.checkpoint(label=f"step {number}", key=f"key {number}")
+    return session
+
+
+def collect(store: Store) -> None:
+    engine = engine_of(store)
+    with upkeep_lock(engine, wait=False):
+        assert reclaim(engine).skipped == ()
+
+
+def test_a_deleted_checkpoint_is_gone_with_its_files(
+    store: Store, session: Session, work: Path
+) -> None:
+    first, second, third, _ = session.checkpoints()
+    done = delete_checkpoints(store, session, ["step 1", third])
+    assert [one.id for one in done] == [second.id, third.id]
+    assert [one.label for one in session.checkpoints()] == ["step 0", "step 3"]
+    assert session.find("key 1") is None
+    with pytest.raises(CheckpointPruned):
+        session.point(second.id)
+    assert session.state_at(second.seq, "step") == 1
+    collect(store)
+    place = Path(store.path or "")
+    assert [bool(files_with(place, text.encode())) for text in TEXTS] == [True, False, False, True]
+    assert store.verify().problems == ()
+    session.restore(first)
+    assert (work / "file").read_text() == TEXTS[0] * 50
+    session.checkpoint(key="key 1")
+
+
+def test_what_is_needed_is_refused_and_nothing_is_deleted(store: Store, session: Session) -> None:
+    session.fork("step 0", "fork").checkpoint()
+    session.internal.pin("step 1")
+    session.restore("step 2")
+    safety = session.checkpoints()[-1]
+    session.checkpoint()
+    before = session.checkpoints()
+    for point, why in (
+        ("@latest", "newest"),
+        ("step 0", "fork"),
+        ("step 1", "pinned"),
+        (safety, "undo"),
+    ):
+        with pytest.raises(CheckpointNeeded, match=why):
+            delete_checkpoints(store, session, ["step 3", point])
+    assert session.checkpoints() == before
+    session.internal.unpin("step 1")
+    delete_checkpoints(store, session, ["step 1"])
+    assert store.verify().problems == ()
+
+
+def test_a_point_that_is_no_checkpoint_is_refused(store: Store, session: Session) -> None:
+    session.state.set("a", 1)
+    with pytest.raises(UnknownPoint, match="not a checkpoint"):
+        delete_checkpoints(store, session, ["step 0", session.head.seq])
+    assert len(session.checkpoints()) == 4
+    assert delete_checkpoints(store, session, []) == []
+
+
+def test_in_memory(work: Path) -> None:
+    with open_store("memory:") as store:
+        session = store.session("run")
+        for _ in range(3):
+            session.checkpoint()
+        delete_checkpoints(store, session, ["@latest~1"])
+        assert len(session.checkpoints()) == 2
