@@ -14,10 +14,10 @@ from mulligan.document.compare import same
 from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE
 from mulligan.document.values import PathLike, parse_path
-from mulligan.errors import DamagedJournal, UnknownPoint
+from mulligan.errors import DamagedJournal, InvalidMark, UnknownPoint
 from mulligan.model import Checkpoint, Event, Fold, Point, SessionRecord
 from mulligan.timeline.checkpoints import event_at, read_checkpoint, read_checkpoints
-from mulligan.timeline.labels import label_seqs
+from mulligan.timeline.labels import label_seq, label_seqs
 from mulligan.timeline.moments import fold_at
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.sessions import known_session
@@ -159,6 +159,50 @@ class History:
         then = self.document_at(Point(self._record.name, latest.seq)).find(STATE)
         now = self._writer.document().find(STATE)
         return latest if now is then or same(now, then) else None
+
+    def markable(self, point: PointLike) -> Checkpoint:
+        """Return the checkpoint at or before a point, if it holds what was at the point."""
+        from mulligan.timeline.undo import first_restore  # only marks need it
+
+        place = self._own_point(point, "Mark")
+        checkpoint = self.find_checkpoint(place)
+        if self.folds(checkpoint.seq + 1, place.seq):
+            raise InvalidMark(
+                f"Events between the checkpoint #{checkpoint.seq} and #{place.seq} were folded "
+                "away, so the checkpoint may hold something else.",
+                hint="Nothing was marked. Name a checkpoint.",
+            )
+        if restored := first_restore(self.events(checkpoint, place, follow=False)):
+            raise InvalidMark(
+                f"No checkpoint holds what was at #{place.seq}: the restore #{restored.seq} came "
+                f"after the checkpoint #{checkpoint.seq}.",
+                hint="Nothing was marked. Name a checkpoint, or take one and mark that.",
+            )
+        return checkpoint
+
+    def labelled(self, label: str) -> Checkpoint:
+        """Return the checkpoint that a label names."""
+        with self._engine.read() as view:
+            seq = label_seq(self._engine, view, self._record, label)
+        if seq is None:
+            raise UnknownPoint(
+                f"There is no label {label!r} on the timeline of session {self._record.name!r}.",
+                hint="`mulligan label` lists the labels of a session.",
+            )
+        # By its number, not by the label, which another process may give to a newer checkpoint
+        # meanwhile.
+        return self.find_checkpoint(seq)
+
+    def _own_point(self, point: PointLike, verb: str) -> Point:
+        """Return a point of this timeline; one of another session is refused."""
+        place = self.point(point)
+        if place.session != self._record.name:
+            raise UnknownPoint(
+                f"#{place.seq} of {place.session!r} is not on the timeline of "
+                f"{self._record.name!r}.",
+                hint=f"{verb} it in the session {place.session!r}.",
+            )
+        return place
 
     def before(self, checkpoint: Checkpoint) -> Point:
         """Return the newest checkpoint before another that was not pruned, or the first event."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast
 import msgspec
 
 from mulligan.document.values import PathLike
-from mulligan.errors import InvalidMark, UnknownPoint
+from mulligan.errors import InvalidMark
 from mulligan.session import arguments
 from mulligan.session.acts import Acts
 from mulligan.session.checkpoint_taker import CheckpointTaker
@@ -485,39 +485,14 @@ class Session:
 
         ``@good`` and ``@bad`` name the latest ones; a rollback prefers the last good one.
         """
-        from mulligan.timeline.undo import first_restore
-
         arguments.optional_text(note, "A note", InvalidMark)
-        place = self._own_point(point, "Mark")
         # Found before the write: a point like @latest must name the same checkpoint in every run of
         # the decision below.
-        checkpoint = self.find_checkpoint(place)
-        if self._history.folds(checkpoint.seq + 1, place.seq):
-            raise InvalidMark(
-                f"Events between the checkpoint #{checkpoint.seq} and #{place.seq} were folded "
-                "away, so the checkpoint may hold something else.",
-                hint="Nothing was marked. Name a checkpoint.",
-            )
-        if restored := first_restore(self.events(checkpoint, place)):
-            raise InvalidMark(
-                f"No checkpoint holds what was at #{place.seq}: the restore #{restored.seq} came "
-                f"after the checkpoint #{checkpoint.seq}.",
-                hint="Nothing was marked. Name a checkpoint, or take one and mark that.",
-            )
+        checkpoint = self._history.markable(point)
         self.internal.commit_events(
             lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))]
         )
         return checkpoint
-
-    def _own_point(self, point: PointLike, verb: str) -> Point:
-        """Return a point of this timeline; one of another session is refused."""
-        place = self.point(point)
-        if place.session != self.name:
-            raise UnknownPoint(
-                f"#{place.seq} of {place.session!r} is not on the timeline of {self.name!r}.",
-                hint=f"{verb} it in the session {place.session!r}.",
-            )
-        return place
 
     def marks(self) -> dict[str, Mark]:
         """Return the verdicts on checkpoints of this timeline, by their ids."""
@@ -535,18 +510,10 @@ class Session:
 
         The checkpoint stays and can be named by its id; a later one can get the label.
         """
-        from mulligan.timeline.labels import drop_change, label_seq
+        from mulligan.timeline.labels import drop_change
 
-        with self._engine.read() as view:
-            seq = label_seq(self._engine, view, self._record, check_name(label, "label"))
-        if seq is None:
-            raise UnknownPoint(
-                f"There is no label {label!r} on the timeline of session {self.name!r}.",
-                hint="`mulligan label` lists the labels of a session.",
-            )
-        # By its number, not by the label, which another process may give to a newer checkpoint
-        # meanwhile.
-        checkpoint = self.find_checkpoint(seq)
+        checkpoint = self._history.labelled(check_name(label, "label"))
+        seq = checkpoint.seq
         self.internal.commit_events(lambda _: [drop_change(label, seq, checkpoint.id)])
         return checkpoint
 
