@@ -10,6 +10,7 @@ import mulligan
 from mulligan.cli.context import Command, example
 
 GUIDES = {
+    "claude-code": ("guide-claude-code.md", "Claude Code: set-up, and what its hooks record."),
     "agents": ("guide-agents.md", "Agents, tasks, mail, workflow files."),
     "files": ("guide-files.md", "Which files checkpoints hold, and how they are restored."),
     "outside": ("guide-effects.md", "What rollback cannot undo: steps, effects, approval, tools."),
@@ -30,8 +31,8 @@ GUIDES = {
 def command(context: click.Context, topic: tuple[str, ...]) -> None:
     """Show the help of a COMMAND, or a GUIDE.
 
-    The guides are agents, files, outside, mcp-server, recovery, upkeep, signals, completion, json
-    and format. Without an argument, it lists the commands and the guides.
+    The guides are claude-code, agents, files, outside, mcp-server, recovery, upkeep, signals,
+    completion, json and format. Without an argument, it lists the commands and the guides.
     """
     if not topic:
         _print_overview(context)
