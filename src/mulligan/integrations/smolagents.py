@@ -1,0 +1,224 @@
+"""smolagents: a step callback that keeps an agent's steps on a Mulligan timeline.
+
+::
+
+    steps = MulliganSteps("research-1", ".")
+    answer = steps.run(agent, task)
+
+One Mulligan session per id: ``conversation`` has the steps, ``variables`` those of a code agent
+after its last step, ``smolagents`` the task and whether it was answered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import weakref
+from typing import Any
+
+from smolagents import ActionStep, AgentError, MemoryStep, TaskStep
+from smolagents.memory import FinalAnswerStep
+
+from mulligan.document.document import MISSING
+from mulligan.errors import UnstorableValue
+from mulligan.integrations.handles import Handles, StoreLike, name_of, text_of
+from mulligan.integrations.typed_values import TypedValues
+from mulligan.session import Session
+
+KIND = "smolagents"
+RECORD = "smolagents"
+STEPS = "conversation"
+VARIABLES = "variables"
+
+_REBUILT = frozenset({"model_input_messages", "raw"})
+"""What is not stored of a step: what a model was sent is in the steps before, and the answer of a
+provider in the message that was made of it."""
+
+_IMAGES = frozenset({"observations_images", "task_images"})
+
+
+class MulliganSteps:
+    """Stores every step of an agent when it ends; a callback for steps of every kind.
+
+    What a step did is durable before the next one begins. A run that was interrupted goes on after
+    its last step: :meth:`run` does so. Files and other things that the code of a step changed are
+    not undone when its step did not end; variables of a code agent that cannot be stored, such as
+    functions, are missing after a resume, and named in ``lost``.
+    """
+
+    def __init__(self, id: str, store: StoreLike) -> None:
+        """Keep the steps of the session with an id, in an open store or in that of a directory."""
+        self._handles = Handles(store)
+        self._session = self._handles.session(name_of(KIND, text_of(id, "An id")))
+        self._values = TypedValues(trusted=("smolagents.",))
+        self._agents: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._offset = 0
+        self._missing: tuple[str, ...] = ()
+        self.lost: tuple[str, ...] = ()
+        """The variables of the code agent that could not be stored after its last step."""
+
+    @property
+    def timeline(self) -> Session:
+        """The Mulligan session, for checkpoints, restores and forks."""
+        return self._session
+
+    def __call__(self, step: Any, agent: Any) -> None:
+        """Store a step that has ended, and the task before it."""
+        if isinstance(step, FinalAnswerStep):
+            self._session.state.set((RECORD, "has_ended"), True)
+            return
+        if isinstance(step, ActionStep):
+            step.step_number += self._offset
+        # An agent adds a step to its memory after the callbacks.
+        present = [*agent.memory.steps, step]
+        with self._session.batch():
+            new = present[self._session.state.length(STEPS) :]
+            self._session.state.extend(STEPS, [self._dumped(one) for one in new])
+            self._store_variables(agent)
+
+    def run(self, agent: Any, task: str, **options: Any) -> Any:
+        """Run an agent on a task, or go on with it if it was interrupted in the middle.
+
+        The options are those of ``agent.run``. The steps of earlier tasks stay in the session; the
+        agent sees them with ``reset=False``.
+        """
+        if agent not in self._agents:
+            self._agents.add(agent)
+            agent.step_callbacks.register(MemoryStep, self)
+        if options.get("additional_args") is None and self._is_interrupted(task):
+            return self._resumed(agent, task, options)
+        kept = [] if options.get("reset", True) else self.steps()
+        agent.memory.steps = kept
+        with self._session.batch():
+            if len(kept) != self._session.state.length(STEPS):
+                self._session.state.truncate(STEPS, 0)
+            if self._session.state.get(VARIABLES, MISSING) is not MISSING:
+                self._session.state.delete(VARIABLES)
+            self._session.state.set(RECORD, {"task": task, "has_ended": False, "lost": []})
+        self._offset, self._missing = 0, ()
+        return agent.run(task, **{**options, "reset": False})
+
+    def steps(self) -> list[Any]:
+        """Return the steps that are stored."""
+        return [self._loaded(step) for step in self._session.state.get(STEPS, [])]
+
+    def close(self) -> None:
+        """Close the store, if it was opened here."""
+        self._handles.close()
+
+    def _is_interrupted(self, task: str) -> bool:
+        record = self._session.state.get(RECORD)
+        return (
+            record is not None
+            and record["task"] == task
+            and not record["has_ended"]
+            and self._session.state.length(STEPS) > 0
+        )
+
+    def _resumed(self, agent: Any, task: str, options: dict[str, Any]) -> Any:
+        kept = self.steps()
+        places = [n for n, step in enumerate(kept) if isinstance(step, TaskStep)]
+        done = sum(isinstance(step, ActionStep) for step in kept[places[-1] :])
+        agent.memory.steps = _Continued(kept)
+        agent.state.update(self._variables())
+        self._offset = done
+        most = options.get("max_steps") or agent.max_steps
+        return agent.run(task, **{**options, "reset": False, "max_steps": max(1, most - done)})
+
+    def _store_variables(self, agent: Any) -> None:
+        """Store the variables of a code agent, as far as they can be."""
+        found = getattr(getattr(agent, "python_executor", None), "state", None)
+        if not isinstance(found, dict):
+            return
+        # What an earlier process could not store is missing until code defines it again.
+        stored, lost = {}, [name for name in self._missing if name not in found]
+        for name, value in found.items():
+            if name.startswith("_"):
+                continue  # of the executor: its printed output, counters and the like
+            try:
+                stored[name] = self._values.to_plain(value)
+            except UnstorableValue:
+                lost.append(name)
+        self._session.state.put(VARIABLES, stored)
+        self.lost = tuple(lost)
+        self._session.state.put((RECORD, "lost"), lost)
+
+    def _variables(self) -> dict[str, Any]:
+        self.lost = self._missing = tuple(self._session.state.get((RECORD, "lost"), []))
+        stored = self._session.state.get(VARIABLES) or {}
+        return {name: self._values.from_plain(value) for name, value in stored.items()}
+
+    def _dumped(self, step: Any) -> Any:
+        return self._values.to_plain(self._slim(step))
+
+    def _slim(self, value: Any) -> Any:
+        """Return a copy of a step that can be stored: images as PNG, errors as their message."""
+        if isinstance(value, list):
+            return [self._slim(item) for item in value]
+        if isinstance(value, AgentError):
+            return {"kind": type(value).__name__, "message": value.message}
+        if not dataclasses.is_dataclass(value) or isinstance(value, type):
+            return self._storable(value)
+        made = object.__new__(type(value))
+        for field in dataclasses.fields(value):
+            item = getattr(value, field.name, None)
+            if field.name in _IMAGES:
+                item = None if item is None else [_png(image) for image in item]
+            elif field.name in _REBUILT:
+                item = None
+            else:
+                item = self._slim(item)
+            object.__setattr__(made, field.name, item)
+        return made
+
+    def _storable(self, value: Any) -> Any:
+        try:
+            self._values.to_plain(value)
+        except UnstorableValue:
+            return repr(value)  # a result of an action that only the program knows
+        return value
+
+    def _loaded(self, stored: Any) -> Any:
+        step = self._values.from_plain(stored)
+        for name in _IMAGES:
+            if getattr(step, name, None) is not None:
+                setattr(step, name, [_image(data) for data in getattr(step, name)])
+        if isinstance(getattr(step, "error", None), dict):
+            step.error = _error(**step.error)
+        return step
+
+
+class _Continued(list[Any]):
+    """The steps of a run that goes on: the task that ``run`` adds is among them already."""
+
+    def __init__(self, steps: list[Any]) -> None:
+        super().__init__(steps)
+        self._has_task = False
+
+    def append(self, step: Any) -> None:
+        if isinstance(step, TaskStep) and not self._has_task:
+            self._has_task = True
+            return
+        super().append(step)
+
+
+def _error(kind: str, message: str) -> Any:
+    """Return an error of a step; none is logged again."""
+    import smolagents.utils
+
+    found = getattr(smolagents.utils, kind, AgentError)
+    made = found.__new__(found, message)
+    made.message = message
+    return made
+
+
+def _png(image: Any) -> bytes:
+    written = io.BytesIO()
+    image.save(written, format="PNG")
+    return written.getvalue()
+
+
+def _image(data: bytes) -> Any:
+    from PIL import Image
+
+    return Image.open(io.BytesIO(data))

@@ -1,0 +1,127 @@
+"""Steps of smolagents are stored as they end, and an interrupted run goes on after the last one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frameworks.killed import Program
+from tests.frameworks.needed import needed
+
+needed("smolagents")
+
+from smolagents import ActionStep, ChatMessage, Model, TaskStep, ToolCallingAgent, tool
+from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction, MessageRole
+from smolagents.monitoring import LogLevel
+from smolagents.utils import AgentExecutionError, AgentToolExecutionError
+
+from mulligan.integrations.smolagents import MulliganSteps
+
+FILE = Path(__file__).with_name("program.py")
+
+
+@pytest.mark.parametrize(
+    ("how", "printed"),
+    [
+        ("tools", ["done", "['task', 1, 2, 3] ()"]),
+        ("code", ["['charged 1', 'waited']", "['task', 1, 2, 3] ('rate',)"]),
+    ],
+)
+def test_a_killed_run_goes_on_after_its_last_step(
+    tmp_path: Path, how: str, printed: list[str]
+) -> None:
+    """A code agent has its variables again, except those that cannot be stored."""
+    Program(FILE, tmp_path, how).kill_when(tmp_path / "started")
+    (tmp_path / "go").touch()
+    assert Program(FILE, tmp_path, how).output().splitlines() == printed
+    log = (tmp_path / "log.txt").read_text().splitlines()
+    assert log == [
+        "model 0 of 1 tasks",
+        "charge 1",
+        "model 1 of 1 tasks",
+        "wait",
+        "model 1 of 1 tasks",  # its step had not ended
+        "wait",
+        "model 2 of 1 tasks",
+    ]
+
+
+class Script(Model):
+    def __init__(self, *answers: Any) -> None:
+        super().__init__(model_id="script")
+        self.answers, self.seen = list(answers), list[int]()
+
+    def generate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatMessage:
+        self.seen.append(len(messages))
+        name, arguments = self.answers.pop(0)
+        function = ChatMessageToolCallFunction(name=name, arguments=arguments)
+        call = ChatMessageToolCall(function=function, id="call", type="function")
+        return ChatMessage(role=MessageRole.ASSISTANT, content="", tool_calls=[call], raw=object())
+
+
+@tool
+def fail() -> str:
+    """Fail."""
+    raise ValueError("no")
+
+
+def agent(*answers: Any) -> ToolCallingAgent:
+    return ToolCallingAgent(tools=[fail], model=Script(*answers), verbosity_level=LogLevel.OFF)
+
+
+def final(answer: str) -> tuple[str, dict[str, str]]:
+    return "final_answer", {"answer": answer}
+
+
+def test_a_finished_task_is_begun_again(tmp_path: Path) -> None:
+    steps = MulliganSteps("s", tmp_path)
+    one = agent(final("a"), final("b"), final("c"))
+    assert [steps.run(one, "task"), steps.run(one, "task")] == ["a", "b"]
+    assert [type(step) for step in steps.steps()] == [TaskStep, ActionStep]
+    assert steps.run(one, "other", reset=False) == "c"
+    kept = steps.steps()
+    assert [step.task for step in kept if isinstance(step, TaskStep)] == ["task", "other"]
+    steps.close()
+
+
+def test_steps_come_back_with_their_errors_and_images(tmp_path: Path) -> None:
+    from PIL import Image
+
+    image = Image.new("RGB", (2, 2), "red")
+    steps = MulliganSteps("s", tmp_path)
+    one = agent(("fail", {}), final("a"))
+    assert steps.run(one, "task", images=[image]) == "a"
+    steps.close()
+    again = MulliganSteps("s", tmp_path)
+    task, failed, ended = again.steps()
+    assert task.task_images[0].getpixel((0, 0)) == (255, 0, 0)
+    assert isinstance(failed.error, AgentExecutionError | AgentToolExecutionError)
+    assert "no" in str(failed.error)
+    assert ended.is_final_answer
+    # The agent says the same of them as of its own.
+    assert texts(failed, ended) == texts(*one.memory.steps[1:])
+    again.close()
+
+
+def texts(*steps: Any) -> list[str]:
+    """Return what the model is told of steps, without images."""
+    parts = [part for step in steps for said in step.to_messages() for part in said.content]
+    return [part["text"] for part in parts if part["type"] == "text"]
+
+
+def test_a_session_goes_back_to_an_earlier_step(tmp_path: Path) -> None:
+    steps = MulliganSteps("s", tmp_path)
+    one = agent(("fail", {}), final("a"))
+    points = []
+    one.step_callbacks.register(
+        ActionStep, lambda step, agent: points.append(steps.timeline.checkpoint())
+    )
+    steps.run(one, "task")
+    steps.timeline.restore(points[0].seq)
+    before = steps.timeline.state.get("smolagents/has_ended")
+    assert before is False
+    # Now the run is one that did not end: it goes on from there, with another answer.
+    assert steps.run(agent(final("another")), "task") == "another"
+    steps.close()
