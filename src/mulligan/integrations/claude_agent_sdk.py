@@ -183,7 +183,7 @@ class MulliganSessionStore(SessionStore):
         if session is None or before is None:
             return
         if subpath is None:
-            self._handles.delete(session.name, (RECORD, CONVERSATION, SUBAGENTS))
+            self._handles.delete(session.name)
             return
         with session.batch():
             if subpath in before["subpaths"]:

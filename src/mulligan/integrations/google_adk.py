@@ -185,7 +185,7 @@ class MulliganSessionService(BaseSessionService):
 
     def _delete(self, app_name: str, user_id: str, id: str) -> None:
         if (found := self._found(app_name, user_id, id)) is not None:
-            self._handles.delete(found[0].name, (RECORD, EVENTS, OWN_STATE))
+            self._handles.delete(found[0].name)
 
     def _append(self, adk: AdkSession, event: Event) -> float | None:
         """Store an event and return its time; None if it is stored already."""

@@ -6,17 +6,16 @@ import asyncio
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import mulligan
-from mulligan.document.document import MISSING
 from mulligan.errors import Conflict, UnknownSession
 from mulligan.session import Session
 from mulligan.session.names import session_name
-from mulligan.store import Store
+from mulligan.store import Store, engine_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,20 +57,18 @@ class Handles:
         if opened is not None:
             opened.close()
 
-    def delete(self, name: str, components: Iterable[str]) -> None:
-        """Remove the components of a session that belong to the adapter, if it exists."""
-        session = self.find(name)
-        if session is None:
-            return
-        with session.batch():
-            for component in components:
-                if session.state.get(component, MISSING) is not MISSING:
-                    session.state.delete(component)
+    def delete(self, name: str) -> None:
+        """Delete a session, if it exists; what nothing else needs of it is gone at the next gc."""
+        self.forget(name)
+        try:
+            self.store.delete(name)
+        except UnknownSession:
+            return  # another process was faster
 
     def starting_with(self, prefix: str) -> list[Session]:
         """Return the sessions whose names start like this, oldest first."""
-        found = [s for s in self.store.sessions() if s.name.startswith(prefix)]
-        return [self.session(session.name) for session in found]
+        names = [session.name for session in self.store.sessions(prefix)]
+        return [found for name in names if (found := self.find(name)) is not None]
 
     def close(self) -> None:
         """Close the store if the adapter opened it. Idempotent."""
@@ -85,12 +82,18 @@ class Handles:
     def _kept(self, name: str, *, create: bool) -> Session:
         with self._lock:
             session = self._open.pop(name, None)
-            if session is None:
+            # Another process may have deleted it, and made another one of that name since.
+            if session is None or not self._is_present(session):
                 session = self.store.session(name, create)
             self._open[name] = session
             if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)
         return session
+
+    def _is_present(self, session: Session) -> bool:
+        with engine_of(self.store).read() as view:
+            record = view.find(session.name)
+        return record is not None and record.number == session.internal.number
 
 
 class CallThread:

@@ -204,12 +204,12 @@ class MulliganConversationStore(ConversationStore):
         record = self._record(name)
         if record is None or record.revision != expected_revision:
             raise ConversationConflict(conversation_id)
-        session = self._handles.session(name)
-        before = session.state.get(RECORD)
-        with session.batch():
-            # Compared: what another process saved meanwhile is not deleted.
-            session.state.set(RECORD, before, expected=before)
-            self._handles.delete(name, (RECORD, ENTRIES, RESPONSES))
+        state = self._handles.session(name).state
+        before = state.get(RECORD, MISSING)
+        if before is not MISSING and all_from_stored([before])[0]["revision"] == expected_revision:
+            # Compared first: what another process saved meanwhile is not deleted.
+            state.delete(RECORD, expected=before)
+            self._handles.delete(name)
 
     def _chain(self, head: str, limit: int | None) -> list[ConversationEntry]:
         """Return an entry and those before it, oldest first, as many as there may be."""

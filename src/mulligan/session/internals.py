@@ -102,6 +102,11 @@ class Internals:
         """Seconds between the routine checkpoints of ``Session.loop`` by default."""
 
     @property
+    def number(self) -> int:
+        """The session's number in the journal, which no later session of the same name has."""
+        return self._record.number
+
+    @property
     def state(self) -> State:
         """The state with every component writable, those with an API of their own included."""
         if self._state is None:

@@ -116,3 +116,17 @@ def test_a_conflict_is_decided_again() -> None:
 
     assert retried(call) == "done"
     assert len(calls) == 3
+
+
+def test_a_session_that_another_process_deleted_is_not_used_again(tmp_path: Path) -> None:
+    opened = Handles(tmp_path)
+    opened.session("a").state.set("x", 1)
+    with mulligan.open(tmp_path) as other:
+        other.delete("a")
+        assert opened.find("a") is None
+        other.session("a").state.set("y", 2)
+    assert opened.session("a").state.get() == {"y": 2}
+    opened.delete("a")
+    opened.delete("a")
+    assert opened.find("a") is None
+    opened.close()
