@@ -23,6 +23,9 @@ AGENTS = "MULLIGAN_TEST_AGENTS"
 
 CLAUDE = "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
 
+TOOLS = "Bash Write Edit Read Glob Grep Task"
+"""What the agent may use without asking."""
+
 PATIENCE = 300.0
 """Seconds to wait for what has to come, on however busy a machine."""
 
@@ -85,12 +88,13 @@ class ClaudeCode:
         )
         assert done.returncode == 0, done.stderr
 
-    def start(self, prompt: str, *args: str) -> subprocess.Popen[str]:
+    def start(
+        self, prompt: str, *args: str, directory: Path | None = None
+    ) -> subprocess.Popen[str]:
         """Start it with a prompt, without a terminal; it ends when it has answered."""
-        tools = "Bash Write Edit Read Glob Grep Task"
         started = subprocess.Popen(
-            [self.program, "--allowedTools", tools, *args, "-p", prompt],
-            cwd=self.project,
+            [self.program, "--allowedTools", TOOLS, *args, "-p", prompt],
+            cwd=directory or self.project,
             env=self.variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -100,9 +104,9 @@ class ClaudeCode:
         self._started.append(started)
         return started
 
-    def run(self, prompt: str, *args: str) -> str:
+    def run(self, prompt: str, *args: str, directory: Path | None = None) -> str:
         """Run it with a prompt until it has answered, and return the answer."""
-        started = self.start(prompt, *args)
+        started = self.start(prompt, *args, directory=directory)
         out, err = started.communicate(timeout=PATIENCE)
         assert started.returncode == 0, err + out
         return out

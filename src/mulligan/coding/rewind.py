@@ -327,7 +327,7 @@ def _record(made: Session, plan: RewindPlan, drafts: dict[str, Path]) -> None:
         made.state.set(REWOUND, msgspec.to_builtins(rewound))
         # At a prompt, the agent is recorded as at work; in this branch it has not started yet.
         if made.state.get((AGENTS, known.agent)) is not None:
-            made.state.set((AGENTS, known.agent, "state"), "waiting")
+            made.internal.state.set((AGENTS, known.agent, "state"), "waiting")
 
 
 def _restore_files(session: Session, plan: RewindPlan) -> Restored | None:

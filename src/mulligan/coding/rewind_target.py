@@ -106,7 +106,10 @@ class Conversation:
         """Return a point, with entries that the agent wrote a little later than they happened."""
         then = self._conversation_at(point)
         entries, checkpoint = then, self._checkpoint_at(point)
-        if checkpoint is not None and self.entries[: len(then)] == then:
+        if point.session == self.session.name and point.seq >= self.session.head.seq:
+            # The present: after a crash, no hook has recorded the last lines of the transcript.
+            entries = self.entries
+        elif checkpoint is not None and self.entries[: len(then)] == then:
             entries = self.entries[: self._end(len(then), checkpoint)]
         first = next((one for one in self.prompts if one.prompt.entry >= len(entries)), None)
         return Target(point, entries, self._subagents(point), first, True)

@@ -24,7 +24,7 @@ class Recorded:
         self.work.mkdir(parents=True, exist_ok=True)
         self.folder = ClaudeFolder(place / "config")
         self.store = store or mulligan.open(place / "store")
-        self.session = self.store.session(f"claude-{OLD}", workspace=self.work)
+        self.session = self.store.session(f"claude-{OLD}", actor="claude", workspace=self.work)
         self.said = Transcript(cwd=str(self.work))
         self.path = self.folder.transcript(self.work, OLD)
         self.path.parent.mkdir(parents=True)
@@ -65,6 +65,7 @@ class Recorded:
             if found.entries:
                 self.session.state.extend(CONVERSATION, found.entries)
             self.session.state.set(AGENT_SESSION, msgspec.to_builtins(self._known))
+            self.session.agent.update(state="waiting" if event == "Stop" else "working")
             number = self._prompts - 1
             about = {"event": event, "prompt": number, "prompt_id": f"p{number}", **data}
             batch.checkpoint(kind, data=about)

@@ -119,6 +119,7 @@ def test_the_new_session_is_a_fork_in_which_the_next_hook_continues(agent: Recor
     path = agent.folder.transcript(agent.work, NEW)
     assert known.transcript == str(path)
     assert made.state.get("conversation") == written(path)
+    assert made.state.get("agents/claude/state") == "waiting"
     # The next hook finds nothing new, and a line that the agent appends is new.
     assert transcript.read_new(path, known.progress).entries == []
     with path.open("ab") as file:
