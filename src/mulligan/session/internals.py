@@ -126,6 +126,11 @@ class Internals:
         return self._engine
 
     @property
+    def key(self) -> str | None:
+        """The id from elsewhere that the session was made with; see ``Store.session``."""
+        return self._record.key
+
+    @property
     def has_files(self) -> bool:
         """Whether this handle was opened with a workspace."""
         return self._workspace is not None

@@ -28,6 +28,10 @@ ROUTINE, PRE_OPERATION, RECOVERY, MANUAL = "routine", "pre_operation", "recovery
 KINDS = (ROUTINE, PRE_OPERATION, RECOVERY, MANUAL)
 """The kinds with a table of their own; others are in ``[retention.kinds]``, or like routine."""
 
+OWNED = ("langgraph",)
+"""Kinds whose checkpoints belong to a framework, which removes them itself. All are kept, unless
+``[retention.kinds]`` has other rules for them."""
+
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of each agent's checkpoints; they add up.
@@ -111,11 +115,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"kinds has {twice[0]!r}, which has rules of its own")
 
     def rules_of(self, kind: str) -> tuple[str, Rules]:
-        """Return the rules of a kind, and their key; unknown kinds are like routine."""
+        """Return the rules of a kind, and their key; kinds of programs are like routine."""
         if kind in KINDS:
             return kind, getattr(self, kind)
         if kind in self.kinds:
             return f"kinds.{kind}", self.kinds[kind]
+        if kind in OWNED:
+            return f"kinds.{kind}", Rules(keep_all=True)
         return ROUTINE, self.routine
 
     def to_table(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ GUIDES = {
     "files": ("guide-files.md", "Which files checkpoints hold, and how they are restored."),
     "outside": ("guide-effects.md", "What rollback cannot undo: steps, effects, approval, tools."),
     "mcp-server": ("guide-mcp.md", "Mulligan as an MCP server: set-up, tools, resources."),
+    "frameworks": ("integrations.md", "LangGraph and other frameworks on Mulligan."),
     "recovery": ("guide-recovery.md", "What happens after a crash."),
     "upkeep": ("guide-upkeep.md", "Looking after a store."),
     "signals": ("drift.md", "When a run goes wrong: signals of drift, and responses."),
@@ -31,8 +32,9 @@ GUIDES = {
 def command(context: click.Context, topic: tuple[str, ...]) -> None:
     """Show the help of a COMMAND, or a GUIDE.
 
-    The guides are claude-code, agents, files, outside, mcp-server, recovery, upkeep, signals,
-    completion, json and format. Without an argument, it lists the commands and the guides.
+    The guides are claude-code, agents, files, outside, mcp-server, frameworks, recovery, upkeep,
+    signals, completion, json and format. Without an argument, it lists the commands and the
+    guides.
     """
     if not topic:
         _print_overview(context)

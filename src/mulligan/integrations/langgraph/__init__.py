@@ -1,0 +1,9 @@
+"""LangGraph: ``MulliganSaver`` keeps the checkpoints of graphs, ``resume_input`` continues them.
+
+``layout.py`` says where a thread of a graph lies in its session.
+"""
+
+from mulligan.integrations.langgraph.resume import aresume_input, resume_input
+from mulligan.integrations.langgraph.saver import MulliganSaver
+
+__all__ = ["MulliganSaver", "aresume_input", "resume_input"]

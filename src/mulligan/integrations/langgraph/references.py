@@ -1,0 +1,71 @@
+"""References from lists to pending writes: what a task wrote is stored once.
+
+Nearly every new item of a list was a pending write before. Then the list has a reference in its
+place, ``[call, write, item]``: the position of the call that saved it, of the write in the call,
+and of the item in the list that was written, or -1 if the write itself is the item. Both are in the
+state, so at every point of the timeline a list and what it refers to are there together.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from mulligan.integrations.langgraph.values import ITEMS
+
+MIN_BYTES = 64
+"""Smaller items are stored again: a reference would not be much smaller."""
+
+MAX_RECENT = 1_024
+"""How many recently written items new ones are compared with."""
+
+
+class RecentWrites:
+    """Where the last written items are."""
+
+    def __init__(self) -> None:
+        self._places: OrderedDict[bytes, list[int]] = OrderedDict()
+
+    def add(self, call: int, writes: list[list[Any]]) -> None:
+        """Remember the items of the writes that a call saved."""
+        for number, (_, _, stored) in enumerate(writes):
+            items = enumerate(stored[ITEMS]) if type(stored) is dict else ((-1, stored),)
+            for index, item in items:
+                if type(item) is bytes and len(item) >= MIN_BYTES:
+                    self._places[item] = [call, number, index]
+        while len(self._places) > MAX_RECENT:
+            self._places.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._places.clear()
+
+    def referred(self, items: list[Any]) -> list[Any]:
+        """Return items as a list stores them: those that were written before as references."""
+        find = self._places.get
+        return [find(item, item) if type(item) is bytes else item for item in items]
+
+
+def resolved(items: list[Any], read: Callable[[int, int], list[Any]]) -> list[Any]:
+    """Return items with the values that their references refer to.
+
+    ``read(first, last)`` returns the calls that saved pending writes, from one to the other.
+    """
+    called = [item[0] for item in items if is_reference(item)]
+    if not called:
+        return items
+    first = min(called)
+    calls = read(first, max(called))
+    return [_value(calls, first, item) if is_reference(item) else item for item in items]
+
+
+def is_reference(item: Any) -> bool:
+    """Whether an item of a stored list refers to a pending write."""
+    return type(item) is list and type(item[0]) is int
+
+
+def _value(calls: list[Any], first: int, reference: list[int]) -> Any:
+    call, number, index = reference
+    stored = calls[call - first][4][number][2]
+    return stored if index < 0 else stored[ITEMS][index]

@@ -1,0 +1,313 @@
+"""One thread of a graph in its session: how its checkpoints are saved and read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from mulligan.document.document import gc_paused
+from mulligan.integrations.langgraph.files import FORK_OF, ThreadFiles
+from mulligan.integrations.langgraph.known import KnownCheckpoint, KnownCheckpoints, Update
+from mulligan.integrations.langgraph.layout import (
+    GRAPHS,
+    KIND,
+    MAX_RECORD,
+    RECORD,
+    REMOVED,
+    UNORDERED,
+    WRITES,
+    Record,
+    checkpoint_key,
+    decode_record,
+    encode_record,
+    graph_path,
+)
+from mulligan.integrations.langgraph.references import RecentWrites, resolved
+from mulligan.integrations.langgraph.values import ValueCodec
+from mulligan.integrations.langgraph.writes import PendingWrites, StoredWrites
+from mulligan.model import Checkpoint
+from mulligan.session import Session
+from mulligan.session.parts.state import State
+
+MAX_GRAPHS = 64
+"""How many namespaces the newest state has the lists of; others are stored whole again."""
+
+IN_STATE = "in_state"
+"""The data of a checkpoint whose record is in the state, with its namespace."""
+
+RECORDS_PAGE = 128
+"""How many records a listing reads at once."""
+
+
+class Loaded(NamedTuple):
+    """A checkpoint as it was read: its record, its values and its pending writes."""
+
+    record: Record
+    values: dict[str, Any]
+    writes: PendingWrites
+
+
+class Saved(NamedTuple):
+    """A checkpoint to save: ids, and LangGraph's checkpoint and metadata."""
+
+    namespace: str
+    parent: str | None
+    checkpoint: dict[str, Any]
+    metadata: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """LangGraph's id of the checkpoint."""
+        return str(self.checkpoint["id"])
+
+
+class Thread:
+    """A thread of a graph. Safe for use by several threads of the process at once."""
+
+    def __init__(self, session: Session, *, has_files: bool = False) -> None:
+        self.session = session
+        # One lock for what is known and for the writes: both must be about the same state.
+        self._lock = threading.RLock()
+        self._last: dict[str, str] = {}
+        self._early: dict[tuple[str, str], int] = {}
+        # How many calls have saved pending writes, as far as this process knows. A lower bound.
+        self._written: int | None = None
+        self._gone: set[str] = set()
+        self._known = KnownCheckpoints()
+        self._recent = RecentWrites()
+        self.writes = StoredWrites(session)
+        self._files = ThreadFiles(session) if has_files else None
+
+    def start(self, configurable: dict[str, Any]) -> None:
+        """Prepare the files for a run, if the config that loads a checkpoint is that of one."""
+        if self._files is not None:
+            with self._lock:
+                self._files.at_start(configurable)
+
+    def load(self, namespace: str, id: str | None, codec: ValueCodec) -> Loaded | None:
+        """Return a checkpoint, or the latest one of a namespace; None if there is none."""
+        with self._lock:
+            found = self.record(namespace, id)
+            if found is None:
+                return None
+            record, seq = found
+            with gc_paused():
+                known = self._known.at(namespace, record.id, seq)
+                if known is None:
+                    known = KnownCheckpoint.read(record, seq, self.stored(record, seq), codec)
+                else:
+                    known = known.again(codec)
+            self._known.add(namespace, record.id, known)
+            return Loaded(record, known.values(codec), self.writes.of(record))
+
+    def record(self, namespace: str, id: str | None) -> tuple[Record, int] | None:
+        """Return the record of a checkpoint and its seq, or of the latest one of a namespace."""
+        state, place = self.session.state, graph_path(namespace)
+        if id is None:
+            id = state.get((*place, "latest")) or state.get((*place, "id"))
+        if id is None or checkpoint_key(namespace, id) in self._removed():
+            return None
+        taken = self.session.find(checkpoint_key(namespace, id))
+        return None if taken is None else (self._read(taken), taken.seq)
+
+    def records(self) -> Iterator[tuple[Record, int]]:
+        """Yield the records of all checkpoints with their seqs, by their ids, the newest first."""
+        if self.session.state.get(UNORDERED):
+            yield from sorted(self._newest_first(), key=lambda found: found[0].id, reverse=True)
+        else:
+            yield from self._newest_first()
+
+    def _newest_first(self) -> Iterator[tuple[Record, int]]:
+        until: int | None = None
+        while page := self.session.checkpoints(
+            until=until, kind=KIND, limit=RECORDS_PAGE, reverse=True
+        ):
+            removed = self._removed()
+            for taken in page:
+                if taken.key not in removed:
+                    yield self._read(taken), taken.seq
+            until = page[-1].seq - 1
+
+    def stored(self, record: Record, seq: int) -> dict[str, Any]:
+        """Return what the state at a checkpoint has for its lists and large values."""
+        if not record.lists and not record.large:
+            return {}
+        view = self.session.state.at(seq)
+        found: dict[str, Any] = view.get(graph_path(record.namespace), {})
+        for name, items in found["lists"].items():
+            found["lists"][name] = resolved(
+                items, lambda first, last: view.slice(WRITES, first, last + 1)
+            )
+        return found
+
+    def save(self, saved: Saved, changed: set[str], codec: ValueCodec) -> None:
+        """Save a checkpoint; durable on return. ``changed`` names the channels that changed."""
+        with self._lock:
+            if self._files is not None:
+                source = saved.metadata.get("source")
+                self._files.at_save(saved.namespace, saved.parent, source)
+            known = self._known.take(saved.namespace, saved.parent)
+            update = Update.of(saved.checkpoint, changed, known, codec)
+            record = self._new_record(saved, update, codec)
+            seq = self._commit(record, saved, update, is_known=known is not None)
+            if self._files is not None:
+                self._files.saved(saved.namespace)
+            self._last[saved.namespace] = record.id
+            self._early.pop((saved.namespace, record.id), None)
+            self._known.add(saved.namespace, record.id, update.known(seq))
+
+    def save_writes(
+        self, namespace: str, id: str, task: str, path: str, writes: list[list[Any]]
+    ) -> None:
+        """Save pending writes of a task; durable on return."""
+        call = [namespace, id, task, path, writes]
+
+        def append(state: State) -> int:
+            position = state.length(WRITES)
+            state.append(WRITES, call)
+            return position
+
+        with self._lock:
+            is_saved = self._is_saved(namespace, id)
+            position = self.session.state.transaction(append)
+            self._written = position + 1
+            self._recent.add(position, writes)
+            if not is_saved:
+                # They may be saved before their checkpoint, which then looks for them from here.
+                self._early.setdefault((namespace, id), position)
+
+    def remove(self, records: list[Record]) -> None:
+        """Remove checkpoints with their pending writes, in one transaction.
+
+        What is stored of them goes at the next garbage collection.
+        """
+        doomed = {(record.namespace, record.id) for record in records}
+        latest: dict[str, str] = {}
+        with self._lock:
+            for record, _ in self._newest_first():
+                if (record.namespace, record.id) not in doomed:
+                    place = graph_path(record.namespace)[-1]
+                    latest[place] = max(record.id, latest.get(place, ""))
+            self.session.state.transaction(lambda state: _remove(state, doomed, latest))
+            self._last.clear()
+            # They refer to writes that may be gone.
+            self._recent.clear()
+
+    def _is_saved(self, namespace: str, id: str) -> bool:
+        if self._last.get(namespace) == id:
+            return True
+        return self.session.find(checkpoint_key(namespace, id)) is not None
+
+    def _removed(self) -> set[str]:
+        """Return the keys of checkpoints that were removed from the thread."""
+        count = self.session.state.length(REMOVED)
+        if count != len(self._gone):
+            self._gone = set(self.session.state.get(REMOVED, []))
+        return self._gone
+
+    def _read(self, taken: Checkpoint) -> Record:
+        """Return the record that a checkpoint of the session has."""
+        namespace = taken.data.get(IN_STATE)
+        if namespace is None:
+            return decode_record(taken.data[RECORD])
+        return decode_record(self.session.state_at(taken.seq, (*graph_path(namespace), RECORD)))
+
+    def _new_record(self, saved: Saved, update: Update, codec: ValueCodec) -> Record:
+        rest = {k: v for k, v in saved.checkpoint.items() if k not in ("id", "channel_values")}
+        if self._written is None:
+            self._written = self.session.state.length(WRITES)
+        early = self._early.get((saved.namespace, saved.id))
+        return Record(
+            namespace=saved.namespace,
+            id=saved.id,
+            parent=saved.parent,
+            first_write=self._written if early is None else early,
+            checkpoint=codec.encode(rest),
+            metadata=codec.encode(saved.metadata),
+            small=update.small,
+            large=list(update.large),
+            lists=update.lengths(),
+        )
+
+    def _commit(self, record: Record, saved: Saved, update: Update, *, is_known: bool) -> int:
+        """Write a checkpoint in one transaction: the change to the last one, or all of it.
+
+        Returns its seq.
+        """
+        place, encoded = graph_path(record.namespace), encode_record(record)
+        is_large = len(encoded) > MAX_RECORD
+
+        def write(state: State) -> None:
+            # Decided here, where no other process can save a checkpoint meanwhile.
+            last, latest = state.get((*place, "id")), state.get((*place, "latest"))
+            if is_known and last == saved.parent:
+                state.set((*place, "id"), record.id)
+                update.write_changes(state, place, self._recent)
+            else:
+                _make_room(state, record.namespace)
+                state.set(place, {"id": record.id, **update.whole()})
+            _write_latest(state, place, record.id, last, latest)
+            if is_large:
+                state.set((*place, RECORD), encoded)
+
+        data: dict[str, Any] = {IN_STATE: record.namespace} if is_large else {RECORD: encoded}
+        if self._files is not None and saved.metadata.get("source") == "fork":
+            data[FORK_OF] = saved.parent
+        with self.session.batch() as batch:
+            self.session.state.transaction(write)
+            batch.checkpoint(
+                KIND,
+                note=_note(saved),
+                key=checkpoint_key(record.namespace, record.id),
+                data=data,
+            )
+        return batch.seq
+
+
+def _write_latest(
+    state: State, place: tuple[str, ...], id: str, last: str | None, latest: str | None
+) -> None:
+    """Note which checkpoint is the latest, if it is not the last one that was saved."""
+    highest = latest or last
+    if highest is not None and id < highest:
+        state.set((*place, "latest"), highest)
+        state.set(UNORDERED, True)
+    elif latest is not None and state.get((*place, "latest")) is not None:
+        state.delete((*place, "latest"))
+
+
+def _make_room(state: State, namespace: str) -> None:
+    """Remove the lists of other namespaces from the newest state if it has those of many.
+
+    Every checkpoint keeps its own. Namespaces around this one are in use and stay.
+    """
+    count = state.length(GRAPHS)
+    if count < MAX_GRAPHS or count % MAX_GRAPHS:
+        return
+    for other, graph in state.get(GRAPHS).items():
+        if "id" in graph and not namespace.startswith(other):
+            state.set((*GRAPHS, other), {"latest": graph.get("latest", graph["id"])})
+
+
+def _remove(state: State, doomed: set[tuple[str, str]], latest: dict[str, str]) -> None:
+    """Remove checkpoints from the state; ``latest`` are those that are the latest without them."""
+    for position, call in enumerate(state.get(WRITES, [])):
+        if call is not None and (call[0], call[1]) in doomed:
+            state.set((*WRITES, position), None)
+    removed = {checkpoint_key(*place) for place in doomed}
+    state.extend(REMOVED, sorted(removed))
+    for place, graph in state.get(GRAPHS, {}).items():
+        # Without its lists, which refer to writes. A checkpoint that another process saved since
+        # is not among the removed ones, and stays the latest.
+        ids = {latest.get(place), graph.get("id"), graph.get("latest")} - {None}
+        kept = [id for id in ids if checkpoint_key(place, id) not in removed]
+        state.delete((*GRAPHS, place))
+        if kept:
+            state.set((*GRAPHS, place), {"latest": max(kept)})
+
+
+def _note(saved: Saved) -> str:
+    source, step = saved.metadata.get("source", "loop"), saved.metadata.get("step", "?")
+    where = f" of {saved.namespace}" if saved.namespace else ""
+    return f"step {step} ({source}){where}"
