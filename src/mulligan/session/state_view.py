@@ -10,11 +10,11 @@ from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import STATE
 from mulligan.document.history import document_at
 from mulligan.document.values import PathLike, format_path, parse_path
-from mulligan.errors import InvalidPath, UnknownSession
+from mulligan.errors import InvalidPath
 from mulligan.model import Point, SessionRecord
 from mulligan.session import arguments
 from mulligan.timeline.points import Points
-from mulligan.timeline.sessions import known_session
+from mulligan.timeline.sessions import check_exists
 
 if TYPE_CHECKING:
     from mulligan.engine import Engine
@@ -96,12 +96,10 @@ class StateView(StateReader):
     def _present(self) -> Document:
         """Return the document if its point is still there, without what was purged since."""
         with self._engine.read() as view:
-            record = known_session(view, self.point.session)
-            if record.number != self._record.number:
-                raise UnknownSession(f"The session {record.name!r} was replaced by another one.")
-            Points(self._engine, view, record).find(self.point)
+            check_exists(view, self._record)
+            Points(self._engine, view, self._record).find(self.point)
             if (purge := view.last_purge()) != self._purge:
-                number, seq = record.number, self.point.seq
+                number, seq = self._record.number, self.point.seq
                 self._document = document_at(view, number, seq, self._engine.load)
                 self._purge = purge
         return self._document

@@ -10,6 +10,7 @@ from mulligan.document.history import KEYFRAME_EVERY, documents_at
 from mulligan.model import Checkpoint, SessionRecord
 from mulligan.session.state_view import StateView
 from mulligan.timeline.checkpoints import read_checkpoints
+from mulligan.timeline.sessions import check_exists
 
 if TYPE_CHECKING:
     from mulligan.engine import Engine
@@ -47,6 +48,7 @@ class Walk:
         while self._first <= self._last and self._limit > 0:
             # Pinned from the look-up on: a keyframe must not be removed before it was read.
             with self._engine.pin(), self._engine.read() as view:
+                check_exists(view, self._record)
                 page = self._steps(view, *self._next_range(view))
             self._limit -= len(page)
             yield from page

@@ -20,3 +20,9 @@ def known_session(view: View, name: str) -> SessionRecord:
     if record is None:
         raise UnknownSession(f"There is no session {name!r}.")
     return record
+
+
+def check_exists(view: View, record: SessionRecord) -> None:
+    """Raise ``UnknownSession`` if a session was deleted, also if another one has its name since."""
+    if known_session(view, record.name).number != record.number:
+        raise UnknownSession(f"The session {record.name!r} was replaced by another one.")

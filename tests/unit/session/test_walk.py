@@ -10,7 +10,7 @@ import pytest
 
 from mulligan import Session, StateView, Store
 from mulligan.document.history import KEYFRAME_EVERY
-from mulligan.errors import InvalidPath, PointFolded
+from mulligan.errors import InvalidPath, PointFolded, UnknownSession
 from mulligan.journal import chain
 from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
@@ -201,3 +201,28 @@ def test_a_view_of_the_past_stays_while_the_present_goes_on(store: Store) -> Non
     session.state.set("a", 2)
     assert (view.get("a"), session.state.get("a"), view.get("b", 3)) == (1, 2, 3)
     assert repr(view) == "<StateView of 'run' #2>"
+
+
+def test_a_view_of_a_deleted_session_says_so(store: Store) -> None:
+    session = store.session("run")
+    play(session, 3)
+    walk = session.walk(newest_first=False)
+    _, view = next(walk)
+    for again in (False, True):
+        if not again:
+            store.delete("run")
+        else:
+            play(store.session("run"), 3)
+        with pytest.raises(UnknownSession):
+            view.get("log")
+
+
+def test_a_walk_that_meets_a_deleted_session_ends_with_an_error(store: Store) -> None:
+    session = store.session("run")
+    play(session, KEYFRAME_EVERY)
+    walk = session.walk()
+    next(walk)
+    store.delete("run")
+    with pytest.raises(UnknownSession):
+        list(walk)
+    assert store.sessions("ru") == []

@@ -135,10 +135,14 @@ class State(StateReader):
 
         def decide(work: Changes) -> T:
             running = _Running(work, self._session)
+            state = State(running, self.at, is_guarded=self._is_guarded)
+            # No effect of the decision: what is remembered is compared with the document.
+            state._puts = self._puts
             try:
-                result = function(State(running, self.at, is_guarded=self._is_guarded))
+                result = function(state)
             finally:
                 running.is_over = True
+                self._puts = state._puts
             if isinstance(result, Coroutine):
                 result.close()
                 raise StateError(

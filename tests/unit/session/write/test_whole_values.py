@@ -149,6 +149,22 @@ def test_it_goes_on_over_keyframes(session: Session, monkeypatch: pytest.MonkeyP
     assert session.state.get("log") == log
 
 
+def test_a_transaction_remembers_as_well(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, frozen = messages(300), Frozen(monkeypatch)
+    session.state.transaction(lambda state: state.put("log", log))
+    log.append({"role": "user", "content": "more"})
+    assert frozen.during(lambda: session.state.transaction(lambda s: s.put("log", log))) <= 2
+    with suppress(RuntimeError):
+        session.state.transaction(lambda state: _put_and_fail(state, [*log, "lost"]))
+    session.state.put("log", log)
+    assert session.state.get("log") == log
+
+
+def _put_and_fail(state: mulligan.State, value: list[Any]) -> None:
+    state.put("log", value)
+    raise RuntimeError
+
+
 PAIRS = [
     (1, True),
     (1, 1.0),
