@@ -87,7 +87,8 @@ the same call may succeed later without any change.
     │   ├── HooksUnhealthy (105)    `mulligan doctor` found something wrong
     │   └── CannotRewind (106)      there is no such conversation, prompt or checkpoint
     ├── RequestError
-    │   └── InvalidArguments (124)  a tool was called with arguments that it does not take
+    │   ├── InvalidArguments (124)  a tool was called with arguments that it does not take
+    │   └── UnsafeHelper (125)      the helper's directory is not this user's
     └── DamageError
         ├── DamagedObject (60)
         ├── MissingObject (61)
@@ -698,6 +699,13 @@ class InvalidArguments(RequestError):
 
     exit_code = 124
     default_hint = "Nothing was done. The schema of the tool says what it takes."
+
+
+class UnsafeHelper(RequestError):
+    """The directory of the resident helper does not belong to this user."""
+
+    exit_code = 125
+    default_hint = "Nothing was sent. Hooks work without the helper; remove that directory."
 
 
 class DamageError(MulliganError):

@@ -49,7 +49,8 @@ class AgentSession(msgspec.Struct, frozen=True):
     """The session of a coding agent: ``id`` is the agent's own of it.
 
     ``prompts`` counts the prompts, and ``prompt_id`` is the agent's id of the last one.
-    ``subagents`` are the transcripts of subagents by their ids.
+    ``subagents`` are the transcripts of subagents by their ids. ``handled`` are the ids of the last
+    events: one that comes again, because its hook got no answer, is not recorded twice.
     """
 
     agent: str
@@ -62,6 +63,7 @@ class AgentSession(msgspec.Struct, frozen=True):
     prompts: int = 0
     prompt_id: str | None = None
     subagents: dict[str, Transcript] = {}
+    handled: list[str] = []
 
     @property
     def progress(self) -> Progress:

@@ -55,7 +55,7 @@ class HookEvent(msgspec.Struct, frozen=True):
     ``name`` is the agent's own name of it. ``detail`` tells events of a kind apart: how a session
     started (``startup``, ``resume``, ``clear``, ``compact``, ``fork``), why it ended, or what
     caused a compaction (``manual``, ``auto``). ``subagent`` is set for everything that a subagent
-    does.
+    does. ``id`` is that of the event itself, if its sender has given one.
     """
 
     agent: str
@@ -72,6 +72,7 @@ class HookEvent(msgspec.Struct, frozen=True):
     subagent: str | None = None
     subagent_type: str | None = None
     subagent_transcript: str | None = None
+    id: str | None = None
 
 
 CLAUDE = "claude"

@@ -70,14 +70,15 @@ class HookRunner:
         """The directory of the log of hooks."""
         return state_directory(self._variables)
 
-    def handle(self, data: bytes, agent: str = hook_input.CLAUDE) -> bytes:
+    def handle(self, data: bytes, agent: str = hook_input.CLAUDE, id: str | None = None) -> bytes:
         """Record what hook JSON tells, and return the reply for the agent; empty for none.
 
-        Raises nothing: what went wrong is noted in the log.
+        An event that comes again with the same ``id`` is recorded once. Raises nothing: what went
+        wrong is noted in the log.
         """
         about = agent
         try:
-            event = hook_input.parse(data, agent)
+            event = msgspec.structs.replace(hook_input.parse(data, agent), id=id)
             about = f"{agent} {event.name} {event.session_id} in {event.cwd}"
             return self._handle(event)
         except Exception as error:

@@ -51,6 +51,9 @@ TRIES = 8
 
 MAX_NOTE = 80
 
+MAX_HANDLED = 16
+"""How many ids of events are kept: those that parallel hooks may send again."""
+
 _KINDS = {
     HookKind.PROMPT: PROMPT,
     HookKind.BATCH_END: "routine",
@@ -90,7 +93,7 @@ def _begin(session: Session, event: HookEvent) -> None:
     if tool is not None:
         # The call is known already if the agent repeats a hook, such as after a retry.
         with suppress(Conflict):
-            session.tools.begin(tool.name, tool.input, id=tool.id)
+            session.tools.begin(tool.name, tool.input, id=tool.id or event.id)
 
 
 def deny(session: Session, tool: ToolUse, why: str) -> None:
@@ -128,7 +131,10 @@ def _catch_up(session: Session, event: HookEvent) -> None:
     """Record all that the transcripts have by now, and what the event itself does."""
     for left in reversed(range(TRIES)):
         before = session.state.get(AGENT_SESSION, MISSING)
-        new = _News(_known(session, before) or _first(event), event)
+        known = _known(session, before) or _first(event)
+        if event.id is not None and event.id in known.handled:
+            return  # recorded by a process that did not live to say so
+        new = _News(known, event)
         try:
             _write(session, event, before, new)
             break
@@ -200,7 +206,7 @@ def _write(session: Session, event: HookEvent, before: Any, new: _News) -> None:
 
     Raises ``Conflict`` if another hook has recorded further progress meanwhile.
     """
-    known, is_new_prompt = new.known, _is_prompt(event)
+    known, is_new_prompt = _handled(new.known, event), _is_prompt(event)
     if is_new_prompt:
         known = msgspec.structs.replace(known, prompts=known.prompts + 1, prompt_id=event.prompt_id)
     with session.batch() as batch:
@@ -220,6 +226,12 @@ def _write(session: Session, event: HookEvent, before: Any, new: _News) -> None:
                 data=_data(event, known),
                 if_files_changed=event.kind not in _ALWAYS,
             )
+
+
+def _handled(known: AgentSession, event: HookEvent) -> AgentSession:
+    if event.id is None:
+        return known
+    return msgspec.structs.replace(known, handled=[*known.handled, event.id][-MAX_HANDLED:])
 
 
 def _add(session: Session, path: tuple[str, ...], found: NewEntries) -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 BUDGET_SECONDS = 25.0
 """How long a hook works at most; the settings that `mulligan install` writes allow it 30."""
 
+EVENT_ID = "MULLIGAN_HOOK_ID"
+"""The variable with the id of an event that the helper may have recorded already."""
+
 EXAMPLE = example("mulligan hook claude < event.json")
 
 
@@ -25,7 +28,8 @@ EXAMPLE = example("mulligan hook claude < event.json")
 @click.argument("agent", metavar="[AGENT]", default="claude")
 @click.option("--budget", type=float, default=BUDGET_SECONDS, help="Seconds it may take at most.")
 @click.option("--create", is_flag=True, help="Make a store for a project that has none.")
-def command(agent: str, budget: float, create: bool) -> None:
+@click.option("--helper", is_flag=True, help="Start the resident helper for the next hooks.")
+def command(agent: str, budget: float, create: bool, helper: bool) -> None:
     """Record an event of a coding agent; its hooks call this with JSON on stdin.
 
     `mulligan install` sets that up. The store is that of the agent's directory. The exit code is
@@ -35,16 +39,36 @@ def command(agent: str, budget: float, create: bool) -> None:
     from mulligan.coding.hook_input import MAX_BYTES
     from mulligan.coding.hooks import HookRunner
 
-    runner = HookRunner(dict(os.environ), create=create)
+    variables = dict(os.environ)
+    runner = HookRunner(variables, create=create)
     timer = threading.Timer(budget, _give_up, (runner, agent, budget))
     timer.daemon = True
     timer.start()
     # One byte more than is read, so that longer JSON is told from JSON of that length.
-    reply = runner.handle(sys.stdin.buffer.read(MAX_BYTES + 1), agent)
+    data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    reply = runner.handle(data, agent, variables.get(EVENT_ID))
     with suppress(OSError):  # an agent that is gone reads no reply
         sys.stdout.buffer.write(reply)
         sys.stdout.buffer.flush()
     runner.close()
+    if helper:
+        _start_helper(runner, variables)
+
+
+def _start_helper(runner: HookRunner, variables: dict[str, str]) -> None:
+    """Start the helper for the next hooks, with a client of this version."""
+    from mulligan.cli.hook_settings import own_command
+    from mulligan.errors import MulliganError
+    from mulligan.resident.install import HOOK, install_client, is_current
+    from mulligan.resident.start import start_helper
+    from mulligan.resident.version import version
+
+    try:
+        if not is_current(runner.log, version()):
+            install_client(runner.log, version(), [*own_command(), *HOOK])
+        start_helper(runner.log, variables)
+    except (MulliganError, OSError) as error:
+        runner.note("helper", str(error))
 
 
 def _give_up(runner: HookRunner, agent: str, budget: float) -> None:

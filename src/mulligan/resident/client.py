@@ -1,0 +1,93 @@
+"""The client of the resident helper, for ``python -I -S``.
+
+It imports nothing of Mulligan, and of Python only what the interpreter has loaded or built in:
+starting it costs little more than starting Python. It reads a hook's JSON from standard input and
+prints the reply. When there is no helper, it becomes the command that handles hooks by itself.
+
+``install`` writes it into the helper's directory with the three values below filled in.
+"""
+
+import _socket
+import posix
+import sys
+
+DIRECTORY = ""
+VERSION = ""
+COMMAND: list[str] = []
+
+MAGIC = b"mulligan-hook-1"
+SECONDS = 20.0
+"""How long the helper may take; the agent waits longer than that for a hook."""
+
+PREFIXES = (b"MULLIGAN_", b"CLAUDE_", b"CODEX_", b"GEMINI_", b"OPENCODE_")
+NAMES = (b"HOME", b"PATH", b"XDG_STATE_HOME")
+SO_PEERCRED = 17
+
+
+def main() -> None:
+    """Send the event to the helper, or handle it in another way."""
+    words = sys.argv[1:] or ["claude"]
+    parts = []
+    while part := posix.read(0, 1 << 16):
+        parts.append(part)
+    data, id = b"".join(parts), posix.urandom(16).hex()
+    here = posix.open(".", posix.O_RDONLY)
+    reply = asked(words, id, data)
+    if reply is None:
+        posix.fchdir(here)
+        fall_back(words, id, data)
+    elif reply:
+        posix.write(1, reply)
+
+
+def asked(words: list[str], id: str, data: bytes) -> "bytes | None":
+    """Return the helper's reply; nothing after its time is up; None if there is no helper."""
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    connection.settimeout(SECONDS)
+    try:
+        # A relative path: an absolute one may be too long for the address of a socket.
+        posix.chdir(DIRECTORY)
+        connection.connect("socket")
+        peer = connection.getsockopt(_socket.SOL_SOCKET, SO_PEERCRED, 12)
+        if int.from_bytes(peer[4:8], sys.byteorder) != posix.geteuid():
+            return None  # a socket of another user gets nothing
+        connection.sendall(request(words, id) + data)
+        connection.shutdown(_socket.SHUT_WR)
+        parts = []
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except TimeoutError:
+        return b""  # the helper goes on with it, and the agent goes on without a reply
+    except OSError:
+        return None
+    reply = b"".join(parts)
+    return reply[1:] if reply[:1] == b"k" else None
+
+
+def request(words: list[str], id: str) -> bytes:
+    """Return the beginning of a request; the JSON follows it."""
+    agent, *options = [word.encode("utf-8", "surrogateescape") for word in words]
+    texts = [MAGIC, VERSION.encode(), id.encode(), agent, b" ".join(options)]
+    for name, value in posix.environ.items():
+        if name in NAMES or name.startswith(PREFIXES):
+            texts.append(name + b"=" + value)
+    return b"\0".join([*texts, b"", b""])
+
+
+def fall_back(words: list[str], id: str, data: bytes) -> None:
+    """Become the command that handles a hook in a fresh process, with the JSON as its input."""
+    file = posix.memfd_create("hook")
+    view = memoryview(data)
+    while view:
+        view = view[posix.write(file, view) :]
+    posix.lseek(file, 0, 0)
+    posix.dup2(file, 0)
+    variables = {**posix.environ, b"MULLIGAN_HOOK_ID": id.encode()}
+    try:
+        posix.execve(COMMAND[0], [*COMMAND, *words], variables)
+    except OSError:
+        return  # Mulligan was removed. The agent is not to be disturbed by that.
+
+
+if __name__ == "__main__":
+    main()

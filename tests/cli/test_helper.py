@@ -1,0 +1,274 @@
+"""The resident helper and its clients as processes: started, raced, killed, replaced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from mulligan.resident import place
+from mulligan.resident.install import HOOK, install_client, is_current
+from mulligan.resident.version import version
+from tests.children import end_processes_in
+from tests.coding_agent import CodingAgent
+from tests.nobody import as_nobody, place_of_nobody
+
+PATIENCE = 120.0
+MULLIGAN = (sys.executable, "-c", "from mulligan.cli.entry import main; main()")
+LANGUAGES = [
+    "Python",
+    pytest.param(
+        "C", marks=pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+    ),
+]
+
+
+class Installed:
+    """An agent whose hooks run a client of the helper."""
+
+    def __init__(self, home: Path, language: str) -> None:
+        self.agent = CodingAgent(home)
+        self.agent.make_store()
+        self.state = home / "state" / "mulligan"
+        self.directory = place.helper_directory(self.state)
+        compiler = None if language == "C" else ""
+        made = install_client(self.state, version(), [*MULLIGAN, *HOOK], compiler=compiler)
+        assert made.language == language
+        self.client = str(made.path)
+
+    def hook(self, event: str, **fields: str) -> subprocess.CompletedProcess[bytes]:
+        """Run a hook as the agent does."""
+        return subprocess.run(
+            [self.client, "claude"],
+            input=self.agent.json(event, **fields),
+            env=self.agent.variables,
+            cwd=self.agent.project,
+            capture_output=True,
+            timeout=PATIENCE,
+        )
+
+    def start(self, script: str = "") -> subprocess.Popen[bytes]:
+        """Start a helper, after a script that changes it; return once it listens."""
+        code = f"{script}\nimport sys, pathlib\nfrom mulligan.resident.__main__ import main\n"
+        code += "sys.exit(main(pathlib.Path(sys.argv[1])))"
+        command = [sys.executable, "-c", code, str(self.state)]
+        helper = subprocess.Popen(command, env=self.agent.variables, cwd=self.directory)
+        wait_for(lambda: self.listens() or helper.poll() is not None)
+        return helper
+
+    def listens(self) -> bool:
+        """Whether a helper answers at the socket."""
+        # By a descriptor: the path may be too long for the address of a socket.
+        here = os.open(self.directory, os.O_RDONLY)
+        try:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(f"/proc/self/fd/{here}/{place.SOCKET}")
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(here)
+
+    def prompts(self) -> list[str | None]:
+        """Return the notes of the checkpoints that prompts have."""
+        return [one.note for one in self.agent.session().checkpoints() if one.kind == "prompt"]
+
+
+@pytest.fixture(params=LANGUAGES)
+def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installed]:
+    yield Installed(tmp_path, request.param)
+    end_processes_in(tmp_path)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_the_first_hook_works_alone_and_starts_the_helper_for_the_next(
+    installed: Installed,
+) -> None:
+    done = installed.hook("UserPromptSubmit", prompt="one")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert installed.prompts() == ["one"]
+    wait_for(installed.listens)
+    # No fresh process may help from now on.
+    (installed.agent.home / "gone").mkdir()
+    installed.hook("UserPromptSubmit", prompt="two")
+    assert installed.prompts() == ["one", "two"]
+    assert installed.agent.notes() == ""
+
+
+def test_the_helper_answers_with_decisions(installed: Installed) -> None:
+    rule = '[[effects.rules]]\nname = "Bash(rm *)"\napproval = "deny"\n'
+    (installed.agent.make_store() / "config.toml").write_text(rule)
+    helper = installed.start()
+    call = {"tool_name": "Bash", "tool_input": {"command": "rm -rf /"}, "tool_use_id": "t1"}
+    done = installed.hook("PreToolUse", **call)  # type: ignore[arg-type]
+    assert b'"permissionDecision":"deny"' in done.stdout
+    helper.send_signal(signal.SIGTERM)
+    assert helper.wait(PATIENCE) == 0
+    assert not (installed.directory / place.SOCKET).exists()
+
+
+KILLED_BEFORE = """
+import os, signal
+from mulligan.coding import hooks
+hooks.HookRunner.handle = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+"""
+KILLED_AFTER = """
+import os, signal
+from mulligan.coding import hooks
+was = hooks.HookRunner.handle
+def handle(self, *given):
+    was(self, *given)
+    os.kill(os.getpid(), signal.SIGKILL)
+hooks.HookRunner.handle = handle
+"""
+
+
+@pytest.mark.parametrize("script", [KILLED_BEFORE, KILLED_AFTER], ids=["before", "after"])
+def test_an_event_is_recorded_once_when_its_helper_is_killed(
+    installed: Installed, script: str
+) -> None:
+    helper = installed.start(script)
+    done = installed.hook("UserPromptSubmit", prompt="one")
+    assert helper.wait(PATIENCE) == -signal.SIGKILL
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert installed.prompts() == ["one"]
+    state = installed.agent.session().state.get("agent_session")
+    assert state["prompts"] == 1
+    installed.hook("UserPromptSubmit", prompt="two")
+    assert installed.prompts() == ["one", "two"]
+
+
+def test_of_two_helpers_that_start_at_once_one_serves(installed: Installed) -> None:
+    command = [sys.executable, "-m", "mulligan.resident", str(installed.state)]
+    env = installed.agent.variables
+    helpers = [subprocess.Popen(command, env=env, cwd=installed.directory) for _ in range(4)]
+    wait_for(lambda: sum(helper.poll() is not None for helper in helpers) == 3)
+    assert [helper.wait() for helper in helpers if helper.poll() is not None] == [0, 0, 0]
+    wait_for(installed.listens)
+    installed.hook("UserPromptSubmit", prompt="one")
+    assert installed.prompts() == ["one"]
+    for helper in helpers:
+        helper.terminate()
+        helper.wait(PATIENCE)
+
+
+def test_hooks_that_race_to_start_the_helper_record_every_event_once(
+    installed: Installed,
+) -> None:
+    hooks = [
+        subprocess.Popen(
+            [installed.client, "claude"],
+            stdin=subprocess.PIPE,
+            env=installed.agent.variables,
+            cwd=installed.agent.project,
+        )
+        for _ in range(4)
+    ]
+    for number, hook in enumerate(hooks):
+        assert hook.stdin is not None
+        hook.stdin.write(installed.agent.json("UserPromptSubmit", prompt=str(number)))
+        hook.stdin.close()
+    assert [hook.wait(PATIENCE) for hook in hooks] == [0] * 4
+    assert sorted(str(note) for note in installed.prompts()) == ["0", "1", "2", "3"]
+    wait_for(installed.listens)
+
+
+def test_a_socket_of_a_dead_helper_is_no_obstacle(installed: Installed) -> None:
+    helper = installed.start()
+    helper.kill()
+    helper.wait(PATIENCE)
+    assert (installed.directory / place.SOCKET).exists()
+    installed.hook("UserPromptSubmit", prompt="one")
+    assert installed.prompts() == ["one"]
+    wait_for(installed.listens)
+
+
+def test_a_client_of_another_version_replaces_helper_and_client(tmp_path: Path) -> None:
+    installed = Installed(tmp_path, "Python")
+    helper = installed.start()
+    install_client(installed.state, "0.0.1 /elsewhere", [*MULLIGAN, *HOOK], compiler="")
+    assert not is_current(installed.state, version())
+    installed.hook("UserPromptSubmit", prompt="one")
+    assert helper.wait(PATIENCE) == 0
+    assert installed.prompts() == ["one"]
+    assert is_current(installed.state, version())  # the fresh process wrote it
+    wait_for(installed.listens)
+    installed.hook("UserPromptSubmit", prompt="two")
+    assert installed.prompts() == ["one", "two"]
+    end_processes_in(tmp_path)
+
+
+def listen_as_nobody(path: Path, writing: int) -> None:
+    """Let a process of another user accept one connection, and tell what came over it."""
+
+    def listen() -> None:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen()
+        path.chmod(0o777)
+        if os.fork():
+            return
+        # Nothing else stays open, or the test would wait for the end of this process.
+        for descriptor in set(range(3, 1024)) - {listener.fileno(), writing}:
+            with suppress(OSError):
+                os.close(descriptor)
+        os.write(writing, b"got " + listener.accept()[0].recv(1000))
+        os._exit(0)
+
+    as_nobody(listen)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_socket_of_another_user_gets_nothing(language: str) -> None:
+    with place_of_nobody() as home:
+        os.chown(home, 0, 0)
+        home.chmod(0o755)
+        installed = Installed(home, language)
+        for directory in (home / "state", installed.state, installed.directory):
+            directory.chmod(0o777)
+        reading, writing = os.pipe()
+        listen_as_nobody(installed.directory / place.SOCKET, writing)
+        os.close(writing)
+        installed.hook("UserPromptSubmit", prompt="secret")
+        assert os.read(reading, 1000) == b"got "
+        os.close(reading)
+        assert installed.prompts() == ["secret"]
+        end_processes_in(home)
+
+
+def test_without_a_helper_and_without_mulligan_a_hook_is_silent(installed: Installed) -> None:
+    text = Path(installed.client)
+    compiler = "" if text.read_bytes().startswith(b"#!") else None
+    install_client(installed.state, version(), ["/nonexistent/mulligan"], compiler=compiler)
+    done = installed.hook("UserPromptSubmit", prompt="one")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_large_event_and_strange_paths_get_through(tmp_path: Path) -> None:
+    home = tmp_path / 'a "quoted" dir\\é' / ("long" * 30)
+    home.mkdir(parents=True)
+    for language in ("C", "Python") if shutil.which("cc") else ("Python",):
+        installed = Installed(home, language)
+        helper = installed.start()
+        installed.hook("UserPromptSubmit", prompt=f"{language} {'x' * 3_000_000}")
+        assert installed.prompts()[-1].startswith(language)  # type: ignore[union-attr]
+        helper.terminate()
+        assert helper.wait(PATIENCE) == 0
+    end_processes_in(home)

@@ -1,0 +1,50 @@
+"""An event that is sent again under its id, because its hook got no answer, is recorded once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mulligan.coding.hooks import HookRunner
+from tests.coding_agent import CodingAgent
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> CodingAgent:
+    made = CodingAgent(tmp_path)
+    made.make_store()
+    return made
+
+
+def send(agent: CodingAgent, id: str | None, event: str, **fields: Any) -> None:
+    with HookRunner(agent.variables) as runner:
+        runner.handle(agent.json(event, **fields), id=id)
+
+
+def test_a_prompt_that_comes_again_is_one_prompt(agent: CodingAgent) -> None:
+    for id in ("a", "a", "b"):
+        send(agent, id, "UserPromptSubmit", prompt="Fix it")
+    session = agent.session()
+    assert session.state.get("agent_session/prompts") == 2
+    assert len(session.checkpoints()) == 2
+
+
+def test_events_without_an_id_are_all_recorded(agent: CodingAgent) -> None:
+    for _ in range(2):
+        send(agent, None, "UserPromptSubmit", prompt="Fix it")
+    assert agent.session().state.get("agent_session/prompts") == 2
+
+
+def test_a_call_of_an_agent_that_gives_no_ids_is_recorded_once(agent: CodingAgent) -> None:
+    for id in ("a", "a", "b"):
+        send(agent, id, "PreToolUse", tool_name="shell", tool_input={"command": "ls"})
+    assert [call.id for call in agent.session().tools.list()] == ["a", "b"]
+
+
+def test_only_the_last_ids_are_kept(agent: CodingAgent) -> None:
+    for number in range(20):
+        send(agent, str(number), "Stop")
+    handled = agent.session().state.get("agent_session/handled")
+    assert handled == [str(number) for number in range(4, 20)]
