@@ -188,7 +188,7 @@ class Engine:
         # Only for the counter below; never held during a write, so that threads write in parallel.
         self._lock, self._lock_pid = threading.Lock(), os.getpid()
         self._writes = 0
-        self._deciding: set[int] = set()
+        self._deciding: set[tuple[int, int]] = set()
         self._closed = False
         self._pid = os.getpid()
         self.journal = journal
@@ -260,7 +260,7 @@ class Engine:
 
         It may run again, and inside the transaction, which the other write would wait for forever.
         """
-        thread = threading.get_ident()
+        thread = os.getpid(), threading.get_ident()
         self._deciding.add(thread)
         try:
             yield
@@ -269,7 +269,8 @@ class Engine:
 
     def refuse_inside_decision(self) -> None:
         """Raise ``StateError`` if this thread is deciding what a transaction writes."""
-        if threading.get_ident() in self._deciding:
+        # With the process: a fork copies the set, and reuses the numbers of threads.
+        if (os.getpid(), threading.get_ident()) in self._deciding:
             raise StateError(
                 "Nothing else can be written while a transaction is being decided.",
                 hint="Nothing was written. Use only the state that the function is given.",

@@ -128,9 +128,9 @@ class State(StateReader):
         The function is given the state that its changes follow: nothing is written between its
         reads and its changes, also not by other processes. It may run again, on a newer state, and
         only the last run counts. So it uses only the state that it is given, and has no other
-        effects; writing through the session raises ``StateError``. If it raises, nothing is
-        written. In a batch it runs again when the batch ends, and its result is that of the first
-        run.
+        effects; writing through the session raises ``StateError``. It is quick: other writers of
+        the store may be waiting for it. If it raises, nothing is written. In a batch it runs again
+        when the batch ends, and its result is that of the first run.
         """
 
         def decide(work: Changes) -> T:

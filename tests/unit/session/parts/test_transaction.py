@@ -14,6 +14,7 @@ import pytest
 import mulligan
 from mulligan import Session, State, Store, aio
 from mulligan.errors import Conflict, InvalidPath, StaleLease, StateError
+from tests.children import run_child
 from tests.threads import elsewhere
 
 
@@ -166,6 +167,21 @@ def test_other_writes_are_refused_inside(session: Session, store: Store) -> None
     assert (other.head, session.head) == before
     assert [found.name for found in store.sessions()] == ["run", "other"]
     session.state.set("a", 1)
+
+
+def test_a_process_that_is_forked_inside_may_write(tmp_path: Path) -> None:
+    """Its threads have the numbers of those of its parent, which decide something."""
+    session = mulligan.open(tmp_path).session("run")
+    session.state.set("a", 1)
+    ended: list[bool] = []
+
+    def function(state: State) -> None:
+        if not ended:  # the second run is inside the transaction: nothing can be forked there
+            ended.append(run_child(lambda tell: session.state.set("child", 1)).finished)
+
+    session.state.transaction(function)
+    assert ended == [True]
+    assert session.state.get("child") == 1
 
 
 def test_reading_elsewhere_is_allowed_inside(session: Session, store: Store) -> None:
