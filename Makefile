@@ -105,7 +105,7 @@ $(FRAMEWORKS_READY): pyproject.toml constraints.txt constraints-frameworks.txt
 $(AGENTS)/.ready: tests/agents/package.json
 	@echo "installing the coding agents in $(AGENTS) (once)"
 	@mkdir -p $(AGENTS) && cp tests/agents/package.json $(AGENTS)/package.json
-	@if (cd $(AGENTS) && npm install --no-package-lock --no-audit --no-fund --loglevel=error); then touch $@; else \
+	@if (cd $(AGENTS) && npm install --no-package-lock --no-audit --no-fund --fetch-retries=0 --loglevel=error); then touch $@; else \
 		echo "THE CODING AGENTS COULD NOT BE INSTALLED: their tests are skipped" >&2; fi
 
 # Begins from nothing, so that an interrupted set-up cannot leave half an environment behind.

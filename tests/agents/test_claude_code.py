@@ -163,6 +163,18 @@ def test_a_rule_denies_a_call(claude: ClaudeCode, model: ModelServer) -> None:
     assert claude.notes() == ""
 
 
+def test_a_rule_asks_although_the_tool_is_allowed(claude: ClaudeCode, model: ModelServer) -> None:
+    claude.install()
+    with claude.store() as store:
+        config = os.path.join(str(store.path), "config.toml")
+    with open(config, "w") as file:
+        file.write('[[effects.rules]]\nname = "Bash(touch *)"\napproval = "ask"\n')
+    claude.run(model.prompt("asked", [shell("touch never")], [text("understood")]))
+    assert not (claude.project / "never").exists(), "there is no terminal to ask at"
+    assert claude.session().tools.get("toolu_asked_0_0").status != "called"
+    assert claude.notes() == ""
+
+
 def test_hooks_of_a_user_make_a_store_for_each_project(
     claude: ClaudeCode, model: ModelServer
 ) -> None:

@@ -20,10 +20,15 @@ def start_upkeep(session: Session, store_path: str) -> None:
     """Start a process that looks after the store, if that is due; it is not waited for."""
     if not is_overdue(session.internal.engine):
         return
+    with suppress(OSError):  # the next command tries again
+        start_prune(store_path)
+
+
+def start_prune(store_path: str) -> None:
+    """Start a process that prunes a store; it is not waited for."""
     from mulligan.cli.watch import MULLIGAN
 
-    with suppress(OSError):  # the next command tries again
-        start([*MULLIGAN, "prune", "--background", "--store", store_path])
+    start([*MULLIGAN, "prune", "--background", "--store", store_path])
 
 
 def start(command: Sequence[str]) -> None:

@@ -16,7 +16,13 @@ import msgspec
 from mulligan.clock import SystemClock
 from mulligan.coding import claude, hook_input, hook_log
 from mulligan.coding.hook_input import HookEvent, HookKind
-from mulligan.errors import LeaseHeld, MulliganError, StoreGone, StoreNotFound
+from mulligan.errors import (
+    LeaseHeld,
+    MulliganError,
+    StoreGone,
+    StoreNotFound,
+    UnsafeWorkspace,
+)
 from mulligan.failpoints import FailpointHook, ignore
 from mulligan.locate.registry import state_directory
 
@@ -51,6 +57,7 @@ class HookRunner:
         self._create = create
         self._failpoint = failpoint
         self._stays = stays
+        self._has_ended_turn = False
         self._stores: dict[Path, Store] = {}
         self._sessions: dict[tuple[Path, str, int | None], Session] = {}
 
@@ -76,20 +83,34 @@ class HookRunner:
         An event that comes again with the same ``id`` is recorded once. Raises nothing: what went
         wrong is noted in the log.
         """
-        about = agent
+        event: HookEvent | None = None
         try:
             event = msgspec.structs.replace(hook_input.parse(data, agent), id=id)
-            about = f"{agent} {event.name} {event.session_id} in {event.cwd}"
             return self._handle(event)
         except Exception as error:
             # Of any kind: a defect here must not disturb the agent either, and is noted.
-            self.note(about, said(error))
+            if not self._is_expected(event, error):
+                self.note(_about(agent, event), said(error))
             self._forget_gone(error)
             return b""
+
+    def _is_expected(self, event: HookEvent | None, error: Exception) -> bool:
+        """Whether a directory gets no store, such as the home directory: the start says so."""
+        is_start = event is None or event.kind is HookKind.SESSION_START
+        return self._create and isinstance(error, UnsafeWorkspace) and not is_start
 
     def note(self, about: str, said: str) -> bool:
         """Write a line into the log; return whether that was possible."""
         return hook_log.note(self.log, SystemClock().now(), about, said)
+
+    def overdue(self) -> list[Path]:
+        """Return the stores that no process has looked after for some time, after a turn."""
+        if not self._has_ended_turn:
+            return []  # the agent waits for hooks in the middle of its work
+        from mulligan.store import engine_of
+        from mulligan.upkeep.record import is_overdue
+
+        return [path for path, store in self._stores.items() if is_overdue(engine_of(store))]
 
     def close(self) -> None:
         """Close what is open. Idempotent."""
@@ -112,6 +133,7 @@ class HookRunner:
         store, root = self._store(event)
         session = self._session(store, root, event)
         record(session, event)
+        self._has_ended_turn = event.kind is HookKind.TURN_END
         reply = _reply(session, event)
         if event.kind is HookKind.SESSION_END:
             self._end(session)
@@ -168,6 +190,12 @@ class HookRunner:
         """Close everything after an error that a handle may not survive."""
         if isinstance(error, (StoreGone, OSError)):
             self.close()
+
+
+def _about(agent: str, event: HookEvent | None) -> str:
+    if event is None:
+        return agent
+    return f"{agent} {event.name} {event.session_id} in {event.cwd}"
 
 
 def session_of(agent: str, id: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from mulligan.coding import hook_log
 from mulligan.coding.hooks import HookRunner, run_hook
 from tests.coding_agent import CodingAgent
+from tests.nobody import NOBODY, as_nobody, place_of_nobody
 
 
 @pytest.fixture
@@ -89,7 +91,17 @@ def test_a_project_gets_a_store_where_that_is_wanted(agent: CodingAgent) -> None
     agent.variables["CLAUDE_PROJECT_DIR"] = agent.variables["HOME"]
     with HookRunner(agent.variables, create=True) as runner:
         runner.handle(agent.json("SessionStart", source="startup"))
-    assert "home directory" in agent.notes()
+        runner.handle(agent.json("UserPromptSubmit", prompt="one"))
+    assert agent.notes().count("home directory") == 1, "said once, not with every event"
+
+
+def test_a_store_that_no_process_looks_after_is_named(agent: CodingAgent) -> None:
+    store = agent.make_store()
+    with HookRunner(agent.variables) as runner:
+        runner.handle(agent.json("Stop"))
+        assert runner.overdue() == []
+        os.utime(store / "FORMAT", (0, 0))
+        assert runner.overdue() == [store]
 
 
 def test_a_defect_is_noted_with_its_class(
@@ -154,6 +166,21 @@ def test_a_runner_that_stays_finds_a_store_that_was_made_again(agent: CodingAgen
         agent.make_store()
         runner.handle(agent.json("UserPromptSubmit", prompt="two"))
     assert [c.note for c in agent.session().checkpoints()] == ["two"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a store of another user")
+def test_a_store_of_another_user_is_a_note() -> None:
+    with place_of_nobody() as place:
+        agent = CodingAgent(place)
+        store = agent.make_store()
+        for directory in (place / "state", place / "state" / "mulligan", store.parent):
+            os.chown(directory, NOBODY, NOBODY)
+
+        def body() -> None:
+            assert agent.hook("UserPromptSubmit", prompt="one") == b""
+            assert "claude UserPromptSubmit" in agent.notes()
+
+        as_nobody(body)
 
 
 def test_the_log_of_hooks_is_private_and_does_not_grow_for_ever(

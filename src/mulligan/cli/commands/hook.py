@@ -50,6 +50,7 @@ def command(agent: str, budget: float, create: bool, helper: bool) -> None:
     with suppress(OSError):  # an agent that is gone reads no reply
         sys.stdout.buffer.write(reply)
         sys.stdout.buffer.flush()
+    _look_after(runner)
     runner.close()
     if helper:
         _start_helper(runner, variables)
@@ -69,6 +70,15 @@ def _start_helper(runner: HookRunner, variables: dict[str, str]) -> None:
         start_helper(runner.log, variables)
     except (MulliganError, OSError) as error:
         runner.note("helper", str(error))
+
+
+def _look_after(runner: HookRunner) -> None:
+    """Start upkeep in the background if it is due: no other process may use these stores."""
+    from mulligan.cli.upkeep import start_prune
+
+    with suppress(OSError):  # the next hook tries again
+        for path in runner.overdue():
+            start_prune(str(path))
 
 
 def _give_up(runner: HookRunner, agent: str, budget: float) -> None:
