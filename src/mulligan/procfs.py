@@ -162,15 +162,22 @@ def ancestors() -> set[int]:
     return found
 
 
+def name(pid: int) -> str:
+    """Return the name of a process's program, cut after 15 bytes; empty if it has ended."""
+    try:
+        return os.fsdecode((PROC / str(pid) / "comm").read_bytes()).strip()
+    except OSError:
+        return ""
+
+
 def command(pid: int) -> str:
     """Return the command line of a process, or its name in brackets; empty if it has ended."""
     try:
         line = (PROC / str(pid) / "cmdline").read_bytes()
-        name = (PROC / str(pid) / "comm").read_bytes()
     except OSError:
         return ""
     words = os.fsdecode(line).replace("\0", " ").strip()
-    return words or f"[{os.fsdecode(name).strip()}]"
+    return words or f"[{name(pid)}]"
 
 
 def open_files(root: bytes, ignore: Collection[int] = ()) -> list[OpenFile]:

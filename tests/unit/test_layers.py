@@ -68,8 +68,9 @@ INNER = {
     ],
     "coding": [
         {"hook_input", "transcript", "claude_transcript", "hook_log", "settings_file"},
-        {"mcp_input"},
+        {"mcp_input", "agent_process", "hook_groups"},
         {"agent_session", "claude", "tool_policy", "claude_folder", "claude_settings"},
+        {"codex_settings", "gemini_settings", "opencode_settings"},
         {"install"},
         {"rewind_target"},
         {"rewind"},

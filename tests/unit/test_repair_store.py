@@ -144,6 +144,8 @@ def test_an_older_copy_of_the_journal_is_brought_forward(place: Path, work: Path
     with open_store(place, create=False) as store:
         session = store.session("run", create=False, workspace=work)
         for number in range(3):
+            # A checkpoint that writes objects also copies the events before it.
+            (work / "more").write_bytes(content(100 + number))
             session.state.set("memory/more", number)
             session.checkpoint(label=f"more-{number}")
     (place / "journal" / "data.mdb").write_bytes(older)

@@ -18,8 +18,7 @@ from mulligan.coding import claude, hook_log
 from mulligan.coding.claude_settings import DISABLED
 from mulligan.coding.hook_input import EVENTS
 from mulligan.coding.hooks import said, session_of
-from mulligan.coding.install import settings_module
-from mulligan.coding.settings_file import SettingsFile
+from mulligan.coding.install import has_mcp_server, read_settings, settings_module
 from mulligan.errors import MulliganError, StoreNotFound, UnknownSession
 from mulligan.locate.find import Found, nearest
 from mulligan.locate.registry import state_directory
@@ -80,12 +79,12 @@ class _Installed:
     def __init__(self, agent: str, project: Path, variables: Mapping[str, str]) -> None:
         self._agent = agent
         module = settings_module(agent)
-        self._has_server = bool(module.has_server(project, variables))
+        self._has_server = has_mcp_server(agent, project, variables)
         self._events: dict[str, list[str]] = {}
         self._problems: list[Check] = []
         for path in module.files(project, variables):
             try:
-                settings = SettingsFile(path).settings
+                settings = read_settings(agent, path).settings
                 self._events = module.installed(settings) | self._events
                 if settings.get(DISABLED) is True:
                     self._add(f"{path} has {DISABLED}: no hook runs.", "Remove that setting.")

@@ -1,7 +1,9 @@
 """The JSON that a coding agent gives its hooks, checked and turned into one neutral event.
 
 The agents send nearly the same JSON. Claude Code sends everything; Codex no end of a batch of tool
-calls; Gemini CLI no ids of tool calls. What an agent does not send is None, or empty, here.
+calls, so that each call is a batch of its own; Gemini CLI has other names, and no ids of tool
+calls; for opencode, the plugin that ``mulligan install`` writes sends it. What an agent does not
+send is None, or empty, here.
 """
 
 from __future__ import annotations
@@ -93,7 +95,50 @@ CLAUDE_EVENTS = {
 }
 """The events of Claude Code that are recorded, by their names."""
 
-EVENTS: Mapping[str, Mapping[str, HookKind]] = {CLAUDE: CLAUDE_EVENTS}
+CODEX = "codex"
+
+CODEX_EVENTS = {
+    "SessionStart": HookKind.SESSION_START,
+    "UserPromptSubmit": HookKind.PROMPT,
+    "PreToolUse": HookKind.TOOL_CALLED,
+    "PostToolUse": HookKind.BATCH_END,
+    "SubagentStart": HookKind.SUBAGENT_START,
+    "SubagentStop": HookKind.SUBAGENT_END,
+    "PreCompact": HookKind.BEFORE_COMPACTION,
+    "Stop": HookKind.TURN_END,
+    "SessionEnd": HookKind.SESSION_END,
+}
+
+GEMINI = "gemini"
+
+GEMINI_EVENTS = {
+    "SessionStart": HookKind.SESSION_START,
+    "BeforeAgent": HookKind.PROMPT,
+    "BeforeTool": HookKind.TOOL_CALLED,
+    "AfterTool": HookKind.BATCH_END,
+    "AfterAgent": HookKind.TURN_END,
+    "SessionEnd": HookKind.SESSION_END,
+}
+"""Without ``PreCompress``: Gemini CLI sends it with every turn, whether it compresses or not."""
+
+OPENCODE = "opencode"
+
+OPENCODE_EVENTS = {
+    "SessionStart": HookKind.SESSION_START,
+    "UserPromptSubmit": HookKind.PROMPT,
+    "PreToolUse": HookKind.TOOL_CALLED,
+    "PostToolUse": HookKind.BATCH_END,
+    "PreCompact": HookKind.BEFORE_COMPACTION,
+    "Stop": HookKind.TURN_END,
+    "SessionEnd": HookKind.SESSION_END,
+}
+
+EVENTS: Mapping[str, Mapping[str, HookKind]] = {
+    CLAUDE: CLAUDE_EVENTS,
+    CODEX: CODEX_EVENTS,
+    GEMINI: GEMINI_EVENTS,
+    OPENCODE: OPENCODE_EVENTS,
+}
 """The events of every known agent. An agent with other field names needs a reader of its own."""
 
 _DETAILS = ("source", "reason", "trigger", "error_type")
@@ -123,7 +168,7 @@ def parse(data: bytes, agent: str = CLAUDE) -> HookEvent:
         session_id=_id(_needed(fields, "session_id"), "session_id"),
         cwd=_needed(fields, "cwd"),
         transcript=_text(fields, "transcript_path"),
-        prompt_id=_text(fields, "prompt_id"),
+        prompt_id=_text(fields, "prompt_id") or _text(fields, "turn_id"),
         prompt=_text(fields, "prompt"),
         detail=next((text for key in _DETAILS if (text := _text(fields, key))), None),
         tool=tool,
@@ -161,7 +206,8 @@ def _tool(fields: Mapping[str, Any]) -> ToolUse:
 
 def _calls(fields: Mapping[str, Any]) -> tuple[ToolUse, ...]:
     """Return the calls of a batch; one that cannot be read is left to the transcript."""
-    given = fields.get("tool_calls")
+    # An agent without batches sends the end of each call, which is then one.
+    given = fields.get("tool_calls", [fields])
     if not isinstance(given, list):
         return ()
     found = (_readable_tool(one) for one in given if isinstance(one, dict))

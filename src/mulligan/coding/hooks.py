@@ -239,8 +239,14 @@ def _reply(session: Session, event: HookEvent) -> bytes:
     if decision == "auto":
         return b""
     said = f"A rule of Mulligan's store for {rule!r} says so (approval = {decision!r})."
+    if decision == "ask" and event.agent != hook_input.CLAUDE:
+        # Their hooks cannot ask: Codex goes on with the call, Gemini CLI hangs without a terminal.
+        decision = "deny"
+        said = f"{said} {event.agent} cannot ask from a hook: a person has to do it, or allow it."
     if decision == "deny":
         deny(session, event.tool, said)
+    if event.agent == hook_input.GEMINI:
+        return msgspec.json.encode({"decision": decision, "reason": said})
     reply = {
         "hookEventName": event.name,
         "permissionDecision": decision,

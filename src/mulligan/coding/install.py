@@ -10,7 +10,12 @@ from typing import Any, Literal
 import msgspec
 
 from mulligan.clock import SystemClock
-from mulligan.coding import claude_settings
+from mulligan.coding import (
+    claude_settings,
+    codex_settings,
+    gemini_settings,
+    opencode_settings,
+)
 from mulligan.coding.settings_file import SettingsFile
 from mulligan.errors import InvalidSettings
 from mulligan.failpoints import FailpointHook, ignore
@@ -18,12 +23,18 @@ from mulligan.locate.registry import state_directory
 
 Scope = Literal["project", "user"]
 
-AGENTS: Mapping[str, ModuleType] = {"claude": claude_settings}
+AGENTS: Mapping[str, ModuleType] = {
+    "claude": claude_settings,
+    "codex": codex_settings,
+    "gemini": gemini_settings,
+    "opencode": opencode_settings,
+}
 """The agents that hooks can be installed for: each has a module for its settings.
 
 Such a module has ``project_file(project)``, ``user_file(variables)``, ``files(project, variables)``
-with all of them, ``has_server(project, variables)``, ``merged(settings, command, through_server)``,
-``without(settings)`` and ``installed(settings)``.
+with all of them, ``merged(settings, command)``, ``without(settings)`` and ``installed(settings)``.
+``FILE`` is how its file is read, if that is not JSON; ``ADVICE`` what is left for a person to do;
+``has_server(project, variables)`` whether hooks can call our MCP server, with ``through_server``.
 """
 
 BACKUPS = "backups"
@@ -77,13 +88,9 @@ def install(
     """
     words = [*command, "hook", target.agent, *([CREATE] if target.scope == "user" else [])]
     module = settings_module(target.agent)
-    server = module.has_server(target.project, target.variables)
-    return _change(
-        target,
-        lambda found: module.merged(found, words, through_server=server),
-        dry_run,
-        failpoint,
-    )
+    has_server = has_mcp_server(target.agent, target.project, target.variables)
+    options = {"through_server": True} if has_server else {}
+    return _change(target, lambda found: module.merged(found, words, **options), dry_run, failpoint)
 
 
 def uninstall(
@@ -99,7 +106,7 @@ def _change(
     dry_run: bool,
     failpoint: FailpointHook,
 ) -> Installation:
-    file = SettingsFile(target.file)
+    file = read_settings(target.agent, target.file)
     wanted = change(file.settings)
     diff = file.diff(wanted)
     is_changed = bool(diff) and not dry_run
@@ -112,6 +119,18 @@ def _backup(target: Target) -> Path:
     now = SystemClock().now()
     name = f"{target.agent}-{target.file.name}-{now:%Y%m%dT%H%M%SZ}"
     return state_directory(target.variables) / BACKUPS / name
+
+
+def has_mcp_server(agent: str, project: Path, variables: Mapping[str, str]) -> bool:
+    """Whether the hooks of an agent can call our MCP server in a project."""
+    found = getattr(settings_module(agent), "has_server", None)
+    return found is not None and bool(found(project, variables))
+
+
+def read_settings(agent: str, file: Path) -> SettingsFile:
+    """Return a settings file of an agent; raises ``InvalidSettings``."""
+    kind: type[SettingsFile] = getattr(settings_module(agent), "FILE", SettingsFile)
+    return kind(file)
 
 
 def settings_module(agent: str) -> ModuleType:

@@ -36,7 +36,10 @@ class SettingsFile:
         self._target = Path(os.path.realpath(path))
         self._mode = 0o600
         self.text = self._read()
-        self.settings = _parsed(self.text, path)
+        self.settings = self._parsed()
+
+    def _parsed(self) -> dict[str, Any]:
+        return _parsed(self.text, self.path)
 
     def _read(self) -> str:
         try:
@@ -76,6 +79,8 @@ class SettingsFile:
     ) -> Path | None:
         """Replace the file in one step; return ``backup``, now a copy of what was there, if any.
 
+        A file that would be empty is removed.
+
         Raises ``InvalidSettings`` if another process has changed the file since it was read.
         """
         text = self.changed(settings)
@@ -87,7 +92,11 @@ class SettingsFile:
             self._target.parent.mkdir(parents=True, exist_ok=True)
             if self._read() != self.text:
                 raise InvalidSettings(f"{self.path} was changed by another program meanwhile.")
-            _replace(self._target, text, self._mode)
+            if text:
+                _replace(self._target, text, self._mode)
+            else:
+                self._target.unlink(missing_ok=True)
+                sync_directory(self._target.parent)
             failpoint(Failpoint.SETTINGS_WRITTEN)
         except OSError as error:
             raise InvalidSettings(f"{self.path} cannot be written: {error.strerror}.") from error

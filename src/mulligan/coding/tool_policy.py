@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from mulligan.coding.hook_input import ToolUse
     from mulligan.model import Approval
 
-_ABOUT = ("command", "file_path", "path", "notebook_path", "url", "query", "pattern", "description")
+_ABOUT = (
+    "command",
+    "file_path",
+    "filePath",
+    "path",
+    "notebook_path",
+    "url",
+    "query",
+    "pattern",
+    "description",
+)
 """The inputs that say what a call is about, the first one that it has."""
 
 

@@ -11,6 +11,7 @@ from mulligan.cli.context import Command, example
 
 GUIDES = {
     "claude-code": ("guide-claude-code.md", "Claude Code: set-up, and what its hooks record."),
+    "coding": ("guide-coding-agents.md", "Codex, Gemini CLI, opencode and other programs."),
     "agents": ("guide-agents.md", "Agents, tasks, mail, workflow files."),
     "files": ("guide-files.md", "Which files checkpoints hold, and how they are restored."),
     "outside": ("guide-effects.md", "What rollback cannot undo: steps, effects, approval, tools."),
@@ -30,12 +31,7 @@ GUIDES = {
 @click.argument("topic", nargs=-1, metavar="[COMMAND|GUIDE]")
 @click.pass_context
 def command(context: click.Context, topic: tuple[str, ...]) -> None:
-    """Show the help of a COMMAND, or a GUIDE.
-
-    The guides are claude-code, agents, files, outside, mcp-server, frameworks, recovery, upkeep,
-    signals, completion, json and format. Without an argument, it lists the commands and the
-    guides.
-    """
+    """Show the help of a COMMAND, or a GUIDE; without an argument, list both."""
     if not topic:
         _print_overview(context)
     elif len(topic) == 1 and topic[0] in GUIDES:

@@ -36,10 +36,15 @@ def command(agent: str, budget: float, create: bool, helper: bool) -> None:
     always 0, so that the agent is never disturbed: what goes wrong is a line in hooks.log in the
     state directory, which `mulligan doctor` shows.
     """
-    from mulligan.coding.hook_input import MAX_BYTES
+    from mulligan.coding.agent_process import agent_above
+    from mulligan.coding.claude import PROCESS
+    from mulligan.coding.hook_input import CLAUDE, MAX_BYTES
     from mulligan.coding.hooks import HookRunner
 
     variables = dict(os.environ)
+    if agent != CLAUDE and (process := agent_above()) is not None:
+        # Not the variable of a Claude Code in which this agent may run.
+        variables[PROCESS] = str(process)
     runner = HookRunner(variables, create=create)
     timer = threading.Timer(budget, _give_up, (runner, agent, budget))
     timer.daemon = True

@@ -25,15 +25,15 @@ EXAMPLE = example("mulligan install claude", "mulligan install claude --user --d
 @force_option
 @click.pass_obj
 def command(call: CliContext, agent: str, scope: str, dry_run: bool) -> None:
-    """Add Mulligan's hooks to the settings of a coding agent: claude.
+    """Add Mulligan's hooks to a coding agent: claude, codex, gemini or opencode.
 
     From then on, every prompt and every batch of tool calls has a checkpoint of files and
     conversation. The settings are merged: hooks and keys of others stay as they are, and a copy of
     the file is kept. A file with comments is refused. It is safe to run this again.
 
-    For a project, the hooks are in .claude/settings.local.json, and the project gets a store if it
-    has none. With --user, they are in ~/.claude/settings.json, and each project gets a store when
-    the agent first runs there.
+    For a project, the hooks are in the agent's settings there (.claude/settings.local.json for
+    Claude Code), and the project gets a store if it has none. With --user, they are in the user's
+    settings, and each project gets a store when the agent first runs there.
     """
     from mulligan.coding.install import install
 
@@ -67,7 +67,10 @@ def _said(done: Installation, *, dry_run: bool) -> str:
         return f"Nothing was changed; this would be written to {done.file}."
     if not done.is_changed:
         return f"The hooks of {done.agent} are installed already: {done.file}"
+    from mulligan.coding.install import settings_module
+
+    advice = getattr(settings_module(done.agent), "ADVICE", "")
     return (
         f"Installed the hooks of {done.agent} in {done.file}; sessions that start from now on are "
-        "recorded. `mulligan doctor` checks that they work."
+        f"recorded. {advice} `mulligan doctor` checks that they work.".replace("  ", " ")
     )
