@@ -26,6 +26,26 @@ def test_checkpoint_as_json(store):
     assert taken["actor"] == "cli"
 
 
+def test_checkpoint_only_if_something_changed(store, place):
+    (place / "file").write_text("one")
+    first = store("checkpoint", "--if-changed")
+    assert first.err == ""
+    again = store("checkpoint", "--if-changed", "-m", "why")
+    assert (again.code, again.out) == (0, first.out)
+    assert "Nothing has changed since the checkpoint #2" in again.err
+    quiet = store("checkpoint", "--if-changed", "-q")
+    assert (quiet.out, quiet.err) == (first.out, "")
+    assert store("checkpoint", "--if-changed", "--json").json["seq"] == 2
+    (place / "file").write_text("two")
+    assert store("checkpoint", "--if-changed", "--json").json["seq"] == 3
+    store("state", "set", "memory/x", "1")
+    assert store("checkpoint", "--if-changed", "--json").json["seq"] == 5
+    for option in (["--label", "one"], ["--team"]):
+        refused = store("checkpoint", "--if-changed", *option)
+        assert refused.code == 2
+        assert "--if-changed" in refused.err
+
+
 def test_checkpoint_refuses_a_strange_kind(store):
     failed = store("checkpoint", "-k", "@kind")
     assert failed.code == 22

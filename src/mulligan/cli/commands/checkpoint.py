@@ -36,6 +36,9 @@ EXAMPLE = example(
 )
 @click.option("-m", "--note", help="Why it was taken, in one sentence.")
 @click.option("--label", help="Name it; a label already in use moves here.")
+@click.option(
+    "--if-changed", is_flag=True, help="Take none if the latest one holds the same; print that."
+)
 @click.option("--team", is_flag=True, help="Wait until all running agents are at a safe point.")
 @click.option(
     "--limit",
@@ -50,6 +53,7 @@ def command(
     kind: str,
     note: str | None,
     label: str | None,
+    if_changed: bool,
     team: bool,
     limit: float | None,
     create: bool,
@@ -64,6 +68,8 @@ def command(
     """
     answer: Answer | None = None
     session: Session | None = None
+    if if_changed and (team or label is not None):
+        raise click.UsageError("--if-changed goes with neither --team nor --label.")
     if team:
         taken, answer = _of_team(
             call, SAFE_POINT_SECONDS if limit is None else limit, kind, note, label
@@ -72,13 +78,7 @@ def command(
         raise click.UsageError("--limit is how long to wait for a team: it goes with --team.")
     else:
         session = call.open_session(create, files=True)
-        # Looked up before the checkpoint takes the label over.
-        before = None if label is None else session.labels().get(label)
-        with call.working():
-            taken = session.checkpoint(kind, note, label)
-        if before is not None and not call.quiet:
-            said = f"The label {label} moved here from #{before.seq} of {before.session}."
-            click.echo(clean(said), err=True)
+        taken = _of_session(call, session, kind, note, label, if_changed=if_changed)
     if taken.coverage is not None and taken.coverage.refused is not None:
         click.echo(clean(f"It holds no files: {taken.coverage.refused}."), err=True)
     if call.json:
@@ -90,6 +90,30 @@ def command(
         click.echo("".join(columns([[*cells, Cell(_summary(taken))]])))
     if session is not None:
         start_upkeep(session, call.store_path)
+
+
+def _of_session(
+    call: CliContext,
+    session: Session,
+    kind: str,
+    note: str | None,
+    label: str | None,
+    *,
+    if_changed: bool,
+) -> Checkpoint:
+    """Take a checkpoint, and say on standard error what is not obvious from its id."""
+    # Looked up before the checkpoint takes the label over.
+    before = None if label is None else session.labels().get(label)
+    last = session.head.seq
+    with call.working():
+        taken = session.checkpoint(kind, note, label, if_changed=if_changed)
+    if taken.seq <= last and not call.quiet:
+        said = f"Nothing has changed since the checkpoint #{taken.seq}, so none was taken."
+        click.echo(said, err=True)
+    if before is not None and not call.quiet:
+        said = f"The label {label} moved here from #{before.seq} of {before.session}."
+        click.echo(clean(said), err=True)
+    return taken
 
 
 def _of_team(
