@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import copy
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import mulligan
 from mulligan import Session
+from mulligan.document.history import KEYFRAME_EVERY
+from mulligan.session.write import writer
 
 NUMBERS = st.integers(0, 300)
 COUNTS = st.sampled_from([0, 1, 2, 5, 63, 64, 65, 130])
@@ -122,13 +125,15 @@ def strict(value: Any) -> Any:
     return type(value), value
 
 
-@given(SCRIPTS, NUMBERS, NUMBERS)
-@example([(False, "put", 0, 130), (False, "put", 6, 0), (False, "put", 46, 0)], 0, 9)
-@example([(False, "put", 0, 130), (True, "set", 3, 9), (False, "put", 8, 2)], 0, 9)
+@given(SCRIPTS, NUMBERS, NUMBERS, st.sampled_from([5, KEYFRAME_EVERY]))
+@example([(False, "put", 0, 130), (False, "put", 6, 0), (False, "put", 46, 0)], 0, 9, 5)
+@example([(False, "put", 0, 130), (True, "set", 3, 9), (False, "put", 8, 2)], 0, 9, 5)
 def test_a_list_is_what_a_python_list_would_be_at_every_point(
-    script: list[tuple[bool, str, int, int]], start: int, size: int
+    script: list[tuple[bool, str, int, int]], start: int, size: int, keyframe_every: int
 ) -> None:
-    with mulligan.open("memory:") as store:
+    # With a keyframe every few events, walks pass several, and lists are loaded from objects.
+    often = patch.object(writer, "KEYFRAME_EVERY", keyframe_every)
+    with often, mulligan.open("memory:") as store:
         model = Model(store.session("main"), store.session("main"))
         for step in script:
             model.play(*step)

@@ -14,6 +14,8 @@ from mulligan.document.compare import MAX_SINGLE
 from mulligan.errors import InvalidPath, StateError
 from mulligan.model import ObjectKind
 from mulligan.store import engine_of
+from mulligan.upkeep.fold import fold_session
+from mulligan.upkeep.space import reclaim
 
 ITEMS = 20_000
 LOADS = 5
@@ -84,6 +86,26 @@ def test_a_truncated_list_is_stored_by_reference(store: Store, session: Session)
     before = _stored(store)
     session.state.truncate("log", ITEMS - MAX_SINGLE - 1)
     assert _stored(store) - before < 20_000
+
+
+def test_what_a_shortened_list_shares_outlives_the_longer_one(
+    store: Store, session: Session
+) -> None:
+    expected = session.state.slice("log", 0, 10_000)
+    session.state.truncate("log", 10_000)
+    for number in range(20):
+        session.state.set("count", number)
+    engine = engine_of(store)
+    with engine.read() as view:
+        record = view.find("run")
+    assert record is not None
+    # Up to the cut: the event that made the longer list is folded away with its keyframe.
+    fold_session(engine, record, session.head.seq - 5, min_events=1)
+    reclaim(engine)
+    fresh = store.session("run")
+    assert fresh.state.get("log") == expected
+    assert fresh.state_at(session.head.seq - 3, "log") == expected
+    assert store.verify().ok
 
 
 def _stored(store: Store) -> int:
