@@ -77,8 +77,8 @@ def print_rewound(call: CliContext, done: RewindResult, command: str | None) -> 
         return
     click.echo("Continue with:")
     click.echo(f"\n  {Cell(clean(command), 'green', bold=True).styled()}\n")
-    said = f"The other branch stays: `claude --resume {plan.agent.id}`"
-    click.echo(clean(f"{said}; undo with `mulligan rewind --undo`."))
+    click.echo(clean(f"The other branch stays: `claude --resume {plan.agent.id}`"))
+    click.echo("Undo with `mulligan rewind --undo`.")
 
 
 def print_undone(call: CliContext, made: str, command: str, done: Restored | None) -> None:
@@ -127,10 +127,14 @@ def _where(plan: RewindPlan) -> str:
 
 
 def _conversation(plan: RewindPlan) -> str:
+    from mulligan.coding.claude_transcript import prompts
+
     if not plan.entries:
         return "none: nothing had been said"
+    count = len(prompts(plan.entries))
+    stay = f"{plural(count, 'prompt')} {'stays' if count == 1 else 'stay'}"
     closed = f", {plural(plan.closed, 'interrupted call')} closed" if plan.closed else ""
-    return f"{plural(len(plan.entries), 'entry', 'entries')} under the new id {plan.id}{closed}"
+    return f"{stay}, under the new id {plan.id}{closed}"
 
 
 def _kept(done: Restored | None) -> str:
