@@ -13,14 +13,16 @@ MAX_STEPS = 4
 """How far up an agent is looked for."""
 
 
-def agent_above() -> int | None:
-    """Return the process that started this hook, past the shells in between; None if unknown."""
-    pid = os.getppid()
+def agent_above(hook: int | None = None) -> int | None:
+    """Return the process that started a hook, past the shells in between; None if unknown.
+
+    ``hook`` is the process of the hook: this one by default.
+    """
+    found = procfs.stat(os.getpid() if hook is None else hook)
     for _ in range(MAX_STEPS):
-        found = procfs.stat(pid)
-        if pid <= 1 or found is None:
+        if found is None or found.parent <= 1:
             return None
-        if procfs.name(pid) not in SHELLS:
-            return pid
-        pid = found.parent
+        if procfs.name(found.parent) not in SHELLS:
+            return found.parent
+        found = procfs.stat(found.parent)
     return None

@@ -14,6 +14,9 @@ from typing import Protocol
 import msgspec
 
 from mulligan.clock import Clock
+from mulligan.coding.agent_process import agent_above
+from mulligan.coding.claude import PROCESS
+from mulligan.coding.hook_input import CLAUDE
 from mulligan.errors import InvalidHook
 from mulligan.resident import messages
 from mulligan.resident.messages import HookRequest, decode_request
@@ -159,7 +162,7 @@ class Helper:
         return (found.st_dev, found.st_ino) == self._identity
 
     def _answer(self, client: socket.socket) -> None:
-        if peer_user(client) != os.geteuid():
+        if peer(client)[1] != os.geteuid():
             return  # the socket is 0600, but its directory may have been opened to others
         data = self._received(client)
         try:
@@ -172,6 +175,9 @@ class Helper:
             self._ended = True
             client.sendall(messages.OTHER_VERSION)
             return
+        if request.agent != CLAUDE and (process := agent_above(peer(client)[0])) is not None:
+            # The client waits, so it still has its parent: the agent.
+            request.variables[PROCESS] = str(process)
         reply = self._runner(request).handle(request.data, request.agent, request.id)
         client.sendall(messages.ANSWERED + reply)
 
@@ -195,8 +201,8 @@ class Helper:
         return known
 
 
-def peer_user(connection: socket.socket) -> int:
-    """Return the user at the other end of a unix socket."""
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """Return the process and the user at the other end of a unix socket."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    user: int = _PEER.unpack(found)[1]
-    return user
+    process, user, _ = _PEER.unpack(found)
+    return process, user
