@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
 
@@ -25,6 +32,9 @@ CLAUDE = "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
 
 TOOLS = "Bash Write Edit Read Glob Grep Task"
 """What the agent may use without asking."""
+
+ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?<>=]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()].|.)")
+"""What a terminal does not show as text."""
 
 PATIENCE = 300.0
 """Seconds to wait for what has to come, on however busy a machine."""
@@ -111,6 +121,16 @@ class ClaudeCode:
         assert started.returncode == 0, err + out
         return out
 
+    def accept_all(self) -> None:
+        """Answer in advance what it asks at its first start on a terminal."""
+        settings = self.home / ".claude.json"
+        known = json.loads(settings.read_text()) if settings.exists() else {}
+        known |= {"hasCompletedOnboarding": True, "theme": "dark"}
+        known["customApiKeyResponses"] = {"approved": ["fake"], "rejected": []}
+        trusted = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+        known.setdefault("projects", {}).setdefault(str(self.project), {}).update(trusted)
+        settings.write_text(json.dumps(known))
+
     def ids(self) -> list[str]:
         """Return the ids of its sessions, as recorded by hooks, oldest first."""
         with self.store() as store:
@@ -146,6 +166,52 @@ class ClaudeCode:
         for started in self._started:
             started.kill()
             started.communicate()
+
+
+class Terminal:
+    """Claude Code on a terminal of its own; use it as a context manager."""
+
+    def __init__(self, claude: ClaudeCode, *args: str) -> None:
+        claude.accept_all()
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.process = subprocess.Popen(
+            [claude.program, "--allowedTools", TOOLS, *args],
+            cwd=claude.project,
+            env=claude.variables,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        os.set_blocking(self._ours, False)
+        self._shown = bytearray()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def shows(self, wanted: str) -> bool:
+        """Whether a text was on the screen since something was typed; spaces do not count."""
+        with suppress(BlockingIOError, OSError):  # nothing new, or the program has ended
+            self._shown.extend(os.read(self._ours, 1 << 16))
+        seen = ESCAPES.sub(b"", bytes(self._shown)).replace(b" ", b"")
+        return wanted.replace(" ", "").encode() in seen
+
+    def type(self, keys: str) -> None:
+        """Type something."""
+        self._shown.clear()
+        os.write(self._ours, keys.encode())
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 from mulligan import Session
 from mulligan.coding.agent_session import agent_session
 from mulligan.recovery.detect import interrupted
-from tests.agents.conftest import PATIENCE, ClaudeCode
+from tests.agents.conftest import PATIENCE, ClaudeCode, Terminal
 from tests.agents.model_server import ModelServer, text, tool
 
 Until = Callable[[Callable[[], Any]], Any]
@@ -148,6 +148,47 @@ def test_two_sessions_in_one_directory(claude: ClaudeCode, model: ModelServer) -
         assert session.checkpoints()[0].kind == "prompt"
         assert [call.status for call in session.tools.list()] == ["returned"]
     assert claude.mulligan("verify").returncode == 0
+    assert claude.notes() == ""
+
+
+def test_a_person_at_the_terminal_interrupts_clears_and_leaves(
+    claude: ClaudeCode, model: ModelServer, until: Until
+) -> None:
+    claude.install()
+    fifo = claude.project.parent / "fifo"
+    os.mkfifo(fifo)
+    call = [shell(f"echo half > half.txt; read line < {fifo}")]
+    first = model.prompt("esc", call, [text("never")], say="first")
+    second = model.prompt("second", [shell("echo 2 > two")], [text("all two done")], say="second")
+    with Terminal(claude, "--permission-mode", "default") as terminal:
+
+        def sees(look: Callable[[], Any]) -> None:
+            # Its output is read meanwhile: a program that cannot print does not go on.
+            until(lambda: terminal.shows("") and look())
+
+        def enter(typed: str) -> None:
+            terminal.type(typed)
+            until(lambda: terminal.shows(typed))
+            terminal.type("\r")
+
+        until(lambda: terminal.shows("\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"))
+        enter(first)
+        sees((claude.project / "half.txt").exists)
+        terminal.type("\x1b")
+        sees(lambda: "interrupted by user" in claude.transcript().read_text())
+        enter("/clear")
+        sees(lambda: len(claude.ids()) == 2)
+        enter(second)
+        until(lambda: terminal.shows("all two done"))
+        enter("/exit")
+        sees(lambda: terminal.process.poll() is not None)
+    session = claude.session(0)
+    assert session.tools.get("toolu_esc_0_0").status != "called", "it has ended, or is in doubt"
+    assert taken(session)[0] == ("prompt", 0)
+    cleared = claude.session(1)
+    assert taken(cleared) == [("prompt", 0), ("routine", 0)]
+    with claude.store() as store:
+        assert not interrupted(store), "both ended in order"
     assert claude.notes() == ""
 
 

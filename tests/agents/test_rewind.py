@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
 import signal
-import struct
-import subprocess
-import termios
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +14,10 @@ import pytest
 
 from mulligan.coding.claude_transcript import INTERRUPTED, folder_name
 from mulligan.recovery.detect import interrupted
-from tests.agents.conftest import PATIENCE, TOOLS, ClaudeCode
+from tests.agents.conftest import PATIENCE, ClaudeCode, Terminal
 from tests.agents.model_server import ModelServer, text, tool
 
 Until = Callable[[Callable[[], Any]], Any]
-
-ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?<>=]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()].|.)")
-"""What a terminal does not show as text."""
 
 
 def shell(command: str) -> dict[str, Any]:
@@ -303,42 +294,11 @@ def test_the_program_resumes_it_on_a_terminal(
 ) -> None:
     prompts.first("one", "two")
     found = prompts.rewind("--to", "2")
-    settings = claude.home / ".claude.json"
-    known = json.loads(settings.read_text())
-    known |= {"hasCompletedOnboarding": True, "theme": "dark"}
-    known["customApiKeyResponses"] = {"approved": ["fake"], "rejected": []}
-    trusted = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
-    known.setdefault("projects", {}).setdefault(str(claude.project), {}).update(trusted)
-    settings.write_text(json.dumps(known))
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    started = subprocess.Popen(
-        [claude.program, "--allowedTools", TOOLS, "--resume", found["new_agent_session"]],
-        cwd=claude.project,
-        env=claude.variables,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    os.set_blocking(ours, False)
-    shown = bytearray()
-
-    def look(wanted: bytes) -> bool:
-        with suppress(BlockingIOError):  # nothing new on the screen
-            shown.extend(os.read(ours, 1 << 16))
-        return wanted in ESCAPES.sub(b"", bytes(shown)).replace(b" ", b"")
-
-    try:
+    with Terminal(claude, "--resume", found["new_agent_session"]) as terminal:
         # What was said before is shown, and what is typed is taken.
-        until(lambda: look(b"sayone@@one@@") and look(b"doneone"))
-        os.write(ours, prompts.prompt("other").encode())
-        until(lambda: look(b"sayother@@other@@"))
-        os.write(ours, b"\r")
-        until(lambda: look(b"doneother"))
-    finally:
-        started.kill()
-        started.wait()
-        os.close(ours)
+        until(lambda: terminal.shows("done one"))
+        terminal.type(prompts.prompt("other"))
+        until(lambda: terminal.shows("say other @@other@@"))
+        terminal.type("\r")
+        until(lambda: terminal.shows("done other"))
     assert prompts.seen() == ["one", "other"]
