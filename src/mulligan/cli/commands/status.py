@@ -77,8 +77,9 @@ COLOURS = {"interrupted": "red", "failed": "red", "running": "green", "paused": 
 
 @click.command("status", cls=Command, epilog=example("mulligan status", "mulligan status --watch"))
 @click.option("--watch", is_flag=True, help=f"Show it again every {REFRESH_SECONDS:g} seconds.")
+@click.option("--prometheus", is_flag=True, help="Print metrics in the text format of Prometheus.")
 @click.pass_obj
-def command(call: CliContext, watch: bool) -> None:
+def command(call: CliContext, watch: bool, prometheus: bool) -> None:
     """Show the store, its sessions with their latest activity, and their agents.
 
     The * marks the session that commands without -s use here: the one of this directory, else
@@ -88,11 +89,18 @@ def command(call: CliContext, watch: bool) -> None:
     Its health is degraded when more than 20 % of the finished tasks have failed or a task is
     quarantined, and unhealthy above 50 %.
     """
+    if prometheus and (watch or call.json):
+        raise click.UsageError("--prometheus is for one reading, and a format of its own.")
     # For reading only: status must answer while a stopped process holds the write lock.
     store = call.open_store(read_only=True)
     sessions = [s for s in store.sessions() if call.session in (None, s.name)]
     if call.session and not sessions:
         call.known_session(store, call.session)
+    if prometheus:
+        from mulligan.views import metrics  # few calls need it
+
+        click.echo(metrics.prometheus(metrics.store_metrics(store, sessions)), nl=False)
+        return
     _show(call, store, sessions)
     with suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop watching
         while watch:

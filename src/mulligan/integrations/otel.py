@@ -1,0 +1,282 @@
+"""OpenTelemetry: spans and metrics of what Mulligan does in this process.
+
+::
+
+    from mulligan.integrations.otel import instrument
+
+    instrument(store)  # spans and metrics go to the providers that the program has configured
+
+Until it is called, nothing is imported, wrapped or measured.
+
+=======================  =========================================================================
+span                     of
+=======================  =========================================================================
+``mulligan.checkpoint``  a checkpoint, with its id, kind, milliseconds and bytes
+``mulligan.restore``     a restore, an undo or a redo, with the point and the number of files
+``mulligan.step NAME``   a durable step, and whether its result was recorded before
+``execute_tool NAME``    a call of a tool, with the attributes of OpenTelemetry for generative AI
+``mulligan.recovery``    a recovery of an interrupted session
+=======================  =========================================================================
+
+Every span has the session as ``gen_ai.conversation.id`` and the agent as ``gen_ai.agent.name``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.trace import Span, Status, StatusCode
+
+import mulligan.recovery.resume
+import mulligan.supervisor.run
+from mulligan.session.checkpoint_taker import CheckpointTaker
+from mulligan.session.parts.steps import Steps
+from mulligan.session.parts.tools import ActiveCall
+from mulligan.session.write.restorer import Restorer
+from mulligan.store import Store
+from mulligan.views.metrics import PREFIX, store_metrics
+
+SCOPE = "mulligan"
+
+_UNITS = {"bytes": "By", "seconds": "s", "": "1"}
+"""Units as OpenTelemetry writes them."""
+
+_SPANS = "_mulligan_span"
+"""The attribute of a call of a tool that holds its span."""
+
+
+class Instrumentation:
+    """What :func:`instrument` has wrapped; :meth:`uninstrument` ends it."""
+
+    def __init__(self, tracer: Any, meter: Any) -> None:
+        self._tracer = tracer
+        self._wrapped: list[tuple[Any, str, Any]] = []
+        self._duration = meter.create_histogram(
+            f"{PREFIX}.checkpoint.duration", unit="ms", description="How long checkpoints took."
+        )
+        self._bytes = meter.create_histogram(
+            f"{PREFIX}.checkpoint.size", unit="By", description="What checkpoints added."
+        )
+        self._restores = meter.create_counter(f"{PREFIX}.restores", unit="1")
+        self._recoveries = meter.create_counter(f"{PREFIX}.recoveries", unit="1")
+        self._steps = meter.create_counter(f"{PREFIX}.steps", unit="1")
+
+    def wrap_all(self) -> None:
+        """Wrap what is measured."""
+        self._wrap(CheckpointTaker, "take", self._checkpoint)
+        self._wrap(Restorer, "restore", self._restore)
+        self._wrap(Restorer, "undo_or_redo", self._restore)
+        self._wrap(Steps, "_run", self._step)
+        self._wrap(Steps, "run_async", self._async_step)
+        self._wrap(ActiveCall, "__enter__", self._tool_called)
+        self._wrap(ActiveCall, "__exit__", self._tool_ended)
+        for module in (mulligan.recovery.resume, mulligan.supervisor.run):
+            self._wrap(module, "resume", self._recovery)
+
+    def uninstrument(self) -> None:
+        """End it: what was wrapped is as it was before. Idempotent."""
+        while self._wrapped:
+            owner, name, original = self._wrapped.pop()
+            setattr(owner, name, original)
+
+    def _wrap(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
+        original = getattr(owner, name)
+        self._wrapped.append((owner, name, original))
+        setattr(owner, name, wraps(original)(wrapper(original)))
+
+    @contextmanager
+    def _span(self, name: str, writer: Any, **attributes: Any) -> Iterator[Span]:
+        found = {**_of(writer), **{key: v for key, v in attributes.items() if v is not None}}
+        with self._tracer.start_as_current_span(name, attributes=found) as span:
+            yield span
+
+    def _checkpoint(self, original: Any) -> Any:
+        def take(taker: Any, request: Any, changes: Any = None, **options: Any) -> Any:
+            writer = taker._writer
+            conditional = options.get("if_changed") or request.if_files_changed
+            latest = taker._history.latest() if conditional else None
+            with self._span("mulligan.checkpoint", writer) as span:
+                taken = original(taker, request, changes, **options)
+                of = {**_of(writer), "mulligan.checkpoint.kind": taken.kind}
+                span.set_attributes(
+                    {
+                        "mulligan.checkpoint.id": taken.id,
+                        "mulligan.checkpoint.kind": taken.kind,
+                        "mulligan.checkpoint.seq": taken.seq,
+                        "mulligan.checkpoint.duration_ms": taken.cost.ms,
+                        "mulligan.checkpoint.size_bytes": taken.cost.bytes,
+                        "mulligan.checkpoint.has_files": taken.workspace is not None,
+                        "mulligan.checkpoint.is_new": taken != latest,
+                    }
+                )
+            if taken != latest:
+                self._duration.record(taken.cost.ms, of)
+                self._bytes.record(taken.cost.bytes, of)
+            return taken
+
+        return take
+
+    def _restore(self, original: Any) -> Any:
+        def restore(restorer: Any, *args: Any, **options: Any) -> Any:
+            writer = restorer._writer
+            with self._span("mulligan.restore", writer) as span:
+                restored = original(restorer, *args, **options)
+                span.set_attributes(
+                    {
+                        "mulligan.restore.mode": restored.mode,
+                        "mulligan.restore.session": restored.point.session,
+                        "mulligan.restore.seq": restored.point.seq,
+                        "mulligan.restore.files": restored.files,
+                        "mulligan.restore.problems": len(restored.problems),
+                    }
+                )
+            self._restores.add(1, {**_of(writer), "mulligan.restore.mode": restored.mode})
+            return restored
+
+        return restore
+
+    def _step(self, original: Any) -> Any:
+        def run(steps: Any, name: str, function: Any, args: Any, kwargs: Any, options: Any) -> Any:
+            ran = _Ran(function)
+            with self._span(f"mulligan.step {name}", steps._writer) as span:
+                result = original(steps, name, ran.call, args, kwargs, options)
+                self._step_ended(span, steps._writer, name, ran)
+            return result
+
+        return run
+
+    def _async_step(self, original: Any) -> Any:
+        async def run_async(
+            steps: Any, runner: Any, name: str, function: Any, *args: Any, **options: Any
+        ) -> Any:
+            ran = _Ran(function)
+            with self._span(f"mulligan.step {name}", steps._writer) as span:
+                result = await original(steps, runner, name, ran.awaited, *args, **options)
+                self._step_ended(span, steps._writer, name, ran)
+            return result
+
+        return run_async
+
+    def _step_ended(self, span: Span, writer: Any, name: str, ran: _Ran) -> None:
+        found = {"mulligan.step.name": name, "mulligan.step.recorded": not ran.count}
+        span.set_attributes({**found, "mulligan.step.attempts": ran.count})
+        self._steps.add(1, {**_of(writer), **found})
+
+    def _tool_called(self, original: Any) -> Any:
+        def enter(call: Any) -> Any:
+            entered = original(call)
+            # Not the current span: a call may begin and end in different threads.
+            span = self._tracer.start_span(
+                f"execute_tool {call.name}",
+                attributes={
+                    **_of(call._tools._writer),
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": call.name,
+                    "gen_ai.tool.call.id": call.id,
+                },
+            )
+            setattr(call, _SPANS, span)
+            return entered
+
+        return enter
+
+    def _tool_ended(self, original: Any) -> Any:
+        def leave(call: Any, kind: Any, error: Any, trace: Any) -> Any:
+            span = call.__dict__.pop(_SPANS, None)
+            try:
+                return original(call, kind, error, trace)
+            finally:
+                if span is not None:
+                    _end(span, error, call._has_failed)
+
+        return leave
+
+    def _recovery(self, original: Any) -> Any:
+        def resume(store: Any, session: Any, plan: Any) -> Any:
+            found = {"gen_ai.conversation.id": session.name, "mulligan.recovery.rung": plan.rung}
+            with self._tracer.start_as_current_span("mulligan.recovery", attributes=found):
+                resumed = original(store, session, plan)
+            self._recoveries.add(1, found)
+            return resumed
+
+        return resume
+
+
+class _Ran:
+    """Counts the calls of the function of a step: none, if its result was recorded before."""
+
+    def __init__(self, function: Any) -> None:
+        self.count = 0
+
+        # With the function's own signature: a step reads the names of its arguments there.
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            return function(*args, **kwargs)
+
+        @wraps(function)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            return await function(*args, **kwargs)
+
+        self.call, self.awaited = call, awaited
+
+
+def instrument(
+    store: Store | None = None, *, tracer_provider: Any = None, meter_provider: Any = None
+) -> Instrumentation:
+    """Send spans and metrics of all sessions of this process to OpenTelemetry.
+
+    The providers are those that the program has configured, unless others are given. With
+    ``store``, the size of the store, restarts of agents and levels of drift are observed, too,
+    whenever metrics are exported.
+    """
+    tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+    meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+    made = Instrumentation(tracer, meter)
+    made.wrap_all()
+    if store is not None:
+        _observe(store, meter)
+    return made
+
+
+def _observe(store: Store, meter: Any) -> None:
+    """Observe the metrics of a store whenever they are exported."""
+    for known in store_metrics(store, []):
+        name = f"{PREFIX}.{known.name.replace('_', '.')}"
+        make = (
+            meter.create_observable_counter
+            if known.kind == "counter"
+            else meter.create_observable_gauge
+        )
+        if known.name in ("checkpoint_duration", "checkpoint_size"):
+            continue  # these are histograms, of every checkpoint
+        read = _reader(store, known.name)
+        make(name, [read], unit=_UNITS[known.unit], description=known.help)
+
+
+def _reader(store: Store, name: str) -> Callable[[CallbackOptions], list[Observation]]:
+    def read(_: CallbackOptions) -> list[Observation]:
+        found = store_metrics(store, store.sessions())
+        samples = next(metric.samples for metric in found if metric.name == name)
+        return [Observation(sample.value, sample.labels) for sample in samples]
+
+    return read
+
+
+def _of(writer: Any) -> dict[str, str]:
+    return {"gen_ai.conversation.id": writer.record.name, "gen_ai.agent.name": writer.actor}
+
+
+def _end(span: Any, error: BaseException | None, failed: str | None) -> None:
+    if error is not None:
+        span.record_exception(error)
+        span.set_attribute("error.type", type(error).__name__)
+    if error is not None or failed is not None:
+        span.set_status(Status(StatusCode.ERROR, failed or str(error)))
+    span.end()
