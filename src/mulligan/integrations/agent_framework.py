@@ -24,8 +24,10 @@ from mulligan.model import Checkpoint
 from mulligan.session import Session
 
 KIND = "agent-framework"
+"""The kind of the checkpoints, and how names of sessions begin."""
+
 CHECKPOINT = "workflow"
-"""The kind of the checkpoints, and the component with what each one holds."""
+"""The component with what each checkpoint holds."""
 
 VERSIONS = "workflow_versions"
 """How often the checkpoints that were saved again were saved, by their ids."""
@@ -132,7 +134,7 @@ class MulliganCheckpointStorage:
             try:
                 with session.batch() as batch:
                     session.state.put(CHECKPOINT, values)
-                    batch.checkpoint(CHECKPOINT, key=_key(id, version), data=data)
+                    batch.checkpoint(KIND, key=_key(id, version), data=data)
                 return
             except KeyTaken:
                 session.state.set((VERSIONS, id), version + 1)
@@ -145,7 +147,7 @@ class MulliganCheckpointStorage:
 
     def _of(self, workflow_name: str) -> list[Checkpoint]:
         found: dict[str, Checkpoint] = {}
-        for checkpoint in self.timeline.checkpoints(kind=CHECKPOINT):
+        for checkpoint in self.timeline.checkpoints(kind=KIND):
             id, name, _, _ = _data(checkpoint)
             if name == workflow_name:
                 found[id] = checkpoint  # one that was saved again is the one that counts

@@ -28,7 +28,7 @@ ROUTINE, PRE_OPERATION, RECOVERY, MANUAL = "routine", "pre_operation", "recovery
 KINDS = (ROUTINE, PRE_OPERATION, RECOVERY, MANUAL)
 """The kinds with a table of their own; others are in ``[retention.kinds]``, or like routine."""
 
-OWNED = ("langgraph",)
+OWNED = ("langgraph", "agent-framework")
 """Kinds whose checkpoints belong to a framework, which removes them itself. All are kept, unless
 ``[retention.kinds]`` has other rules for them."""
 

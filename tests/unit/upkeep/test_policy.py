@@ -193,7 +193,8 @@ def test_a_kind_that_nobody_named_is_like_routine() -> None:
     assert policy.rules_of("own") == ("routine", Rules(keep_last=3, keep_hourly=24))
     assert policy.rules_of("nightly")[0] == "kinds.nightly"
     assert policy.rules_of("nightly")[1].keep_last == 9
-    assert policy.rules_of("langgraph") == ("kinds.langgraph", Rules(keep_all=True))
+    for owned in ("langgraph", "agent-framework"):
+        assert policy.rules_of(owned) == (f"kinds.{owned}", Rules(keep_all=True))
     other = parse("[retention.kinds.langgraph]\nkeep_last = 9")
     assert other.rules_of("langgraph")[1].keep_last == 9
     for kind in KINDS:
