@@ -75,7 +75,7 @@ def change(project: Path, **settings: object) -> None:
 
 
 def test_hooks_that_are_missing_disabled_or_cannot_run_are_named(project: Path, cli: Cli) -> None:
-    cli("install", "claude")
+    cli("install", "claude", "--no-helper")
     file = project / ".claude/settings.local.json"
     text = file.read_text()
     change(project, disableAllHooks=True)
@@ -92,7 +92,7 @@ def test_hooks_that_are_missing_disabled_or_cannot_run_are_named(project: Path, 
 
 
 def test_a_hook_that_records_nothing_is_named(project: Path, cli: Cli) -> None:
-    cli("install", "claude")
+    cli("install", "claude", "--no-helper")
     script = project.parent / "mulligan"
     script.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
     script.chmod(0o755)

@@ -96,3 +96,26 @@ def test_the_home_directory_is_refused(
     monkeypatch.setenv("HOME", str(project))
     assert cli("install", "claude").code == 80
     assert not (project / ".claude").exists()
+
+
+def test_hooks_run_the_client_of_the_helper_unless_it_is_not_wanted(
+    project: Path, cli: Cli
+) -> None:
+    file = project / ".claude/settings.local.json"
+
+    def command() -> list[str]:
+        entry = json.loads(file.read_text())["hooks"]["Stop"][0]["hooks"][0]
+        return [entry["command"], *entry["args"]]
+
+    shown = cli("install", "claude", "--dry-run").out
+    cli("install", "claude")
+    client, *words = command()
+    assert client in shown
+    assert os.access(client, os.X_OK)
+    assert words == ["claude"]
+    cli("install", "claude", "--no-helper")
+    assert command()[-2:] == ["hook", "claude"]
+    cli("install", "claude")
+    assert command() == [client, "claude"]
+    cli("uninstall", "claude")
+    assert "hooks" not in json.loads(file.read_text())

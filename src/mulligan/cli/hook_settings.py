@@ -57,6 +57,19 @@ def own_command() -> list[str]:
     return [found] if found else [sys.executable, "-m", "mulligan"]
 
 
+def helper_client(*, dry_run: bool) -> Path | None:
+    """Write the client of the resident helper and return it; None where there can be none."""
+    from mulligan.cli.find_store import state_home
+    from mulligan.resident.install import HOOK, client_path, install_client
+    from mulligan.resident.version import version
+
+    if not sys.platform.startswith("linux"):
+        return None  # the helper checks its clients as Linux does
+    if dry_run:
+        return client_path(state_home())
+    return install_client(state_home(), version(), [*own_command(), *HOOK]).path
+
+
 def show(call: CliContext, done: Installation, store: Path | None, said: str) -> None:
     """Print what was done, with the diff."""
     if call.json:

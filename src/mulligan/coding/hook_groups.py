@@ -23,6 +23,9 @@ TOOL = "mcp_tool"
 SERVER = "mulligan"
 """The name under which the MCP server is installed."""
 
+CLIENT = "/mulligan/helper/hook"
+"""How the path of the client of the resident helper ends."""
+
 Entry = Callable[[str, Sequence[str]], dict[str, Any]]
 """Returns the hook of an event that runs a command, as the agent expects it."""
 
@@ -94,6 +97,8 @@ def _is_ours(group: Any) -> bool:
     if entries[0].get("type") == TOOL:
         return (entries[0].get("server"), entries[0].get("tool")) == (SERVER, "hook")
     words = _words(entries[0])
+    if words and words[0].endswith(CLIENT):
+        return True
     return "hook" in words and any(w == "mulligan" or w.endswith("/mulligan") for w in words)
 
 

@@ -79,14 +79,17 @@ def install(
     target: Target,
     command: Sequence[str],
     *,
+    client: Path | None = None,
     dry_run: bool = False,
     failpoint: FailpointHook = ignore,
 ) -> Installation:
     """Add our hooks to an agent's settings; ``command`` is how Mulligan is started. Idempotent.
 
+    ``client`` is the program that sends hooks to the resident helper, if there is one.
     Raises ``InvalidSettings`` if the settings cannot be merged with; they are unchanged then.
     """
-    words = [*command, "hook", target.agent, *([CREATE] if target.scope == "user" else [])]
+    start = [*command, "hook"] if client is None else [str(client)]
+    words = [*start, target.agent, *([CREATE] if target.scope == "user" else [])]
     module = settings_module(target.agent)
     has_server = has_mcp_server(target.agent, target.project, target.variables)
     options = {"through_server": True} if has_server else {}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from mulligan.resident.place import CLIENT, make_directory
+from mulligan.resident.place import CLIENT, helper_directory, make_directory
 
 COMPILER_SECONDS = 60.0
 MAX_SHEBANG = 120
@@ -52,6 +52,11 @@ def install_client(
     staged.write_text(script)
     staged.chmod(0o700)
     return _put(directory, staged, version, "Python")
+
+
+def client_path(state: Path) -> Path:
+    """Return where the client is, or will be."""
+    return helper_directory(state) / CLIENT
 
 
 def is_current(state: Path, version: str) -> bool:

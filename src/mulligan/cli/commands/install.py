@@ -23,13 +23,17 @@ EXAMPLE = example("mulligan install claude", "mulligan install claude --user --d
 @scope_options
 @dry_run_option
 @force_option
+@click.option("--no-helper", is_flag=True, help="Run every hook as a process of its own; slower.")
 @click.pass_obj
-def command(call: CliContext, agent: str, scope: str, dry_run: bool) -> None:
+def command(call: CliContext, agent: str, scope: str, dry_run: bool, no_helper: bool) -> None:
     """Add Mulligan's hooks to a coding agent: claude, codex, gemini or opencode.
 
     From then on, every prompt and every batch of tool calls has a checkpoint of files and
     conversation. The settings are merged: hooks and keys of others stay as they are, and a copy of
     the file is kept. A file with comments is refused. It is safe to run this again.
+
+    Hooks are sent to a helper, which the first one starts and which ends after ten minutes without
+    any. Where it cannot be, a hook does its work itself.
 
     For a project, the hooks are in the agent's settings there (.claude/settings.local.json for
     Claude Code), and the project gets a store if it has none. With --user, they are in the user's
@@ -38,12 +42,13 @@ def command(call: CliContext, agent: str, scope: str, dry_run: bool) -> None:
     from mulligan.coding.install import install
 
     target = hook_settings.target(agent, scope)
-    done = install(target, hook_settings.own_command(), dry_run=True)
+    client = None if no_helper else hook_settings.helper_client(dry_run=dry_run)
+    done = install(target, hook_settings.own_command(), client=client, dry_run=True)
     store = None
     if not dry_run:
         # The store first: hooks without one would only write notes.
         store = _store(call, target.project) if scope == "project" else None
-        done = install(target, hook_settings.own_command())
+        done = install(target, hook_settings.own_command(), client=client)
     hook_settings.show(call, done, store, _said(done, dry_run=dry_run))
 
 
