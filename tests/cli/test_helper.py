@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+import mulligan
+from mulligan.coding.hooks import session_of
 from mulligan.resident import place
 from mulligan.resident.install import HOOK, install_client, is_current
 from mulligan.resident.version import version
@@ -109,6 +111,27 @@ def test_the_first_hook_works_alone_and_starts_the_helper_for_the_next(
     installed.hook("UserPromptSubmit", prompt="two")
     assert installed.prompts() == ["one", "two"]
     assert installed.agent.notes() == ""
+
+
+def test_the_helper_knows_the_process_of_an_agent_that_does_not_name_it(
+    installed: Installed,
+) -> None:
+    helper = installed.start()
+    variables = {k: v for k, v in installed.agent.variables.items() if k != "CLAUDE_PID"}
+    subprocess.run(
+        [installed.client, "codex"],
+        input=installed.agent.json("UserPromptSubmit", prompt="one", turn_id="t"),
+        env=variables,
+        cwd=installed.agent.project,
+        timeout=PATIENCE,
+    )
+    with mulligan.open(installed.agent.make_store(), create=False) as store:
+        session = store.session(session_of("codex", installed.agent.id), create=False)
+        lease = session.internal.lease_of("codex")
+    assert lease is not None
+    assert lease.holder.process == os.getpid()
+    helper.terminate()
+    assert helper.wait(PATIENCE) == 0
 
 
 def test_the_helper_answers_with_decisions(installed: Installed) -> None:

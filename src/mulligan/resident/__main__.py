@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mulligan import procfs
 from mulligan.clock import SystemClock
-from mulligan.coding import claude, hook_log
-from mulligan.coding.agent_process import agent_above
+from mulligan.coding import hook_log
 from mulligan.coding.hooks import HookRunner
 from mulligan.errors import MulliganError
 from mulligan.resident.messages import CREATE, HookRequest
@@ -27,7 +25,6 @@ def main(state: Path, idle: float | None = None) -> int:
         version=version(),
         make_runner=_runner,
         clock=SystemClock(),
-        agent_of=_agent_of,
         changed=program.changed,
     )
     helper = Helper(settings)
@@ -42,13 +39,6 @@ def main(state: Path, idle: float | None = None) -> int:
     finally:
         helper.close()
     return 0
-
-
-def _agent_of(client: int) -> dict[str, str]:
-    """Return the variable that names the agent's process, as a client's own agent would."""
-    found = procfs.stat(client)
-    agent = agent_above(found.parent) if found is not None else None
-    return {} if agent is None else {claude.PROCESS: str(agent)}
 
 
 def _runner(request: HookRequest) -> HookRunner:
