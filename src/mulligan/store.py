@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
     from mulligan.model import Report, SessionRecord
     from mulligan.session.environment import EnvironmentReader
     from mulligan.workspace.capture.limits import CaptureLimits
+    from mulligan.workspace.root_state import RootStates
     from mulligan.workspace.workspace import Workspace
 
 LEASE_TTL = 30.0
@@ -54,6 +55,7 @@ class Store:
         self._environment_reader = environment
         self._home = home
         self._limits = limits
+        self._roots: RootStates | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -277,14 +279,17 @@ class Store:
     ) -> Workspace:
         from mulligan.workspace.capture.limits import CaptureLimits
         from mulligan.workspace.capture.progress import untold
+        from mulligan.workspace.root_state import RootStates
         from mulligan.workspace.workspace import Workspace, check_root
 
         real = check_root(root, self._engine.directory, self._home, force=force)
         tell, limits = progress or untold, self._limits or CaptureLimits()
         if limits.snapshot.has_commands:
             _refuse_commands(real, self._engine.directory)
+        if self._roots is None:
+            self._roots = RootStates()
         failpoint = self._engine.failpoint
-        return Workspace(real, self._engine, limits, failpoint, tell, self._stores)
+        return Workspace(real, self._engine, limits, failpoint, tell, self._stores, self._roots)
 
     def _agent(self, session: str, agent: str) -> str:
         """Return an agent's name if it is allowed; a name with an earlier lease stays allowed."""

@@ -100,7 +100,7 @@ INNER = {
         {"watch"},
         {"restore"},
         {"checkout"},
-        {"locks"},
+        {"locks", "root_state"},
         {"workspace"},
     ],
     "mcp": [

@@ -31,7 +31,7 @@ from mulligan.workspace.capture.scan import Changes, Scan
 from mulligan.workspace.capture.snapshot import Snapshots, quiesced
 from mulligan.workspace.entries import SELF, Directory, TreePath, decode_entry, from_name, to_name
 from mulligan.workspace.file_handles import close_kept
-from mulligan.workspace.watch.mapped import Mapped
+from mulligan.workspace.root_state import RootStates
 from mulligan.workspace.watch.mounts import Mounts
 
 if TYPE_CHECKING:  # a checkpoint needs none of restore/ and checkout/
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # a checkpoint needs none of restore/ and checkout/
     from mulligan.workspace.restore.fileops import Failure
     from mulligan.workspace.restore.plan import TreeChange
     from mulligan.workspace.restore.protect import ProtectedSplit
-    from mulligan.workspace.watch.watcher import Drained, Watcher
+    from mulligan.workspace.watch.watcher import Drained
 
 
 class Workspace:
@@ -54,7 +54,12 @@ class Workspace:
         failpoint: FailpointHook = ignore,
         progress: Progress = untold,
         stores: Collection[Path] = (),
+        states: RootStates | None = None,
     ) -> None:
+        """Combine what belongs to one session with the state that its directory has in ``states``.
+
+        See ``mulligan.workspace.root_state``.
+        """
         self.root = root
         self._stores = stores
         self._engine = engine
@@ -62,37 +67,39 @@ class Workspace:
         self._failpoint = failpoint
         self._progress = progress
         self._copies = FileCopies(engine.directory and engine.directory / "tmp", engine.clock)
-        self._index: Index | None = None
-        self._damage = 0
-        self._captured: Index | None = None
-        self._loaded = False
-        self._watching = False
-        self._carried_paths: set[bytes] = set()
-        self._carried_renewed: set[bytes] = set()
-        self._watcher: Watcher | None = None
-        self._tokens: set[str] = set()
-        self._mapped = Mapped(os.fsencode(root))
+        self._states = RootStates() if states is None else states
+        self._state = self._states.of(root)
+        self._state.users.add(self)
+        self._looked = -1
 
     def watch(self) -> None:
         """Track changes as they happen, so that captures after the next one need no scan."""
-        self._watching = True
+        self._state.watching = True
 
     @property
     def unwatched(self) -> str | None:
         """Why changes are found by scans, or None while the watcher tracks them."""
-        return self._watcher.reason if self._watcher else "no watcher was requested"
+        return self._state.watcher.reason if self._state.watcher else "no watcher was requested"
 
     def elsewhere(self, root: Path) -> Workspace:
         """Return the workspace of another directory under the same limits."""
-        return Workspace(root, self._engine, self._limits, self._failpoint, stores=self._stores)
+        return Workspace(
+            root,
+            self._engine,
+            self._limits,
+            self._failpoint,
+            stores=self._stores,
+            states=self._states,
+        )
 
     def source(self) -> ReflinkSource | None:
         """Return the files as last captured by this process, as a source for reflinks."""
         from mulligan.workspace.checkout.reflink import ReflinkSource
 
-        return (
-            ReflinkSource(os.fsencode(self.root), self._index) if self._index is not None else None
-        )
+        # A capture of another session may change it meanwhile: what is cloned is compared first.
+        with self._state.lock():
+            index = self._state.index
+        return None if index is None else ReflinkSource(os.fsencode(self.root), index)
 
     @contextmanager
     def capture(self, bundle: Bundle) -> Iterator[Captured]:
@@ -101,24 +108,28 @@ class Workspace:
         When the block ends normally, the next capture continues from this one. When it raises,
         everything seen is forgotten: the index would refer to objects that the store may not have.
         """
-        # Pinned until the block has committed: what the index refers to must not be removed.
-        with self._engine.pin():
+        # Pinned until the block has committed: what the index refers to must not be removed. Locked
+        # for as long: captures of other sessions continue from what this one commits.
+        with self._state.lock(), self._engine.pin():
             captured = self._capture(bundle)
+            self._looked = self._state.changes
             try:
                 yield captured
             except BaseException:
                 self._reset()
                 raise
-            if captured.index is self._captured:  # unless another capture followed in the block
+            state = self._state
+            if captured.index is state.captured:  # unless another capture followed in the block
                 # Only now the store has the objects that the index refers to.
-                self._index, self._captured = self._captured, None
+                state.index, state.captured = state.captured, None
 
     def peek(self, bundle: Bundle) -> Captured:
         """Return the files as they are now, with a bundle that never becomes part of the store."""
-        try:
-            return self._capture(bundle)
-        finally:
-            self._reset()
+        with self._state.lock():
+            try:
+                return self._capture(bundle)
+            finally:
+                self._reset()
 
     def _capture(self, bundle: Bundle) -> Captured:
         self._guard_store()
@@ -127,7 +138,7 @@ class Workspace:
             with quiesced(self.root, self._limits.snapshot) as problems:
                 # Taken before the files are read: a mapping made later is found by the next
                 # capture.
-                mapped = self._mapped.files()
+                mapped = self._state.mapped.files()
                 rules, taken, capture = self._taken(bundle, mapped)
             capture.note(problems)
             captured = capture.finish(rules, taken)
@@ -136,13 +147,13 @@ class Workspace:
             raise
         # Descriptors kept for a program's locks are released as soon as it has closed its own.
         close_kept()
-        self._captured = captured.index
-        self._captured.damage = self._damage
-        self._captured.mapped = dict.fromkeys(mapped)
-        if self._watcher is not None:
+        self._state.captured = captured.index
+        self._state.captured.damage = self._state.damage
+        self._state.captured.mapped = dict.fromkeys(mapped)
+        if self._state.watcher is not None:
             # After the capture, with the ctimes it saw: a file that changed since is reported
             # again.
-            self._watcher.follow(capture.linked)
+            self._state.watcher.follow(capture.linked)
         return captured
 
     def _guard_store(self) -> None:
@@ -164,7 +175,7 @@ class Workspace:
         changes = self._changes(rules, mapped)
         # The index is changed in place and then refers to objects that the store may never get.
         # Drop it here, so that a failed capture cannot leave it behind.
-        index, self._index = self._index, None
+        index, self._state.index = self._state.index, None
         capture = Capture(
             self.root,
             bundle,
@@ -174,7 +185,7 @@ class Workspace:
             copies=self._copies,
             patches=PATCHES in self._engine.features,
         )
-        drain = self._drain_names if self._watcher is not None else None
+        drain = self._drain_names if self._state.watcher is not None else None
         sleep = self._engine.clock.sleep
         Rescan(os.fsencode(self.root), rules, capture, drain, sleep).run(changes, taken)
         return rules, taken, capture
@@ -186,28 +197,34 @@ class Workspace:
         usable has everything below it, unless damage was found since: then every file is read
         again, and those whose content is damaged are stored again.
         """
-        self._damage = self._engine.note_damaged()
-        if self._index is not None and not self._is_usable(self._index):
+        self._state.damage = self._engine.note_damaged()
+        if self._state.index is not None and not self._is_usable(self._state.index):
             self._reset()
 
     def _is_usable(self, index: Index) -> bool:
         trees = {index.tree, index.edits.base}
-        return index.damage == self._damage and self._engine.objects.are_usable(trees)
+        return index.damage == self._state.damage and self._engine.objects.are_usable(trees)
 
     def _reset(self) -> None:
         """Forget what was seen: the next capture reads everything again."""
-        self._index, self._captured, self._loaded = None, None, True
+        self._state.index, self._state.captured, self._state.loaded = None, None, True
         self._stop_watcher()
 
     def close(self) -> None:
-        """Save the index for the next process, and stop watching."""
-        self._stop_watcher()
-        self.save()
+        """Save the index for the next process, and stop watching, if no other session needs it."""
+        state = self._state
+        with state.lock():
+            is_open = self in state.users
+            state.users.discard(self)
+            if is_open and not state.users:
+                self._stop_watcher()
+                state.watching = False
+                self.save()
 
     def save(self) -> None:
         """Save the index for the next process."""
-        if self._index is not None and self._engine.directory is not None:
-            save_index(self._index, self._index_file(self._engine.directory))
+        if self._state.index is not None and self._engine.directory is not None:
+            save_index(self._state.index, self._index_file(self._engine.directory))
 
     def tree_changes(
         self,
@@ -219,9 +236,11 @@ class Workspace:
         """Return what differs between two captured trees; the bundle may hold parts of them."""
         from mulligan.workspace.restore.plan import tree_changes
 
-        index = self._index or self._captured
-        edits = index.edits if index else None
-        return tree_changes(self._document(bundle), before, after, only, edits)
+        # Only edits to the base of both trees are used, so those of another session are as good.
+        with self._state.lock():
+            index = self._state.index or self._state.captured
+            edits = index.edits if index else None
+            return tree_changes(self._document(bundle), before, after, only, edits)
 
     def has(self, tree: Digest, path: TreePath) -> bool:
         """Whether a path is in a captured tree, or currently in the directory."""
@@ -254,13 +273,25 @@ class Workspace:
         the target tree if ``only`` parts of it are restored: the parent directories get its times.
         ``caches`` are removed on the way. Files changed by ``touch`` get the present time.
         """
+        with self._state.lock():
+            return self._apply(changes, token, tree, only, caches, touch)
+
+    def _apply(
+        self,
+        changes: list[TreeChange],
+        token: str,
+        tree: Digest | None,
+        only: Sequence[TreePath] | None,
+        caches: Caches | None,
+        touch: Sequence[TreeChange],
+    ) -> list[Failure]:
         from mulligan.workspace.restore.apply import Apply  # captures have no use for them
         from mulligan.workspace.restore.recent import recently_changed
 
         mtime = self._mtime
         if only is not None and tree is not None:
             mtime = partial(_mtime_in, open_tree(self._document(), tree))
-        root, objects, index = os.fsencode(self.root), self._engine.objects, self._index
+        root, objects, index = os.fsencode(self.root), self._engine.objects, self._state.index
         snapshots = Snapshots(self.root, self._limits.snapshot)
         apply = Apply(
             root,
@@ -288,7 +319,8 @@ class Workspace:
         """
         from mulligan.workspace.handles import Handles
 
-        index = self._index or self._captured
+        with self._state.lock():
+            index = self._state.index or self._state.captured
         handles = Handles(os.fsencode(self.root))
         try:
             for path in index.left_out if index else ():
@@ -313,31 +345,35 @@ class Workspace:
         token = token_of(name)
         if token is None:
             return False
-        if token in self._tokens:
+        if token in self._state.tokens:
             return True
         with self._engine.read() as view:
             if not view.checkpoints_by_id(token):
                 return False  # not cached: the token may appear later
-        self._tokens.add(token)
+        self._state.tokens.add(token)
         return True
 
     def _seen(self, path: TreePath) -> Seen | None:
-        return self._index.leaf(b"/".join(map(from_name, path))) if self._index else None
+        index = self._state.index
+        return index.leaf(b"/".join(map(from_name, path))) if index else None
 
     def _mtime(self, path: TreePath) -> int | None:
         """Return the time of a directory as it was captured."""
-        seen = self._index and self._index.directories.get(b"/".join(map(from_name, path)))
+        index = self._state.index
+        seen = index and index.directories.get(b"/".join(map(from_name, path)))
         return seen.mtime if seen else None
 
     def _changes(self, rules: Rules, mapped: set[bytes]) -> Changes:
         """Return what may have changed; ``mapped`` are the files that programs have mapped now."""
-        if not self._loaded:
-            self._index = self._saved_index()
-            self._loaded = True
+        if not self._state.loaded:
+            self._state.index = self._saved_index()
+            self._state.loaded = True
         root = os.fsencode(self.root)
         drained = self._drained(rules)
         if drained is None:
-            if self._watching:
+            # What a scan finds is not known before: other sessions have to look as well.
+            self._state.changes += 1
+            if self._state.watching:
                 self._stop_watcher()
                 from mulligan.workspace.watch.watcher import (
                     Watcher,  # only long-lived processes watch
@@ -345,16 +381,16 @@ class Workspace:
 
                 # The watches must stand before the scan starts, or a change in between would be
                 # missed.
-                self._watcher = Watcher(root, rules)
-                self._watcher.start()
+                self._state.watcher = Watcher(root, rules)
+                self._state.watcher.start()
             self._invalidate_suspects(root, mapped)
-            return Scan(root, self._index, rules).everything()
+            return Scan(root, self._state.index, rules).everything()
         paths = drained.paths | self._suspects(mapped)
-        return Scan(root, self._index, rules).paths(paths, drained.renewed)
+        return Scan(root, self._state.index, rules).paths(paths, drained.renewed)
 
     def _suspects(self, mapped: set[bytes]) -> set[bytes]:
         """Return what may have changed silently: files mapped now or when they were read."""
-        index = self._index
+        index = self._state.index
         return {path for path in mapped.union(index.mapped) if index.leaf(path)} if index else set()
 
     def _invalidate_suspects(self, root: bytes, mapped: set[bytes]) -> None:
@@ -362,56 +398,61 @@ class Workspace:
 
         On in-memory filesystems that is any file, so all bytes are compared.
         """
-        if self._index is None:
+        if self._state.index is None:
             return
         changed = self._suspects(mapped)
         if places := _in_memory(root):
             from mulligan.workspace.restore.content_check import rewritten
 
             document, objects = self._document(), self._engine.objects
-            changed |= set(rewritten(root, self._index, places, document, objects))
-        self._index.invalidate(changed)
+            changed |= set(rewritten(root, self._state.index, places, document, objects))
+        self._state.index.invalidate(changed)
 
     def _drained(self, rules: Rules) -> Drained | None:
         """Return what the watcher knows, or None if a scan is needed."""
-        if self._watcher is None or self._index is None or self._index.rules != rules.identity:
+        state = self._state
+        if state.watcher is None or state.index is None or state.index.rules != rules.identity:
             return None
-        drained = self._watcher.drain()
+        drained = state.drain()
         if drained is not None:
-            drained.paths.update(self._carried_paths)
-            drained.renewed.update(self._carried_renewed)
-            self._carried_paths, self._carried_renewed = set(), set()
+            drained.paths.update(state.carried_paths)
+            drained.renewed.update(state.carried_renewed)
+            state.carried_paths, state.carried_renewed = set(), set()
         return drained
 
     def look_for_changes(self) -> bool | None:
-        """Return whether files changed since the last look; None if only a scan can tell.
+        """Return whether files changed since the last look of this session, or its last capture.
 
-        The next capture looks at what was seen here.
+        None if only a scan can tell. The next capture looks at what was seen here.
         """
-        drained = self._watcher.drain() if self._watcher is not None else None
-        if drained is None:
-            return None
-        self._carried_paths |= drained.paths
-        self._carried_renewed |= drained.renewed
-        return bool(drained.paths or drained.renewed)
+        state = self._state
+        with state.lock():
+            if self._carried() is None:
+                return None
+            before, self._looked = self._looked, state.changes
+            return before != state.changes
 
     def _drain_names(self) -> set[bytes] | None:
         """Return the paths that changed during a capture, or None if only a scan can find them.
 
         The next capture looks at them as well: this one considers only names.
         """
-        drained = self._watcher.drain() if self._watcher is not None else None
-        if drained is None:
-            return None
-        self._carried_paths |= drained.paths
-        self._carried_renewed |= drained.renewed
-        return None if drained.renewed else drained.paths
+        drained = self._carried()
+        return None if drained is None or drained.renewed else drained.paths
+
+    def _carried(self) -> Drained | None:
+        """Return what changed since the last drain, and keep it for the next capture."""
+        drained = self._state.drain()
+        if drained is not None:
+            self._state.carried_paths |= drained.paths
+            self._state.carried_renewed |= drained.renewed
+        return drained
 
     def _stop_watcher(self) -> None:
-        self._carried_paths, self._carried_renewed = set(), set()
-        if self._watcher is not None:
-            self._watcher.close()
-            self._watcher = None
+        self._state.carried_paths, self._state.carried_renewed = set(), set()
+        if self._state.watcher is not None:
+            self._state.watcher.close()
+            self._state.watcher = None
 
     def _saved_index(self) -> Index | None:
         """Return the index saved by another process, if this store has what it refers to.

@@ -1,0 +1,223 @@
+"""Sessions of one process that have the same directory share its index and its watcher."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mulligan import Session, Store
+from mulligan.testing.stores import open_store
+from mulligan.workspace.capture.scan import Scan
+from mulligan.workspace.root_state import RootState
+from mulligan.workspace.watch.watcher import Watcher, available
+
+FILES = 40
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def tree(work: Path) -> Path:
+    for number in range(FILES):
+        (work / f"f{number:02}").write_text(f"{number}")
+    return work
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The scans of a whole tree, and those of single paths, in order."""
+    done: list[str] = []
+    everything, paths = Scan.everything, Scan.paths
+    monkeypatch.setattr(Scan, "everything", lambda s: [done.append("all"), everything(s)][1])
+    monkeypatch.setattr(Scan, "paths", lambda s, *a: [done.append("some"), paths(s, *a)][1])
+    return done
+
+
+def state(session: Session) -> RootState:
+    assert session._workspace is not None
+    return session._workspace._state
+
+
+def content(session: Session, path: str) -> str:
+    return session.files.read("@latest", path).decode()
+
+
+def test_a_second_session_continues_from_the_index_of_the_first(
+    store: Store, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[Path] = []
+    monkeypatch.setattr(
+        "mulligan.workspace.workspace.load_index", lambda file, _: loads.append(file)
+    )
+    known: list[bool] = []
+    init = Scan.__init__
+
+    def begin(self: Scan, root: bytes, index: object, rules: object) -> None:
+        known.append(index is not None)
+        init(self, root, index, rules)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Scan, "__init__", begin)
+    one = store.session("one", workspace=tree)
+    one.checkpoint()
+    (tree / "f00").write_text("changed")
+    two = store.session("two", workspace=tree.parent / "." / tree.name)
+    two.checkpoint()
+    assert state(one) is state(two)
+    assert len(loads) == 1
+    assert known == [False, True]
+    assert content(two, "f00") == "changed"
+    assert content(one, "f00") == "0"
+    assert store.verify().ok
+
+
+@pytest.mark.skipif(not available(), reason="needs inotify")
+def test_there_is_one_watcher_and_the_last_session_ends_it(
+    store: Store, tree: Path, scans: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Watcher] = []
+    start = Watcher.start
+    monkeypatch.setattr(Watcher, "start", lambda self: [started.append(self), start(self)][1])
+    sessions = [store.session(f"s{number}", workspace=tree) for number in range(3)]
+    for session in sessions:
+        session.internal.watch()
+        session.checkpoint()
+    if state(sessions[0]).watcher is None or sessions[0]._workspace.unwatched:  # type: ignore[union-attr]
+        pytest.skip("this file system cannot be watched")
+    assert len(started) == 1
+    assert scans == ["all", "some", "some"]
+    for number, session in enumerate(sessions):
+        (tree / "f01").write_text(f"by {number}")
+        session.checkpoint()
+        assert content(session, "f01") == f"by {number}"
+    for session in sessions[:2]:
+        session.close()
+        session.close()
+        assert state(sessions[2]).watcher is not None
+    sessions[2].close()
+    assert state(sessions[2]).watcher is None
+    # A later one starts again, from the index that is there.
+    scans.clear()
+    later = store.session("later", workspace=tree)
+    later.checkpoint()
+    assert scans == ["all"]
+    assert state(later).watcher is None
+
+
+@pytest.mark.skipif(not available(), reason="needs inotify")
+def test_each_session_looks_for_changes_of_its_own(store: Store, tree: Path) -> None:
+    one, two = (store.session(name, workspace=tree) for name in ("one", "two"))
+    one.internal.watch()
+    one.checkpoint()
+    if one.internal.look_for_changes() is None:
+        pytest.skip("this file system cannot be watched")
+    assert two.internal.look_for_changes() is True  # it has no checkpoint of it
+    two.checkpoint()
+    assert [s.internal.look_for_changes() for s in (one, two)] == [False, False]
+    (tree / "f02").write_text("changed")
+    assert [s.internal.look_for_changes() for s in (one, two)] == [True, True]
+    assert [s.internal.look_for_changes() for s in (one, two)] == [False, False]
+    (tree / "f02").write_text("changed again")
+    one.checkpoint()
+    # What the capture of the other session has found is news for this one.
+    assert [s.internal.look_for_changes() for s in (one, two)] == [False, True]
+    two.checkpoint()
+    assert content(two, "f02") == "changed again"
+
+
+def test_concurrent_captures_of_two_sessions_hold_what_was_there(store: Store, tree: Path) -> None:
+    """Each thread writes its own file, and takes a checkpoint that must have it."""
+    rounds = 15
+    barrier = threading.Barrier(3)
+
+    def work(name: str) -> list[tuple[str, str]]:
+        session = store.session(name, workspace=tree)
+        session.internal.watch()
+        taken: list[tuple[str, str]] = []
+        for number in range(rounds):
+            barrier.wait()
+            (tree / name).write_text(f"{name} {number}")
+            taken.append((session.checkpoint().id, f"{name} {number}"))
+        session.close()
+        return taken
+
+    with ThreadPoolExecutor(3) as pool:
+        taken = dict(zip("abc", pool.map(work, "abc"), strict=True))
+    for name, points in taken.items():
+        session = store.session(name)
+        for identity, expected in points:
+            assert session.files.read(identity, name).decode() == expected
+            assert session.files.read(identity, "f39") == b"39"
+    assert store.verify().problems == ()
+
+
+def test_a_capture_that_fails_is_forgotten_by_all_sessions(
+    store: Store, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (store.session(name, workspace=tree) for name in ("one", "two"))
+    one.checkpoint()
+    (tree / "f03").write_text("lost " * 5_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(one._writer, "commit", _fails)
+        with pytest.raises(OSError, match="on purpose"):
+            one.checkpoint()
+    two.checkpoint()
+    assert content(two, "f03") == "lost " * 5_000
+    assert store.verify().problems == ()
+
+
+def _fails(*_: object) -> None:
+    raise OSError("on purpose")
+
+
+def test_a_restore_of_one_session_is_seen_by_the_other(store: Store, tree: Path) -> None:
+    one, two = (store.session(name, workspace=tree) for name in ("one", "two"))
+    for session in (one, two):
+        session.internal.watch()
+    one.checkpoint(label="before")
+    (tree / "f04").write_text("after")
+    two.checkpoint(label="after")
+    one.restore("before")
+    assert (tree / "f04").read_text() == "4"
+    two.checkpoint()
+    assert content(two, "f04") == "4"
+    two.restore("after")
+    assert (tree / "f04").read_text() == "after"
+    one.checkpoint()
+    assert content(one, "f04") == "after"
+    assert store.verify().problems == ()
+
+
+def test_a_forked_process_does_not_wait_for_a_lock_of_its_parent(store: Store, tree: Path) -> None:
+    session = store.session("one", workspace=tree)
+    session.checkpoint()
+    with state(session).lock():
+        child = os.fork()
+        if not child:
+            # The lock of the parent's thread is copied as held, but its owner is not here.
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(store.session("child", workspace=tree).checkpoint).result()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert content(store.session("child"), "f05") == "5"
+
+
+def test_sessions_that_are_dropped_leave_no_state(store: Store, tree: Path) -> None:
+    session = store.session("one", workspace=tree)
+    session.checkpoint()
+    roots = store._roots
+    assert roots is not None
+    assert len(roots._states) == 1
+    del session
+    import gc
+
+    gc.collect()
+    assert len(roots._states) == 0
