@@ -2,7 +2,8 @@
 
 The index, the trees that it leads to and the watcher are expensive for a large directory, and do
 not depend on the session: all sessions store the same objects in the same store. So there is one of
-each for a directory. A patch of any session is then a patch to the same base.
+each for a directory. The base tree of patches belongs to the session that captured last: another
+one stores a whole tree first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary, ref
 
 from mulligan.workspace.watch.mapped import Mapped
 
@@ -33,6 +34,8 @@ class RootState:
         """The last capture that was committed."""
         self.captured: Index | None = None
         """A capture that is not committed yet."""
+        self.base_of: ref[Workspace] | None = None
+        """The workspace that captured last, with whose base tree the index leads to patches."""
         self.damage = 0
         self.loaded = False
         """Whether an index that another process saved was looked for."""

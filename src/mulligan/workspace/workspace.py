@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from blake3 import blake3
 
@@ -183,12 +184,22 @@ class Workspace:
             self._limits,
             self._progress,
             copies=self._copies,
-            patches=PATCHES in self._engine.features,
+            patches=PATCHES in self._engine.features and self._owns_base(),
         )
+        self._state.base_of = ref(self)
         drain = self._drain_names if self._state.watcher is not None else None
         sleep = self._engine.clock.sleep
         Rescan(os.fsencode(self.root), rules, capture, drain, sleep).run(changes, taken)
         return rules, taken, capture
+
+    def _owns_base(self) -> bool:
+        """Whether a patch of this session would be one to a tree that it has stored itself.
+
+        A patch keeps its base, and so all files in it: those of another session may be deleted. An
+        index that an earlier process saved counts as its own.
+        """
+        base_of = self._state.base_of
+        return base_of is None or base_of() is self
 
     def _forget_removed(self) -> None:
         """Forget what was seen if a collection may have removed what the index refers to.

@@ -73,7 +73,8 @@ def test_a_second_session_continues_from_the_index_of_the_first(
     two.checkpoint()
     assert state(one) is state(two)
     assert len(loads) == 1
-    assert known == [False, True]
+    # Files that changed just before are looked at again, so there may be more than one of each.
+    assert (known[0], known[-1]) == (False, True)
     assert content(two, "f00") == "changed"
     assert content(one, "f00") == "0"
     assert store.verify().ok
