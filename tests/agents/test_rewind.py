@@ -262,6 +262,24 @@ def test_a_deleted_transcript_comes_back(prompts: Prompts, claude: ClaudeCode) -
     assert claude.notes() == ""
 
 
+def test_a_command_of_the_project_is_a_prompt(
+    prompts: Prompts, claude: ClaudeCode, model: ModelServer
+) -> None:
+    asked = model.prompt("asked", [shell("echo c > command")], [text("done")], say="say asked")
+    commands = claude.project / ".claude/commands"
+    commands.mkdir(parents=True)
+    (commands / "fix.md").write_text(asked + " $ARGUMENTS")
+    id = prompts.first("one")
+    claude.run("/fix the build", "--resume", id)
+    found = prompts.rewind()["prompts"]
+    assert [one["text"] for one in found][1:] == ["/fix the build"]
+    done = prompts.rewind("--to", "2")
+    assert set(files(claude.project)) == {"one", "newest"}
+    prompts.go_on(done["new_agent_session"], "other")
+    assert prompts.seen() == ["one", "other"]
+    assert claude.notes() == ""
+
+
 def test_a_subagent_comes_along(prompts: Prompts, claude: ClaudeCode, model: ModelServer) -> None:
     inner = model.prompt("inner", [shell("echo s > sub")], [text("inner done")])
     task = tool("Task", description="sub", subagent_type="general-purpose", prompt=inner)

@@ -185,6 +185,16 @@ def test_an_agent_at_work_is_named(agent: Recorded, cli: Cli):
         live.internal.release_hold()
 
 
+def test_effects_stay_in_the_world_and_are_shown(agent: Recorded, cli: Cli):
+    with mulligan.open(agent.work) as store:
+        session = store.session(f"claude-{OLD}", actor="claude")
+        with session.effect("mail.send", intent={"to": "ann"}) as effect:
+            effect.result = "sent"
+    assert "1 effect after it stays in the world: mail.send" in cli("rewind", "--to", "2").out
+    found = cli("rewind", OLD, "--to", "2", "--dry-run", "--json").json
+    assert [one["name"] for one in found["effects"]] == ["mail.send"]
+
+
 def test_declined_on_a_terminal_nothing_changes(agent: Recorded, place: Path, on_terminal):
     code, shown = on_terminal("--store", str(agent.work), "rewind", "--to", "2", answer="n\n")
     assert (code, "Nothing was changed." in shown) == (1, True)

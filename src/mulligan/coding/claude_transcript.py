@@ -8,6 +8,7 @@ the root. Other entries are notes about the session or about one entry.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -109,13 +110,17 @@ def folder_name(directory: str) -> str:
     return f"{name[:FOLDER_LENGTH]}-{_base36(abs(_hash(units)))}"
 
 
-def prompts(entries: Sequence[Any]) -> list[Prompt]:
-    """Return the prompts of the conversation that the entries end with, oldest first."""
+def prompts(entries: Sequence[Any], asked: Collection[str] = ()) -> list[Prompt]:
+    """Return the prompts of the conversation that the entries end with, oldest first.
+
+    ``asked`` are the ids of prompts that are known as such: of these, commands count, too. Other
+    commands, such as one that shows the costs, ask the model nothing.
+    """
     places = {one["uuid"]: index for index, one in enumerate(entries) if is_main(one)}
     return [
         Prompt(places[uuid], uuid, str(one.get("timestamp", "")), text)
         for uuid, one in conversation(entries).items()
-        if (text := prompt_text(one)) is not None
+        if (text := prompt_text(one) or _command(one, asked)) is not None
     ]
 
 
@@ -127,6 +132,16 @@ def prompt_text(entry: Entry) -> str | None:
         return None
     text = _text(_content(entry))
     return None if not text.strip() or text.lstrip().startswith(NO_PROMPT) else text
+
+
+def _command(entry: Entry, asked: Collection[str]) -> str | None:
+    """Return the command that a person typed as a prompt, or None."""
+    if entry.get("promptId") not in asked or entry.get("type") != "user" or entry.get("isMeta"):
+        return None
+    text = _text(_content(entry))
+    name = re.search("<command-name>(.*?)</command-name>", text, re.S)
+    given = re.search("<command-args>(.*?)</command-args>", text, re.S)
+    return f"{name[1]} {given[1] if given else ''}".strip() if name else None
 
 
 def rewound(entries: Sequence[Any], new: NewSession, new_id: Callable[[], str]) -> list[Entry]:
@@ -153,7 +168,30 @@ def subagent(entries: Iterable[Any], new: NewSession) -> list[Entry]:
 
 def encode(entries: Iterable[Entry]) -> bytes:
     """Return a transcript as the bytes of its file."""
-    return b"".join(msgspec.json.encode(one) + b"\n" for one in entries)
+    return b"".join(_line(one) + b"\n" for one in entries)
+
+
+def decoded(entries: Iterable[Any]) -> list[Any]:
+    """Return entries with those parsed that the store keeps as text.
+
+    These are lines that are valid for the program, but hold what the state cannot: half of a
+    surrogate pair, where a text was cut, or a very large number.
+    """
+    return [_decoded(one) if isinstance(one, str) else one for one in entries]
+
+
+def _decoded(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+
+
+def _line(entry: Entry) -> bytes:
+    try:
+        return msgspec.json.encode(entry)
+    except (UnicodeEncodeError, OverflowError):
+        return json.dumps(entry, separators=(",", ":")).encode()  # as escapes, as it was
 
 
 def backups(entries: Iterable[Entry]) -> set[str]:

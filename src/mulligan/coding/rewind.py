@@ -38,7 +38,7 @@ from mulligan.coding.claude_transcript import Entry, Move, NewSession
 from mulligan.coding.rewind_target import Conversation, Target
 from mulligan.errors import CannotRewind
 from mulligan.failpoints import Failpoint
-from mulligan.model import Plan, Point, Restored
+from mulligan.model import Effect, Plan, Point, Restored
 from mulligan.session.components import AGENTS
 from mulligan.session.names import WORKSPACE, session_name
 from mulligan.timeline.undo import first_restore
@@ -79,7 +79,8 @@ class RewindPlan(msgspec.Struct, frozen=True):
     conversation is not taken back. An empty one means that nothing had been said then, and no file
     is written. ``closed`` are calls that get a result because they had none. ``files`` is None if
     files are not taken back in place. ``start`` is the directory in which the agent continues.
-    ``is_live`` says that a process of the agent runs.
+    ``effects`` are those after the point, which stay in the world. ``is_live`` says that a process
+    of the agent runs.
     """
 
     session: str
@@ -94,6 +95,7 @@ class RewindPlan(msgspec.Struct, frozen=True):
     closed: int = 0
     files: Plan | None = None
     fork: Path | None = None
+    effects: tuple[Effect, ...] = ()
     is_live: bool = False
 
     @property
@@ -123,7 +125,14 @@ def plan_rewind(
     conversation: Conversation, to: str, options: RewindOptions, new_id: Callable[[], str]
 ) -> RewindPlan:
     """Work out what a rewind would do; nothing is changed."""
-    session, agent, target = conversation.session, conversation.agent, conversation.target(to)
+    session, agent = conversation.session, conversation.agent
+    if options.what != "files" and not conversation.has_transcript:
+        raise CannotRewind(
+            f"The transcripts of {agent.agent} are not understood, only its files can be taken "
+            "back.",
+            hint="Nothing was changed. Add --files.",
+        )
+    target = conversation.target(to)
     if options.what != "chat":
         _check_files(session, target, options)
     start, move = _start(conversation.entries, agent, options)
@@ -135,6 +144,7 @@ def plan_rewind(
         id=new_id(),
         start=start,
         fork=options.fork,
+        effects=_effects_after(session, target.point),
         is_live=session.internal.is_held(agent.agent),
     )
     if options.what != "files":
@@ -182,6 +192,14 @@ def rewound_from(session: Session) -> Rewound | None:
         return msgspec.convert(session.state.get(REWOUND), Rewound)
     except msgspec.ValidationError:
         return None
+
+
+def _effects_after(session: Session, point: Point) -> tuple[Effect, ...]:
+    """Return the acts on the outside world after a point; a rewind takes none of them back."""
+    if not session.internal.has_acts:
+        return ()
+    found = session.effects.plan(point)
+    return (*found.compensated, *found.left_behind, *found.repeatable)
 
 
 def _check_files(session: Session, target: Target, options: RewindOptions) -> None:
@@ -304,7 +322,7 @@ def _record(made: Session, plan: RewindPlan, drafts: dict[str, Path]) -> None:
         offset=progress.offset,
         digest=progress.digest,
         entries=progress.entries,
-        prompts=len(claude_transcript.prompts(plan.entries or [])),
+        prompts=plan.target.kept,
         subagents={
             id: Transcript(str(_named(drafts[id])), **msgspec.structs.asdict(found.progress))
             for id, found in read.items()

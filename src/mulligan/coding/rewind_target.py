@@ -15,6 +15,7 @@ from mulligan.coding.agent_session import (
     agent_session,
 )
 from mulligan.coding.claude_transcript import Prompt
+from mulligan.coding.hook_input import CLAUDE
 from mulligan.errors import CannotRewind
 from mulligan.model import Checkpoint, FileChange, Point
 
@@ -43,12 +44,14 @@ class RewindPrompt(msgspec.Struct, frozen=True):
 class Target(msgspec.Struct, frozen=True):
     """A point to go back to, and the entries of the conversation then.
 
-    ``prompt`` is the first prompt that is taken back, None if there is none.
+    ``kept`` is how many prompts stay, and ``prompt`` the first one that is taken back, None if
+    there is none.
     """
 
     point: Point
     entries: list[Any]
     subagents: dict[str, list[Any]]
+    kept: int
     prompt: RewindPrompt | None
     has_files: bool
 
@@ -69,10 +72,22 @@ class Conversation:
         self._prompts: list[RewindPrompt] | None = None
 
     @property
+    def has_transcript(self) -> bool:
+        """Whether the agent's transcripts are understood: else only files can be taken back."""
+        return self.agent.agent == CLAUDE
+
+    @property
     def prompts(self) -> list[RewindPrompt]:
         """The prompts of the present conversation, oldest first, without what they changed."""
         if self._prompts is None:
-            self._prompts = self._matched(claude_transcript.prompts(self.entries))
+            taken = self._checkpoints()
+            if self.has_transcript:
+                found = claude_transcript.prompts(self.entries, taken.keys())
+                self._prompts = self._matched(found, taken)
+            else:
+                self._prompts = [
+                    _noted(number, one) for number, one in enumerate(taken.values(), 1)
+                ]
         return self._prompts
 
     def prompts_with_files(self) -> list[RewindPrompt]:
@@ -100,7 +115,7 @@ class Conversation:
         checkpoint = found.checkpoint
         point = _point(checkpoint) if checkpoint is not None else self.session.head
         subagents = self._subagents(point) if checkpoint is not None else {}
-        return Target(point, entries, subagents, found, checkpoint is not None)
+        return Target(point, entries, subagents, number - 1, found, checkpoint is not None)
 
     def _at(self, point: Point) -> Target:
         """Return a point, with entries that the agent wrote a little later than they happened."""
@@ -111,12 +126,13 @@ class Conversation:
             entries = self.entries
         elif checkpoint is not None and self.entries[: len(then)] == then:
             entries = self.entries[: self._end(len(then), checkpoint)]
-        first = next((one for one in self.prompts if one.prompt.entry >= len(entries)), None)
-        return Target(point, entries, self._subagents(point), first, True)
+        kept = sum(one.prompt.entry < len(entries) for one in self.prompts)
+        first = self.prompts[kept] if kept < len(self.prompts) else None
+        return Target(point, entries, self._subagents(point), kept, first, True)
 
     def _conversation_at(self, point: Point) -> list[Any]:
         found = self.session.state_at(point, CONVERSATION, [])
-        return found if isinstance(found, list) else []
+        return claude_transcript.decoded(found) if isinstance(found, list) else []
 
     def _subagents(self, point: Point) -> dict[str, list[Any]]:
         found = self.session.state_at(point, SUBAGENTS, {})
@@ -138,35 +154,38 @@ class Conversation:
             at = (one.prompt.entry for one in self.prompts if self._id(one.prompt) == named)
             return next((entry for entry in at if entry >= length), length)
         calls = set(data.get("calls") or ())
+        starts = {one.prompt.entry for one in self.prompts}
         for index in range(length, len(self.entries)):
-            entry = self.entries[index]
-            if not claude_transcript.is_main(entry):
-                continue
-            if claude_transcript.prompt_text(entry) is not None:
+            if index in starts:
                 break
-            if calls.intersection(claude_transcript.results(entry)):
+            entry = self.entries[index]
+            if claude_transcript.is_main(entry) and calls.intersection(
+                claude_transcript.results(entry)
+            ):
                 length = index + 1
         return length
 
-    def _matched(self, prompts: Sequence[Prompt]) -> list[RewindPrompt]:
-        taken = self._checkpoints()
+    def _matched(
+        self, prompts: Sequence[Prompt], taken: Mapping[str, Checkpoint]
+    ) -> list[RewindPrompt]:
         # The program gives copies of a conversation one id for all prompts: the last one counts.
         last = {self._id(prompt): prompt.uuid for prompt in prompts}
         return [
             RewindPrompt(
                 number,
                 prompt,
-                taken.get(self._id(prompt)) if last[self._id(prompt)] == prompt.uuid else None,
+                taken.get(self._id(prompt) or "")
+                if last[self._id(prompt)] == prompt.uuid
+                else None,
             )
             for number, prompt in enumerate(prompts, 1)
         ]
 
-    def _checkpoints(self) -> Mapping[str | None, Checkpoint]:
-        """Return the checkpoints before prompts, by the agent's ids of these."""
+    def _checkpoints(self) -> dict[str, Checkpoint]:
+        """Return the checkpoints before prompts, by the agent's ids of these, or their own."""
         return {
-            one.data.get("prompt_id"): one
+            str(one.data.get("prompt_id") or one.id): one
             for one in self.session.checkpoints(kind=PROMPT_KIND)
-            if one.data.get("prompt_id")
         }
 
     def _id(self, prompt: Prompt) -> str | None:
@@ -186,11 +205,17 @@ class Conversation:
 def _entries(session: Session, agent: AgentSession) -> list[Any]:
     """Return the recorded entries, and those that the transcript has beyond them."""
     recorded = session.state.get(CONVERSATION, [])
-    entries = recorded if isinstance(recorded, list) else []
+    entries = claude_transcript.decoded(recorded) if isinstance(recorded, list) else []
     if agent.transcript is None:
         return entries
     found = transcript.read_new(agent.transcript, agent.progress)
-    return entries if found.is_whole else [*entries, *found.entries]
+    return entries if found.is_whole else [*entries, *claude_transcript.decoded(found.entries)]
+
+
+def _noted(number: int, checkpoint: Checkpoint) -> RewindPrompt:
+    """Return a prompt as its checkpoint tells of it."""
+    text = checkpoint.note or ""
+    return RewindPrompt(number, Prompt(0, "", checkpoint.time.isoformat(), text), checkpoint)
 
 
 def _point(checkpoint: Checkpoint) -> Point:

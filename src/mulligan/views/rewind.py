@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mulligan.views.effects import effect_view
 from mulligan.views.files import file_change_views, problem_views
 from mulligan.views.points import point_view
 
@@ -58,11 +59,13 @@ def rewind_view(
         "new_agent_session": plan.id if kept is not None else None,
         "transcript": str(plan.transcript) if plan.entries else None,
         "entries": kept,
+        "kept_prompts": plan.target.kept,
         "closed_calls": plan.closed,
         "directory": str(plan.start),
         "fork": plan.fork and str(plan.fork),
         "command": command,
         "files": None if plan.files is None else file_change_views(plan.files.files),
+        "effects": [effect_view(effect) for effect in plan.effects],
         **_restored(restored),
     }
 

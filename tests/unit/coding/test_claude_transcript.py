@@ -15,6 +15,7 @@ from mulligan.coding.claude_transcript import (
     Move,
     NewSession,
     backups,
+    decoded,
     encode,
     folder_name,
     is_main,
@@ -252,6 +253,29 @@ def test_prompts_are_what_a_person_typed():
     assert found[1].time == "2026-11-18T10:00:04.000Z"
 
 
+def test_a_command_is_a_prompt_if_it_was_asked():
+    old = two_turns()
+    said = "<command-name>/fix</command-name>\n<command-args>the build</command-args>"
+    old.prompt(said, promptId="asked")
+    old.prompt("what the command says", promptId="asked", isMeta=True)
+    old.prompt("<command-name>/cost</command-name>", promptId="shown")
+    found = prompts(old.entries, {"asked"})
+    assert [one.text for one in found] == ["first", "second", "/fix the build"]
+
+
+def test_lines_that_the_store_keeps_as_text_are_entries_again():
+    old = two_turns()
+    old.entries[2]["message"]["content"][0]["content"] = "cut in half: \ud83d"
+    old.entries[3]["message"]["usage"] = {"output_tokens": 2**70}
+    lines = [json.dumps(one) for one in old.entries]
+    stored = [*old.entries[:2], *lines[2:4], *old.entries[4:], "{cut"]
+    made = decoded(stored)
+    assert made == [*old.entries, "{cut"]
+    again = [json.loads(line) for line in encode(rewind(made)).splitlines()]
+    assert again[2]["message"] == old.entries[2]["message"]
+    assert again[3]["message"] == old.entries[3]["message"]
+
+
 def test_a_subagent_gets_the_session_id_of_its_parent():
     old = Transcript()
     old.prompt("look", isSidechain=True, agentId="a1")
@@ -327,19 +351,16 @@ def transcripts(draw: st.DrawFn) -> list[Any]:
 @given(transcripts())
 def test_any_transcript_becomes_one_that_is_whole(entries: list[Any]):
     made = rewind(entries)
-    main = [one for one in made if is_main(one)]
-    known = {one["uuid"] for one in main}
-    assert len(known) == len(main)
-    assert all(one["parentUuid"] is None or one["parentUuid"] in known for one in main)
-    called, answered = [], []
-    for one in main:
-        content = one["message"]["content"]
-        for block in content if isinstance(content, list) else ():
-            if block["type"] == "tool_use":
-                called.append(block["id"])
-            elif block["type"] == "tool_result":
-                answered.append(block["tool_use_id"])
-    assert set(called) == set(answered)
-    assert bool(made) == bool(main)
-    # What was made is whole already.
-    assert ids(rewind(made)) == ids(made)
+    for found in (made, rewind(made)):
+        main = [one for one in found if is_main(one)]
+        assert bool(found) == bool(main) == bool(made)
+        known = [one["uuid"] for one in main]
+        assert len(set(known)) == len(known)
+        assert all(one["parentUuid"] in (None, *known[:at]) for at, one in enumerate(main))
+        assert blocks(main, "tool_use", "id") == blocks(main, "tool_result", "tool_use_id")
+
+
+def blocks(entries: list[Any], kind: str, key: str) -> set[str]:
+    contents = [one["message"]["content"] for one in entries]
+    found = [block for one in contents if isinstance(one, list) for block in one]
+    return {block[key] for block in found if block["type"] == kind}

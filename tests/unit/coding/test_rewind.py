@@ -292,6 +292,51 @@ def test_prompts_that_a_copy_gave_one_id_do_not_share_a_checkpoint(agent: Record
     assert [one.checkpoint is not None for one in found] == [False, False, True]
 
 
+def test_a_command_that_asked_something_is_a_prompt(agent: Recorded):
+    said = "<command-name>/fix</command-name><command-args>it</command-args>"
+    agent.turn(said, "c.txt", "four")
+    agent.said.prompt("<command-name>/cost</command-name>", promptId="shown")
+    agent.hook("Stop", "routine")
+    found = Conversation(agent.session).prompts
+    assert [one.prompt.text for one in found][3:] == ["/fix it"]
+    done = go(agent, "4")
+    assert texts(done.plan.entries or [])[-1] == "done: third"
+    known = agent_session(agent.store.session(f"claude-{NEW}"))
+    assert known is not None
+    assert known.prompts == 3
+
+
+def test_a_text_that_was_cut_in_half_of_a_character_stays(agent: Recorded):
+    agent.prompt("fourth")
+    agent.said.say("half: \ud83d")
+    agent.hook("Stop", "routine")
+    agent.prompt("fifth")
+    agent.hook("Stop", "routine")
+    go(agent, "5")
+    path = agent.folder.transcript(agent.work, NEW)
+    assert texts(written(path))[-1] == "half: \ud83d"
+    known = agent_session(agent.store.session(f"claude-{NEW}"))
+    assert known is not None
+    assert transcript.read_new(path, known.progress).entries == []
+
+
+def test_of_another_agent_only_files_can_be_taken_back(agent: Recorded):
+    agent.session.state.set("agent_session/agent", "codex")
+    found = Conversation(agent.session)
+    assert [one.number for one in found.prompts] == [1, 2, 3]
+    with pytest.raises(CannotRewind, match="codex"):
+        plan(agent, "2")
+    go(agent, "2", "files")
+    assert files(agent.work) == {"a.txt": "one"}
+
+
+def test_effects_after_the_point_are_named(agent: Recorded):
+    with agent.session.effect("mail.send", intent={"to": "ann"}) as effect:
+        effect.result = "sent"
+    assert [one.name for one in plan(agent, "2").effects] == ["mail.send"]
+    assert plan(agent, "@latest").effects != ()
+
+
 def test_subagents_come_along(agent: Recorded):
     entry = {**agent.said.entries[0], "agentId": "a1", "isSidechain": True}
     agent.session.state.set("subagents/a1", [entry])

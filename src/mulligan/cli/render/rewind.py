@@ -53,6 +53,11 @@ def print_plan(plan: RewindPlan, directory: Path | None, limit: int | None) -> N
     if plan.fork is not None:
         said = f"files of {place(plan.point)} into {plan.fork}"
         click.echo(f"{Cell('fork', bold=True).styled()}  {clean(said)}")
+    if plan.effects:
+        names = ", ".join(dict.fromkeys(effect.name for effect in plan.effects[:5]))
+        stay = "stays" if len(plan.effects) == 1 else "stay"
+        said = f"{plural(len(plan.effects), 'effect')} after it {stay} in the world: {names}"
+        click.echo(f"{Cell('outside', bold=True).styled()}  {clean(said)}")
     if plan.files is not None:
         changes = outline(plan.files.files)
         title = Cell(f"files in {clean(str(directory))}", bold=True).styled()
@@ -127,11 +132,9 @@ def _where(plan: RewindPlan) -> str:
 
 
 def _conversation(plan: RewindPlan) -> str:
-    from mulligan.coding.claude_transcript import prompts
-
     if not plan.entries:
         return "none: nothing had been said"
-    count = len(prompts(plan.entries))
+    count = plan.target.kept
     stay = f"{plural(count, 'prompt')} {'stays' if count == 1 else 'stay'}"
     closed = f", {plural(plan.closed, 'interrupted call')} closed" if plan.closed else ""
     return f"{stay}, under the new id {plan.id}{closed}"
