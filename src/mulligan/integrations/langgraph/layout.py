@@ -9,6 +9,7 @@ id that LangGraph gave it, its data the record of it. The component ``langgraph`
   item by item, and its large ``values``; the ``latest`` checkpoint if that is another one. Small
   values are in the record of each checkpoint;
 - ``unordered`` once a checkpoint was saved after one with a higher id;
+- ``opened``: the namespaces of subgraphs whose lists ``graphs`` has, the oldest first;
 - ``removed``: the keys of checkpoints that were removed from the thread.
 
 So the lists of a checkpoint are in the state at its point, where each shares all items with the
@@ -28,6 +29,7 @@ WRITES = (ROOT, "writes")
 GRAPHS = (ROOT, "graphs")
 UNORDERED = (ROOT, "unordered")
 REMOVED = (ROOT, "removed")
+OPENED = (ROOT, "opened")
 KIND = "langgraph"
 """The kind of the checkpoints of graphs; retention keeps all of them."""
 

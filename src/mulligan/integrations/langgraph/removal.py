@@ -6,30 +6,31 @@ from mulligan.integrations.langgraph.history import needed_by
 from mulligan.integrations.langgraph.layout import Record
 from mulligan.integrations.langgraph.thread import Thread
 from mulligan.integrations.langgraph.values import ValueCodec
+from mulligan.store import Store
 
 
-def keep_latest(thread: Thread, codec: ValueCodec) -> None:
+def keep_latest(store: Store, thread: Thread, codec: ValueCodec) -> None:
     """Remove all checkpoints but the latest of each namespace, and what these are built from."""
     latest: dict[str, Record] = {}
     records = [record for record, _ in thread.records()]
     for record in records:
         latest.setdefault(record.namespace, record)
-    _remove_all_but(thread, records, list(latest.values()), codec)
+    _remove_all_but(store, thread, records, list(latest.values()), codec)
 
 
-def remove_runs(thread: Thread, runs: set[str], codec: ValueCodec) -> None:
+def remove_runs(store: Store, thread: Thread, runs: set[str], codec: ValueCodec) -> None:
     """Remove the checkpoints of runs, but not what the remaining ones are built from."""
     records = [record for record, _ in thread.records()]
     kept = [r for r in records if str(codec.decode(r.metadata).get("run_id")) not in runs]
-    _remove_all_but(thread, records, kept, codec)
+    _remove_all_but(store, thread, records, kept, codec)
 
 
 def _remove_all_but(
-    thread: Thread, records: list[Record], kept: list[Record], codec: ValueCodec
+    store: Store, thread: Thread, records: list[Record], kept: list[Record], codec: ValueCodec
 ) -> None:
     stay = {(record.namespace, record.id) for record in kept}
     for record in kept:
         stay |= {(record.namespace, id) for id in needed_by(thread, record, codec)}
     doomed = [record for record in records if (record.namespace, record.id) not in stay]
     if doomed:
-        thread.remove(doomed)
+        thread.remove(store, doomed)

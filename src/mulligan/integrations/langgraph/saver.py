@@ -7,6 +7,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,7 @@ from langgraph.checkpoint.base import (
 )
 
 import mulligan
+from mulligan.errors import UnknownSession
 from mulligan.integrations.langgraph.files import check_durability
 from mulligan.integrations.langgraph.history import delta_history
 from mulligan.integrations.langgraph.layout import PREFIX, session_of, thread_key, thread_of
@@ -27,7 +29,7 @@ from mulligan.integrations.langgraph.listing import Listing
 from mulligan.integrations.langgraph.removal import keep_latest, remove_runs
 from mulligan.integrations.langgraph.thread import Loaded, Saved, Thread
 from mulligan.integrations.langgraph.values import ValueCodec
-from mulligan.store import Store
+from mulligan.store import Store, engine_of
 
 Config = dict[str, Any]
 """LangGraph's ``RunnableConfig``."""
@@ -133,7 +135,8 @@ class MulliganSaver(BaseCheckpointSaver[int]):
         name, namespace, parent = _address(config)
         whole = get_checkpoint_metadata(config, metadata)
         saved = Saved(namespace, parent, checkpoint, dict(whole))
-        self._opened(name).save(saved, set(new_versions), self.codec)
+        thread = self._thread(name) or self._opened(name)
+        thread.save(saved, set(new_versions), self.codec)
         return _config(name, namespace, saved.id)
 
     def put_writes(
@@ -150,7 +153,8 @@ class MulliganSaver(BaseCheckpointSaver[int]):
             [WRITES_IDX_MAP.get(channel, index), channel, codec.encode_write(value)]
             for index, (channel, value) in enumerate(writes)
         ]
-        self._opened(name).save_writes(namespace, str(id), task_id, task_path, stored)
+        thread = self._thread(name) or self._opened(name)
+        thread.save_writes(namespace, str(id), task_id, task_path, stored)
 
     def get_delta_channel_history(
         self, *, config: Config, channels: Sequence[str]
@@ -169,7 +173,8 @@ class MulliganSaver(BaseCheckpointSaver[int]):
             thread = self._threads.pop(name, None)
         if thread is not None:
             thread.session.close()
-        if self.store.find(thread_key(name)) is not None:
+        # Another process may delete it at the same time.
+        with suppress(UnknownSession):
             self.store.delete(session_of(name))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -185,7 +190,9 @@ class MulliganSaver(BaseCheckpointSaver[int]):
         """
         if run_ids:
             for name in self._names():
-                remove_runs(self._opened(name), {str(run) for run in run_ids}, self.codec)
+                thread = self._thread(name)
+                if thread is not None:
+                    remove_runs(self.store, thread, {str(run) for run in run_ids}, self.codec)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete all checkpoints of threads, or all but the latest ones (``keep_latest``).
@@ -198,7 +205,7 @@ class MulliganSaver(BaseCheckpointSaver[int]):
             if strategy == "delete":
                 self.delete_thread(name)
             elif (thread := self._thread(name)) is not None:
-                keep_latest(thread, self.codec)
+                keep_latest(self.store, thread, self.codec)
 
     def get_next_version(self, current: int | None, channel: None) -> int:
         """Return the version of a channel after the current one."""
@@ -297,10 +304,15 @@ class MulliganSaver(BaseCheckpointSaver[int]):
     def _thread(self, name: str) -> Thread | None:
         """Return a thread if the store has it."""
         with self._lock:
-            if name in self._threads:
-                self._threads.move_to_end(name)
-                return self._threads[name]
-        return None if self.store.find(thread_key(name)) is None else self._opened(name)
+            # Under the lock: another thread of this process may be making it.
+            with engine_of(self.store).read() as view:
+                record = view.keyed_session(thread_key(name))
+            known = self._threads.get(name)
+            # Another process may have deleted it, and may have made another one since.
+            if known is not None and (record is None or known.number != record.number):
+                del self._threads[name]
+                known.session.close()
+        return None if record is None else self._opened(name)
 
     def _opened(self, name: str) -> Thread:
         """Return a thread; its session is made if there is none."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from mulligan.document.document import gc_paused
+from mulligan.errors import CheckpointNeeded, KeyTaken
 from mulligan.integrations.langgraph.files import FORK_OF, ThreadFiles
 from mulligan.integrations.langgraph.known import KnownCheckpoint, KnownCheckpoints, Update
 from mulligan.integrations.langgraph.layout import (
     GRAPHS,
     KIND,
     MAX_RECORD,
+    OPENED,
     RECORD,
     REMOVED,
     UNORDERED,
@@ -29,6 +33,7 @@ from mulligan.integrations.langgraph.writes import PendingWrites, StoredWrites
 from mulligan.model import Checkpoint
 from mulligan.session import Session
 from mulligan.session.parts.state import State
+from mulligan.store import Store
 
 MAX_GRAPHS = 64
 """How many namespaces the newest state has the lists of; others are stored whole again."""
@@ -79,6 +84,11 @@ class Thread:
         self.writes = StoredWrites(session)
         self._files = ThreadFiles(session) if has_files else None
 
+    @property
+    def number(self) -> int:
+        """The number of the thread's session, which no later one of the same name has."""
+        return self.session.internal.number
+
     def start(self, configurable: dict[str, Any]) -> None:
         """Prepare the files for a run, if the config that loads a checkpoint is that of one."""
         if self._files is not None:
@@ -106,9 +116,7 @@ class Thread:
         state, place = self.session.state, graph_path(namespace)
         if id is None:
             id = state.get((*place, "latest")) or state.get((*place, "id"))
-        if id is None or checkpoint_key(namespace, id) in self._removed():
-            return None
-        taken = self.session.find(checkpoint_key(namespace, id))
+        taken = None if id is None else self.session.find(self._key(namespace, id))
         return None if taken is None else (self._read(taken), taken.seq)
 
     def records(self) -> Iterator[tuple[Record, int]]:
@@ -150,7 +158,14 @@ class Thread:
             known = self._known.take(saved.namespace, saved.parent)
             update = Update.of(saved.checkpoint, changed, known, codec)
             record = self._new_record(saved, update, codec)
-            seq = self._commit(record, saved, update, is_known=known is not None)
+            key = self._key(saved.namespace, record.id)
+            try:
+                seq = self._commit(key, record, saved, update, is_known=known is not None)
+            except KeyTaken:
+                # A checkpoint that is saved again takes the place of the one before.
+                self.session.state.append(REMOVED, key)
+                key = self._key(saved.namespace, record.id)
+                seq = self._commit(key, record, saved, update, is_known=False)
             if self._files is not None:
                 self._files.saved(saved.namespace)
             self._last[saved.namespace] = record.id
@@ -177,10 +192,10 @@ class Thread:
                 # They may be saved before their checkpoint, which then looks for them from here.
                 self._early.setdefault((namespace, id), position)
 
-    def remove(self, records: list[Record]) -> None:
+    def remove(self, store: Store, records: list[Record]) -> None:
         """Remove checkpoints with their pending writes, in one transaction.
 
-        What is stored of them goes at the next garbage collection.
+        The next garbage collection erases what nothing else needs of them.
         """
         doomed = {(record.namespace, record.id) for record in records}
         latest: dict[str, str] = {}
@@ -189,15 +204,41 @@ class Thread:
                 if (record.namespace, record.id) not in doomed:
                     place = graph_path(record.namespace)[-1]
                     latest[place] = max(record.id, latest.get(place, ""))
-            self.session.state.transaction(lambda state: _remove(state, doomed, latest))
+            keys = {place: self._key(*place) for place in doomed}
+            self.session.state.transaction(lambda state: _remove(state, keys, latest))
             self._last.clear()
             # They refer to writes that may be gone.
             self._recent.clear()
+        self._erase(store, list(keys.values()))
+
+    def _erase(self, store: Store, keys: list[str]) -> None:
+        """Delete checkpoints of the session that were removed from the thread, if they can be.
+
+        The newest one of a session, and those that a copy of the thread has, too, stay hidden.
+        """
+        from mulligan.upkeep import delete_checkpoints
+
+        newest = self.session.checkpoints(newest=1)[0].seq
+        found = [taken for key in keys if (taken := self.session.find(key)) is not None]
+        seqs = [t.seq for t in found if t.session == self.session.name and t.seq != newest]
+        try:
+            delete_checkpoints(store, self.session, seqs)
+        except CheckpointNeeded:
+            for seq in seqs:
+                # Something else needs it: a copy of the thread, or a restore that can be undone.
+                with suppress(CheckpointNeeded):
+                    delete_checkpoints(store, self.session, [seq])
 
     def _is_saved(self, namespace: str, id: str) -> bool:
         if self._last.get(namespace) == id:
             return True
-        return self.session.find(checkpoint_key(namespace, id)) is not None
+        return self.session.find(self._key(namespace, id)) is not None
+
+    def _key(self, namespace: str, id: str) -> str:
+        """Return the key of a checkpoint: the first one that was not removed."""
+        removed, base = self._removed(), checkpoint_key(namespace, id)
+        keys = chain([base], (f"{base}~{number}" for number in count(2)))
+        return next(key for key in keys if key not in removed)
 
     def _removed(self) -> set[str]:
         """Return the keys of checkpoints that were removed from the thread."""
@@ -230,7 +271,9 @@ class Thread:
             lists=update.lengths(),
         )
 
-    def _commit(self, record: Record, saved: Saved, update: Update, *, is_known: bool) -> int:
+    def _commit(
+        self, key: str, record: Record, saved: Saved, update: Update, *, is_known: bool
+    ) -> int:
         """Write a checkpoint in one transaction: the change to the last one, or all of it.
 
         Returns its seq.
@@ -259,7 +302,7 @@ class Thread:
             batch.checkpoint(
                 KIND,
                 note=_note(saved),
-                key=checkpoint_key(record.namespace, record.id),
+                key=key,
                 data=data,
             )
         return batch.seq
@@ -278,30 +321,37 @@ def _write_latest(
 
 
 def _make_room(state: State, namespace: str) -> None:
-    """Remove the lists of other namespaces from the newest state if it has those of many.
+    """Remove the lists of the oldest namespace from the newest state if it has those of many.
 
     Every checkpoint keeps its own. Namespaces around this one are in use and stay.
     """
-    count = state.length(GRAPHS)
-    if count < MAX_GRAPHS or count % MAX_GRAPHS:
+    opened: list[str] = state.get(OPENED, [])
+    if not namespace or graph_path(namespace)[-1] in opened:
         return
-    for other, graph in state.get(GRAPHS).items():
-        if "id" in graph and not namespace.startswith(other):
-            state.set((*GRAPHS, other), {"latest": graph.get("latest", graph["id"])})
+    state.append(OPENED, graph_path(namespace)[-1])
+    if len(opened) < MAX_GRAPHS:
+        return
+    position = next((i for i, other in enumerate(opened) if not namespace.startswith(other)), None)
+    if position is not None:
+        place = (*GRAPHS, opened[position])
+        graph = {key: state.get((*place, key)) for key in ("latest", "id")}
+        state.set(place, {"latest": graph["latest"] or graph["id"]})
+        state.delete((*OPENED, position))
 
 
-def _remove(state: State, doomed: set[tuple[str, str]], latest: dict[str, str]) -> None:
+def _remove(state: State, keys: dict[tuple[str, str], str], latest: dict[str, str]) -> None:
     """Remove checkpoints from the state; ``latest`` are those that are the latest without them."""
     for position, call in enumerate(state.get(WRITES, [])):
-        if call is not None and (call[0], call[1]) in doomed:
+        if call is not None and (call[0], call[1]) in keys:
             state.set((*WRITES, position), None)
-    removed = {checkpoint_key(*place) for place in doomed}
-    state.extend(REMOVED, sorted(removed))
+    state.extend(REMOVED, sorted(keys.values()))
+    state.set(OPENED, [])
+    gone = {checkpoint_key(*place) for place in keys}
     for place, graph in state.get(GRAPHS, {}).items():
         # Without its lists, which refer to writes. A checkpoint that another process saved since
         # is not among the removed ones, and stays the latest.
         ids = {latest.get(place), graph.get("id"), graph.get("latest")} - {None}
-        kept = [id for id in ids if checkpoint_key(place, id) not in removed]
+        kept = [id for id in ids if checkpoint_key(place, id) not in gone]
         state.delete((*GRAPHS, place))
         if kept:
             state.set((*GRAPHS, place), {"latest": max(kept)})
