@@ -105,12 +105,11 @@ class CallThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._executor: ThreadPoolExecutor | None = None
-        self._pid = 0
+        self._executor, self._pid = ThreadPoolExecutor(1, name), os.getpid()
 
     async def run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make a call in the thread and return its result."""
-        if self._executor is None or self._pid != os.getpid():
+        if self._pid != os.getpid():
             # A fork has the object of its parent, and none of its threads.
             self._executor, self._pid = ThreadPoolExecutor(1, self._name), os.getpid()
         made = self._executor.submit(partial(call, *args, **kwargs))

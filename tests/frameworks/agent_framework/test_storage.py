@@ -229,3 +229,42 @@ def test_a_workflow_that_waits_for_a_person_goes_on_in_another_process(tmp_path:
 
     asyncio.run(ask())
     assert asyncio.run(answer()) == ["really?: yes"]
+
+
+class Adding(Executor):
+    """Adds one and hands on, or gives the sum out."""
+
+    def __init__(self, id: str, done: list[str], *, is_last: bool = False) -> None:
+        super().__init__(id=id)
+        self.done, self.is_last = done, is_last
+
+    @handler
+    async def add(self, number: int, ctx: WorkflowContext[int, int]) -> None:
+        self.done.append(self.id)
+        if self.is_last:
+            await ctx.yield_output(number + 1)
+        else:
+            await ctx.send_message(number + 1)
+
+
+def test_a_workflow_starts_again_at_an_earlier_checkpoint(
+    storage: MulliganCheckpointStorage,
+) -> None:
+    done: list[str] = []
+
+    def adding() -> Any:
+        first, second = Adding("first", done), Adding("second", done)
+        last = Adding("last", done, is_last=True)
+        builder = WorkflowBuilder(start_executor=first, name="adding", output_from=[last])
+        return builder.add_edge(first, second).add_edge(second, last).build()
+
+    async def run() -> list[Any]:
+        outputs = [(await adding().run(message=1, checkpoint_storage=storage)).get_outputs()]
+        saved = await storage.list_checkpoints(workflow_name="adding")
+        [after_first] = [c for c in saved if "first" in c.messages]
+        id = after_first.checkpoint_id
+        again = await adding().run(checkpoint_id=id, checkpoint_storage=storage)
+        return [*outputs, again.get_outputs()]
+
+    assert asyncio.run(run()) == [[4], [4]]
+    assert done == ["first", "second", "last", "second", "last"]

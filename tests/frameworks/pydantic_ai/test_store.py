@@ -31,7 +31,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from mulligan.integrations.pydantic_ai import MulliganConversationStore
+from mulligan.integrations.pydantic_ai import MulliganConversationStore, MulliganDurability
 
 FILE = Path(__file__).with_name("program.py")
 
@@ -250,3 +250,27 @@ def test_a_run_that_waits_for_approval_goes_on_in_another_process(tmp_path: Path
     assert done == []
     asyncio.run(answer())
     assert len(done) == 1
+
+
+def test_a_streamed_answer_that_was_recorded_is_not_asked_for_again(tmp_path: Path) -> None:
+    asked = []
+
+    async def stream(messages: Any, info: Any) -> Any:
+        asked.append(len(messages))
+        for part in ("hel", "lo"):
+            yield part
+
+    async def run() -> list[str]:
+        store = MulliganConversationStore(tmp_path)
+        found = []
+        for _ in range(2):  # the second time as after a crash: nothing was saved
+            durability = MulliganDurability(store)
+            agent = Agent(FunctionModel(stream_function=stream), capabilities=[durability])
+            conversation = Conversation(conversation_id="c")
+            async with agent.run_stream("hi", conversation=conversation) as result:
+                found.append("".join([text async for text in result.stream_text(delta=True)]))
+        store.close()
+        return found
+
+    assert asyncio.run(run()) == ["hello", "hello"]
+    assert asked == [1]
