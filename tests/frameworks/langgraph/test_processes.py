@@ -86,6 +86,24 @@ def test_a_restore_of_the_session_takes_the_graph_back(saver: Any, config: Confi
     assert saver.store.verify().ok
 
 
+def test_what_was_written_before_a_restore_is_not_referred_to(saver: Any, config: Config) -> None:
+    """Other writes are in its place since."""
+    from langchain_core.messages import AIMessage
+
+    from mulligan.integrations.langgraph import MulliganSaver
+
+    first = put(saver, config, {"messages": []}, 1)
+    session = saver.store.session("langgraph-thread-1")
+    long, other = (AIMessage(content=text * 100, id=text) for text in ("long", "other"))
+    saver.put_writes(first, [("messages", [long])], "task-1")
+    session.restore(session.checkpoints()[0].seq)
+    saver.put_writes(first, [("messages", [other])], "task-2")
+    second = put(saver, first, {"messages": [long]}, 2)
+    fresh = MulliganSaver(saver.store)
+    assert fresh.get_tuple(second).checkpoint["channel_values"]["messages"] == [long]
+    assert fresh.get_tuple(first).pending_writes == [("task-2", "messages", [other])]
+
+
 def test_a_fork_of_the_session_is_a_thread_of_its_own(saver: Any, config: Config) -> None:
     graph = loop_graph(saver)
     graph.invoke(start(), config, durability="sync")

@@ -162,14 +162,14 @@ class Update(NamedTuple):
         for name, change in self.changes.items():
             path = (*place, "lists", name)
             if name not in self.before.lists:
-                state.set(path, recent.referred(change.added))
+                state.set(path, recent.referred(change.added, state))
                 continue
             if change.keep < len(self.before.lists[name].stored):
                 state.truncate(path, change.keep)
             for index, value in change.replaced.items():
                 state.set((*path, index), value)
             if change.added:
-                state.extend(path, recent.referred(change.added))
+                state.extend(path, recent.referred(change.added, state))
         for name in self.new_large:
             state.set((*place, "values", name), self.large[name])
 

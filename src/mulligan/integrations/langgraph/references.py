@@ -12,7 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from mulligan.integrations.langgraph.layout import WRITES
 from mulligan.integrations.langgraph.values import ITEMS
+from mulligan.session.parts.state import State
 
 MIN_BYTES = 64
 """Smaller items are stored again: a reference would not be much smaller."""
@@ -37,14 +39,19 @@ class RecentWrites:
         while len(self._places) > MAX_RECENT:
             self._places.popitem(last=False)
 
-    def clear(self) -> None:
-        """Forget all of them."""
-        self._places.clear()
-
-    def referred(self, items: list[Any]) -> list[Any]:
+    def referred(self, items: list[Any], state: State) -> list[Any]:
         """Return items as a list stores them: those that were written before as references."""
-        find = self._places.get
-        return [find(item, item) if type(item) is bytes else item for item in items]
+        return [self._referred(item, state) if type(item) is bytes else item for item in items]
+
+    def _referred(self, item: bytes, state: State) -> Any:
+        place = self._places.get(item)
+        # Compared: after a restore of the state, another write may be in that place.
+        return item if place is None or state.get(_path(*place)) != item else place
+
+
+def _path(call: int, number: int, index: int) -> tuple[str | int, ...]:
+    write = (*WRITES, call, 4, number, 2)
+    return write if index < 0 else (*write, ITEMS, index)
 
 
 def resolved(items: list[Any], read: Callable[[int, int], list[Any]]) -> list[Any]:

@@ -76,8 +76,6 @@ class Thread:
         self._lock = threading.RLock()
         self._last: dict[str, str] = {}
         self._early: dict[tuple[str, str], int] = {}
-        # How many calls have saved pending writes, as far as this process knows. A lower bound.
-        self._written: int | None = None
         self._gone: set[str] = set()
         self._known = KnownCheckpoints()
         self._recent = RecentWrites()
@@ -186,7 +184,6 @@ class Thread:
         with self._lock:
             is_saved = self._is_saved(namespace, id)
             position = self.session.state.transaction(append)
-            self._written = position + 1
             self._recent.add(position, writes)
             if not is_saved:
                 # They may be saved before their checkpoint, which then looks for them from here.
@@ -207,8 +204,6 @@ class Thread:
             keys = {place: self._key(*place) for place in doomed}
             self.session.state.transaction(lambda state: _remove(state, keys, latest))
             self._last.clear()
-            # They refer to writes that may be gone.
-            self._recent.clear()
         self._erase(store, list(keys.values()))
 
     def _erase(self, store: Store, keys: list[str]) -> None:
@@ -256,14 +251,12 @@ class Thread:
 
     def _new_record(self, saved: Saved, update: Update, codec: ValueCodec) -> Record:
         rest = {k: v for k, v in saved.checkpoint.items() if k not in ("id", "channel_values")}
-        if self._written is None:
-            self._written = self.session.state.length(WRITES)
         early = self._early.get((saved.namespace, saved.id))
         return Record(
             namespace=saved.namespace,
             id=saved.id,
             parent=saved.parent,
-            first_write=self._written if early is None else early,
+            first_write=self.session.state.length(WRITES) if early is None else early,
             checkpoint=codec.encode(rest),
             metadata=codec.encode(saved.metadata),
             small=update.small,
