@@ -37,7 +37,7 @@ MEMORY = Path("/dev/shm")
 NEEDED_BYTES = 2 << 30
 
 ON_DISK = re.compile(
-    r"tests/(unit/workspace|properties|e2e|docs)/"
+    r"tests/(unit/workspace|properties|e2e|docs|agents)/"
     r"|tests/crash/test_(busy|capture|disk|pending|power|restore|workspace)"
 )
 """Tests of files, and of what people run. A filesystem in memory does not show all that is written
