@@ -12,16 +12,18 @@ messages and the state of the workflow. So what did not change between two is st
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from agent_framework import WorkflowCheckpoint, WorkflowCheckpointException
 
-from mulligan.errors import KeyTaken, UnstorableValue
+from mulligan.errors import CheckpointNeeded, KeyTaken, UnstorableValue
 from mulligan.integrations.handles import CallThread, Handles, StoreLike, name_of, text_of
 from mulligan.integrations.typed_values import TypedValues
 from mulligan.model import Checkpoint
 from mulligan.session import Session
+from mulligan.upkeep import delete_checkpoints
 
 KIND = "agent-framework"
 """The kind of the checkpoints, and how names of sessions begin."""
@@ -124,7 +126,7 @@ class MulliganCheckpointStorage:
     def _save(self, id: str, values: dict[str, Any]) -> None:
         session = self.timeline
         while True:
-            version = session.state.get((VERSIONS, id), 1)
+            version = self._version(id)
             data = {
                 "checkpoint_id": id,
                 "workflow_name": values["workflow_name"],
@@ -141,9 +143,14 @@ class MulliganCheckpointStorage:
 
     def _find(self, id: str) -> Checkpoint | None:
         session = self.timeline
-        version = session.state.get((VERSIONS, id), 1)
+        version = self._version(id)
         found = session.find(_key(id, version)) or session.find(_key(id, version - 1))
         return None if found is None or self._is_gone(found) else found
+
+    def _version(self, id: str) -> int:
+        """Return the version that the next checkpoint with an id has, or the newest one."""
+        state = self.timeline.state
+        return int(max(state.get((VERSIONS, id), 1), state.get((DELETED, id), 0) + 1))
 
     def _of(self, workflow_name: str) -> list[Checkpoint]:
         found: dict[str, Checkpoint] = {}
@@ -171,6 +178,9 @@ class MulliganCheckpointStorage:
         if found is None:
             return False
         self.timeline.state.set((DELETED, id), _data(found)[3])
+        # The newest one of a session, and one that a fork or an undo needs, stays hidden.
+        with suppress(CheckpointNeeded):
+            delete_checkpoints(self._handles.store, self.timeline, [found])
         return True
 
 

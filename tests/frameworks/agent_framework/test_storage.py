@@ -268,3 +268,22 @@ def test_a_workflow_starts_again_at_an_earlier_checkpoint(
 
     assert asyncio.run(run()) == [[4], [4]]
     assert done == ["first", "second", "last", "second", "last"]
+
+
+def test_a_deleted_checkpoint_is_erased_and_its_id_can_be_used_again(
+    storage: MulliganCheckpointStorage,
+) -> None:
+    async def run() -> None:
+        for number in range(3):
+            await storage.save(checkpoint(f"c{number}", "w", number))
+        for id in ("c0", "c2"):  # the newest one of a session is only hidden
+            assert await storage.delete(id)
+            assert not await storage.delete(id)
+        assert await storage.list_checkpoint_ids(workflow_name="w") == ["c1"]
+        assert storage.timeline.find("c0") is None
+        for id in ("c0", "c2"):
+            await storage.save(checkpoint(id, "w", 7))
+            assert (await storage.load(id)).iteration_count == 7
+            assert await storage.delete(id)
+
+    asyncio.run(run())
