@@ -8,6 +8,7 @@ from benchmarks import (
     drift,
     effects,
     harness,
+    hooks,
     reads,
     reopen,
     startup,
@@ -18,6 +19,19 @@ from benchmarks import (
 )
 
 if __name__ == "__main__":
-    modules = (startup, append, steps, effects, reads, reopen, workspace, busy, team, upkeep, drift)
+    modules = (
+        startup,
+        hooks,
+        append,
+        steps,
+        effects,
+        reads,
+        reopen,
+        workspace,
+        busy,
+        team,
+        upkeep,
+        drift,
+    )
     benchmarks = (module.BENCHMARK for module in modules)
     raise SystemExit(harness.main(*benchmarks))
