@@ -208,6 +208,8 @@ def test_declined_on_a_terminal_nothing_changes(agent: Recorded, place: Path, on
         (["--to", "4"], 106, "no prompt 4; there are 3"),
         (["--to", "nowhere"], 30, "nowhere"),
         (["--to", ""], 30, ""),
+        (["--to", "#1"], 106, "No conversation of a coding agent is recorded at #1"),
+        (["--to", "main:#1"], 106, "is recorded at #1 of 'main'"),
         (["unknown", "--to", "1"], 106, "no conversation 'unknown'"),
         (["main", "--to", "1"], 106, "no conversation 'main'"),
         (["--files"], 2, "--to"),

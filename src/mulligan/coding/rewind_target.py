@@ -9,6 +9,7 @@ import msgspec
 
 from mulligan.coding import claude_transcript, transcript
 from mulligan.coding.agent_session import (
+    AGENT_SESSION,
     CONVERSATION,
     SUBAGENTS,
     AgentSession,
@@ -119,6 +120,12 @@ class Conversation:
 
     def _at(self, point: Point) -> Target:
         """Return a point, with entries that the agent wrote a little later than they happened."""
+        if self.session.state_at(point, AGENT_SESSION) is None:
+            raise CannotRewind(
+                f"No conversation of a coding agent is recorded at #{point.seq} of "
+                f"{point.session!r}.",
+                hint="Nothing was changed. `mulligan restore` brings other states and files back.",
+            )
         then = self._conversation_at(point)
         entries, checkpoint = then, self._checkpoint_at(point)
         if point.session == self.session.name and point.seq >= self.session.head.seq:
