@@ -20,6 +20,8 @@ def project(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(place / "home"))
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    # A busy machine makes hooks slow; a test that is about slow hooks says so itself.
+    monkeypatch.setattr(doctor, "SLOW_SECONDS", doctor.LIMIT_SECONDS)
     made = place / "project"
     made.mkdir()
     monkeypatch.chdir(made)

@@ -20,12 +20,17 @@ from mulligan.resident.version import Program, version
 def main(state: Path, idle: float | None = None) -> int:
     """Serve hooks until the helper is not needed any more."""
     program = Program()
+
+    def note(said: str) -> None:
+        hook_log.note(state, SystemClock().now(), "helper", said)
+
     settings = Settings(
         directory=helper_directory(state),
         version=version(),
         make_runner=_runner,
         clock=SystemClock(),
         changed=program.changed,
+        note=note,
     )
     helper = Helper(settings)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -34,7 +39,7 @@ def main(state: Path, idle: float | None = None) -> int:
         if helper.open():
             helper.serve()
     except (MulliganError, OSError) as error:
-        hook_log.note(state, SystemClock().now(), "helper", str(error))
+        note(str(error))
         return 1
     finally:
         helper.close()

@@ -31,6 +31,9 @@ LOOK_SECONDS = 30.0
 CLIENT_SECONDS = 5.0
 """How long a client may take to send its request, or to read the reply."""
 
+ANSWER_SECONDS = 20.0
+"""How long a client waits for its reply; the same in ``client.py`` and ``client.c``."""
+
 MAX_RUNNERS = 8
 """For how many different environments of agents stores stay open."""
 
@@ -58,6 +61,7 @@ class Settings(msgspec.Struct, frozen=True):
     clock: Clock
     changed: Callable[[], bool] = lambda: False
     idle: float = IDLE_SECONDS
+    note: Callable[[str], None] = lambda said: None
 
 
 class Helper:
@@ -178,7 +182,14 @@ class Helper:
         if request.agent != CLAUDE and (process := agent_above(peer(client)[0])) is not None:
             # The client waits, so it still has its parent: the agent.
             request.variables[PROCESS] = str(process)
+        started = self._settings.clock.monotonic()
         reply = self._runner(request).handle(request.data, request.agent, request.id)
+        took = self._settings.clock.monotonic() - started
+        if took >= ANSWER_SECONDS:
+            said = (
+                f"An event of {request.agent} took {took:.0f} s, and its hook did not wait for it."
+            )
+            self._settings.note(said)
         client.sendall(messages.ANSWERED + reply)
 
     def _received(self, client: socket.socket) -> bytes:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from mulligan.errors import UnsafeHelper
-from mulligan.resident import place
+from mulligan.resident import place, server
 from mulligan.resident.messages import HookRequest, encode_request
-from mulligan.resident.server import Helper, Settings
+from mulligan.resident.server import ANSWER_SECONDS, Helper, Settings
 from mulligan.testing.clock import FakeClock
 from tests.nobody import NOBODY, as_nobody, place_of_nobody
 
@@ -25,13 +25,15 @@ PATIENCE = 60.0
 class Recorder:
     """Stands for the runner of one environment."""
 
-    def __init__(self, request: HookRequest) -> None:
+    def __init__(self, request: HookRequest, served: Served) -> None:
+        self.served = served
         self.variables = request.variables
         self.events: list[tuple[bytes, str, str | None]] = []
         self.closed = False
 
     def handle(self, data: bytes, agent: str, id: str | None = None) -> bytes:
         self.events.append((data, agent, id))
+        self.served.clock.advance(self.served.seconds)
         return b"reply to " + data
 
     def close(self) -> None:
@@ -43,13 +45,15 @@ class Served:
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self.clock = FakeClock()
+        self.seconds = 0.0
+        """How long an event takes."""
         self.runners: list[Recorder] = []
         self.directory = directory
         settings = Settings(directory, "1", self._runner, self.clock, **options)
         self.helper = Helper(settings)
 
     def _runner(self, request: HookRequest) -> Recorder:
-        self.runners.append(Recorder(request))
+        self.runners.append(Recorder(request, self))
         return self.runners[-1]
 
     def ask(self, data: bytes, version: str = "1", **variables: str) -> bytes:
@@ -62,13 +66,13 @@ class Served:
         client = socket.socket(socket.AF_UNIX)
         client.settimeout(PATIENCE)
         client.connect(str(self.directory / place.SOCKET))
-        server = Thread(target=self.helper.serve_one, args=(PATIENCE,))
-        server.start()
+        serving = Thread(target=self.helper.serve_one, args=(PATIENCE,))
+        serving.start()
         with client:
             client.sendall(data)
             client.shutdown(socket.SHUT_WR)
             said = b"".join(iter(lambda: client.recv(4096), b""))
-        server.join(PATIENCE)
+        serving.join(PATIENCE)
         return said
 
 
@@ -186,6 +190,25 @@ def test_a_client_that_dies_disturbs_nothing(served: Served) -> None:
     assert served.ask(b"x") == b"kreply to x"
 
 
+def test_an_event_that_took_longer_than_its_hook_waits_is_noted(state: Path) -> None:
+    notes: list[str] = []
+    served = Served(place.helper_directory(state), note=notes.append)
+    served.helper.open()
+    served.ask(b"quick")
+    assert notes == []
+    served.seconds = ANSWER_SECONDS
+    assert served.ask(b"slow") == b"kreply to slow"
+    assert notes == ["An event of claude took 20 s, and its hook did not wait for it."]
+    served.helper.close()
+
+
+def test_the_clients_wait_as_long_as_the_helper_thinks() -> None:
+    source = Path(server.__file__).parent
+    seconds = f"{ANSWER_SECONDS:g}"
+    assert f"\nSECONDS = {seconds}.0\n" in (source / "client.py").read_text()
+    assert f"#define SECONDS {seconds}\n" in (source / "client.c").read_text()
+
+
 def test_old_environments_are_closed(served: Served) -> None:
     for number in range(10):
         served.ask(b"x", HOME=f"/{number}")
@@ -198,8 +221,8 @@ def test_another_user_is_not_answered(open_place: Path) -> None:
     assert served.helper.open()
     served.directory.chmod(0o755)  # as if someone had opened it to all
     (served.directory / place.SOCKET).chmod(0o666)
-    server = Thread(target=served.helper.serve_one, args=(PATIENCE,))
-    server.start()
+    serving = Thread(target=served.helper.serve_one, args=(PATIENCE,))
+    serving.start()
 
     def ask() -> None:
         client = socket.socket(socket.AF_UNIX)
@@ -213,7 +236,7 @@ def test_another_user_is_not_answered(open_place: Path) -> None:
             pass  # closed before it was read: refused all the more
 
     as_nobody(ask)
-    server.join(PATIENCE)
+    serving.join(PATIENCE)
     served.helper.close()
     assert served.runners == []
 
