@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -65,12 +66,13 @@ TARGETS = (
     ),
     *(
         Target(
-            f"{way} against git",
-            f"shadow git's time over that of {BATCH} through the {way}, {COMPARED:,} files",
+            f"{way} against git{of}",
+            f"shadow git's time{of} over that of {BATCH} through the {way}, {COMPARED:,} files",
             at_least=5,
             unit="×",
             full_only=True,
         )
+        for of in ("", ", processor")
         for way in (SERVER, IN_C)
     ),
 )
@@ -151,6 +153,7 @@ def _measure(setting: Setting, result: Result, count: int) -> None:
         for way in (SERVER, IN_C):
             taken = spent.get((way, BATCH), [])
             result.measure(f"{way} against git", ratio(_wall_ms(git), _wall_ms(taken)))
+            result.measure(f"{way} against git, processor", ratio(_cpu_ms(git), _cpu_ms(taken)))
     shutil.rmtree(agent.home)
 
 
@@ -274,13 +277,12 @@ def _shadow_git(agent: Agent, rounds: int) -> list[Spent]:
     variables = {"HOME": str(agent.home), "PATH": os.environ["PATH"]}
 
     def snapshot(*commands: Sequence[str]) -> Spent:
-        start, before = perf_counter(), os.times()
+        start, before = perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         for command in commands:
             subprocess.run([*words, *command], env=variables, check=True, stdout=subprocess.DEVNULL)
-        after = os.times()
-        cpu = after.children_user + after.children_system
-        cpu -= before.children_user + before.children_system
-        return Spent(perf_counter() - start, cpu)
+        wall, after = perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return Spent(wall, cpu)
 
     snapshot(["init", "--quiet"], ["add", "-A"], ["write-tree"])
     found = []
@@ -311,13 +313,17 @@ def _wall_ms(spent: Sequence[Spent]) -> float | None:
     return median([one.wall for one in spent]) * MILLISECONDS if spent else None
 
 
+def _cpu_ms(spent: Sequence[Spent]) -> float | None:
+    return median([one.cpu for one in spent]) * MILLISECONDS if spent else None
+
+
 def _row(way: str, event: str, spent: Sequence[Spent]) -> Row:
     return {
         "through": way,
         "event": event,
         "median ms": _wall_ms(spent),
         "p95 ms": percentile([one.wall for one in spent], 95) * MILLISECONDS,
-        "processor ms": median([one.cpu for one in spent]) * MILLISECONDS,
+        "processor ms": _cpu_ms(spent),
     }
 
 
