@@ -9,6 +9,7 @@ from benchmarks import (
     effects,
     harness,
     hooks,
+    langgraph,
     reads,
     reopen,
     startup,
@@ -32,6 +33,7 @@ if __name__ == "__main__":
         team,
         upkeep,
         drift,
+        langgraph,
     )
     benchmarks = (module.BENCHMARK for module in modules)
     raise SystemExit(harness.main(*benchmarks))

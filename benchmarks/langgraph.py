@@ -25,8 +25,19 @@ OURS, SQLITE, DELTA = "mulligan", "SQLite saver", "SQLite saver, DeltaChannel"
 TARGETS = (
     Target("put ms", "processor time of a put, last 50 steps", at_most=1.5, unit=" ms"),
     Target("flat", "the last 50 puts beside the first 50", at_most=1.3, unit="×"),
-    Target("sqlite/put", "a put of the SQLite saver beside ours", at_least=5.0, unit="×"),
-    Target("put/delta", "a put beside the SQLite saver with DeltaChannel", at_most=3.0, unit="×"),
+    Target(
+        "sqlite/put",
+        "a put of the SQLite saver beside ours",
+        at_least=5.0,
+        unit="×",
+        full_only=True,  # its cost grows with the conversation
+    ),
+    Target(
+        "put/delta",
+        "a put beside the SQLite saver with DeltaChannel, by the clock",
+        at_most=3.0,
+        unit="×",
+    ),
     Target("store/messages", "the store beside the messages", at_most=4.0, unit="×"),
     Target("get/sqlite", "get_state beside the SQLite saver's", at_most=1.0, unit="×"),
     Target("sqlite/list", "listing of the SQLite saver beside ours", at_least=5.0, unit="×"),
@@ -57,8 +68,8 @@ def run(setting: Setting) -> Result:
     }
     raw = raw_size(text_messages(count))
     notes = [
-        f"{count:,} messages of 1 KB; processor time, but for the column with wall time",
-        "get_state and listing: the best of three, by the same process",
+        f"{count:,} messages of 1 KB; processor time, but for the column by the clock",
+        "get_state: the best of three, by the same process; every put of ours waits for the disk",
     ]
     table = Table("a graph with a long conversation", _rows(found, raw), notes)
     return Result([table], _measures(found, raw))
@@ -70,7 +81,7 @@ def _rows(found: dict[str, Measured], raw: int) -> list[Row]:
             "saver": name,
             "put ms, first 50": _first(one.puts) * MILLISECONDS,
             "last 50": _last(one.puts) * MILLISECONDS,
-            "wall": _last(one.put_wall) * MILLISECONDS,
+            "by the clock": _last(one.put_wall) * MILLISECONDS,
             "put_writes": _last(one.writes) * MILLISECONDS,
             "get_state": one.get * MILLISECONDS,
             "listing s": one.listing,
@@ -86,7 +97,7 @@ def _measures(found: dict[str, Measured], raw: int) -> dict[str, float]:
         "put ms": _last(ours.puts) * MILLISECONDS,
         "flat": _last(ours.puts) / _first(ours.puts),
         "sqlite/put": _last(sqlite.puts) / _last(ours.puts),
-        "put/delta": _last(ours.puts) / _last(delta.puts),
+        "put/delta": _last(ours.put_wall) / _last(delta.put_wall),
         "store/messages": ours.bytes / raw,
         "get/sqlite": ours.get / sqlite.get,
         "sqlite/list": sqlite.listing / ours.listing,
@@ -132,7 +143,7 @@ def _measured(opened: _Saver, texts: list[str], *, delta: bool) -> Measured:
     # Each save is waited for, so that none runs beside another step.
     graph.invoke(start, {**CONFIG, "recursion_limit": len(texts) + 10}, durability="sync")
     get = _best(lambda: len(graph.get_state(CONFIG).values["messages"]), expected=len(texts))
-    listing = _best(lambda: sum(1 for _ in saver.list(CONFIG)), expected=len(texts) + 2)
+    listing = _best(lambda: sum(1 for _ in saver.list(CONFIG)), expected=len(texts) + 2, rounds=1)
     size = occupied(opened.directory)
     opened.close()
     return Measured(puts, put_wall, writes, get, listing, size)
