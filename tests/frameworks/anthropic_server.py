@@ -1,8 +1,8 @@
 """A model server for tests: speaks the Messages protocol on loopback and answers from a script.
 
-The script is a list of turns, each a list of content blocks. Which turn is due is counted from the
-conversation in the request, so that the server has no state: a program that was killed and started
-again gets the turn that it did not get to.
+The script is a list of turns, each a list of content blocks; all but the last call tools. Which is
+due is counted from the conversation in the request, so that the server has no state: a program that
+was killed and started again gets the turn that it did not get to.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def serving(turns: list[Turn]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             answer = [text("ok")]
             if body.get("tools"):
                 requests.append(body)
-                number = sum(message["role"] == "assistant" for message in body["messages"])
+                number = sum(map(_calls_tools, body["messages"]))
                 answer = turns[number] if number < len(turns) else [text("done")]
             if body.get("stream"):
                 self._send("text/event-stream", b"".join(_events(answer)))
@@ -72,6 +72,12 @@ def serving(turns: list[Turn]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def _calls_tools(message: dict[str, Any]) -> bool:
+    """Whether a message is one of the script's turns: a resumed program adds others of its own."""
+    content = message["content"] if isinstance(message["content"], list) else []
+    return any(block.get("type") == "tool_use" for block in content)
 
 
 def _reason(answer: Turn) -> str:
