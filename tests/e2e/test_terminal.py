@@ -143,6 +143,18 @@ def test_a_killed_program_leaves_a_usable_terminal_and_is_restarted(
     assert window.status() == 0
 
 
+def test_the_cursor_stays_where_a_program_that_failed_left_it(
+    place: Path, window: TerminalWindow
+) -> None:
+    window.type(f"{MULLIGAN} run --restart never -- bash -c 'read -p name? x; exit 7'\n")
+    window.until("name?")
+    window.until("name?")
+    window.type("ann\n")
+    # Leaving a second screen that was not entered would put it where an earlier program had it.
+    assert window.until("\x1b[?1049l").endswith("\x1b[?1049h")
+    assert window.status() == 7
+
+
 def test_ctrl_c_of_a_person_is_no_reason_to_restart(place: Path, window: TerminalWindow) -> None:
     window.type(f"{MULLIGAN} run -- {program(place, READS)}\n")
     window.until("name? ")

@@ -80,8 +80,12 @@ class Process:
         """Lend the terminal to the process if it was stopped because it wants it."""
         if self._terminal is None or self.is_gone:
             return
-        # Without WEXITED: an exit is for `_ended` to collect.
-        found = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+        # Without WEXITED: an exit is for `_ended` to collect. Until it has, the system answers that
+        # there is no child, since a process that has ended cannot stop any more.
+        try:
+            found = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+        except ChildProcessError:
+            return
         if found is not None:
             self._terminal.stopped(self.pid, found.si_status)
 

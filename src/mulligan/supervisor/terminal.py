@@ -16,11 +16,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 RESET = (
-    b"\x1b[?1049l\x1b[?25h\x1b[?7h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l"
-    b"\x1b[?2004l\x1b[<u\x1b[0m"
+    b"\x1b[?1049h\x1b[?1049l\x1b[?25h\x1b[?7h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l"
+    b"\x1b[?1004l\x1b[?2004l\x1b[<u\x1b[0m"
 )
 """Ends what a full-screen program turned on and could not turn off again: the second screen, a
-hidden cursor, mouse and focus reports, bracketed paste, keyboard protocols and colours."""
+hidden cursor, mouse and focus reports, bracketed paste, keyboard protocols and colours.
+
+Leaving the second screen puts the cursor where it was when that was entered, also if it was left
+long ago. Entering it first keeps the cursor of a program that was not in it."""
 
 WANTS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from mulligan.supervisor.heartbeat import HeartbeatReader, heartbeat_reader
 from mulligan.supervisor.orphans import end_orphans, find_orphans
 from mulligan.supervisor.process import Ending, Process, _Lines, start
 from mulligan.supervisor.stimuli import Beat, Progressed
+from mulligan.supervisor.terminal import Terminal
 
 PATIENCE = 60
 
@@ -65,6 +67,23 @@ def test_a_death_is_noticed_without_looking_for_it() -> None:
         process.kill(signal.SIGKILL)
 
     assert run("sleep", "1000", then=kill).status == -9
+
+
+def test_a_process_that_has_ended_and_is_not_collected_yet_has_not_stopped() -> None:
+    async def look() -> Ending:
+        future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        manager, terminal = pty.openpty()
+        try:
+            process = start(["true"], None, {}, future.set_result, terminal=Terminal(terminal))
+            # The loop does not run here: the process has ended, and nobody has collected it.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            process.look_for_stop()
+            return await asyncio.wait_for(future, PATIENCE)
+        finally:
+            os.close(manager)
+            os.close(terminal)
+
+    assert asyncio.run(look()).status == 0
 
 
 def test_the_whole_group_ends_with_its_leader(tmp_path: Path) -> None:
