@@ -55,6 +55,17 @@ def test_prompts_are_listed_with_what_changed(agent: Recorded, cli: Cli):
     assert cli("rewind", "-q").out.split() == ["1", "2", "3"]
 
 
+def test_while_main_is_empty_the_newest_conversation_here_is_meant(agent: Recorded, cli: Cli):
+    made = f"claude-{resumed(cli('rewind', '--to', '2', '--yes', '--json').json['command'])}"
+    with mulligan.open(agent.work) as store:
+        store.session(made).state.set("context/later", 1)
+    for command in ("log", "show", "diff @latest"):
+        assert f"Using session {made}, the newest of a coding agent;" in cli(*command.split()).err
+    assert f"current session: {made}," in cli("status").out
+    cli("checkpoint", "-s", "main")
+    assert cli("log", "--json").json["session"] == "main"
+
+
 def test_prompts_as_json(agent: Recorded, cli: Cli):
     found = cli("rewind", "--json").json
     assert set(found) == documented("Prompts")

@@ -209,23 +209,48 @@ class CliContext:
 
     def current_session(self, store: Store) -> str | None:
         """Return the session that a command without --session uses; None if there is none."""
-        from mulligan.default_session import choose_session
         from mulligan.errors import UnknownSession
 
         with suppress(UnknownSession):
-            return self.session or self._pointed_to() or choose_session(store)
+            return self.session or self._pointed_to() or self._default(store)
         return None
 
     def _chosen(self, store: Store, *, create: bool = False) -> str:
         """Choose a session, and name it if another one could have been meant."""
-        from mulligan.default_session import DEFAULT_SESSION, choose_session
+        from mulligan.default_session import DEFAULT_SESSION
 
-        name = choose_session(store, create=create)
+        name = self._default(store, create=create)
         if name != DEFAULT_SESSION and len(store.sessions()) > 1 and not self.quiet:
             from mulligan.cli.render.text import clean
 
-            said = f"Using session {name}, the only one in use; -s NAME chooses another."
-            click.echo(clean(said), err=True)
+            used = sum(session.head.seq > 1 for session in store.sessions())
+            which = "the only one in use" if used == 1 else "the newest of a coding agent"
+            click.echo(f"Using session {clean(name)}, {which};", err=True)
+            click.echo("-s NAME chooses another.", err=True)
+        return name
+
+    def _default(self, store: Store, *, create: bool = False) -> str:
+        """Return ``main``; while that is missing or empty, the session that is in use.
+
+        Coding agents make a session for each conversation: the newest one here is meant.
+        """
+        from mulligan.default_session import DEFAULT_SESSION, choose_session
+        from mulligan.errors import UnknownSession
+
+        refused = None
+        try:
+            name = choose_session(store, create=create)
+        except UnknownSession as error:
+            name, refused = DEFAULT_SESSION, error
+        used = {session.name for session in store.sessions() if session.head.seq > 1}
+        if used and name not in used and not create:
+            from mulligan.coding.find_session import newest_agent_session
+
+            newest = newest_agent_session(store, self.project)
+            if newest is not None:
+                return newest.name
+        if refused is not None:
+            raise refused
         return name
 
     def _pointed_to(self) -> str | None:

@@ -24,11 +24,7 @@ def find_agent_session(store: Store, named: str | None, root: Path | None) -> Se
     Without a name, it is the newest one with a prompt of an agent in ``root`` or below it, or else
     anywhere. One whose rewind was undone does not count.
     """
-    known = [
-        (session, agent)
-        for session in store.sessions()
-        if (agent := agent_session(session)) is not None
-    ]
+    known = _known(store)
     if named is not None:
         return _named(named, known)
     if not known:
@@ -36,6 +32,24 @@ def find_agent_session(store: Store, named: str | None, root: Path | None) -> Se
             "No conversation of a coding agent is recorded here.",
             hint="Nothing was changed. `mulligan install claude` records the next one.",
         )
+    return _newest(known, root)
+
+
+def newest_agent_session(store: Store, root: Path | None) -> Session | None:
+    """Return the session that is meant without a name, as above; None if there is none."""
+    known = _known(store)
+    return _newest(known, root) if known else None
+
+
+def _known(store: Store) -> list[tuple[Session, AgentSession]]:
+    return [
+        (session, agent)
+        for session in store.sessions()
+        if (agent := agent_session(session)) is not None
+    ]
+
+
+def _newest(known: list[tuple[Session, AgentSession]], root: Path | None) -> Session:
     here = [one for one in known if root and Path(one[1].cwd).is_relative_to(root)] or known
     used = [session for session, agent in here if agent.prompts and not _is_undone(session)]
     return max(used or [session for session, _ in here], key=lambda session: session.updated)
