@@ -219,3 +219,8 @@ def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+def test_a_session_without_calls_of_tools_says_so(store):
+    assert store("tools").err == "Session 'main' has no tool call.\n"
+    assert store("tools", "--failed").err == "Session 'main' has no such tool call.\n"

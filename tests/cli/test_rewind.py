@@ -66,6 +66,14 @@ def test_while_main_is_empty_the_newest_conversation_here_is_meant(agent: Record
     assert cli("log", "--json").json["session"] == "main"
 
 
+def test_a_plan_fits_and_names_the_directory_plainly(agent: Recorded, cli: Cli):
+    said = cli("rewind", "--to", "2", "--dry-run", "--fork", "../other-way")
+    conversation, fork = said.out.splitlines()[1:3]
+    assert conversation.startswith("conversation  1 prompt stays, new id ")
+    assert len(conversation) <= 80
+    assert fork.endswith(f" into {agent.work.parent / 'other-way'}")
+
+
 def test_prompts_as_json(agent: Recorded, cli: Cli):
     found = cli("rewind", "--json").json
     assert set(found) == documented("Prompts")

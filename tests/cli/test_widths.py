@@ -88,6 +88,24 @@ def test_the_status_in_80_columns(
     assert "forked from" in shown
 
 
+def test_an_error_is_broken_between_words(store: Cli, on_terminal) -> None:
+    code, shown = on_terminal("help", "nowhere", COLUMNS="80", NO_COLOR="1")
+    assert code == 2
+    assert len(shown.splitlines()) > 2
+    assert max(map(len, shown.splitlines())) <= 80
+    one_line, *_ = store("help", "nowhere").err.splitlines()
+    assert one_line in " ".join(shown.split())
+
+
+def test_the_usage_of_sessions_with_long_names_in_80_columns(store: Cli, on_terminal) -> None:
+    name = "claude-f17630ec-85d7-4099-b187-0aa681998669"
+    store("checkpoint", "-s", name, "--create")
+    code, shown = on_terminal("du", COLUMNS="80", NO_COLOR="1")
+    assert code == 0
+    assert f"  {name}  " in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_a_terminal_needs_no_slow_import(store: Cli, on_terminal) -> None:
     store("checkpoint")
     code, shown = on_terminal("log", COLUMNS="80", PYTHONPROFILEIMPORTTIME="1")

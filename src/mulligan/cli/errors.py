@@ -9,11 +9,12 @@ import click
 
 from mulligan.cli.context import Group, colour, debugging
 from mulligan.cli.entry import INTERRUPTED
-from mulligan.cli.render.streams import OutputFailed
+from mulligan.cli.render.streams import OutputFailed, wrapped
 from mulligan.cli.render.terminal import style
 from mulligan.errors import MulliganError
 from mulligan.views.failures import Failure, failure_of, failure_view
 
+INDENT = len("Error: ")
 USAGE = 2
 BUG = 70
 SYSTEM = 74
@@ -50,9 +51,11 @@ def report(error: BaseException, as_json: bool) -> int:
 
         click.echo(json.dumps(failure_view(failure)), err=True)
         return failure.exit_code
-    click.echo(_styled("Error:", "red") + f" {failure.message}", err=True, color=colour())
+    message = wrapped(failure.message, INDENT)
+    click.echo(_styled("Error:", "red") + f" {message}", err=True, color=colour())
     if failure.hint:
-        click.echo(_styled("Hint:", "cyan") + f"  {failure.hint}", err=True, color=colour())
+        hint = wrapped(failure.hint, INDENT)
+        click.echo(_styled("Hint:", "cyan") + f"  {hint}", err=True, color=colour())
     return failure.exit_code
 
 

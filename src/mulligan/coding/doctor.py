@@ -143,8 +143,7 @@ def _store(found: Found, open_store: OpenStore) -> Check:
     if not report.ok:
         problem = f"The store {found.store} is damaged: {report.problems[0]}"
         return Check("store", False, problem, "`mulligan verify --repair` says more.")
-    count = f"{report.checkpoints} checkpoints in {report.sessions} sessions"
-    return Check("store", True, f"The store {found.store} is sound: {count}.")
+    return Check("store", True, f"The store {found.store} is sound.")
 
 
 def _fire(

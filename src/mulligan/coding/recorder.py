@@ -273,8 +273,13 @@ def _note(event: HookEvent) -> str:
         said = event.prompt or ""
         said = said if _is_prompt(event) else "a task in the background ended"
     elif event.kind is HookKind.BATCH_END:
-        said = ", ".join(f"{call.name} {about(call)}".strip() for call in event.calls[:5])
+        said = ", ".join(_call_note(call, event.cwd) for call in event.calls[:5])
     else:
         said = f"{event.kind} ({event.detail})" if event.detail else str(event.kind)
     line = " ".join(said.split()) or str(event.kind)
     return line if len(line) <= MAX_NOTE else line[: MAX_NOTE - 1] + "…"
+
+
+def _call_note(call: ToolUse, cwd: str) -> str:
+    """Return a call with what it is about; a file below the agent's directory by its path there."""
+    return f"{call.name} {about(call).removeprefix(f'{cwd}/')}".strip()

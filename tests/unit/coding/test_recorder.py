@@ -43,6 +43,16 @@ def test_a_prompt_has_a_checkpoint_of_the_files_before_it(agent: CodingAgent) ->
     assert not agent.notes()
 
 
+def test_the_note_of_a_batch_names_files_by_their_path_in_the_project(agent: CodingAgent) -> None:
+    (agent.project / "a").write_text("1")
+    calls = [
+        {"tool_name": "Write", "tool_input": {"file_path": f"{agent.project}/src/a.py"}},
+        {"tool_name": "Read", "tool_input": {"file_path": "/etc/hosts"}},
+    ]
+    agent.hook("PostToolBatch", tool_calls=calls)
+    assert agent.session().checkpoints()[-1].note == "Write src/a.py, Read /etc/hosts"
+
+
 def test_new_transcript_lines_are_in_the_checkpoint_of_their_batch(agent: CodingAgent) -> None:
     agent.hook("UserPromptSubmit", prompt="one")
     agent.say({"n": 1}, {"n": 2})

@@ -44,18 +44,18 @@ def _print(usage: Usage) -> None:
     rows = [[Cell("total", bold=True), Cell(size(usage.total), bold=True)]]
     rows += [[Cell(f"  {kind}"), Cell(size(getattr(usage, kind)))] for kind in kinds]
     echo_columns(rows)
-    _heading("Sessions")
-    echo_columns(
+    # Titles instead of words in every row: names of coding agents' sessions are long.
+    rows = [[Cell(text, bold=True) for text in ("Sessions", "files", "state", "events")]]
+    rows += [
         [
-            [
-                Cell(f"  {clean(one.session)}"),
-                Cell(f"files {size(one.files)}"),
-                Cell(f"state {size(one.state)}"),
-                Cell(plural(one.events, "event"), dim=True),
-            ]
-            for one in usage.sessions
+            Cell(f"  {clean(one.session)}"),
+            Cell(size(one.files)),
+            Cell(size(one.state)),
+            Cell(f"{one.events:,}", dim=True),
         ]
-    )
+        for one in usage.sessions
+    ]
+    echo_columns(rows)
     if usage.shared_files or usage.shared_state:
         shared = f"files {size(usage.shared_files)}, state {size(usage.shared_state)}"
         click.echo(f"  shared by several: {shared}")
@@ -65,10 +65,8 @@ def _print(usage: Usage) -> None:
     count = plural(usage.prunable_count, "checkpoint")
     garbage = f"{size(usage.garbage)} of garbage"
     freed = usage.prunable + usage.garbage
-    click.echo(
-        f"The next prune would free up to {size(freed)}: {garbage}, "
-        f"{size(usage.prunable)} of {count}."
-    )
+    click.echo(f"The next prune would free up to {size(freed)}:")
+    click.echo(f"  {garbage}, {size(usage.prunable)} of {count}.")
 
 
 def _heading(text: str) -> None:

@@ -75,7 +75,10 @@ def _said(done: Installation, *, dry_run: bool) -> str:
     from mulligan.coding.install import settings_module
 
     advice = getattr(settings_module(done.agent), "ADVICE", "")
-    return (
-        f"Installed the hooks of {done.agent} in {done.file}; sessions that start from now on are "
-        f"recorded. {advice} `mulligan doctor` checks that they work.".replace("  ", " ")
+    lines = (
+        f"Installed the hooks of {done.agent} in {done.file}",
+        "Sessions that start from now on are recorded.",
+        advice,
+        "`mulligan doctor` checks that they work.",
     )
+    return "\n".join(line for line in lines if line)

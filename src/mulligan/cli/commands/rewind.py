@@ -194,7 +194,8 @@ def _planned(
     from mulligan.coding.rewind import RewindOptions, plan_rewind
 
     folder = _folder(found.agent.transcript)
-    to_directory = None if fork is None else fork.absolute()
+    # Without `..` in it, for the messages; links stay as they are named.
+    to_directory = None if fork is None else Path(os.path.abspath(fork))
     options = RewindOptions(what, call.directory, folder, to_directory)
     return folder, plan_rewind(found, to, options, lambda: str(uuid4()))
 

@@ -47,7 +47,8 @@ def command(call: CliContext, name: str | None, failed: bool, in_doubt: bool) ->
         for one in found:
             click.echo(one.id)
     elif not found:
-        click.echo(f"Session {session.name!r} has no such tool call.", err=True)
+        such = "such " if name or failed or in_doubt else ""
+        click.echo(f"Session {session.name!r} has no {such}tool call.", err=True)
     else:
         echo_columns([_row(one) for one in found])
         _print_doubts(session, found)

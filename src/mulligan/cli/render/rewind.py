@@ -47,7 +47,8 @@ def print_prompts(call: CliContext, found: Conversation, prompts: Sequence[Rewin
 
 def print_plan(plan: RewindPlan, directory: Path | None, limit: int | None) -> None:
     """Print what a rewind would do."""
-    click.echo(f"{Cell('back to', bold=True).styled()}  {_where(plan)}")
+    back_to = [Cell("back to", bold=True), Cell(_where(plan))]
+    echo_columns([back_to])
     if plan.entries is not None:
         click.echo(f"{Cell('conversation', bold=True).styled()}  {_conversation(plan)}")
     if plan.fork is not None:
@@ -137,7 +138,7 @@ def _conversation(plan: RewindPlan) -> str:
     count = plan.target.kept
     stay = f"{plural(count, 'prompt')} {'stays' if count == 1 else 'stay'}"
     closed = f", {plural(plan.closed, 'interrupted call')} closed" if plan.closed else ""
-    return f"{stay}, under the new id {plan.id}{closed}"
+    return f"{stay}{closed}, new id {plan.id}"
 
 
 def _kept(done: Restored | None) -> str:

@@ -34,6 +34,25 @@ def terminal_columns() -> int:
         return DEFAULT_COLUMNS
 
 
+def wrapped(text: str, indent: int) -> str:
+    """Return text for a terminal on stderr, broken between words; its first line is indented."""
+    if not sys.stderr.isatty():
+        return text
+    first, *others = text.split("\n")
+    lines = [_wrapped_line(" " * indent + first, indent)[indent:]]
+    return "\n".join(lines + [_wrapped_line(line, indent) for line in others])
+
+
+def _wrapped_line(line: str, indent: int) -> str:
+    width = terminal_columns()
+    if len(line) <= width:
+        return line
+    from textwrap import fill  # slow to import
+
+    rest = " " * indent
+    return fill(line, width, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
+
+
 class OutputFailed(OSError):
     """The output cannot be written, for a reason other than a closed pipe."""
 
