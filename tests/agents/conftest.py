@@ -24,6 +24,7 @@ import mulligan
 from mulligan import Session
 from mulligan.coding.hooks import session_of
 from tests.agents.model_server import ModelServer
+from tests.children import end_processes_in
 
 AGENTS = "MULLIGAN_TEST_AGENTS"
 """The variable that names where the agents are installed; `make test-agents` sets it."""
@@ -166,6 +167,7 @@ class ClaudeCode:
         for started in self._started:
             started.kill()
             started.communicate()
+        end_processes_in(self.home)  # the helper of its hooks
 
 
 class Terminal:

@@ -15,6 +15,7 @@ import pytest
 import mulligan
 from mulligan import Session
 from tests.agents.conftest import AGENTS, PATIENCE
+from tests.children import end_processes_in
 
 ROOT = Path(__file__).parents[2]
 
@@ -177,7 +178,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture(params=[Codex, Gemini, OpenCode])
-def agent(request: pytest.FixtureRequest, tmp_path: Path, url: str) -> OtherAgent:
+def agent(request: pytest.FixtureRequest, tmp_path: Path, url: str) -> Iterator[OtherAgent]:
     """Each of the agents, with hooks in its project."""
     place = os.environ.get(AGENTS)
     if not place:
@@ -185,7 +186,8 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, url: str) -> OtherAgen
     kind: type[OtherAgent] = request.param
     if not (Path(place) / "node_modules" / ".bin" / kind.name).exists():
         pytest.skip(f"{kind.name} is NOT INSTALLED in {place}, and was not tested")
-    return kind(Path(place).absolute(), tmp_path / "home", url)
+    yield kind(Path(place).absolute(), tmp_path / "home", url)
+    end_processes_in(tmp_path)  # the helper of its hooks
 
 
 def test_prompts_calls_and_files_are_recorded(agent: OtherAgent) -> None:
