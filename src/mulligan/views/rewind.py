@@ -39,6 +39,12 @@ def prompt_view(prompt: RewindPrompt) -> dict[str, Any]:
     }
 
 
+def planned_rewind_view(plan: RewindPlan) -> dict[str, Any]:
+    """Return what a rewind would do; ids and the transcript are made when it is done."""
+    view = rewind_view(plan, None)
+    return {**view, "new_agent_session": None, "transcript": None}
+
+
 def rewind_view(
     plan: RewindPlan, command: str | None, done: RewindResult | None = None
 ) -> dict[str, Any]:

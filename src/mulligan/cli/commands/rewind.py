@@ -117,7 +117,7 @@ def _rewind(
 ) -> None:
     from mulligan.cli.render.rewind import print_plan, print_rewound, warn_of_agent
     from mulligan.coding.rewind import rewind
-    from mulligan.views.rewind import rewind_view
+    from mulligan.views.rewind import planned_rewind_view, rewind_view
 
     found = _open(call, named)
     session = found.session
@@ -130,7 +130,7 @@ def _rewind(
         print_plan(plan, call.directory, None if dry_run else 20)
     typed = _command(plan, folder)
     if dry_run:
-        _print_dry_run(call, rewind_view(plan, typed))
+        _print_dry_run(call, planned_rewind_view(plan))
         return
     is_used = plan.files is not None and bool(plan.files.open_files)
     confirm(call, "Rewind?", yes=yes, default=not is_used)
@@ -233,7 +233,7 @@ def _print_dry_run(call: CliContext, view: dict[str, object]) -> None:
     from mulligan.cli.render.preview import DRY_RUN
 
     if call.json:
-        print_json({**view, "new_agent_session": None, "transcript": None, "command": None})
+        print_json(view)
     elif not call.quiet:
         click.echo(DRY_RUN)
 
