@@ -47,6 +47,14 @@ def test_the_wheel_has_the_guides() -> None:
     assert all((ROOT / "docs" / file).is_file() for file, _ in GUIDES.values())
 
 
+def test_every_guide_has_a_name_and_the_readme_lists_them() -> None:
+    guides = {file.name for file in (ROOT / "docs").glob("guide-*.md")}
+    assert guides <= {file for file, _ in GUIDES.values()}
+    listed = re.search(r"or a guide: ([a-z, -]+) \|", (ROOT / "README.md").read_text())
+    assert listed
+    assert listed[1].split(", ") == list(GUIDES)
+
+
 def test_no_message_refers_to_a_file_that_is_not_installed() -> None:
     """Docstrings of modules may: they are read in a checkout."""
     package = Path(mulligan.__file__).parent

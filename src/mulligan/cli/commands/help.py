@@ -15,6 +15,7 @@ GUIDES = {
     "coding": ("guide-coding-agents.md", "Codex, Gemini CLI, opencode and other programs."),
     "agents": ("guide-agents.md", "Agents, tasks, mail, workflow files."),
     "files": ("guide-files.md", "Which files checkpoints hold, and how they are restored."),
+    "values": ("guide-state.md", "The state: values, long lists, walks over the past."),
     "outside": ("guide-effects.md", "What rollback cannot undo: steps, effects, approval, tools."),
     "mcp-server": ("guide-mcp.md", "Mulligan as an MCP server: set-up, tools, resources."),
     "frameworks": ("integrations.md", "LangGraph and other frameworks on Mulligan."),
