@@ -146,6 +146,17 @@ def test_files_alone(agent: Recorded, cli: Cli):
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
 
 
+def test_undo_does_not_take_an_earlier_rewind_for_the_last_one(agent: Recorded, cli: Cli):
+    made = cli("rewind", OLD, "--to", "3", "--chat", "-q").out.strip()
+    cli("rewind", OLD, "--to", "2", "--files")
+    refused = cli("rewind", "--undo")
+    assert refused.code == 106
+    assert f"`mulligan undo -s claude-{OLD}`" in refused.err
+    assert any(one.stem == made for one in agent.path.parent.glob("*.jsonl"))
+    assert cli("rewind", f"claude-{made}", "--undo").code == 0
+    assert files(agent.work) == {"a.txt": "one"}
+
+
 def test_the_conversation_alone(agent: Recorded, cli: Cli):
     found = cli("rewind", "--to", "2", "--chat", "--json").json
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}

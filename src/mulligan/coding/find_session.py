@@ -9,11 +9,13 @@ from mulligan.coding.agent_session import AgentSession, agent_session
 from mulligan.coding.rewind import rewound_from
 from mulligan.default_session import listing
 from mulligan.errors import CannotRewind
+from mulligan.timeline.undo import first_restore
 
 if TYPE_CHECKING:
     from mulligan.session import Session
     from mulligan.store import Store
 
+FILES = "`mulligan undo -s NAME` undoes one of files alone."
 SHORTEST = 4
 """How many characters of an id are enough to name a session."""
 
@@ -72,8 +74,26 @@ def find_rewound(store: Store, named: str | None) -> Session:
     ]
     if not made:
         of = "" if wanted is None else f" of {wanted.name!r}"
-        raise CannotRewind(f"There is no rewind{of} to undo.")
-    return max(made, key=lambda one: one.created)
+        raise CannotRewind(f"There is no rewind{of} to undo.", hint=f"Nothing was changed. {FILES}")
+    newest = max(made, key=lambda one: one.created)
+    if wanted is None:
+        _check_last(store, newest)
+    return newest
+
+
+def _check_last(store: Store, made: Session) -> None:
+    """Refuse if files were restored after a rewind of the conversation alone: that came last."""
+    origin = rewound_from(made)
+    if origin is None or origin.restore is not None:
+        return
+    left = store.session(origin.left, create=False)
+    later = (one for one in left.events(since=origin.seq) if one.time > made.created)
+    if first_restore(later) is not None:
+        raise CannotRewind(
+            f"Files of {left.name!r} were restored after the last rewind of a conversation.",
+            hint=f"Nothing was changed. `mulligan undo -s {left.name}` undoes that; `mulligan "
+            f"rewind {made.name} --undo` the rewind of the conversation.",
+        )
 
 
 def _is_undone(session: Session) -> bool:
