@@ -327,24 +327,42 @@ def test_the_folder_of_a_long_path_ends_with_a_hash():
 
 @st.composite
 def transcripts(draw: st.DrawFn) -> list[Any]:
-    """Any tree of prompts, answers, calls and results, cut anywhere, with unreadable lines."""
+    """Any tree of prompts, answers, calls and results, cut anywhere, with unreadable lines.
+
+    An answer has an id of its own, and its parts follow each other: only results of its calls come
+    in between.
+    """
     made = Transcript()
     known: list[str] = []
     calls: list[tuple[str, str]] = []
+    part: tuple[str, str] | None = None
     for number in range(draw(st.integers(0, 25))):
         follows = draw(st.sampled_from([True, *known])) if known else True
-        kind = draw(st.sampled_from(["prompt", "say", "think", "call", "result", "torn"]))
+        kinds = [
+            "prompt",
+            "say",
+            "think",
+            "call",
+            "result",
+            "torn",
+            *(["parallel"] if part else []),
+        ]
+        kind = draw(st.sampled_from(kinds))
         if kind == "torn":
             made.entries.append("{")
             continue
         if kind == "result" and calls:
             call, at = draw(st.sampled_from(calls))
             known.append(made.result(call, follows=at))
-        elif kind == "call":
-            known.append(made.call(f"c{number}", draw(st.sampled_from("xyz")), follows=follows))
+            continue
+        if kind in ("call", "parallel"):
+            answer, at = part if part and kind == "parallel" else (f"x{number}", follows)
+            known.append(made.call(f"c{number}", answer, follows=at))
             calls.append((f"c{number}", known[-1]))
-        else:
-            known.append(made.think() if kind == "think" else getattr(made, kind)("…"))
+            part = (answer, known[-1])
+            continue
+        part = None
+        known.append(made.think() if kind == "think" else getattr(made, kind)("…"))
     return [one if draw(st.integers(0, 9)) else "torn" for one in made.entries]
 
 
