@@ -209,7 +209,7 @@ class WholeValues:
     """Prepares values to be put, and remembers the long lists among them."""
 
     def __init__(self) -> None:
-        # Entries are never changed, only replaced: several threads may use the handle.
+        # Never changed, only replaced: several threads may use the handle.
         self._known: dict[Path, tuple[PutList, Any]] = {}
 
     def prepared(self, value: Any, path: Path, depth: int = 0) -> Any:
@@ -224,15 +224,16 @@ class WholeValues:
 
     def remember(self, put: dict[Path, PutList], found: list[Any]) -> None:
         """Remember lists that were put, with what the document has at their paths since."""
-        for (path, value), node in zip(put.items(), found, strict=True):
-            # Removed and added again: the first entry, which is dropped next, is the oldest.
-            self._known.pop(path, None)
-            self._known[path] = (value, node)
-        while len(self._known) > MAX_LISTS or self._bytes() > MAX_BYTES:
-            del self._known[next(iter(self._known))]
-
-    def _bytes(self) -> int:
-        return sum(put.size for put, _ in self._known.values())
+        # The newest last: those that were put longest ago are dropped first.
+        known = {path: last for path, last in self._known.items() if path not in put}
+        known |= dict(zip(put, zip(put.values(), found, strict=True), strict=True))
+        size = sum(value.size for value, _ in known.values())
+        for path, (value, _) in list(known.items()):
+            if len(known) <= MAX_LISTS and size <= MAX_BYTES:
+                break
+            del known[path]
+            size -= value.size
+        self._known = known
 
 
 def put_change(path: Path, value: Any, expected: Any) -> Decision[list[Any]]:

@@ -241,7 +241,7 @@ def test_little_is_remembered(session: Session, monkeypatch: pytest.MonkeyPatch)
     assert len(puts._known) == MAX_LISTS
     monkeypatch.setattr(whole_values, "MAX_BYTES", 20_000)
     session.state.put("log", messages(200))
-    assert puts._bytes() <= 20_000
+    assert sum(value.size for value, _ in puts._known.values()) <= 20_000
     log = messages(1_000)
     session.state.put("log", log)
     assert ("log",) not in puts._known
@@ -262,3 +262,27 @@ def test_the_remembered_bytes_follow_the_list(session: Session) -> None:
     assert session.state._puts is not None
     (put, _), *_ = session.state._puts._known.values()
     assert put.size == sum(len(whole_values.codec.encode(item)) for item in put.items)
+
+
+def test_what_is_remembered_may_be_replaced_by_another_thread_at_any_moment() -> None:
+    known = whole_values.WholeValues()
+    lists: dict[Any, whole_values.PutList] = {}
+
+    class Interrupted(whole_values.PutList):
+        """Another thread puts lists just when the size of this one is looked at."""
+
+        @property
+        def size(self) -> int:  # type: ignore[override]
+            if lists:
+                put = dict([lists.popitem(), lists.popitem()])
+                known.remember(put, [None, None])
+            return 0
+
+        @size.setter
+        def size(self, size: int) -> None: ...
+
+    interrupted = Interrupted([1], ("c",), None, None)
+    lists |= {(name,): whole_values.PutList([1], (name,), None, None) for name in "ab"}
+    known.remember({("c",): interrupted}, [None])
+    assert not lists
+    assert ("c",) in known._known
