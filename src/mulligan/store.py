@@ -169,7 +169,9 @@ class Store:
         if workspace is not None:
             directory(workspace, "The workspace")
         record = self._record(name, create, actor, None if key is None else check_key(key))
-        files = None if workspace is None else self._workspace(Path(workspace), force, progress)
+        files = None
+        if workspace is not None:
+            files = self._workspace(Path(workspace), force, progress, record.number)
         return Session(self._engine, record, actor, self._environment_reader, files)
 
     def find(self, key: str) -> Session | None:
@@ -275,7 +277,11 @@ class Store:
         self._engine.close()
 
     def _workspace(
-        self, root: Path, force: bool, progress: Callable[[int, int], None] | None
+        self,
+        root: Path,
+        force: bool,
+        progress: Callable[[int, int], None] | None,
+        session: int,
     ) -> Workspace:
         from mulligan.workspace.capture.limits import CaptureLimits
         from mulligan.workspace.capture.progress import untold
@@ -288,8 +294,16 @@ class Store:
             _refuse_commands(real, self._engine.directory)
         if self._roots is None:
             self._roots = RootStates()
-        failpoint = self._engine.failpoint
-        return Workspace(real, self._engine, limits, failpoint, tell, self._stores, self._roots)
+        return Workspace(
+            real,
+            self._engine,
+            limits,
+            self._engine.failpoint,
+            tell,
+            self._stores,
+            self._roots,
+            session,
+        )
 
     def _agent(self, session: str, agent: str) -> str:
         """Return an agent's name if it is allowed; a name with an earlier lease stays allowed."""

@@ -196,11 +196,11 @@ class Pruner:
         return total
 
     def delete(self, ids: Collection[str], refuse: Refuse) -> set[str]:
-        """Remove chosen checkpoints, and return the ids of those that were removed.
+        """Remove chosen checkpoints, and return the ids of those that are gone.
 
         ``refuse`` gets them, with all that is needed and the newest of each session, and raises an
         error if one must stay. Fewer are removed if something was written meanwhile that may need
-        one. The caller holds the upkeep lock.
+        one; some may have been removed by others. The caller holds the upkeep lock.
         """
         sessions = self._gatherer.sessions()
         policies = {facts.record.name: self._policy_of(facts) for facts in sessions}
@@ -223,7 +223,8 @@ class Pruner:
             if one.id in ids
         )
         plan = PrunePlan(RetentionPlan(rulings=rulings), (), heads, 0, None)
-        return {ruling.id for ruling in self._apply_once(plan, never)}
+        gone = set(ids) - {one.id for one in found}
+        return gone | {ruling.id for ruling in self._apply_once(plan, never)}
 
     def _fold(self, stop: Stop) -> int:
         """Fold the events before the windows of all sessions; return how many are gone."""
@@ -288,9 +289,10 @@ class Pruner:
         with self._engine.read() as view:
             names = view.names()
         for session, rulings in _by_session(plan.plan.remove).items():
-            rest = iter(rulings)
+            # A session that was deleted since has lost its name: it must be decided again.
+            number, rest = names.get(session), iter(rulings)
             while batch := list(islice(rest, self._slice.now)):
-                if stop() or not self._remove(names[session], batch, plan.heads):
+                if stop() or number is None or not self._remove(number, batch, plan.heads):
                     return removed
                 removed += batch
         return removed

@@ -12,7 +12,7 @@ import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakSet, WeakValueDictionary, ref
+from weakref import WeakSet, WeakValueDictionary
 
 from mulligan.workspace.watch.mapped import Mapped
 
@@ -34,8 +34,6 @@ class RootState:
         """The last capture that was committed."""
         self.captured: Index | None = None
         """A capture that is not committed yet."""
-        self.base_of: ref[Workspace] | None = None
-        """The workspace that captured last, with whose base tree the index leads to patches."""
         self.damage = 0
         self.loaded = False
         """Whether an index that another process saved was looked for."""

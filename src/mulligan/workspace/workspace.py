@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import ref
 
 from blake3 import blake3
 
@@ -56,10 +55,11 @@ class Workspace:
         progress: Progress = untold,
         stores: Collection[Path] = (),
         states: RootStates | None = None,
+        session: int = 0,
     ) -> None:
         """Combine what belongs to one session with the state that its directory has in ``states``.
 
-        See ``mulligan.workspace.root_state``.
+        See ``mulligan.workspace.root_state``. ``session`` is the number of the session.
         """
         self.root = root
         self._stores = stores
@@ -71,6 +71,7 @@ class Workspace:
         self._states = RootStates() if states is None else states
         self._state = self._states.of(root)
         self._state.users.add(self)
+        self._session = session
         self._looked = -1
 
     def watch(self) -> None:
@@ -82,8 +83,8 @@ class Workspace:
         """Why changes are found by scans, or None while the watcher tracks them."""
         return self._state.watcher.reason if self._state.watcher else "no watcher was requested"
 
-    def elsewhere(self, root: Path) -> Workspace:
-        """Return the workspace of another directory under the same limits."""
+    def elsewhere(self, root: Path, session: int) -> Workspace:
+        """Return the workspace of another session and directory under the same limits."""
         return Workspace(
             root,
             self._engine,
@@ -91,6 +92,7 @@ class Workspace:
             self._failpoint,
             stores=self._stores,
             states=self._states,
+            session=session,
         )
 
     def source(self) -> ReflinkSource | None:
@@ -150,6 +152,7 @@ class Workspace:
         close_kept()
         self._state.captured = captured.index
         self._state.captured.damage = self._state.damage
+        self._state.captured.session = self._session
         self._state.captured.mapped = dict.fromkeys(mapped)
         if self._state.watcher is not None:
             # After the capture, with the ctimes it saw: a file that changed since is reported
@@ -184,22 +187,18 @@ class Workspace:
             self._limits,
             self._progress,
             copies=self._copies,
-            patches=PATCHES in self._engine.features and self._owns_base(),
+            # A patch keeps its base, and so all files in it: those of another session may be
+            # deleted.
+            patches=PATCHES in self._engine.features and index is not None and self._owns(index),
         )
-        self._state.base_of = ref(self)
         drain = self._drain_names if self._state.watcher is not None else None
         sleep = self._engine.clock.sleep
         Rescan(os.fsencode(self.root), rules, capture, drain, sleep).run(changes, taken)
         return rules, taken, capture
 
-    def _owns_base(self) -> bool:
-        """Whether a patch of this session would be one to a tree that it has stored itself.
-
-        A patch keeps its base, and so all files in it: those of another session may be deleted. An
-        index that an earlier process saved counts as its own.
-        """
-        base_of = self._state.base_of
-        return base_of is None or base_of() is self
+    def _owns(self, index: Index) -> bool:
+        """Whether this session has stored the base tree of an index, here or in another process."""
+        return index.session == self._session
 
     def _forget_removed(self) -> None:
         """Forget what was seen if a collection may have removed what the index refers to.

@@ -9,8 +9,10 @@ import pytest
 
 from mulligan import Session, Store
 from mulligan.errors import CheckpointNeeded, CheckpointPruned, UnknownPoint
+from mulligan.model import Checkpoint
 from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
+from mulligan.timeline.points import PointLike
 from mulligan.upkeep import delete_checkpoints
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.space import reclaim
@@ -98,3 +100,20 @@ def test_in_memory(work: Path) -> None:
             session.checkpoint()
         delete_checkpoints(store, session, ["@latest~1"])
         assert len(session.checkpoints()) == 2
+
+
+def test_one_that_another_process_has_deleted_meanwhile_is_deleted(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = session.checkpoints()[1]
+    find = session.find_checkpoint
+
+    def found(point: PointLike) -> Checkpoint:
+        monkeypatch.undo()
+        checkpoint = find(point)
+        delete_checkpoints(store, session, [point])  # between the look-up and the lock
+        return checkpoint
+
+    monkeypatch.setattr(session, "find_checkpoint", found)
+    assert [one.id for one in delete_checkpoints(store, session, [second])] == [second.id]
+    assert len(session.checkpoints()) == 3

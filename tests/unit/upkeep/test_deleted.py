@@ -24,7 +24,7 @@ from mulligan.upkeep import PurgeTarget, run_purge
 from mulligan.upkeep.deleted import SLICE_EVENTS
 from mulligan.upkeep.fold import fold_session
 from mulligan.upkeep.lock import upkeep_lock
-from mulligan.upkeep.policy import Policy
+from mulligan.upkeep.policy import Policy, Rules
 from mulligan.upkeep.prune import Pruner
 from mulligan.upkeep.space import Reclaimed, reclaim
 from tests.raw_bytes import files_with
@@ -301,6 +301,41 @@ def test_retention_beside_a_deleted_session(store: Store, work: Path) -> None:
             Pruner(engine, Policy()).run()
         assert store.verify().problems == ()
     assert fork.state.get("memory/secret") == STATE
+
+
+def test_a_session_is_deleted_between_a_plan_and_its_removals(store: Store) -> None:
+    for name in ("doomed", "other"):
+        session = store.session(name)
+        for number in range(4):
+            session.state.set("number", number)
+            session.checkpoint("routine")
+    engine = engine_of(store)
+    pruner = Pruner(engine, Policy(routine=Rules(keep_last=1)))
+    with upkeep_lock(engine, wait=False):
+        plan = pruner.plan()
+        store.delete("doomed")
+        pruner.apply(plan)
+    assert len(store.session("other").checkpoints()) == 1
+    assert store.verify().problems == ()
+
+
+def test_a_session_of_another_process_keeps_no_files_of_a_deleted_one(
+    place: Path, work: Path
+) -> None:
+    for number in range(20):
+        (work / f"file {number}").write_text(f"plain {number}")
+    with open_store(place) as store, store.session("doomed", workspace=work) as doomed:
+        (work / "secret").write_text(FILE * 40)
+        doomed.checkpoint()
+    (work / "secret").unlink()
+    # It continues from the index that the first one saved, but not from its tree.
+    with open_store(place) as store, store.session("after", workspace=work) as after:
+        (work / "file 1").write_text("changed")
+        after.checkpoint()
+        store.delete("doomed")
+        assert collected(store).skipped == ()
+        assert left(store) == []
+        assert store.verify().problems == ()
 
 
 def test_a_copy_goes_its_own_way(store: Store, work: Path) -> None:

@@ -164,7 +164,8 @@ class Index(msgspec.Struct, array_like=True):
     as put into that tree, and ``listed`` is everything left out, sorted; neither is saved.
     ``mapped`` are the files that programs had mapped when they were read; see
     ``mulligan.workspace.watch.mapped``. ``damage`` is how often damage had been noted in the store:
-    what is noted later may concern any file.
+    what is noted later may concern any file. ``session`` is the number of the session that stored
+    ``tree``, and the base of the edits.
     """
 
     version: int
@@ -181,6 +182,7 @@ class Index(msgspec.Struct, array_like=True):
     mapped: dict[bytes, None] = {}
     listed: list[LeftOut] | None = None
     damage: int = 0
+    session: int = 0
 
     @property
     def fresh_from(self) -> int:
