@@ -115,7 +115,6 @@ class Workspace:
         # for as long: captures of other sessions continue from what this one commits.
         with self._state.lock(), self._engine.pin():
             captured = self._capture(bundle)
-            self._looked = self._state.changes
             try:
                 yield captured
             except BaseException:
@@ -380,9 +379,12 @@ class Workspace:
             self._state.loaded = True
         root = os.fsencode(self.root)
         drained = self._drained(rules)
+        # What a scan finds is not known before: other sessions have to look as well.
+        self._state.changes += drained is None
+        # Here, not after the capture: a file may change after it was read, which the drains during
+        # the capture see, and only the next capture looks at.
+        self._looked = self._state.changes
         if drained is None:
-            # What a scan finds is not known before: other sessions have to look as well.
-            self._state.changes += 1
             if self._state.watching:
                 self._stop_watcher()
                 from mulligan.workspace.watch.watcher import (

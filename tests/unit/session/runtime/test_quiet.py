@@ -10,6 +10,7 @@ from mulligan import Session
 from mulligan.session.runtime.quiet import QuietCheckpoints
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
+from mulligan.workspace.workspace import Workspace
 
 QUIET, LONGEST = 2.0, 60.0
 
@@ -83,3 +84,29 @@ def test_without_a_watcher_the_files_are_scanned_after_the_longest_wait(
     assert quiet.look() is None
     clock.advance(LONGEST)
     assert quiet.look() is None
+
+
+def test_a_file_that_changes_after_it_was_read_is_kept_by_the_next_checkpoint(
+    quiet: QuietCheckpoints,
+    clock: FakeClock,
+    work: Path,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drain = Workspace._drain_names
+
+    def changed(workspace: Workspace) -> set[bytes] | None:
+        monkeypatch.undo()
+        assert (work / "a").read_text() == "one"
+        (work / "a").write_text("two")
+        return drain(workspace)
+
+    (work / "a").write_text("one")
+    quiet.look()
+    clock.advance(QUIET)
+    monkeypatch.setattr(Workspace, "_drain_names", changed)
+    assert quiet.look() is not None
+    quiet.look()
+    clock.advance(QUIET)
+    quiet.look()
+    assert session.files.read("@latest", "a") == b"two"
