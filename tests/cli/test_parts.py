@@ -68,3 +68,10 @@ def test_what_is_nowhere_is_named_as_it_was(inside: Cli) -> None:
     missing = inside("restore", "one", "--only", "nothing.py")
     assert missing.code == 42
     assert "'nothing.py'" in missing.err
+
+
+def test_a_part_that_is_not_there_names_what_all_files_are_called(store):
+    store("checkpoint")
+    failed = store("restore", "@latest", "--only", "files")
+    assert failed.code != 0
+    assert "workspace for all files" in failed.err

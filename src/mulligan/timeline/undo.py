@@ -97,7 +97,8 @@ def nothing_at(path: Path) -> PathNotFound:
     """Return the error for a part that neither of two states has."""
     return PathNotFound(
         f"There is nothing at {format_path(path)!r}, neither now nor at the point.",
-        hint="Name a component such as memory, a path such as agents/coder, or a file.",
+        hint="Name a component such as memory, a path such as agents/coder, a file, or "
+        "workspace for all files.",
     )
 
 
