@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mulligan import Session, Store
+from mulligan.errors import MulliganError
 from mulligan.testing.stores import open_store
 from mulligan.workspace.capture.scan import Scan
 from mulligan.workspace.root_state import RootState
@@ -70,11 +71,12 @@ def test_a_second_session_continues_from_the_index_of_the_first(
     one.checkpoint()
     (tree / "f00").write_text("changed")
     two = store.session("two", workspace=tree.parent / "." / tree.name)
+    first = len(known)
     two.checkpoint()
     assert state(one) is state(two)
     assert len(loads) == 1
-    # Files that changed just before are looked at again, so there may be more than one of each.
-    assert (known[0], known[-1]) == (False, True)
+    # The first scan of each: directories that change meanwhile are looked at again.
+    assert (known[0], known[first]) == (False, True)
     assert content(two, "f00") == "changed"
     assert content(one, "f00") == "0"
     assert store.verify().ok
@@ -222,3 +224,23 @@ def test_sessions_that_are_dropped_leave_no_state(store: Store, tree: Path) -> N
 
     gc.collect()
     assert len(roots._states) == 0
+
+
+def test_a_whole_tree_of_a_second_session_has_what_changed_since_the_base_of_the_first(
+    tmp_path: Path, work: Path
+) -> None:
+    (work / "there").mkdir()
+    for number in range(5):
+        (work / f"there/f{number}").write_text(str(number))
+    with open_store(tmp_path / "store") as store:
+        one, two = (store.session(name, workspace=work) for name in ("one", "two"))
+        one.internal.watch()
+        one.checkpoint()
+        (work / "there/f0").unlink()
+        (work / "there/f1").write_text("changed")
+        one.checkpoint()  # a patch
+        taken = two.checkpoint()  # nothing changed since: all of it is in the edits
+        assert content(two, "there/f1") == "changed"
+        assert two.diff(taken, "one:@latest").files == ()
+        with pytest.raises(MulliganError):
+            two.files.read(taken, "there/f0")

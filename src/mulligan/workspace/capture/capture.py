@@ -88,9 +88,10 @@ class Capture:
         self._left_out = index.left_out if index else {}
         self._named = index.listed if index else None
         self._nodes = index.nodes if index else {}
-        self._edits = index.edits if index and patches else None
+        self._edits = index.edits if index else None
         self._linked: dict[bytes, int] = {}
-        self._is_little = True
+        # Without patches, too, the edits are needed: a full tree has all names since its base.
+        self._is_little = patches
         self._listed: dict[bytes, SeenDirectory] = {}
         self._changed: Changed = {}
         self._looked_in: set[bytes] | None = set()
