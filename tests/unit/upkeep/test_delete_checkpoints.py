@@ -16,6 +16,7 @@ from mulligan.timeline.points import PointLike
 from mulligan.upkeep import delete_checkpoints
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.space import reclaim
+from mulligan.workspace.capture.edits import MAX_PATCH_ENTRIES
 from tests.raw_bytes import files_with
 
 TEXTS = [f"content-{number}-Zq8vKx03LmPw7RtY" for number in range(4)]
@@ -117,3 +118,25 @@ def test_one_that_another_process_has_deleted_meanwhile_is_deleted(
     monkeypatch.setattr(session, "find_checkpoint", found)
     assert [one.id for one in delete_checkpoints(store, session, [second])] == [second.id]
     assert len(session.checkpoints()) == 3
+
+
+def test_files_of_a_base_tree_go_with_the_last_patch_to_it(store: Store, work: Path) -> None:
+    session = store.session("based", workspace=work)
+    for number in range(MAX_PATCH_ENTRIES + 1):
+        (work / f"plain {number}").write_text(str(number))
+    (work / "secret").write_text(TEXTS[0] * 50)
+    first = session.checkpoint()
+    (work / "secret").unlink()
+    patched = session.checkpoint()
+    place = Path(store.path or "")
+    delete_checkpoints(store, session, [first])
+    collect(store)
+    assert files_with(place, TEXTS[0].encode())
+    # Enough changes that a whole tree is stored again.
+    for number in range(MAX_PATCH_ENTRIES + 1):
+        (work / f"plain {number}").write_text(f"again {number}")
+    session.checkpoint()
+    delete_checkpoints(store, session, [patched])
+    collect(store)
+    assert store.verify().problems == ()
+    assert files_with(place, TEXTS[0].encode()) == []
