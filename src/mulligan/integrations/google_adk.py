@@ -33,6 +33,7 @@ from google.adk.sessions.state import State
 from pydantic_core import to_jsonable_python
 
 from mulligan.document.document import MISSING
+from mulligan.errors import Conflict
 from mulligan.integrations.handles import (
     CallThread,
     Handles,
@@ -231,7 +232,12 @@ class MulliganSessionService(BaseSessionService):
         scope = self._scope(record["app_name"])
         retried(partial(scope.apply, record["user_id"], pending, is_late=is_late))
         settled = {**record, "pending": None}
-        session.state.set(RECORD, settled, expected=record)
+        try:
+            session.state.set(RECORD, settled, expected=record)
+        except Conflict:
+            # Another process settled it at the same moment, and may have appended since. Applying
+            # the same values twice changes nothing.
+            return self._settle(session, session.state.get(RECORD) or settled, is_late=True)
         return settled
 
     def _scope(self, app_name: str) -> _Scope:
