@@ -83,6 +83,50 @@ def test_run_has_the_files_in_its_checkpoints(store, process):
     assert (newest["kind"], newest["files"]) == ("routine", 1)
 
 
+@pytest.mark.parametrize(("program", "code"), [("no-such-program", 127), ("./no", 126)])
+def test_a_program_that_cannot_be_run_leaves_no_checkpoint(store, place: Path, program, code):
+    (place / "no").touch()
+    failed = store("run", "--", program)
+    assert failed.code == code
+    assert "nothing was started" in failed.err
+    assert store("log", "--json").json["entries"] == []
+
+
+def test_a_run_that_failed_says_what_is_kept_and_what_is_next(store, process):
+    _, _, error = end(process("run", "--restart", "never", "--", "false"))
+    newest = store("log", "--json").json["entries"][0]["checkpoint_id"]
+    assert f"is in the checkpoint {newest[:12]}" in error
+    assert "`mulligan resume main` starts it again" in error
+    again = process("resume", "main")
+    assert "It failed again;\n`mulligan resume main --rollback`" in end(again)[2]
+    assert "resume" not in end(process("run", "-q", "--restart", "never", "--", "false"))[2]
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        (["yes"], 128 + signal.SIGPIPE),
+        (["sh", "-c", "yes"], 128 + signal.SIGPIPE),
+        ([sys.executable, "-uc", "while True: print(1)"], 1),
+    ],
+)
+def test_a_program_whose_output_is_closed_is_not_started_again(store, place: Path, program, code):
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "mulligan", "run", "--", *program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=variables,
+        cwd=place,
+    ) as run:
+        run.stdout.readline()
+        run.stdout.close()
+        error = run.stderr.read().decode()
+        assert run.wait(PATIENCE) == code
+    assert "nothing reads its output any more" in error
+    assert "starts again" not in error
+
+
 def test_wrong_command_lines(store):
     assert store("run").code == 2
     assert store("run", "--checkpoint-interval", "often", "--", "true").code == 2

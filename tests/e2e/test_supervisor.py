@@ -490,9 +490,6 @@ def test_run_exits_as_its_command_did(place: Place) -> None:
     assert run("true") == 0
     assert run("sh", "-c", "exit 3") == 3
     assert run("sh", "-c", "kill -9 $$") == 137
-    code, said = end(place.mulligan("run", "--no-files", "--", "no-such-program"))
-    assert code == 127
-    assert "it cannot be started: No such file or directory: no-such-program" in said
 
 
 def test_a_supervisor_that_was_replaced_ends_with_its_agents(place: Place) -> None:

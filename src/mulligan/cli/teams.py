@@ -18,6 +18,7 @@ from mulligan.cli.render.terminal import style, untouched
 from mulligan.cli.render.text import SHORT_ID, Cell, clean, plural, print_json
 from mulligan.errors import UnsafeWorkspace
 from mulligan.supervisor.run import RunOptions, RunReporter
+from mulligan.views.sessions import latest_checkpoint
 from mulligan.views.teams import run_view
 
 if TYPE_CHECKING:
@@ -107,8 +108,23 @@ def print_end(call: CliContext, session: Session, outcome: RunOutcome) -> None:
         print_json(run_view(session, outcome))
     elif outcome.status == "paused" and not call.quiet:
         click.echo("Continue with `mulligan resume`.", err=True)
+    elif outcome.status == "failed" and not call.quiet:
+        print_failed(session, outcome)
     if outcome.quarantined and not call.quiet and not call.json:
         print_quarantined(outcome)
+
+
+def print_failed(session: Session, outcome: RunOutcome) -> None:
+    """Say what is kept of a run that failed, and how to go on."""
+    taken, name = latest_checkpoint(session), clean(session.name)
+    kept = f"What it left is in the checkpoint {taken.id[:SHORT_ID]}. " if taken else ""
+    click.echo(f"{kept}Nothing recorded is lost.", err=True)
+    if outcome.resumed is None:
+        click.echo(f"`mulligan resume {name}` starts it again;", err=True)
+    else:
+        click.echo("It failed again;", err=True)
+    back = f"`mulligan resume {name} --rollback` goes to the last good checkpoint first."
+    click.echo(back, err=True)
 
 
 def print_quarantined(outcome: RunOutcome) -> None:

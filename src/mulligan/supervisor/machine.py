@@ -401,6 +401,9 @@ class Machine:
             self._rest(agent, name, Phase.SUSPENDED)
         elif agent.spec.restart == NEVER:
             self._give_up(agent, name, reason)
+        elif _lost_its_reader(exited):
+            # As `CMD | head` in a shell: it did not crash, and would end the same way again.
+            self._give_up(agent, name, f"{reason}, and nothing reads its output any more")
         else:
             self._restart(agent, name, reason, now)
 
@@ -512,6 +515,11 @@ def how_ended(status: int) -> str:
         return f"was ended by {signal.Signals(-status).name}"
     except ValueError:
         return f"was ended by signal {-status}"
+
+
+def _lost_its_reader(exited: Exited) -> bool:
+    """Whether a process ended because it could not print: by SIGPIPE, or with an error for it."""
+    return exited.output_closed and (exited.status > 0 or exited.status == -signal.SIGPIPE)
 
 
 def _wait(backoff: Backoff, streak: int) -> float:

@@ -35,13 +35,22 @@ def _problems(
         place = ("agents", name)
         if not spec.after and not (directory := Path(spec.directory or os.curdir)).is_dir():
             yield (*place, "directory"), f"there is no directory {directory}"
-        path = spec.env.get("PATH", variables.get("PATH", os.defpath))
-        if problem := _missing(spec.command[0], spec, path):
+        path = _path(spec, variables)
+        if problem := missing_program(spec, variables):
             yield (*place, "command"), problem
         for key, command in (("health", spec.health), ("drill", spec.drill)):
             looked_at = command[0] if command else os.sep
             if os.sep not in looked_at and (problem := _missing(looked_at, spec, path)):
                 yield (*place, key), problem
+
+
+def missing_program(spec: AgentSpec, variables: Mapping[str, str]) -> str | None:
+    """Return why the program of an agent cannot be run; None if it can be, or may be later."""
+    return _missing(spec.command[0], spec, _path(spec, variables))
+
+
+def _path(spec: AgentSpec, variables: Mapping[str, str]) -> str:
+    return spec.env.get("PATH", variables.get("PATH", os.defpath))
 
 
 def _missing(program: str, spec: AgentSpec, path: str) -> str | None:

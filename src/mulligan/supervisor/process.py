@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -23,6 +24,8 @@ Gone = Callable[["Ending"], None]
 Show = Callable[[bytes], None]
 """Called with what a process printed, line by line."""
 
+STDOUT = 1
+
 _CHUNK_BYTES = 65536
 
 _MAX_PIPE_CHUNKS = 16
@@ -30,11 +33,16 @@ _MAX_PIPE_CHUNKS = 16
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a process ended, and its resource usage; whether it had the terminal until then."""
+    """How a process ended, and its resource usage.
+
+    ``had_terminal`` is whether it had the terminal until then, ``output_closed`` whether nothing
+    reads its output any more.
+    """
 
     status: int
     resources: dict[str, Any]
     had_terminal: bool = False
+    output_closed: bool = False
 
 
 class Process:
@@ -46,8 +54,10 @@ class Process:
         gone: Gone,
         show: Show | None,
         terminal: Terminal | None = None,
+        prints_to: int | None = None,
     ) -> None:
         self._popen = popen
+        self._prints_to = prints_to
         self._gone = gone
         self._terminal = terminal
         self._loop = asyncio.get_running_loop()
@@ -124,7 +134,8 @@ class Process:
             "system_seconds": round(usage.ru_stime, 3),
             "max_rss_bytes": usage.ru_maxrss * 1024,
         }
-        self._gone(Ending(status, resources, had_terminal))
+        output_closed = self._prints_to is not None and _has_no_reader(self._prints_to)
+        self._gone(Ending(status, resources, had_terminal, output_closed))
 
 
 def start(
@@ -157,12 +168,20 @@ def start(
         process_group=0 if terminal is not None else None,
     )
     try:
-        return Process(popen, gone, show, terminal)
+        prints_to = (STDOUT if output is None else output) if show is None else None
+        return Process(popen, gone, show, terminal, prints_to)
     except BaseException:
         # Its exit would go unnoticed.
         _signal_group(popen.pid, signal.SIGKILL)
         popen.wait()
         raise
+
+
+def _has_no_reader(descriptor: int) -> bool:
+    """Whether what is printed to a pipe, socket or terminal goes nowhere: its reader is gone."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(mask & (select.POLLERR | select.POLLHUP) for _, mask in poll.poll(0))
 
 
 def _signal_group(pid: int, number: int) -> None:

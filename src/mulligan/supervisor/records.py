@@ -148,7 +148,7 @@ class Records:
     def exited(self, name: str, ending: Ending, *, counts: bool) -> Exited:
         """Record how a process ended, and count it against its task if it ``counts``."""
         status = ending.status
-        is_crash = counts and status not in (0, RESTART_STATUS)
+        is_crash = counts and not ending.output_closed and status not in (0, RESTART_STATUS)
         fields = {
             "exit_status": status if status >= 0 else None,
             "signal": -status if status < 0 else None,
@@ -163,7 +163,7 @@ class Records:
             said = work.document.find((*STATE, AGENTS, name, "state"))
             state = said if isinstance(said, str) else ""
             work.add(event_change("agent.exited", changes, agent=name, how=how_ended(status)))
-            return Exited(name, status, state, task, len(crashes))
+            return Exited(name, status, state, task, len(crashes), ending.output_closed)
 
         return self._session.internal.commit(decide)
 

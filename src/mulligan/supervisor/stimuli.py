@@ -31,7 +31,7 @@ class Exited(msgspec.Struct, frozen=True):
 
     ``status`` is its exit status, negative for a signal; ``state`` is what the agent reported last;
     ``task`` is what it was working on, and ``crashes`` how many processes that task has ended by
-    now.
+    now. ``output_closed`` is whether nothing reads its output any more.
     """
 
     agent: str
@@ -39,6 +39,7 @@ class Exited(msgspec.Struct, frozen=True):
     state: str = ""
     task: str | None = None
     crashes: int = 0
+    output_closed: bool = False
 
 
 class Beat(msgspec.Struct, frozen=True):

@@ -110,6 +110,22 @@ def test_what_becomes_of_an_agent_that_ended(policy: str, status: int, expected:
     assert expected in run.at(10, Exited("a", status, "working"))
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (-13, Escalate("a", "was ended by SIGPIPE, and nothing reads its output any more")),
+        (1, Escalate("a", "ended with status 1, and nothing reads its output any more")),
+        (-9, Start("a", 1)),
+        (0, Ended("a", "done")),
+    ],
+)
+def test_an_agent_whose_output_is_closed_is_restarted_only_if_that_did_not_end_it(
+    status: int, expected: Action
+) -> None:
+    run = up(a={})
+    assert expected in run.at(10, Exited("a", status, "working", output_closed=True))
+
+
 def test_restarts_wait_longer_each_time_and_end_at_the_limit() -> None:
     backoff = Backoff(initial=1, factor=2, max=3)
     run = up(a={"max_restarts": 5, "within": 60, "backoff": backoff})

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import click
 
 from mulligan.cli.context import CliContext, Command, agent_option, example, files_options
+from mulligan.cli.programs import CommandNotExecutable, CommandNotFound
 from mulligan.cli.render.text import clean, plural, print_json
 from mulligan.views.effects import call_view
 
@@ -48,9 +49,9 @@ def command(
     try:
         done = session.tools.run(words, effect=effect, key=key, show=_shower(call))
     except FileNotFoundError as error:
-        raise _NotFound(f"There is no command {words[0]!r}.") from error
+        raise CommandNotFound(f"There is no command {words[0]!r}.") from error
     except PermissionError as error:
-        raise _NotExecutable(f"{words[0]!r} cannot be executed.") from error
+        raise CommandNotExecutable(f"{words[0]!r} cannot be executed.") from error
     result = done.result if isinstance(done.result, dict) else {}
     if call.json:
         print_json(call_view(done))
@@ -71,15 +72,3 @@ def _shower(call: CliContext) -> Callable[[int, bytes], None]:
         os.write(2 if call.json else number, data)
 
     return show
-
-
-class _NotFound(click.ClickException):
-    """There is no such command; a shell has the same exit code."""
-
-    exit_code = 127
-
-
-class _NotExecutable(click.ClickException):
-    """The command cannot be executed; a shell has the same exit code."""
-
-    exit_code = 126

@@ -19,7 +19,7 @@ from mulligan.cli.render.recovery import (
     print_nothing,
     print_prepared,
 )
-from mulligan.cli.render.text import clean, print_json
+from mulligan.cli.render.text import print_json
 from mulligan.views.recovery import resume_view
 from mulligan.views.teams import run_view
 
@@ -190,7 +190,4 @@ def _print_run(call: CliContext, session: Session, resumed: Resumed, run: RunOut
         print_json(resume_view(resumed.plan, resumed, run_view(session, run)))
     else:
         print_end(call, session, run)
-    if run.status == "failed" and not call.quiet:
-        again = f"mulligan resume {clean(session.name)} --rollback"
-        click.echo(f"It failed again; `{again}` goes to the last good checkpoint.", err=True)
     click.get_current_context().exit(exit_code(run))

@@ -60,6 +60,7 @@ def command(
     session is recovered first. The exit status is that of the command, 1 when a task is
     quarantined, 75 when it was paused, 130 when Ctrl-C paused it.
     """
+    from mulligan.cli.programs import check_program
     from mulligan.cli.teams import exit_code, print_end, run_options
     from mulligan.session.names import SUPERVISOR, check_agent
     from mulligan.supervisor.run import run_team
@@ -76,11 +77,10 @@ def command(
         second = None if again is None else split_command(again)
     except ValueError as error:
         raise click.UsageError(f"--again: {error}.") from error
+    here = str(Path.cwd())
+    spec = AgentSpec(command=program, again=second, directory=here, prompt=said, restart=restart)
+    check_program(spec)
     store, session, root = call.open_for_agents()
-    here = Path.cwd()
-    spec = AgentSpec(
-        command=program, again=second, directory=str(here), prompt=said, restart=restart
-    )
     workflow = Workflow(
         session=session.name,
         workspace=None if root is None else str(root),
