@@ -66,6 +66,7 @@ class Failpoint(StrEnum):
     TOOL_CALLED = "tool-called"
     TOOL_RETURNED = "tool-returned"
     # The settings file of a coding agent.
+    SETTINGS_NOTED = "settings-noted"
     SETTINGS_BACKED_UP = "settings-backed-up"
     SETTINGS_WRITTEN = "settings-written"
     # Deleting. DELETE_WRITTEN and DELETE_CUT are before the commits of a session and of a slice.

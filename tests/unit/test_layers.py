@@ -70,7 +70,7 @@ INNER = {
         {"hook_input", "transcript", "claude_transcript", "hook_log", "settings_file"},
         {"mcp_input", "agent_process", "hook_groups"},
         {"agent_session", "claude", "tool_policy", "claude_folder", "claude_settings"},
-        {"codex_settings", "gemini_settings", "opencode_settings"},
+        {"codex_settings", "gemini_settings", "opencode_settings", "made_files"},
         {"install"},
         {"rewind_target"},
         {"rewind"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -16,9 +16,10 @@ from mulligan.coding import (
     gemini_settings,
     opencode_settings,
 )
+from mulligan.coding.made_files import MadeFile
 from mulligan.coding.settings_file import SettingsFile
 from mulligan.errors import InvalidSettings
-from mulligan.failpoints import FailpointHook, ignore
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.locate.registry import state_directory
 
 Scope = Literal["project", "user"]
@@ -93,24 +94,52 @@ def install(
     module = settings_module(target.agent)
     has_server = has_mcp_server(target.agent, target.project, target.variables)
     options = {"through_server": True} if has_server else {}
-    return _change(target, lambda found: module.merged(found, words, **options), dry_run, failpoint)
+    file = read_settings(target.agent, target.file)
+    wanted = module.merged(file.settings, words, **options)
+    if not dry_run:
+        _note_maker(target, file, module)
+        failpoint(Failpoint.SETTINGS_NOTED)
+    return _change(target, file, wanted, dry_run, failpoint)
+
+
+def _note_maker(target: Target, file: SettingsFile, module: ModuleType) -> None:
+    """Record whether the file is made now; one that is there without our hooks is a person's."""
+    made = MadeFile(_records(target), target.file)
+    try:
+        if not file.exists:
+            made.remember()
+        elif not module.installed(file.settings):
+            made.forget()
+    except OSError as error:
+        raise InvalidSettings(f"{file.path} cannot be recorded: {error.strerror}.") from error
 
 
 def uninstall(
     target: Target, *, dry_run: bool = False, failpoint: FailpointHook = ignore
 ) -> Installation:
-    """Remove our hooks from an agent's settings; nothing else of them changes. Idempotent."""
-    return _change(target, settings_module(target.agent).without, dry_run, failpoint)
+    """Remove our hooks from an agent's settings; nothing else of them changes. Idempotent.
+
+    A file that ``install`` made and that has nothing else in it is removed, and its directories.
+    """
+    module, made = settings_module(target.agent), MadeFile(_records(target), target.file)
+    file = read_settings(target.agent, target.file)
+    left = module.without(file.settings)
+    # Not always an empty table: some agents have a switch for hooks, which stays in other files.
+    least = module.without(module.merged(file.EMPTY, ["mulligan", "hook", target.agent]))
+    is_empty = made.is_ours and left == least
+    done = _change(target, file, None if is_empty else left, dry_run, failpoint)
+    if not dry_run:
+        made.tidy()
+    return done
 
 
 def _change(
     target: Target,
-    change: Callable[[dict[str, Any]], dict[str, Any]],
+    file: SettingsFile,
+    wanted: dict[str, Any] | None,
     dry_run: bool,
     failpoint: FailpointHook,
 ) -> Installation:
-    file = read_settings(target.agent, target.file)
-    wanted = change(file.settings)
     diff = file.diff(wanted)
     is_changed = bool(diff) and not dry_run
     backup = file.write(wanted, _backup(target), failpoint) if is_changed else None
@@ -121,7 +150,11 @@ def _backup(target: Target) -> Path:
     """Return where the file is copied to: not beside it, where it would be in the way."""
     now = SystemClock().now()
     name = f"{target.agent}-{target.file.name}-{now:%Y%m%dT%H%M%SZ}"
-    return state_directory(target.variables) / BACKUPS / name
+    return _records(target) / name
+
+
+def _records(target: Target) -> Path:
+    return state_directory(target.variables) / BACKUPS
 
 
 def has_mcp_server(agent: str, project: Path, variables: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mulligan.coding.hook_input import OPENCODE_EVENTS
 from mulligan.coding.settings_file import SettingsFile
@@ -21,12 +21,14 @@ _COMMAND = "const COMMAND = /* command */ "
 class PluginFile(SettingsFile):
     """The file of a plugin: its text is all of its settings. Without text there is no file."""
 
+    EMPTY: ClassVar[Mapping[str, Any]] = {TEXT: ""}
+
     def _parsed(self) -> dict[str, Any]:
         return {TEXT: self.text}
 
-    def changed(self, settings: dict[str, Any]) -> str:
+    def changed(self, settings: dict[str, Any] | None) -> str:
         """Return the text of the plugin."""
-        return str(settings[TEXT])
+        return "" if settings is None else str(settings[TEXT])
 
 
 FILE = PluginFile

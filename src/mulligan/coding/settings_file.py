@@ -10,8 +10,9 @@ import difflib
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mulligan.errors import InvalidSettings
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
@@ -30,11 +31,15 @@ class SettingsFile:
     A symlink is followed: people keep settings in another directory, and the link has to stay.
     """
 
+    EMPTY: ClassVar[Mapping[str, Any]] = {}
+    """The settings of a file that does not exist."""
+
     def __init__(self, path: Path) -> None:
         """Read the file; raises ``InvalidSettings`` if it cannot be merged with."""
         self.path = path
         self._target = Path(os.path.realpath(path))
         self._mode = 0o600
+        self.exists = True
         self.text = self._read()
         self.settings = self._parsed()
 
@@ -45,6 +50,7 @@ class SettingsFile:
         try:
             handle = os.open(self._target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
+            self.exists = False
             return ""
         except OSError as error:
             raise InvalidSettings(f"{self.path} cannot be read: {error.strerror}.") from error
@@ -58,14 +64,19 @@ class SettingsFile:
         except UnicodeDecodeError as error:
             raise InvalidSettings(f"{self.path} is not UTF-8.") from error
 
-    def changed(self, settings: dict[str, Any]) -> str:
-        """Return the text of the file with other settings, indented as the file is."""
+    def changed(self, settings: dict[str, Any] | None) -> str:
+        """Return the text of the file with other settings, indented as the file is.
+
+        None is no file.
+        """
+        if settings is None:
+            return ""
         if settings == self.settings:
             return self.text
         found = re.search(r"^([ \t]+)\S", self.text, re.MULTILINE)
         return _dumped(settings, found[1] if found else 2)
 
-    def diff(self, settings: dict[str, Any]) -> str:
+    def diff(self, settings: dict[str, Any] | None) -> str:
         """Return what would change, as a unified diff."""
         before, after = self.text.splitlines(True), self.changed(settings).splitlines(True)
         name = str(self.path)
@@ -75,7 +86,7 @@ class SettingsFile:
         )
 
     def write(
-        self, settings: dict[str, Any], backup: Path, failpoint: FailpointHook = ignore
+        self, settings: dict[str, Any] | None, backup: Path, failpoint: FailpointHook = ignore
     ) -> Path | None:
         """Replace the file in one step; return ``backup``, now a copy of what was there, if any.
 
@@ -87,13 +98,13 @@ class SettingsFile:
         try:
             if self.text:
                 backup.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _replace(backup, self.text, 0o600)
+                replace_file(backup, self.text, 0o600)
                 failpoint(Failpoint.SETTINGS_BACKED_UP)
             self._target.parent.mkdir(parents=True, exist_ok=True)
             if self._read() != self.text:
                 raise InvalidSettings(f"{self.path} was changed by another program meanwhile.")
             if text:
-                _replace(self._target, text, self._mode)
+                replace_file(self._target, text, self._mode)
             else:
                 self._target.unlink(missing_ok=True)
                 sync_directory(self._target.parent)
@@ -148,7 +159,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _replace(path: Path, text: str, mode: int) -> None:
+def replace_file(path: Path, text: str, mode: int) -> None:
     """Write a file beside its place, and rename it: a crash leaves the old one or the new one."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

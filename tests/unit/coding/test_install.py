@@ -11,7 +11,7 @@ import pytest
 
 from mulligan.coding import claude_settings, settings_file
 from mulligan.coding.hook_input import CLAUDE_EVENTS
-from mulligan.coding.install import Installation, Scope, Target, install, uninstall
+from mulligan.coding.install import AGENTS, Installation, Scope, Target, install, uninstall
 from mulligan.coding.settings_file import SettingsFile
 from mulligan.errors import InvalidSettings
 
@@ -25,9 +25,9 @@ def target(tmp_path: Path) -> Target:
     return made(tmp_path, "project")
 
 
-def made(home: Path, scope: Scope) -> Target:
+def made(home: Path, scope: Scope, agent: str = "claude") -> Target:
     variables = {"HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
-    return Target("claude", scope, home / "project", variables)
+    return Target(agent, scope, home / "project", variables)
 
 
 def write(target: Target, text: str) -> Path:
@@ -83,6 +83,60 @@ def test_hooks_alone_leave_no_empty_table(target: Target) -> None:
     assert json.loads(target.file.read_text()) == {"a": 1}
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("scope", ["project", "user"])
+def test_a_file_that_was_made_is_removed_with_its_directories(
+    tmp_path: Path, agent: str, scope: Scope
+) -> None:
+    target = made(tmp_path, scope, agent)
+    target.project.mkdir()
+    install(target, COMMAND)
+    install(target, ["/new/mulligan"])
+    assert uninstall(target, dry_run=True).diff
+    assert target.file.exists()
+    uninstall(target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["project", "state"]
+    assert not list(target.project.iterdir())
+    assert not uninstall(target).is_changed
+
+
+def test_directories_that_others_use_stay(target: Target) -> None:
+    install(target, COMMAND)
+    other = target.file.with_name("other.json")
+    other.touch()
+    uninstall(target)
+    assert list(target.file.parent.iterdir()) == [other]
+
+
+@pytest.mark.parametrize("text", ["{}", "", '{"hooks": {}}'])
+def test_a_file_of_a_person_stays_even_if_it_is_empty(target: Target, text: str) -> None:
+    install(target, COMMAND)
+    uninstall(target)
+    write(target, text)
+    install(target, COMMAND)
+    uninstall(target)
+    assert target.file.is_file()
+
+
+def test_what_a_person_added_to_a_file_that_was_made_stays(target: Target) -> None:
+    install(target, COMMAND)
+    found = json.loads(target.file.read_text())
+    write(target, json.dumps({**found, "model": "x"}))
+    uninstall(target)
+    assert json.loads(target.file.read_text()) == {"model": "x"}
+
+
+def test_a_damaged_record_removes_no_directory(target: Target) -> None:
+    install(target, COMMAND)
+    (record,) = Path(target.variables["XDG_STATE_HOME"]).rglob("made-*")
+    for text in ('{"directories": ["/", "/usr"]}', "[", '{"directories": 1}', "{}"):
+        record.write_text(text)
+        uninstall(target)
+        assert target.file.parent.is_dir()
+        assert not record.exists()
+        install(target, COMMAND)
+
+
 def test_installing_again_changes_nothing(target: Target) -> None:
     install(target, COMMAND)
     text = target.file.read_text()
@@ -119,7 +173,7 @@ def test_hooks_call_the_mcp_server_where_it_is_installed(target: Target, place: 
     install(target, COMMAND)
     assert "mcp_tool" not in target.file.read_text()
     uninstall(target)
-    assert json.loads(target.file.read_text()) == {}
+    assert not target.file.exists()
 
 
 def test_a_dry_run_shows_the_diff_and_writes_nothing(target: Target) -> None:

@@ -19,7 +19,8 @@ EXAMPLE = example("mulligan uninstall claude", "mulligan uninstall claude --user
 def command(call: CliContext, agent: str, scope: str, dry_run: bool) -> None:
     """Remove Mulligan's hooks from the settings of a coding agent.
 
-    Everything else in the file stays as it is. The store and everything recorded in it stay, too.
+    Everything else in the file stays as it is; a file that `install` made and that has nothing else
+    in it is removed. The store and everything recorded in it stay, too.
     """
     from mulligan.coding.install import uninstall
 
