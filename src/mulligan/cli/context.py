@@ -48,6 +48,8 @@ class CliContext:
         """Where the files of the session are, once it is opened with them."""
         self.project: Path | None = None
         """The directory that the store was found by, once it is opened."""
+        self.has_pointer = True
+        """Whether that directory names its store; a read-only one may not."""
         self._standing: Standing | None = None
         self._line: ProgressLine | None = None
 
@@ -68,7 +70,7 @@ class CliContext:
         """
         import mulligan
         from mulligan.cli.find_store import state_home, tell_of_finding
-        from mulligan.locate.find import find_in, nearest
+        from mulligan.locate.find import Note, find_in, nearest
         from mulligan.session_directory import Standing
 
         state, here = state_home(), Path.cwd()
@@ -80,6 +82,7 @@ class CliContext:
         self._standing = Standing(here, state, pointer, bool(self.store), tell_of_finding)
         if found is not None:
             tell_of_finding(found)
+            self.has_pointer = found.note is not Note.NOT_PUT_BACK
         if for_agents:
             _end_frozen(there)
         store = mulligan.open(

@@ -20,10 +20,14 @@ def state_home() -> Path:
 
 
 def tell_of_finding(found: Found) -> None:
-    """Report a missing pointer, or a moved directory or store."""
+    """Report a missing pointer, or a moved directory or store.
+
+    Not that a read-only directory has no pointer: every command would say it. `init` and `status`
+    do.
+    """
     from mulligan.cli.render.text import clean
-    from mulligan.locate.find import finding_text
+    from mulligan.locate.find import Note, finding_text
 
     said = finding_text(found)
-    if said is not None:
+    if said is not None and found.note is not Note.NOT_PUT_BACK:
         click.echo(clean(said), err=True)

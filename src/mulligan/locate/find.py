@@ -76,8 +76,7 @@ def finding_text(found: Found) -> str | None:
         f"the store is {store}.",
         Note.RENEWED: f"{here} is a new directory where the project of the store {store} was; "
         "that store is used, and the pointer was put back.",
-        Note.NOT_PUT_BACK: f"The pointer {here}/.mulligan is not there and cannot be written; "
-        f"the store is {store}.",
+        Note.NOT_PUT_BACK: f"{here} cannot be written and has no pointer; its store is {store}.",
         Note.STASHED: f"The pointer {here}/.mulligan is gone, perhaps into a git stash, and was "
         f"not put back, so that `git stash pop` works; the store is {store}.",
         Note.MOVED: f"This project was moved to {here}; its store {store} knows that now.",

@@ -80,6 +80,9 @@ def _tell_more(made: StoreMade, *, inside: bool) -> None:
     if (old := made.replaced) is not None:
         said = f"Until now {made.directory} had the store {old}, which is kept;"
         click.echo(clean(f"{said} `mulligan init --adopt {old}` goes back to it."), err=True)
+    if made.store.name != NAME and not (made.directory / NAME).exists():
+        said = f"{made.directory} cannot be written, so it has no pointer to the store;"
+        click.echo(clean(f"{said} the store is found by its path."), err=True)
     if made.above is not None:
         said = f"There is a store above, in {made.above}; from here on down this one is used."
         click.echo(clean(said), err=True)
