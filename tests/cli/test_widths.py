@@ -10,7 +10,7 @@ import pytest
 from mulligan.cli.render.log_lines import LogRow, fitted
 from mulligan.cli.render.terminal import _MARK
 from mulligan.cli.render.text import Cell
-from tests.cli.conftest import Cli
+from tests.cli.conftest import PATIENCE, Cli
 
 LABEL = "tests-green-after-the-refactoring-of-the-login"
 NOTE = "before the refactoring of everything that has to do with logging in and out again"
@@ -86,6 +86,38 @@ def test_the_status_in_80_columns(
     assert max(map(len, lines)) <= 80
     assert "side" in shown
     assert "forked from" in shown
+
+
+def test_a_diff_in_80_columns(store: Cli, place: Path, on_terminal) -> None:
+    path = place / "directory/of/some/files/that/are/rather/deep/in/a/tree/and/have/long/names.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("one\n")
+    store("state", "set", "context/goal", f"first {NOTE}")
+    store("checkpoint", "--label", "first")
+    path.write_text("two\n")
+    store("state", "set", "context/goal", f"second {NOTE}")
+    store("state", "set", "memory/new", NOTE)
+    code, shown = on_terminal("diff", "first", "--stat", COLUMNS="80", NO_COLOR="1")
+    assert code == 0
+    assert max(map(len, shown.splitlines())) <= 80
+    assert '"first before the' in shown
+    assert '→ "second before' in shown
+    assert "have/long/names.py  +1  -1" in shown
+    assert str(path.relative_to(place)) in store("diff", "first", "--stat").out
+
+
+def test_the_status_of_many_sessions_is_short(store: Cli, process) -> None:
+    failed = process("run", "-q", "-s", "failed-first", "--restart", "never", "--", "false")
+    assert failed.wait(PATIENCE) == 1
+    for number in range(12):
+        store("checkpoint", "-s", f"old-{number}", "--create")
+    shown = store("status").out
+    assert "failed-first " in shown
+    assert "old-11 " in shown
+    assert "old-2 " not in shown
+    assert "and 4 older sessions: `mulligan status --all`" in shown
+    assert "old-2 " in store("status", "--all").out
+    assert len(store("status", "--json").json["sessions"]) == 14
 
 
 def test_an_error_is_broken_between_words(store: Cli, on_terminal) -> None:

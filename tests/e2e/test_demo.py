@@ -48,6 +48,9 @@ def test_the_demo_tells_a_story_that_holds(tmp_path: Path):
         "timeline",
     ):
         assert word in done.stdout
+    # The logs after the story are as wide as their notes, without a terminal.
+    story, _, _ = done.stdout.partition("Verify")
+    assert max(map(len, story.splitlines())) <= 80
     assert list(tmp_path.iterdir()) == []
 
 

@@ -69,6 +69,9 @@ LEAST_IMPORTANT = ("seq", "files", "taken", "forked from", "drill")
 
 MIN_LAST_WIDTH = 16
 REFRESH_SECONDS = 2.0
+MAX_RECENT = 8
+"""How many sessions are listed that need no attention: those with the latest activity."""
+
 MAX_DAMAGED = 5
 """How many checkpoints that lost something are listed."""
 
@@ -76,10 +79,11 @@ COLOURS = {"interrupted": "red", "failed": "red", "running": "green", "paused": 
 
 
 @click.command("status", cls=Command, epilog=example("mulligan status", "mulligan status --watch"))
+@click.option("--all", "every", is_flag=True, help="List older sessions, too.")
 @click.option("--watch", is_flag=True, help=f"Show it again every {REFRESH_SECONDS:g} seconds.")
 @click.option("--prometheus", is_flag=True, help="Print metrics in the text format of Prometheus.")
 @click.pass_obj
-def command(call: CliContext, watch: bool, prometheus: bool) -> None:
+def command(call: CliContext, every: bool, watch: bool, prometheus: bool) -> None:
     """Show the store, its sessions with their latest activity, and their agents.
 
     The * marks the session that commands without -s use here: the one of this directory, else
@@ -101,48 +105,83 @@ def command(call: CliContext, watch: bool, prometheus: bool) -> None:
 
         click.echo(metrics.prometheus(metrics.store_metrics(store, sessions)), nl=False)
         return
-    _show(call, store, sessions)
+    _show(call, store, sessions, every=every)
     with suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop watching
         while watch:
             time.sleep(REFRESH_SECONDS)
             sessions = [s for s in store.sessions() if call.session in (None, s.name)]
             if not call.json and sys.stdout.isatty():
                 click.echo(CLEAR_SCREEN, nl=False)
-            _show(call, store, sessions)
+            _show(call, store, sessions, every=every)
 
 
-def _show(call: CliContext, store: Store, sessions: list[Session]) -> None:
+def _show(call: CliContext, store: Store, sessions: list[Session], *, every: bool) -> None:
     if call.json:
         print_json(status_view(store, sessions, call.current_session(store)))
     elif call.quiet:
         for session in sessions:
             click.echo(session.name)
     else:
-        _print(call, store, sessions)
+        _print(call, store, sessions, every=every)
 
 
-def _print(call: CliContext, store: Store, sessions: list[Session]) -> None:
+def _print(call: CliContext, store: Store, sessions: list[Session], *, every: bool) -> None:
     about, current = store_summary(store), call.current_session(store)
     click.echo(f"{Cell(about['store'], bold=True).styled()}")
     parts = f"format {about['format']}, {size(about['size_bytes'])}"
     click.echo(Cell(f"{parts}, {plural(len(sessions), 'session')}", dim=True).styled())
     _print_upkeep(upkeep_status(engine_of(store)))
     _print_verify(newest_verify(store, sessions))
+    if not call.has_pointer:
+        click.echo("This directory cannot be written; its store is found by its path.")
     for session in sessions:
         if session.name == current and (
             files := session.files.directory or project_directory(store)
         ):
             click.echo(clean(f"current session: {current}, files in {files}"))
-    if sessions:
-        echo_columns(_fitted([_row(session, current) for session in sessions], terminal_width()))
-    for session in sessions:
-        _print_team(session)
+    listed = sessions if every else _listed(sessions, current)
+    if listed:
+        echo_columns(_fitted([_row(session, current) for session in listed], terminal_width()))
+    if more := len(sessions) - len(listed):
+        click.echo(f"  and {plural(more, 'older session')}: `mulligan status --all`")
+    for session in listed:
+        if every or session.name == current or not _is_finished(session):
+            _print_team(session)
         _print_drift(session)
         _print_failed_drill(session)
         _print_damaged(session)
         _print_acts(session)
         for line in pending_lines(session):
             click.echo(Cell(line, "red").styled())
+
+
+def _listed(sessions: list[Session], current: str | None) -> list[Session]:
+    """Return the sessions that someone has to look at, and those with the latest activity."""
+    if len(sessions) <= MAX_RECENT:
+        return sessions
+    newest = sorted(sessions, key=lambda session: session.updated, reverse=True)[:MAX_RECENT]
+    recent = {session.name for session in newest} | {current}
+    return [session for session in sessions if session.name in recent or _needs_attention(session)]
+
+
+def _needs_attention(session: Session) -> bool:
+    if session_status(session) in COLOURS:
+        return True
+    acts, drill = acts_view(session), last_drill(session)
+    return bool(
+        acts["pending"]
+        or acts["in_doubt"]
+        or (drill is not None and not drill.ok)
+        or session.internal.losses()
+        or any(found["isolated"] for found in drift_status(session))
+        or pending_lines(session)
+    )
+
+
+def _is_finished(session: Session) -> bool:
+    """Whether all agents of a session are done, without tasks: its row says everything."""
+    agents = agent_views(session)
+    return not task_counts(session) and all(agent["state"] == "done" for agent in agents)
 
 
 def _fitted(rows: list[list[Cell]], width: int | None) -> list[list[Cell]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 COMMAND = (
-    "rm -rf src && echo '# TODO' > README.md && chmod -x run.sh && chmod 666 settings.toml "
-    "&& mv tests/test_login.py tests/old.py && ln -sf /etc/hosts current && echo junk > junk.tmp"
+    "rm -rf src && echo '# TODO' > README.md && chmod -x run.sh &&\n"
+    "chmod 666 settings.toml && mv tests/test_login.py tests/old.py &&\n"
+    "ln -sf /etc/hosts current && echo junk > junk.tmp"
 )
 """The agent's attempt to clean up; each part spoils something else."""
 

@@ -155,7 +155,8 @@ class Story:
         self._check("both branches finished all tasks", ended and statuses == {"completed"})
         found = self.session.diff(self.session.head, fork.head)
         for value in found.conversation[1::3]:
-            self.say(f"     ~ {value.place}  {value.before} → {value.after}")
+            self.say(f"     ~ {value.place}")
+            self.say(f"       {value.before} → {value.after}")
         for file in found.files:
             self.say(f"     ~ {file.path}  {file.old_size} bytes → {file.size} bytes")
         first = min((int(value.path[1]) for value in found.conversation), default=0)
@@ -181,8 +182,8 @@ class Story:
         owner = wait_for(lambda: self.crew.tasks.get(task).owner)
         pid = self.crew.state.get(("agents", owner, "process_id"))
         os.kill(pid, signal.SIGKILL)
-        text = f"`mulligan up` runs {len(team)} agents on a plan of {len(TASKS)} tasks. One of "
-        text += f"them, process {pid}, is killed at {task!r}."
+        text = f"`mulligan up` runs {len(team)} agents on a plan of {len(TASKS)} tasks.\n"
+        text += f"One of them, process {pid}, is killed at {task!r}."
         self._chapter("A team, and its supervisor killed", text)
         wait_for(lambda: self.crew.tasks.get(task).attempts > 1)
         again = self.crew.tasks.get(task).owner == owner
@@ -194,7 +195,7 @@ class Story:
             second = self._start(*mulligan, "resume", TEAM)
         self.crew.state.set(agents.APPROVED, True)
         self.facts["team"] = {"agent": pid, "task": task, "supervisor": first.pid}
-        claim = "then the supervisor was killed, too, and `mulligan resume` brought the team back"
+        claim = "the supervisor was killed, too; `mulligan resume` brought the team back"
         self._check(claim, second.wait(PATIENCE) == 0)
         self._check_completions(self.crew)
         written = [(event.actor, event.epoch) for event in self.crew.events()]
@@ -205,7 +206,7 @@ class Story:
         """Prune the store by the default policy, and try out a recovery."""
         labelled = [self.session.find_checkpoint(label) for label in (LABEL, BEFORE)]
         before = [self.session.state_at(taken) for taken in labelled]
-        text = "`mulligan prune` runs by itself beside agents, `mulligan drill` if a team says so."
+        text = "`mulligan prune` runs by itself beside agents, `drill` if a team says so."
         self._chapter("Looking after the store", text)
         done = self._command("prune")
         count, kept = done["removed"], done["kept"]
@@ -215,7 +216,7 @@ class Story:
         stays = stays and self.session.files.plan(BEFORE).point.checkpoint == labelled[1].id
         self._check("what labels, forks and undo need is still there", stays)
         drill = self._command("drill", "--session", SESSION)
-        claim = f"a drill restores the newest checkpoint elsewhere: {drill['files']} files"
+        claim = f"a drill restored the newest checkpoint: {drill['files']} files"
         is_back = drill["ok"] and drill["files"] > 0
         self._check(f"{claim} and {drill['events']} events compared", is_back)
         claim = f"a recovery takes {drill['recovery_seconds']:.2f} s, and no file would be lost now"
@@ -236,7 +237,8 @@ class Story:
 
     def _chapter(self, title: str, text: str) -> None:
         self._chapters += 1
-        self.say("\n" + style(f"{self._chapters}  {title}", "cyan", bold=True) + f"\n   {text}")
+        self.say("\n" + style(f"{self._chapters}  {title}", "cyan", bold=True))
+        self.say("   " + text.replace("\n", "\n   "))
 
     def _check(self, claim: str, holds: bool) -> None:
         self.checks.append({"claim": claim, "ok": holds})

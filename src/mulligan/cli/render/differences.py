@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mulligan.cli.render.text import Cell, clean, short, shorten
+from mulligan.cli.render.text import GAP, Cell, clean, short, shorten, terminal_width
 
 if TYPE_CHECKING:
     from mulligan import Difference
 
 MAX_VALUE_CHARACTERS = 80
 MAX_CHANGED_VALUE_CHARACTERS = 40
-"""How much of a value is shown, alone and beside another one."""
+"""How much of a value is shown, alone and beside another one; less where a terminal is narrow."""
+
+MIN_VALUE_CHARACTERS = 12
+
+ARROW = " → "
+
+ROOT = "(root)"
 
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
@@ -23,35 +29,45 @@ def print_differences(
     found: Iterable[Difference], limit: int | None = None, indent: str = ""
 ) -> None:
     """Print one line for each difference, up to a limit."""
-    lines = [line for difference in found for line in _lines(difference)]
+    width = terminal_width()
+    room = None if width is None else width - len(indent)
+    lines = [line for difference in found for line in _lines(difference, room)]
     for line in lines[:limit]:
         click.echo(indent + line)
     if limit is not None and len(lines) > limit:
         click.echo(indent + Cell(f"… and {len(lines) - limit} more", dim=True).styled())
 
 
-def _lines(difference: Difference) -> list[str]:
+def _lines(difference: Difference, room: int | None) -> list[str]:
     place = difference.place
     if difference.change == "changed":
-        before, after = (
-            _value(difference.before, MAX_CHANGED_VALUE_CHARACTERS),
-            _value(difference.after, MAX_CHANGED_VALUE_CHARACTERS),
-        )
-        return [_line("changed", place, f"{before} → {after}")]
+        limit = _limit(place, room, MAX_CHANGED_VALUE_CHARACTERS, values=2)
+        before, after = _value(difference.before, limit), _value(difference.after, limit)
+        return [_line("changed", place, f"{before}{ARROW}{after}")]
     value = difference.after if difference.change == "added" else difference.before
     if isinstance(value, list) and value and all(_is_message(item) for item in value):
         numbered = enumerate(value)
         return [
-            _line(difference.change, f"{place}/{i}", _value(v, MAX_VALUE_CHARACTERS))
+            _line(difference.change, name, _value(v, _limit(name, room, MAX_VALUE_CHARACTERS)))
             for i, v in numbered
+            for name in [f"{place}/{i}"]
         ]
-    return [_line(difference.change, place, _value(value, MAX_VALUE_CHARACTERS))]
+    limit = _limit(place, room, MAX_VALUE_CHARACTERS)
+    return [_line(difference.change, place, _value(value, limit))]
+
+
+def _limit(place: str, room: int | None, most: int, *, values: int = 1) -> int:
+    """Return how many characters each value may have, so that its line fits the terminal."""
+    if room is None:
+        return most
+    taken = len("~ ") + len(clean(place) or ROOT) + len(GAP) + len(ARROW) * (values - 1)
+    return max(MIN_VALUE_CHARACTERS, min(most, (room - taken) // values))
 
 
 def _line(change: str, place: str, said: str) -> str:
     sign, colour = _SIGNS[change]
-    path = Cell(clean(place) or "(root)", colour).styled()
-    return f"{Cell(sign, colour, bold=True).styled()} {path}  {said}"
+    path = Cell(clean(place) or ROOT, colour).styled()
+    return f"{Cell(sign, colour, bold=True).styled()} {path}{GAP}{said}"
 
 
 def _value(value: Any, limit: int) -> str:

@@ -12,7 +12,16 @@ from mulligan.cli.context import CliContext
 from mulligan.cli.render.differences import print_differences
 from mulligan.cli.render.files import DIFFERS, Outline, change_lines, counted, details, outline
 from mulligan.cli.render.terminal import style
-from mulligan.cli.render.text import Cell, clean, echo_columns, place, plural, size
+from mulligan.cli.render.text import (
+    GAP,
+    Cell,
+    clean,
+    echo_columns,
+    place,
+    plural,
+    size,
+    terminal_width,
+)
 from mulligan.views.diffs import all_differences
 
 if TYPE_CHECKING:
@@ -23,6 +32,9 @@ if TYPE_CHECKING:
 MAX_LINES_PER_FILE = 60
 MAX_LINES = 600
 """How many lines of unified diffs are shown without ``--full``."""
+
+MIN_PATH_CHARACTERS = 20
+INDENT = "  "
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -97,7 +109,8 @@ def _print_patch(patch: FileDiff, limit: int | None) -> int:
 
 def _print_stat(changes: Outline, contents: FileContents, *, full: bool) -> None:
     patches = [contents.patch(change, full=full) for change in changes.listed]
-    echo_columns([_stat_row(*pair) for pair in zip(changes.listed, patches, strict=True)])
+    rows = [_stat_row(*pair) for pair in zip(changes.listed, patches, strict=True)]
+    echo_columns(_fitted(rows, terminal_width()))
     added, removed = (sum(getattr(p, name) for p in patches) for name in ("added", "removed"))
     _print_total(changes, f"; {plural(added, 'line')} added, {removed:,} removed")
 
@@ -110,11 +123,26 @@ def _print_total(changes: Outline, lines: str = "") -> None:
         click.echo(Cell(f"not shown: {aside}; --full shows them", dim=True).styled())
 
 
+def _fitted(rows: list[list[Cell]], width: int | None) -> list[list[Cell]]:
+    """Return rows whose paths leave room for the counts; a path keeps its end."""
+    if width is None or not rows:
+        return rows
+    counts = sum(max(len(row[i].text) for row in rows) + len(GAP) for i in (1, 2))
+    room = max(MIN_PATH_CHARACTERS, width - counts)
+    return [[_path_cell(row[0], room), *row[1:]] for row in rows]
+
+
+def _path_cell(cell: Cell, room: int) -> Cell:
+    path = cell.text.removeprefix(INDENT)
+    most = room - len(INDENT)
+    return cell if len(path) <= most else Cell(f"{INDENT}…{path[1 - most :]}")
+
+
 def _stat_row(change: FileChange, patch: FileDiff) -> list[Cell]:
     said = details(change) if patch.why_not or not patch.lines else ""
     name = clean(change.path) + ("/" if change.kind == "directory" else "")
     return [
-        Cell(f"  {name}"),
+        Cell(f"{INDENT}{name}"),
         Cell(f"+{patch.added}" if patch.added else "", "green"),
         Cell(f"-{patch.removed}" if patch.removed else "", "red"),
         Cell(said, dim=True),
