@@ -42,6 +42,8 @@ class RootState:
         self.watcher: Watcher | None = None
         self.carried_paths: set[bytes] = set()
         self.carried_renewed: set[bytes] = set()
+        self.synced_until = 0
+        """Files that last changed before this time are durable: a restore has synced them."""
         self.changes = 0
         """How often something changed, as far as it was looked for; each session compares it."""
         self.tokens: set[str] = set()

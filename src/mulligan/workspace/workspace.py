@@ -313,8 +313,17 @@ class Workspace:
             token=token,
             caches=caches,
         )
-        recent = [] if index is None else list(recently_changed(index, changes, only))
-        return apply.run(changes, touch, recent)
+        if index is None:
+            return apply.run(changes, touch)
+        synced_until = self._state.synced_until
+        failures = apply.run(
+            changes, touch, list(recently_changed(index, changes, only, synced_until))
+        )
+        if only is None and not failures:
+            # The sync came after the capture: what the capture saw is durable, unless it changes
+            # again, and then its times show it.
+            self._state.synced_until = index.fresh_from
+        return failures
 
     def make_durable(self) -> list[Failure]:
         """Sync what changed shortly before the last capture; return what failed."""

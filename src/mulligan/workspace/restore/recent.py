@@ -5,7 +5,8 @@ wrote it a moment ago, or a restore that was killed did. When a restore returns,
 are durable, not only those that it wrote itself.
 
 Files that last changed before ``Index.settled_until`` are left to the kernel, which writes back
-everything within about half a minute. So the cost follows recent changes, not the size of the tree.
+everything within about half a minute. What an earlier restore of this process has synced is not
+synced again. So the cost follows recent changes, not the size of the tree.
 """
 
 from __future__ import annotations
@@ -29,30 +30,35 @@ class Recent(NamedTuple):
 
 
 def recently_changed(
-    index: Index, changes: Sequence[TreeChange], only: Only = None
+    index: Index, changes: Sequence[TreeChange], only: Only = None, synced_until: int = 0
 ) -> Iterator[Recent]:
-    """Yield what changed too recently to be durable for certain, and is not about to be changed."""
-    since = index.settled_until
+    """Yield what changed too recently to be durable for certain, and is not about to be changed.
+
+    Everything that last changed before ``synced_until`` is known to be durable.
+    """
+    # A sync in the future means that the clock was set back: it says nothing about new changes.
+    since = max(index.settled_until, synced_until if synced_until <= index.taken else 0)
+    first = STAT.pack(max(since, 0), 0, 0, 0)
     changed: dict[TreePath, set[bytes]] = {}
     for change in changes:
         if change.path:
             changed.setdefault(change.path[:-1], set()).add(from_name(change.path[-1]))
     for raw, directory in index.directories.items():
-        leaves = _recent_leaves(directory, since)
+        leaves = _recent_leaves(directory, first)
         # A ctime of 0 means unknown: names in the directory may have changed at any time.
         if not leaves and 0 < directory.ctime < since:
             continue
         path = tuple(map(to_name, raw.split(b"/"))) if raw else ()
         replaced = changed.get(path, ())
-        leaves = [name for name in leaves if name not in replaced and _is_part(path, name, only)]
+        if replaced or only is not None:
+            leaves = [n for n in leaves if n not in replaced and _is_part(path, n, only)]
         if leaves or _concerns(path, only):
             yield Recent(path, leaves)
 
 
-def _recent_leaves(directory: SeenDirectory, since: int) -> list[bytes]:
+def _recent_leaves(directory: SeenDirectory, first: bytes) -> list[bytes]:
     # Packed stats sort by their ctime, and those that are unsettled come last. Comparing bytes is
     # much faster than unpacking, and there may be a million.
-    first = STAT.pack(since, 0, 0, 0)
     return [name for name, seen in directory.leaves.items() if seen.stat >= first]
 
 
