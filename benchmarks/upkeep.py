@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks import harness, upkeep_child
+from benchmarks import harness, upkeep_child, upkeep_writer
 from benchmarks.daily import DailyWork, WorkClock
 from benchmarks.harness import Result, Row, Setting, Table, Target
 from benchmarks.keepers import Borg, Keeper, MulliganScan, Restic
@@ -34,6 +34,8 @@ TARGETS = (
     Target("gc s", "a collection in 1 GB with 10 % garbage", at_most=10, unit=" s"),
     Target("gc MB", "its peak memory", at_most=200, unit=" MB"),
     Target("beside ×", "a checkpoint beside it", at_most=3, unit="×"),
+    Target("writer added ms", "a writer's longest wait beside upkeep", at_most=50, unit=" ms more"),
+    Target("lock ms", "of which for the write lock", at_most=50, unit=" ms"),
     Target("verify MB/s", "verify --full, stored bytes a core", at_least=500, unit=" MB/s"),
     Target("restic/verify", "restic check --read-data beside it", at_least=2, unit="×"),
     Target("borg/verify", "borg check --verify-data beside it", at_least=2, unit="×"),
@@ -52,9 +54,10 @@ T = TypeVar("T")
 
 
 def run(setting: Setting) -> Result:
-    """Run the four parts."""
+    """Run all parts."""
     result = Result()
     _retention(setting, result)
+    upkeep_writer.measure(setting, result)
     _one_gigabyte(setting, result)
     _daily_work(setting, result)
     _peers(setting, result)

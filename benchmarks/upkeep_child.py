@@ -1,7 +1,8 @@
 """What upkeep costs in a process of its own: ``python -m benchmarks.upkeep_child WHAT STORE``.
 
-``collect`` gives back what nothing refers to, ``verify`` reads everything. Each prints seconds,
-seconds of processors and the peak memory as JSON.
+``collect`` gives back what nothing refers to, ``prune`` keeps the newest checkpoints alone and
+folds all it can, ``verify`` reads everything. Each prints seconds, seconds of processors, the peak
+memory and the longest that it held the write lock as JSON.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Cost(NamedTuple):
 
     spent: Spent
     peak: int
+    longest_hold: float
 
 
 def start(what: str, store: Path) -> subprocess.Popen[bytes]:
@@ -34,8 +36,8 @@ def cost_of(child: subprocess.Popen[bytes]) -> Cost:
     out, _ = child.communicate()
     if child.returncode:
         raise AssertionError(f"the child process ended with {child.returncode}")
-    wall, cpu, peak = json.loads(out)
-    return Cost(Spent(wall, cpu), peak)
+    wall, cpu, peak, hold = json.loads(out)
+    return Cost(Spent(wall, cpu), peak, hold)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -43,12 +45,29 @@ def main(argv: Sequence[str]) -> None:
     import mulligan
 
     what, place = argv
+    work = {"collect": _collect, "prune": _prune, "verify": _verify}[what]
+    holds: list[float] = []
     with mulligan.open(place, create=False) as store:
-        spent = timed_with_cpu({"collect": _collect, "verify": _verify}[what], store)
-    print(json.dumps([*spent, peak_memory()]))
+        spent = timed_with_cpu(lambda: holds.append(work(store)))
+    print(json.dumps([*spent, peak_memory(), *holds]))
 
 
-def _collect(store: Any) -> None:
+def _prune(store: Any) -> float:
+    from mulligan.store import engine_of
+    from mulligan.upkeep.lock import upkeep_lock
+    from mulligan.upkeep.policy import Policy, Rules
+    from mulligan.upkeep.prune import Pruner
+
+    engine = engine_of(store)
+    policy = Policy(routine=Rules(keep_last=3), window=0.001, undo_window=0)
+    with upkeep_lock(engine, wait=True):
+        done = Pruner(engine, policy).run()
+    if not (done.removed and done.events and done.objects):
+        raise AssertionError("there was nothing to remove")
+    return done.longest_hold
+
+
+def _collect(store: Any) -> float:
     from mulligan.store import engine_of
     from mulligan.upkeep.lock import upkeep_lock
     from mulligan.upkeep.space import reclaim
@@ -58,11 +77,13 @@ def _collect(store: Any) -> None:
         done = reclaim(engine)
     if not done.removed:
         raise AssertionError("there was no garbage")
+    return done.longest_hold
 
 
-def _verify(store: Any) -> None:
+def _verify(store: Any) -> float:
     if problems := store.verify(full=True).problems:
         raise AssertionError(f"the store is damaged: {problems[0]}")
+    return 0.0
 
 
 if __name__ == "__main__":

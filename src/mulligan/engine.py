@@ -82,7 +82,19 @@ class PendingObjects:
 class Write:
     """The write transaction in which the objects of a bundle become part of the store."""
 
-    __slots__ = ("_bundle", "_engine", "_indexed", "_noted", "_session", "_txn", "_writing")
+    __slots__ = (
+        "_bundle",
+        "_engine",
+        "_indexed",
+        "_noted",
+        "_session",
+        "_txn",
+        "_writing",
+        "locked_at",
+    )
+
+    locked_at: float
+    """When it got the write lock, in seconds of the clock."""
 
     def __init__(self, engine: Engine, bundle: Bundle, session: int | None) -> None:
         self._engine = engine
@@ -97,6 +109,7 @@ class Write:
             early = self._bundle.flush()
             self._writing = self._engine.journal.write(self._session)
             self._txn = self._writing.__enter__()
+            self.locked_at = self._engine.clock.monotonic()
             self._indexed = 0
             # Before the index: what is stored again replaces what was noted.
             self._noted = self._engine.objects.damaged.copy()

@@ -535,10 +535,14 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """The bytes that a compaction released, and what was skipped, with the reason, if anything."""
+    """The bytes that a compaction released, and what was skipped, with the reason, if anything.
+
+    ``held`` is how long the storage could not be used while it was replaced, in seconds.
+    """
 
     freed: int = 0
     skipped: str | None = None
+    held: float = 0.0
 
 
 class Presence(Enum):

@@ -38,7 +38,7 @@ def usage(path: Path) -> int:
 def free(path: Path, extents: Iterable[Extent], *, erase: bool = False) -> int | None:
     """Punch stretches out of a pack; return the bytes released, None if that is impossible.
 
-    With ``erase``, zeros are written where no hole can be, and the file is synced.
+    With ``erase``, zeros are written where no hole can be.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -56,9 +56,9 @@ def free(path: Path, extents: Iterable[Extent], *, erase: bool = False) -> int |
                 if not erase:
                     return None
                 write_zeros(fd, start, end - start)
-            if erase:
-                # A power cut must not bring the bytes back.
-                os.fsync(fd)
+            # A power cut must not bring bytes back that were erased. And the next commit of the
+            # journal would write the changes of the file system, while it holds the write lock.
+            os.fsync(fd)
             return max(0, before - os.fstat(fd).st_blocks) * 512
     finally:
         os.close(fd)
@@ -94,6 +94,8 @@ class LockedPack:
             self._failpoint(Failpoint.FREE_PACK_UNLINKED)
             # Long-lived readers keep packs open, which would keep the bytes on the disk.
             os.ftruncate(self._fd, 0)
+            # See ``free``: not while the journal's next commit holds the write lock.
+            os.fsync(self._fd)
         return freed
 
 

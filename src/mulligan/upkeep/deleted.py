@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from mulligan.engine import Engine
 from mulligan.errors import DamageError
 from mulligan.failpoints import Failpoint
-from mulligan.journal.copies import Put, copy_again
-from mulligan.journal.protocol import Txn, View
+from mulligan.journal.copies import Copied, Put, copy_again
+from mulligan.journal.protocol import View
 from mulligan.model import Location, SessionRecord
 from mulligan.objects.protocol import StoredGroup
 from mulligan.timeline.moments import fold_at
@@ -25,16 +27,21 @@ SLICE_EVENTS = 512
 """How many events one transaction removes at most; on a slow disk, fewer."""
 
 
-def remove_deleted(engine: Engine, stop: Stop = never) -> int:
-    """Remove what no fork needs of deleted sessions; return how many events.
+class Removed(msgspec.Struct, frozen=True):
+    """How many events were removed, and the longest that it held the write lock, in seconds."""
 
-    The caller holds the upkeep lock.
-    """
+    events: int
+    longest_hold: float
+
+
+def remove_deleted(engine: Engine, stop: Stop = never) -> Removed:
+    """Remove what no fork needs of deleted sessions; the caller holds the upkeep lock."""
     with engine.read() as view:
         deleted = [record for record in view.sessions() if record.deleted is not None]
     slices = SliceSize(engine.clock, SLICE_EVENTS)
     # Forks first: a deleted fork needs nothing of its parent any more.
-    return sum(_remove(engine, record, slices, stop) for record in reversed(deleted))
+    events = sum(_remove(engine, record, slices, stop) for record in reversed(deleted))
+    return Removed(events, slices.longest)
 
 
 def _remove(engine: Engine, record: SessionRecord, slices: SliceSize, stop: Stop) -> int:
@@ -45,33 +52,37 @@ def _remove(engine: Engine, record: SessionRecord, slices: SliceSize, stop: Stop
             if head <= last:
                 break
             end = _slice_end(view, record, max(last, head - slices.now))
-        removed += head - end
-        _cut(engine, record, end, slices)
+        removed += head - end if _cut(engine, record, end, slices) else 0
         if end == base_of(record):
             break
     return removed
 
 
-def _cut(engine: Engine, record: SessionRecord, end: int, slices: SliceSize) -> None:
-    """Remove the events after a seq in one transaction, unless a fork needs them by now."""
+def _cut(engine: Engine, record: SessionRecord, end: int, slices: SliceSize) -> bool:
+    """Remove the events after a seq in one transaction; False if a fork needs them by now."""
+    number = record.number
     with engine.pin():
         bundle = engine.bundle()
+        # Before the transaction: writers would wait for the sync of these objects.
+        with engine.read() as view:
+            made = list(_copied_again(view, number, end, bundle.put))
         with slices.transaction(engine.write(bundle)) as txn:
             # Looked at in the transaction: a fork may have been made since. It keeps its origin.
-            kept = max(end, _last_needed(txn, record))
-            cut = [copy for copy in txn.copies() if copy.session == record.number]
-            txn.cut_session(record.number, kept)
-            # A copy of events on both sides of the cut is dropped; what is left is copied again.
-            for copy in cut:
-                if copy.first <= kept < copy.last:
-                    _copy_again(txn, record.number, copy.first, kept, bundle.put)
+            if _last_needed(txn, record) > end:
+                return False
+            txn.cut_session(number, end)
+            for copy in made:
+                txn.put_copy(number, copy.first, copy.last, copy.digest)
             engine.failpoint(Failpoint.DELETE_CUT)
     engine.failpoint(Failpoint.DELETE_CUT_COMMITTED)
+    return True
 
 
-def _copy_again(txn: Txn, number: int, first: int, last: int, put: Put) -> None:
-    for made in copy_again(txn, number, first, last, put):
-        txn.put_copy(number, made.first, made.last, made.digest)
+def _copied_again(view: View, number: int, end: int, put: Put) -> Iterator[Copied]:
+    """Copy what a cut leaves of a copy of events on both sides of it, which is dropped."""
+    for copy in view.copies():
+        if copy.session == number and copy.first <= end < copy.last:
+            yield from copy_again(view, number, copy.first, end, put)
 
 
 def _last_needed(view: View, record: SessionRecord) -> int:

@@ -51,6 +51,8 @@ class Folded(msgspec.Struct, frozen=True):
     kept: dict[int, str]
     held_back: int | None = None
     stopped: bool = False
+    longest_hold: float = 0.0
+    """The longest that one of its transactions held the write lock, in seconds."""
 
 
 def fold_session(
@@ -78,7 +80,7 @@ def fold_session(
     stopped = not all(
         folding.fold(first, end, min_events) for first, end in _runs(record, last, kept)
     )
-    return Folded(folding.events, last, kept, held_back, stopped)
+    return Folded(folding.events, last, kept, held_back, stopped, folding.longest_hold)
 
 
 def _last_to_fold(
@@ -122,8 +124,13 @@ class _Folding:
         self._needs = needs
         self._undo_since = undo_since
         self._stop = stop
-        self._slice = SliceSize(engine.clock, SLICE_EVENTS, MIN_SLICE_EVENTS)
+        # At once with the most: these events are next to each other, on few pages.
+        self._slice = SliceSize(engine.clock, SLICE_EVENTS, MIN_SLICE_EVENTS, first=SLICE_EVENTS)
         self.events = 0
+
+    @property
+    def longest_hold(self) -> float:
+        return self._slice.longest
 
     def fold(self, first: int, last: int, min_events: int) -> bool:
         """Fold a stretch of events that nothing needs; return False if it was stopped."""

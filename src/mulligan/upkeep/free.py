@@ -18,7 +18,7 @@ The caller holds the upkeep lock, so no collection takes entries out of the inde
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import groupby, islice
 
@@ -59,6 +59,8 @@ class Freed(msgspec.Struct, frozen=True):
     moved: int = 0
     skipped: tuple[str, ...] = ()
     stopped: bool = False
+    longest_hold: float = 0.0
+    """The longest that one of its transactions held the write lock, in seconds."""
 
     @property
     def total(self) -> int:
@@ -74,6 +76,7 @@ class _Live(msgspec.Struct):
 
 
 _Place = tuple[Entry, Location]
+_Move = tuple[Digest, tuple[Location, Location]]
 
 
 def free(
@@ -154,6 +157,7 @@ class _Freeing:
             moved=self.moved,
             skipped=tuple(dict.fromkeys(self._skipped)),
             stopped=stopped,
+            longest_hold=self._slice.longest,
         )
 
     def _cut_tails(self) -> None:
@@ -208,7 +212,7 @@ class _Freeing:
 
     def _forget(self, area: int, owned: OwnedArea) -> bool:
         try:
-            with self._engine.write() as txn:
+            with self._slice.single(self._engine.write()) as txn:
                 # A writer may have had it since the look at the index.
                 if txn.area_length(area) != self._lengths[area]:
                     return False
@@ -317,12 +321,9 @@ class _Freeing:
         try:
             copied = self._objects.copy(places)
             self._engine.failpoint(Failpoint.FREE_COPIED)
-            # In slices: each transaction keeps all other writers out while it runs.
-            items = iter(copied.moves.items())
-            while moves := dict(islice(items, self._slice.now)):
-                with self._slice.transaction(self._engine.write()) as txn:
-                    txn.index_objects({}, copied.area_lengths)
-                    self.moved += txn.relocate(moves)
+            rest = list(copied.moves.items())
+            while rest:
+                rest = rest[self._relocate(rest[: self._slice.now], copied.area_lengths) :]
                 self._engine.failpoint(Failpoint.FREE_RELOCATED)
         except DiskFull:
             self._skipped.append("objects in frames that are mostly dead: the disk is full")
@@ -331,6 +332,18 @@ class _Freeing:
             self._engine.end_write()
         self._pause(started)
         return True
+
+    def _relocate(self, moves: Sequence[_Move], lengths: Mapping[int, int]) -> int:
+        """Change the index for objects that were copied; return for how many there was time."""
+        done = moved = 0
+        # In slices: each transaction keeps all other writers out while it runs.
+        with self._slice.transaction(self._engine.write()) as txn:
+            txn.index_objects({}, lengths)
+            for part in self._slice.parts(moves):
+                moved += txn.relocate(dict(part))
+                done += len(part)
+        self.moved += moved
+        return done
 
     def _pause(self, started: float) -> None:
         check(self._stop)

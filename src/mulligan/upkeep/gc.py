@@ -26,9 +26,8 @@ from mulligan.upkeep.grace import wait_grace_period
 from mulligan.upkeep.mark import Marker
 from mulligan.upkeep.slices import SliceSize, Stop, Stopped, never
 
-SLICE_OBJECTS, PART_OBJECTS = 1_000, 100
-"""How many objects one transaction condemns or sweeps at most; after how many it looks at the time.
-"""
+SLICE_OBJECTS = 1_000
+"""How many objects one transaction condemns or sweeps at most; on a slow disk, fewer."""
 
 MAX_BEHIND = 64
 """How much may be left to mark inside of a transaction; more is marked before it."""
@@ -37,13 +36,15 @@ MAX_BEHIND = 64
 class Collected(msgspec.Struct, frozen=True):
     """What a collection did: candidates, objects removed, and whether it was stopped early.
 
-    ``incomplete``: the disk was too full to list all of the garbage.
+    ``incomplete``: the disk was too full to list all of the garbage. ``longest_hold`` is the
+    longest that one of its transactions held the write lock, in seconds.
     """
 
     candidates: int
     removed: int
     stopped: bool = False
     incomplete: bool = False
+    longest_hold: float = 0.0
 
 
 def collect(engine: Engine, stop: Stop = never, patience: float | None = None) -> Collected:
@@ -76,13 +77,15 @@ class _Collection:
         except Stopped:
             stopped = True
         self._end()
-        return Collected(len(self._marker.set), self._removed, stopped, self._incomplete)
+        return Collected(
+            len(self._marker.set), self._removed, stopped, self._incomplete, self._slice.longest
+        )
 
     def _start(self) -> None:
         """Clear the lists of a collection that was interrupted, and list fresh objects from now."""
         self._end()
         # Before the first look at the index: every value stored from here on is listed as fresh.
-        with self._engine.write() as txn:
+        with self._slice.single(self._engine.write()) as txn:
             txn.set_phase("mark")
         self._engine.failpoint(Failpoint.GC_STARTED)
 
@@ -90,10 +93,10 @@ class _Collection:
         """List the garbage and put the list in force; return whether there is any."""
         found = False
         garbage = self._garbage()
-        while batch := list(islice(garbage, self._slice.now)):
+        rest: list[Digest] = []
+        while batch := rest or list(islice(garbage, self._slice.now)):
             try:
-                with self._slice.transaction(self._engine.write()) as txn:
-                    txn.condemn(batch)
+                rest = batch[self._condemn_slice(batch) :]
             except DiskFull:
                 # The list needs new pages. What is listed is swept first, which frees some.
                 self._incomplete = True
@@ -104,6 +107,15 @@ class _Collection:
             self._settled(self._put_in_force)
             self._engine.failpoint(Failpoint.GC_CONDEMNED)
         return found
+
+    def _condemn_slice(self, batch: list[Digest]) -> int:
+        """List garbage; return how many of the batch there was time for."""
+        done = 0
+        with self._slice.transaction(self._engine.write()) as txn:
+            for part in self._slice.parts(batch):
+                txn.condemn(part)
+                done += len(part)
+        return done
 
     def _garbage(self) -> Iterator[Digest]:
         """Yield the candidates that were not kept, in short snapshots."""
@@ -135,10 +147,9 @@ class _Collection:
     def _sweep_slice(self, batch: list[Digest]) -> int:
         removed = 0
         with self._slice.transaction(self._engine.write()) as txn:
-            for start in range(0, len(batch), PART_OBJECTS):
-                removed += txn.sweep(batch[start : start + PART_OBJECTS])
-                if self._slice.is_over:
-                    break  # the others are still on the list
+            # Those that there is no time for are still on the list.
+            for part in self._slice.parts(batch):
+                removed += txn.sweep(part)
         return removed
 
     def _next_condemned(self) -> list[Digest]:
@@ -155,7 +166,7 @@ class _Collection:
         while True:
             with self._engine.read() as view:
                 rescued += self._marker.catch_up(view)
-            with self._engine.write() as txn:
+            with self._slice.single(self._engine.write()) as txn:
                 if self._marker.behind(txn) <= MAX_BEHIND:
                     write(txn, rescued + self._marker.catch_up(txn))
                     return
@@ -166,7 +177,7 @@ class _Collection:
         with self._engine.read() as view:
             if view.collection().phase == "idle":
                 return
-        with self._engine.write() as txn:
+        with self._slice.single(self._engine.write()) as txn:
             txn.set_phase("idle")
         # After the phase: a list that is being emptied must not be in force.
         while True:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from itertools import islice
 
 import msgspec
 
@@ -107,6 +106,8 @@ class Pruned(msgspec.Struct, frozen=True):
     size_before: int = 0
     size_after: int = 0
     stopped: bool = False
+    longest_hold: float = 0.0
+    """The longest that writers had to wait for one slice, in seconds: how long it held the lock."""
 
 
 class Pruner:
@@ -119,6 +120,7 @@ class Pruner:
         self._adjust = adjust
         self._gatherer = Gatherer(engine)
         self._slice = SliceSize(engine.clock, SLICE_CHECKPOINTS)
+        self._longest_hold = 0.0
 
     def plan(self, cleared: Collection[str] = (), *, count_bytes: bool = False) -> PrunePlan:
         """Return what a prune would keep and remove, changing nothing.
@@ -157,13 +159,13 @@ class Pruner:
         before = self._engine.storage.size()
         if self._is_over_quota() and not stop():
             # First without any loss: what nothing refers to must not cost checkpoints.
-            reclaim(self._engine, stop)
+            self._reclaim(stop)
         plan = self.plan(cleared, count_bytes=count_bytes)
         total = self.apply(plan, cleared, stop)
         events = 0 if stop() else self._fold(stop)
         if total or events:
             self._copy_removals()
-        reclaimed = Reclaimed(stopped=True) if stop() else reclaim(self._engine, stop)
+        reclaimed = Reclaimed(stopped=True) if stop() else self._reclaim(stop)
         return Pruned(
             plan,
             total,
@@ -172,7 +174,13 @@ class Pruner:
             size_before=before,
             size_after=self._engine.storage.size(),
             stopped=reclaimed.stopped,
+            longest_hold=max(self._longest_hold, self._slice.longest),
         )
+
+    def _reclaim(self, stop: Stop) -> Reclaimed:
+        done = reclaim(self._engine, stop)
+        self._longest_hold = max(self._longest_hold, done.longest_hold)
+        return done
 
     def _is_over_quota(self) -> bool:
         quotas = [self._policy_of(facts).quota for facts in self._gatherer.sessions()]
@@ -231,14 +239,16 @@ class Pruner:
         now, needs, events = self._engine.clock.now(), Needs(self._engine), 0
         for facts in self._gatherer.sessions():
             policy = self._policy_of(facts)
-            events += fold_session(
+            folded = fold_session(
                 self._engine,
                 facts.record,
                 now - timedelta(seconds=policy.window),
                 stop=stop,
                 undo_since=now - timedelta(seconds=policy.undo_window),
                 needs=needs,
-            ).events
+            )
+            events += folded.events
+            self._longest_hold = max(self._longest_hold, folded.longest_hold)
         return events
 
     def _copy_removals(self) -> None:
@@ -250,7 +260,7 @@ class Pruner:
                 bundle = self._engine.bundle()
                 with self._engine.read() as view:
                     digest = copy_removals(view, number, bundle.put)
-                with self._engine.write(bundle, session=number) as txn:
+                with self._slice.single(self._engine.write(bundle, session=number)) as txn:
                     txn.put_copy(number, 0, 0, digest)
 
     def _policy_of(self, facts: SessionFacts) -> Policy:
@@ -290,34 +300,48 @@ class Pruner:
             names = view.names()
         for session, rulings in _by_session(plan.plan.remove).items():
             # A session that was deleted since has lost its name: it must be decided again.
-            number, rest = names.get(session), iter(rulings)
-            while batch := list(islice(rest, self._slice.now)):
-                if stop() or number is None or not self._remove(number, batch, plan.heads):
+            number, rest = names.get(session), rulings
+            while rest:
+                if stop() or number is None:
                     return removed
-                removed += batch
+                done = self._remove(number, rest[: self._slice.now], plan.heads)
+                if not done:
+                    return removed
+                removed += rest[:done]
+                rest = rest[done:]
         return removed
 
-    def _remove(self, number: int, rulings: Sequence[Ruling], heads: dict[int, int]) -> bool:
-        """Remove checkpoints of a session in one transaction, unless it must be decided again."""
+    def _remove(self, number: int, rulings: Sequence[Ruling], heads: dict[int, int]) -> int:
+        """Remove checkpoints of a session in one transaction; return for how many it had time.
+
+        None are removed if it must be decided again.
+        """
         if not self._look(heads):
-            return False
+            return 0
         # Pinned: the event may refer to objects.
         with self._engine.pin():
             bundle = self._engine.bundle()
             put = partial(bundle.put, ObjectKind.VALUE)
             with self._engine.read() as view:
-                change = self._change(view, number, rulings)
+                control = self._control(view, number, rulings)
+            # Before the transaction: writers would wait for the sync of its objects.
+            event = new_event(_change(rulings, control), put)
             write = self._engine.write(bundle, session=number)
             with self._slice.transaction(write) as txn:
                 # Looked at again inside: a restore or a fork may have started since.
                 if _behind(txn, heads) > MAX_BEHIND or not _is_settled(txn, heads):
-                    return False
-                txn.prune(number, [ruling.seq for ruling in rulings])
+                    return 0
+                done = 0
+                for part in self._slice.parts(rulings):
+                    txn.prune(number, [ruling.seq for ruling in part])
+                    done += len(part)
                 self._engine.failpoint(Failpoint.PRUNE_REMOVED)
-                self._append(txn, number, new_event(change, put))
+                if done < len(rulings):
+                    event = new_event(_change(rulings[:done], control), put)
+                self._append(txn, number, event)
                 heads[number] = txn.head(number).seq
         self._engine.failpoint(Failpoint.PRUNE_COMMITTED)
-        return True
+        return done
 
     def _look(self, heads: dict[int, int]) -> bool:
         """Look at what was written since the plan; return whether the plan still holds."""
@@ -337,28 +361,37 @@ class Pruner:
             fenced=False,
         )
 
-    def _change(self, view: View, number: int, rulings: Sequence[Ruling]) -> Change:
-        """Return the event of a removal; what was recorded of the checkpoints goes with them."""
+    def _control(self, view: View, number: int, rulings: Sequence[Ruling]) -> _Control:
+        """Return what was recorded of the checkpoints and goes with them, by their ids."""
         head = view.head(number).seq
         document = document_at(view, number, head, self._engine.load)
-        control = [
-            [[place, ruling.id]]
+        return {
+            ruling.id: [
+                [[place, ruling.id]]
+                for place in ("marks", FAILED_OPERATIONS)
+                if document.find((*CONTROL, place, ruling.id)) is not MISSING
+            ]
             for ruling in rulings
-            for place in ("marks", FAILED_OPERATIONS)
-            if document.find((*CONTROL, place, ruling.id)) is not MISSING
-        ]
-        seqs: defaultdict[str, list[int]] = defaultdict(list)
-        for ruling in rulings:
-            seqs[ruling.rule].append(ruling.seq)
-        return event_change(
-            PRUNED,
-            control=control,
-            removed=len(rulings),
-            first=rulings[0].seq,
-            last=rulings[-1].seq,
-            rules={rule: len(seqs[rule]) for rule in sorted(seqs)},
-            seqs={rule: nodes.build_list(seqs[rule]) for rule in sorted(seqs)},
-        )
+        }
+
+
+_Control = dict[str, list[list[list[str]]]]
+
+
+def _change(rulings: Sequence[Ruling], control: _Control) -> Change:
+    """Return the event of a removal."""
+    seqs: defaultdict[str, list[int]] = defaultdict(list)
+    for ruling in rulings:
+        seqs[ruling.rule].append(ruling.seq)
+    return event_change(
+        PRUNED,
+        control=[place for ruling in rulings for place in control[ruling.id]],
+        removed=len(rulings),
+        first=rulings[0].seq,
+        last=rulings[-1].seq,
+        rules={rule: len(seqs[rule]) for rule in sorted(seqs)},
+        seqs={rule: nodes.build_list(seqs[rule]) for rule in sorted(seqs)},
+    )
 
 
 def _by_session(rulings: Sequence[Ruling]) -> Mapping[str, list[Ruling]]:

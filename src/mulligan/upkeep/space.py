@@ -36,6 +36,8 @@ class Reclaimed(msgspec.Struct, frozen=True):
     stopped: bool = False
     events: int = 0
     """The events of deleted sessions that were removed."""
+    longest_hold: float = 0.0
+    """The longest that writers had to wait for one transaction, or for the swap, in seconds."""
 
     @property
     def total(self) -> int:
@@ -76,7 +78,8 @@ def reclaim(
 def _removed(engine: Engine, stop: Stop) -> Reclaimed:
     """Remove the events of deleted sessions, as far as the disk has room for that."""
     try:
-        return Reclaimed(events=remove_deleted(engine, stop))
+        removed = remove_deleted(engine, stop)
+        return Reclaimed(events=removed.events, longest_hold=removed.longest_hold)
     except DiskFull:
         return Reclaimed(skipped=(FULL,))
 
@@ -91,7 +94,10 @@ def _compacted(engine: Engine, total: Reclaimed, deletions: Deletions) -> Reclai
         # After the copy has taken the place of the file that may still have its bytes.
         _note(engine, deletions, Erasure.NOTHING)
     skipped = total.skipped if done.skipped is None else (*total.skipped, done.skipped)
-    return msgspec.structs.replace(total, journal_bytes=done.freed, skipped=skipped)
+    hold = max(total.longest_hold, done.held)
+    return msgspec.structs.replace(
+        total, journal_bytes=done.freed, skipped=skipped, longest_hold=hold
+    )
 
 
 def _note(engine: Engine, deletions: Deletions, left: Erasure) -> Erasure:
@@ -132,4 +138,7 @@ def _added(total: Reclaimed, collected: Collected | None, freed: Freed) -> Recla
         skipped=tuple(dict.fromkeys((*total.skipped, *full, *freed.skipped))),
         stopped=freed.stopped or bool(collected and collected.stopped),
         events=total.events,
+        longest_hold=max(
+            total.longest_hold, collected.longest_hold if collected else 0.0, freed.longest_hold
+        ),
     )

@@ -46,6 +46,7 @@ def purge_view(plan: PurgePlan, purged: Purged | None) -> dict[str, Any]:
             "left": list(purged.proof.left),
             "unfinished": list(purged.unfinished),
         },
+        "longest_hold_ms": purged and round(purged.longest_hold * 1000, 3),
     }
 
 

@@ -32,6 +32,7 @@ def prune_view(plan: PrunePlan, pruned: Pruned | None) -> dict[str, Any]:
         "size_after_bytes": pruned and pruned.size_after,
         "quota_bytes": plan.quota,
         "over_quota_bytes": plan.plan.over_quota,
+        "longest_hold_ms": pruned and round(pruned.longest_hold * 1000, 3),
         "checkpoints": [_ruling_view(one, candidates[one.id]) for one in plan.plan.rulings],
     }
 

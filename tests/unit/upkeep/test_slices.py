@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,13 @@ from mulligan.store import engine_of
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
 from mulligan.upkeep.fold import fold_session
-from mulligan.upkeep.gc import PART_OBJECTS, SLICE_OBJECTS, collect
+from mulligan.upkeep.gc import SLICE_OBJECTS, collect
 from mulligan.upkeep.policy import Policy, Rules
 from mulligan.upkeep.prune import SLICE_CHECKPOINTS, Pruner
-from mulligan.upkeep.slices import SliceSize
+from mulligan.upkeep.slices import AIM_SECONDS, PART_ITEMS, SliceSize
 
 ITEM_SECONDS = 0.001
-"""How long this disk takes for each item; so a slice has room for 15 of them."""
+"""How long this disk takes for each item; so a slice has room for 10 of them."""
 
 
 class Work:
@@ -59,10 +57,9 @@ def work(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> Work:
     return Work(monkeypatch, clock)
 
 
-def assert_shrunk(slices: list[int], most: int, least: int) -> None:
-    """The first slice was as large as allowed; the others became as small as the disk is slow."""
-    assert slices[0] == most
-    assert all(after <= before for before, after in itertools.pairwise(slices))
+def assert_within_budget(slices: list[int], least: int) -> None:
+    """Once it is known how slow the disk is, no slice does more than the time allows."""
+    assert max(slices) <= PART_ITEMS
     assert min(slices[:-1]) == least
 
 
@@ -73,7 +70,34 @@ def test_removing_checkpoints(store: Store, work: Work) -> None:
     work.count("prune", lambda arguments: len(arguments[1]))
     pruner = Pruner(engine_of(store), Policy(routine=Rules(keep_last=1)))
     assert pruner.apply(pruner.plan()) == 2 * SLICE_CHECKPOINTS - 1
-    assert_shrunk(work.slices, SLICE_CHECKPOINTS, 16)
+    assert_within_budget(work.slices, 16)
+
+
+def test_a_slice_ends_when_its_time_is_used(store: Store, clock: FakeClock) -> None:
+    """The processor may be taken away inside of a transaction: the rest waits for the next one."""
+    session = store.session("run")
+    for _ in range(2 * SLICE_CHECKPOINTS):
+        session.checkpoint("routine")
+    pruner = Pruner(engine_of(store), Policy(routine=Rules(keep_last=1)))
+    pruner._slice.now = SLICE_CHECKPOINTS
+    prune, calls = KvTransaction.prune, list[int]()
+
+    def slow(txn: KvTransaction, number: int, seqs: list[int]) -> None:
+        clock.advance(AIM_SECONDS if len(calls) == 1 else 0.0)
+        calls.append(len(seqs))
+        prune(txn, number, seqs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KvTransaction, "prune", slow)
+        assert pruner.apply(pruner.plan()) == 2 * SLICE_CHECKPOINTS - 1
+    removed = [
+        event.payload["removed"] for event in session.events() if event.kind == "upkeep.pruned"
+    ]
+    # Two parts of the first slice, then the time was over. What it did is on the timeline.
+    assert calls[:3] == [PART_ITEMS] * 3
+    assert removed[0] == 2 * PART_ITEMS
+    assert sum(removed) == 2 * SLICE_CHECKPOINTS - 1
+    assert store.verify(full=True).problems == ()
 
 
 def test_folding(store: Store, work: Work) -> None:
@@ -106,33 +130,74 @@ def test_sweeping(store: Store, work: Work) -> None:
     garbage(engine_of(store), 2 * SLICE_OBJECTS)
     work.count("sweep", lambda arguments: len(arguments[0]))
     assert collect(engine_of(store)).removed == 2 * SLICE_OBJECTS
-    # It looks at the time within a transaction, too.
-    assert max(work.slices) == PART_OBJECTS
-    assert min(work.slices[:-1]) == 16
+    assert_within_budget(work.slices, 16)
+
+
+class Write:
+    """A transaction that waits for the lock, and then holds it."""
+
+    def __init__(self, clock: FakeClock, *, wait: float = 0.0, hold: float = 0.0) -> None:
+        self._clock = clock
+        self._wait, self._hold = wait, hold
+        self.locked_at = 0.0
+
+    def __enter__(self) -> Any:
+        self._clock.advance(self._wait)
+        self.locked_at = self._clock.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        self._clock.advance(self._hold)
 
 
 def test_a_fast_disk_gets_large_slices_again(clock: FakeClock) -> None:
-    @contextmanager
-    def write(seconds: float) -> Iterator[Any]:
-        yield None
-        clock.advance(seconds)
-
     size = SliceSize(clock, 1_000, least=10)
     found = []
-    for seconds in (0.0, 0.05, 0.4, 10.0, 0.001, 0.001, 0.016, 0.0):
+    for seconds in (0.0, 0.0, 0.0, 0.04, 0.4, 10.0, 0.001, 0.001, 0.019, 0.0):
         found.append(size.now)
-        with size.transaction(write(seconds)):
+        with size.transaction(Write(clock, hold=seconds)):
             pass
-    assert found == [1_000, 1_000, 300, 11, 10, 20, 40, 20]
+    assert found == [125, 250, 500, 1_000, 250, 10, 10, 20, 40, 21]
 
 
 def test_the_wait_for_the_lock_does_not_count(clock: FakeClock) -> None:
-    @contextmanager
-    def write() -> Iterator[Any]:
-        clock.advance(100)
-        yield None
-
     size = SliceSize(clock, 1_000)
-    with size.transaction(write()):
-        assert not size.is_over
-    assert size.now == 1_000
+    with size.transaction(Write(clock, wait=100)):
+        assert len(list(size.parts(range(200)))) == 4
+    assert size.now == 250
+    assert size.longest == 0.0
+
+
+def test_the_longest_hold_is_known(clock: FakeClock) -> None:
+    size = SliceSize(clock, 1_000)
+    for seconds in (0.01, 0.25, 0.02):
+        with size.single(Write(clock, wait=3, hold=seconds)):
+            pass
+    assert size.longest == pytest.approx(0.25)
+    assert size.now == 125  # they are no slices
+
+
+def test_others_get_the_lock_between_two_slices(clock: FakeClock) -> None:
+    size = SliceSize(clock, 1_000)
+    before = clock.monotonic()
+    with size.transaction(Write(clock, hold=0.02)):
+        pass
+    assert clock.monotonic() - before == pytest.approx(0.03)
+
+
+def test_a_prune_says_how_long_writers_waited(store: Store, clock: FakeClock) -> None:
+    session = store.session("run")
+    for _ in range(40):
+        session.checkpoint("routine")
+    sweep = KvTransaction.sweep
+
+    def slow(txn: KvTransaction, digests: Any) -> int:
+        clock.advance(0.3)
+        return sweep(txn, digests)
+
+    garbage(engine_of(store), 10)
+    pruner = Pruner(engine_of(store), Policy(routine=Rules(keep_last=1)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KvTransaction, "sweep", slow)
+        pruned = pruner.run()
+    assert pruned.removed == 39
+    assert pruned.longest_hold == pytest.approx(0.3)

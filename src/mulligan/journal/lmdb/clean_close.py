@@ -82,13 +82,16 @@ def read(directory: Path) -> Mark | None:
     return Mark(int(size), int(mtime), int(ctime), int(commit), int(highest), digest)
 
 
-def write(directory: Path, found: Look, commit: int) -> None:
-    """Record that the journal was closed cleanly at this commit; raises ``OSError``."""
+def write(directory: Path, found: Look, commit: int, known: str | None = None) -> None:
+    """Record that the journal was closed cleanly at this commit; raises ``OSError``.
+
+    ``known`` is the digest of the file's content, if the caller has it already.
+    """
     before = read(directory)
     # Kept across marks: an older copy of the journal stays noticeable after it was closed.
     highest = max(commit, before.highest if before else 0)
-    digest = _digest_now(directory, found).encode()
-    line = b"%d %d %d %d %d %b" % (found.size, found.mtime, found.ctime, commit, highest, digest)
+    content = (_digest_now(directory, found) if known is None else known).encode()
+    line = b"%d %d %d %d %d %b" % (found.size, found.mtime, found.ctime, commit, highest, content)
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(directory / NAME, flags, 0o600)
     try:
@@ -105,7 +108,7 @@ def is_clean(mark: Mark | None, found: Look, commit: int, fd: int) -> bool:
     """Whether a journal, open as ``fd``, still matches its mark."""
     if mark is None or commit != mark.commit or found != Look(mark.size, mark.mtime, mark.ctime):
         return False
-    return mark.digest in (_NO_DIGEST, _digest(fd, found.size))
+    return mark.digest in (_NO_DIGEST, digest(fd, found.size))
 
 
 def _digest_now(directory: Path, found: Look) -> str:
@@ -115,12 +118,13 @@ def _digest_now(directory: Path, found: Look) -> str:
     """
     fd = os.open(directory / DATA, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return _digest(fd, found.size)
+        return digest(fd, found.size)
     finally:
         os.close(fd)
 
 
-def _digest(fd: int, size: int) -> str:
+def digest(fd: int, size: int) -> str:
+    """Return the digest of a journal's file as a mark has it; one that is too large has none."""
     if size > MAX_DIGESTED_BYTES:
         return _NO_DIGEST
     hasher, at = blake3(), 0

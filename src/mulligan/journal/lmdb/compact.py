@@ -99,6 +99,7 @@ class _Compaction:
         self._file = shared.directory / DATA
         self._draft = shared.directory / f"{PREFIX}{uuid4().hex}"
         self._copied = self._number = 0
+        self._digest = ""
 
     def run(self) -> Compacted:
         before = os.stat(self._file).st_blocks
@@ -110,7 +111,7 @@ class _Compaction:
             finally:
                 os.close(fd)
             self._failpoint(Failpoint.COMPACT_COPIED)
-            skipped = self._shared.replace(self._swap)
+            skipped, held = self._shared.replace(self._swap)
         except (lmdb.Error, OSError) as error:
             if not _is_full(error):
                 raise
@@ -119,9 +120,9 @@ class _Compaction:
             with suppress(OSError):  # the next compaction deletes it
                 self._draft.unlink(missing_ok=True)
         if skipped is not None:
-            return Compacted(skipped=skipped)
+            return Compacted(skipped=skipped, held=held)
         self._failpoint(Failpoint.COMPACT_REOPENED)
-        return Compacted(max(0, before - os.stat(self._file).st_blocks) * 512)
+        return Compacted(max(0, before - os.stat(self._file).st_blocks) * 512, held=held)
 
     def _copy(self, fd: int) -> None:
         """Write the copy, with commit numbers that follow those of the original, and check it."""
@@ -140,6 +141,8 @@ class _Compaction:
             raise layout.Unreadable(f"the compact copy of the journal is damaged: {damage}")
         # Before the rename: the name must never lead to bytes that a power cut can take away.
         os.fsync(fd)
+        # Before the swap, during which all threads of this process wait.
+        self._digest = clean_close.digest(fd, os.fstat(fd).st_size)
 
     def _swap(self, lock: LockFile) -> str | None:
         """Put the copy in place; return why not. No process has the journal open, nor this one."""
@@ -153,7 +156,7 @@ class _Compaction:
         # Only saves the next open a check of all pages, which were just checked.
         with suppress(OSError):
             look = clean_close.look(self._file)
-            clean_close.write(self._shared.directory, look, self._number)
+            clean_close.write(self._shared.directory, look, self._number, self._digest)
         return None
 
 

@@ -22,7 +22,7 @@ from mulligan.errors import (
 from mulligan.journal.lmdb import clean_close, layout, leave
 from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.journal.lmdb.errors import READ_ONLY, error_number, translated, translation
-from mulligan.journal.lmdb.examine import check_commit, commits_lost, examine
+from mulligan.journal.lmdb.examine import Verdict, check_commit, commits_lost, examine
 from mulligan.journal.lmdb.lockfile import LockFile
 from mulligan.journal.lmdb.map_size import MAP_SIZE, map_sizes, needs_growth, too_little_memory
 from mulligan.journal.protocol import ALL_TABLES, LATER_TABLES, TABLES, Examined
@@ -139,33 +139,49 @@ class Environment:
         """Return another process that has the journal open, as far as the lock file shows."""
         return None if self._lock_file is None else self._lock_file.other_user()
 
-    def replace(self, swap: Callable[[LockFile], str | None]) -> str | None:
+    def replace(self, swap: Callable[[LockFile], str | None]) -> tuple[str | None, float]:
         """Let ``swap`` replace the file while no process has it open; return why it was not.
 
-        Other threads wait, and so do processes that open the journal meanwhile.
+        Other threads wait, and so do processes that open the journal meanwhile; also returned is
+        how long, in seconds.
         """
         from mulligan.journal.lmdb import compact  # only upkeep needs it
 
         with self._lock:
             if not self._wait_for(lambda: self.active == 0):
-                return compact.BUSY
+                return compact.BUSY, 0.0
             if self.closed or self._lock_file is None or self.env is None:
-                return compact.IN_USE
-            self.mark_clean()
-            self.env.close()
-            self.env = None
-            # Until it is open again: closing the descriptor would drop the lock.
-            lock, before = self._lock_file, identity(self.directory / DATA)
+                return compact.IN_USE, 0.0
+            started = time.monotonic()
+            skipped = self._replaced(swap, self._lock_file, self.env)
+            return skipped, time.monotonic() - started
+
+    def _replaced(
+        self, swap: Callable[[LockFile], str | None], lock: LockFile, env: lmdb.Environment
+    ) -> str | None:
+        from mulligan.journal.lmdb import compact
+
+        left, self._left, number = self._left, None, env.info()["last_txnid"]
+        env.close()
+        self.env = None
+        skipped: str | None = compact.IN_USE
+        # The lock file stays open until the end: closing the descriptor would drop the lock.
+        before = identity(self.directory / DATA)
+        try:
+            skipped = swap(lock) if lock.lock_alone() else compact.IN_USE
+            if skipped is not None and left is not None:
+                # Only now: the mark of a file that is replaced would be computed in vain.
+                self._mark_if_same(left, number)
+            return skipped
+        finally:
+            self.replacements.append((before, identity(self.directory / DATA)))
+            self._needs_reopen = True  # in case that opening it fails
             try:
-                return swap(lock) if lock.lock_alone() else compact.IN_USE
+                # A copy that was put in place was checked page by page before.
+                self._open(may_be_new=False, is_checked=skipped is None)
             finally:
-                self.replacements.append((before, identity(self.directory / DATA)))
-                self._needs_reopen = True  # in case that opening it fails
-                try:
-                    self._open(may_be_new=False)
-                finally:
-                    lock.release()
-                self._needs_reopen = False
+                lock.release()
+            self._needs_reopen = False
 
     @property
     def is_lost(self) -> bool:
@@ -352,10 +368,14 @@ class Environment:
         # A forked process did not make the commit that it inherited.
         if left is None or self.env is None or self.pid != os.getpid():
             return
-        with suppress(OSError, lmdb.Error):
+        with suppress(lmdb.Error):
+            self._mark_if_same(left, self.env.info()["last_txnid"])
+
+    def _mark_if_same(self, left: clean_close.Look, number: int) -> None:
+        with suppress(OSError):
             # If another process has committed since, the mark is for that process to write.
             if clean_close.look(self.directory / DATA) == left:
-                clean_close.write(self.directory, left, self.env.info()["last_txnid"])
+                clean_close.write(self.directory, left, number)
 
     def _reopen(self) -> None:
         """Reopen the environment once no other thread uses it; the caller holds the lock."""
@@ -393,12 +413,16 @@ class Environment:
         used = (info["last_pgno"] + 1) * self.env.stat()["psize"]
         return needs_growth(info["map_size"], used)
 
-    def _open(self, *, may_be_new: bool) -> None:
+    def _open(self, *, may_be_new: bool, is_checked: bool = False) -> None:
         # Before LMDB locks the file and until after it is closed; see ``lockfile``.
         self._lock_file = _hold(self.directory, self.read_only)
         try:
             with translated(f"the journal in {self.directory}"):
-                verdict = examine(self.directory, is_shared=self._is_shared, may_be_new=may_be_new)
+                verdict = (
+                    Verdict({})
+                    if is_checked
+                    else examine(self.directory, is_shared=self._is_shared, may_be_new=may_be_new)
+                )
             self.checked = verdict.checked
             self.tables = OpenTables()
             self.tables.damage = verdict.damage

@@ -13,10 +13,11 @@ from mulligan.document.fold import CHECKPOINT, PURGED, new_event
 from mulligan.engine import Engine, PendingObjects
 from mulligan.failpoints import Failpoint
 from mulligan.journal.copies import copy_again, copy_removals, events_to_copy, put_copy
-from mulligan.journal.protocol import Txn
-from mulligan.model import Digest, ObjectKind, Purge, Tombstone
+from mulligan.journal.protocol import Txn, View
+from mulligan.model import Digest, Event, NewEvent, ObjectKind, Purge, Tombstone
 from mulligan.session.names import UPKEEP
 from mulligan.upkeep.purge.text import redacted
+from mulligan.upkeep.slices import SliceSize
 
 Replace = Callable[[bytes], bytes]
 
@@ -30,6 +31,9 @@ class Burial:
         self._whole = whole
         self._bundle = PendingObjects(engine.objects, engine.pins)
         self._left: dict[Digest, Digest | None] = {}
+        self._payloads: dict[tuple[int, int], tuple[Any, NewEvent]] = {}
+        self.hold = SliceSize(engine.clock, 1)
+        """Measures how long the transaction holds the write lock."""
 
     def prepare(self, values: Iterable[Digest], chunks: Iterable[Digest]) -> None:
         """Make the copies without it that take the place of values; chunks get none."""
@@ -38,6 +42,14 @@ class Burial:
                 self._left[digest] = self._copy(digest)
         for digest in chunks:
             self._left[digest] = None
+
+    def prepare_events(self, view: View, events: Iterable[tuple[int, int]]) -> None:
+        """Make what takes the place of the payloads of events, given as (session number, seq)."""
+        for at in events:
+            if at not in self._payloads:
+                [event] = view.events(at[0], at[1], at[1])
+                payload = self._redacted(event)
+                self._payloads[at] = payload, new_event((event.kind, payload), self._put)
 
     def commit(
         self,
@@ -52,10 +64,11 @@ class Burial:
         chunks; after that, ``events`` returns (session number, seq) of all events, and ``copies``
         the copies of events.
         """
-        with self._engine.write(self._bundle) as txn:
+        with self.hold.single(self._engine.write(self._bundle)) as txn:
             self.prepare(*catch_up(txn))
             purge = msgspec.structs.replace(purge, number=txn.last_purge() + 1)
             txn.put_purge(purge)
+            self.prepare_events(txn, events())
             changed = [[*at, self._bury_event(txn, *at, purge.number)] for at in events()]
             # After the events: their records are copied again as they are now.
             self._copy_again(txn, copies())
@@ -108,18 +121,26 @@ class Burial:
 
     def _bury_event(self, txn: Txn, session: int, seq: int, purge: int) -> bytes:
         [event] = txn.events(session, seq, seq)
-        payload = redacted(event.payload, self._replace)
+        payload, new = self._payloads[session, seq]
         label = event.payload.get("label") if event.kind == CHECKPOINT else None
         if label is not None and payload["label"] != label:
-            # A label finds a checkpoint, so what is left of one would be in the way.
-            payload["label"] = None
             txn.drop_label(session, label, seq)
         key = event.payload.get("key") if event.kind == CHECKPOINT else None
-        if key is not None and payload["key"] != key:
-            del payload["key"]
+        if key is not None and payload.get("key") != key:
             txn.drop_key(session, key)
-        new = new_event((event.kind, payload), self._put)
         return bytes(txn.bury_event(session, seq, new.payload, purge))
+
+    def _redacted(self, event: Event) -> Any:
+        """Return the payload of an event without what is purged."""
+        payload = redacted(event.payload, self._replace)
+        if event.kind != CHECKPOINT:
+            return payload
+        if payload.get("label") != event.payload.get("label"):
+            # A label finds a checkpoint, so what is left of one would be in the way.
+            payload["label"] = None
+        if payload.get("key") != event.payload.get("key"):
+            del payload["key"]
+        return payload
 
     def _announce(
         self, txn: Txn, purge: Purge, objects: list[list[Any]], changed: list[list[Any]]

@@ -98,13 +98,15 @@ class PurgePlan(msgspec.Struct, frozen=True):
 class Purged(msgspec.Struct, frozen=True):
     """What a purge did: its plan, its records, and the proof.
 
-    ``unfinished`` says what could not be erased; the purge is then finished later.
+    ``unfinished`` says what could not be erased; the purge is then finished later. All tombstones
+    are written in one transaction; ``longest_hold`` is how long it held the write lock, in seconds.
     """
 
     plan: PurgePlan
     purges: tuple[Purge, ...]
     proof: Proof
     unfinished: tuple[str, ...] = ()
+    longest_hold: float = 0.0
 
     @property
     def is_proved(self) -> bool:
@@ -213,8 +215,9 @@ class _Search:
 
     def catch_up(self, view: View) -> None:
         """Search what was committed since; ``view`` may be a write transaction."""
-        self.history.catch_up(view)
-        self._settle()
+        # Trees are only walked again if there are new ones: writers may wait for this.
+        if self.history.catch_up(view):
+            self._settle()
 
     def _settle(self) -> None:
         self.is_walked = True
@@ -360,6 +363,7 @@ class _Purging:
         self._purges: list[Purge] = []
         self._texts: set[bytes] = set()
         self._plan = PurgePlan()
+        self._longest_hold = 0.0
 
     def run(self) -> Purged:
         left: list[str] = []
@@ -373,7 +377,8 @@ class _Purging:
                 left.append("new events: something keeps writing it")
         except Stopped:
             left.append(STOPPED)
-        return _finish(self._engine, self._plan, tuple(self._purges), self._texts, self._wait, left)
+        done = _finish(self._engine, self._plan, tuple(self._purges), self._texts, self._wait, left)
+        return msgspec.structs.replace(done, longest_hold=self._longest_hold)
 
     def _round(self) -> bool:
         """Search and bury; return whether there was anything."""
@@ -397,6 +402,10 @@ class _Purging:
         mark = marker(self._purge)
         replace = search.pattern.replaced(mark) if search.pattern else lambda data: data
         burial = Burial(self._engine, replace, dict.fromkeys(search.whole, mark))
+        # Most of it before the transaction, because writers wait for that.
+        with self._engine.read() as view:
+            search.catch_up(view)
+            burial.prepare_events(view, sorted(search.history.events))
         burial.prepare(search.values, search.chunks)
 
         def catch_up(txn: Txn) -> tuple[set[Digest], set[Digest]]:
@@ -408,6 +417,7 @@ class _Purging:
             self._purge, catch_up, lambda: sorted(history.events), lambda: history.copies
         )
         self._purges.append(done)
+        self._longest_hold = max(self._longest_hold, burial.hold.longest)
         self._texts |= search.texts()
 
 

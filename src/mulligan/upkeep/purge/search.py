@@ -81,14 +81,19 @@ class History:
             self._search_copies(view)
         self._search_contents()
 
-    def catch_up(self, view: View) -> None:
-        """Walk what was committed since; ``view`` may be a write transaction."""
+    def catch_up(self, view: View) -> bool:
+        """Walk what was committed since, and return whether anything was.
+
+        ``view`` may be a write transaction.
+        """
+        before = dict(self._seen)
         for record in filter(self._is_wanted, view.sessions()):
             first, head = self._next(record), view.head(record.number).seq
             if first <= head:
                 self._walk_range(view, record, first, head)
         self._search_copies(view)
         self._search_contents()
+        return self._seen != before
 
     def _search_copies(self, view: View) -> None:
         """Search the copies of events that are new; each is read once."""

@@ -223,6 +223,6 @@ def test_a_commit_of_another_thread_meanwhile_skips_it(journal: Path) -> None:
             thread.join()
 
     tables = LmdbTables(journal, failpoint=meanwhile)
-    assert tables.compact() == Compacted(skipped=compact.BUSY)
+    assert tables.compact().skipped == compact.BUSY
     assert len(rows(tables)) == 11
     tables.close()
