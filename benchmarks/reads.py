@@ -70,7 +70,7 @@ def _points(store: Store, setting: Setting) -> tuple[Table, dict[str, float]]:
             fresh.state_at(seq, "log/-1")
 
     def walked() -> None:
-        for _, state in store.session("points").walk(limit=100, until=wanted[0]):
+        for _, state in store.session("points").checkpoints.walk(limit=100, until=wanted[0]):
             state.get("log/-1")
 
     spent = {"a replay each": _cpu(each), "in a row": _cpu(in_a_row, 3), "walk": _cpu(walked, 3)}

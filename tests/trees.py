@@ -49,4 +49,4 @@ def checkpoint_of(
             work.labels[seq] = None
             return seq
 
-        return session.find_checkpoint(session._writer.commit(decide, bundle))
+        return session.checkpoints.at(session._writer.commit(decide, bundle))

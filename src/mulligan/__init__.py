@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from mulligan.session.parts.agents import Agent
     from mulligan.session.parts.approvals import Approvals
     from mulligan.session.parts.batch import Batch
+    from mulligan.session.parts.checkpoints import Checkpoints
     from mulligan.session.parts.effects import ActiveEffect, Effects
     from mulligan.session.parts.files import Files
     from mulligan.session.parts.mailbox import Mailbox
@@ -126,6 +127,7 @@ __all__ = [
     "Changing",
     "Checkpoint",
     "CheckpointKind",
+    "Checkpoints",
     "Cost",
     "Coverage",
     "Cycle",
@@ -196,6 +198,7 @@ _HOMES = {
     "Changing": "mulligan.model",
     "Checkpoint": "mulligan.model",
     "CheckpointKind": "mulligan.model",
+    "Checkpoints": "mulligan.session.parts.checkpoints",
     "Cost": "mulligan.model",
     "Coverage": "mulligan.model",
     "Cycle": "mulligan.session.runtime.loop",

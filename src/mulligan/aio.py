@@ -44,6 +44,7 @@ from mulligan.session.arguments import seconds
 from mulligan.session.parts.agents import Agent
 from mulligan.session.parts.approvals import Approvals
 from mulligan.session.parts.batch import Batch
+from mulligan.session.parts.checkpoints import Checkpoints
 from mulligan.session.parts.effects import ActiveEffect, Effects
 from mulligan.session.parts.files import Files
 from mulligan.session.parts.mailbox import Mailbox
@@ -60,6 +61,7 @@ from mulligan.timeline.points import PointLike
 __all__ = [
     "AsyncAgent",
     "AsyncApprovals",
+    "AsyncCheckpoints",
     "AsyncEffects",
     "AsyncFiles",
     "AsyncMailbox",
@@ -182,6 +184,30 @@ class AsyncMailbox(Handle[Mailbox]):
             self._kept.append(message)
 
 
+class AsyncCheckpoints(Handle[Checkpoints]):
+    """The checkpoints of a session: ``await session.checkpoints()`` lists them.
+
+    See ``mulligan.Checkpoints``.
+    """
+
+    __call__ = awaitable(Checkpoints.__call__)
+    at = awaitable(Checkpoints.at)
+    find = awaitable(Checkpoints.find)
+    mark = awaitable(Checkpoints.mark)
+    marks = awaitable(Checkpoints.marks)
+    labels = awaitable(Checkpoints.labels)
+    drop_label = awaitable(Checkpoints.drop_label)
+
+    async def walk(
+        self, newest_first: bool = True, limit: int | None = None, **options: Any
+    ) -> AsyncIterator[tuple[Checkpoint, AsyncStateView]]:
+        """Yield checkpoints, each with the state at it; see ``Checkpoints.walk``."""
+        steps = await self._worker.call(partial(self._sync.walk, newest_first, limit, **options))
+        while page := await self._worker.call(lambda: list(islice(steps, WALK_PAGE))):
+            for checkpoint, view in page:
+                yield checkpoint, AsyncStateView(view, self._worker)
+
+
 class AsyncFiles(Handle[Files]):
     """The files of a session; see ``mulligan.Files``."""
 
@@ -273,9 +299,9 @@ class AsyncTools(Handle[Tools]):
 class AsyncSession(Handle[Session]):
     """A session whose calls are awaited; see ``mulligan.Session``.
 
-    ``state``, ``tasks``, ``mailbox``, ``agent``, ``files``, ``effects``, ``approvals`` and
-    ``tools`` are its parts. ``sync`` is the session itself, for what has no awaitable here: use it
-    outside of the event loop's thread.
+    ``state``, ``checkpoints``, ``tasks``, ``mailbox``, ``agent``, ``files``, ``effects``,
+    ``approvals`` and ``tools`` are its parts. ``sync`` is the session itself, for what has no
+    awaitable here: use it outside of the event loop's thread.
     """
 
     def __init__(self, sync: Session) -> None:
@@ -287,6 +313,7 @@ class AsyncSession(Handle[Session]):
         self.tasks = AsyncTasks(sync.tasks, self._worker)
         self.mailbox = AsyncMailbox(sync.mailbox, self._worker)
         self.agent = AsyncAgent(sync.agent, self._worker)
+        self.checkpoints = AsyncCheckpoints(sync.checkpoints, self._worker)
         self.files = AsyncFiles(sync.files, self._worker)
         self.effects = AsyncEffects(sync.effects, self._worker)
         self.approvals = AsyncApprovals(sync.approvals, self.effects, self._worker)
@@ -312,13 +339,6 @@ class AsyncSession(Handle[Session]):
         return self._sync.lease
 
     checkpoint = awaitable(Session.checkpoint)
-    checkpoints = awaitable(Session.checkpoints)
-    find_checkpoint = awaitable(Session.find_checkpoint)
-    find = awaitable(Session.find)
-    mark = awaitable(Session.mark)
-    marks = awaitable(Session.marks)
-    labels = awaitable(Session.labels)
-    drop_label = awaitable(Session.drop_label)
     point = awaitable(Session.point)
     state_at = awaitable(Session.state_at)
     diff = awaitable(Session.diff)
@@ -352,15 +372,6 @@ class AsyncSession(Handle[Session]):
                 return
             await self._worker.call(self._sync.internal.check_present)
             await asyncio.sleep(POLL_SECONDS)
-
-    async def walk(
-        self, newest_first: bool = True, limit: int | None = None, **options: Any
-    ) -> AsyncIterator[tuple[Checkpoint, AsyncStateView]]:
-        """Yield checkpoints, each with the state at it; see ``Session.walk``."""
-        steps = await self._worker.call(partial(self._sync.walk, newest_first, limit, **options))
-        while page := await self._worker.call(lambda: list(islice(steps, WALK_PAGE))):
-            for checkpoint, view in page:
-                yield checkpoint, AsyncStateView(view, self._worker)
 
     @asynccontextmanager
     async def batch(self) -> AsyncIterator[Batch]:

@@ -90,7 +90,7 @@ def test_claude_code_checkpoints_plans_restores_and_undoes(
     with claude.store() as store:
         name = claude.session().name if hooks else "main"
         session = store.session(name, create=False)
-        assert session.find_checkpoint("start").actor == "mcp"
+        assert session.checkpoints.at("start").actor == "mcp"
 
 
 def test_claude_code_reads_resources_and_instructions(
@@ -221,5 +221,5 @@ def test_codex_takes_a_checkpoint_and_reads_it(codex: tuple[Codex, ResponsesMode
     assert "one" in read
     assert "PlanOutdated" in refused
     with mulligan.open(agent.project, create=False) as store:
-        found = [s for s in store.sessions() if "start" in s.labels()]
-        assert [s.find_checkpoint("start").actor for s in found] == ["mcp"]
+        found = [s for s in store.sessions() if "start" in s.checkpoints.labels()]
+        assert [s.checkpoints.at("start").actor for s in found] == ["mcp"]

@@ -114,7 +114,7 @@ def test_checkpoints_and_forks_are_made(place: Path, tmp_path: Path) -> None:
         copy = str(tmp_path / "copy")
         assert run(place, "fork", "made", "--name", "branch", "--to", copy, stdout=pipe)[0] == 0
     with mulligan.open(place) as store:
-        assert store.session("main").find_checkpoint("made").label == "made"
+        assert store.session("main").checkpoints.at("made").label == "made"
         assert "branch" in [session.name for session in store.sessions()]
     assert (tmp_path / "copy" / "7.txt").read_text() == "now and longer"
 

@@ -66,7 +66,7 @@ def check_forks(store: Store, work: Path) -> None:
     assert store.verify(full=True).problems == ()
     fork = store.session("fork", create=False)
     assert fork.state.get("memory") == {"kept": KEPT}
-    assert fork.find_checkpoint("kept").label == "kept"
+    assert fork.checkpoints.at("kept").label == "kept"
     other = store.session("other", workspace=work)
     other.restore("@latest")
     assert (work / "file").read_text() == "other"

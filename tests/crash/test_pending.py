@@ -325,7 +325,7 @@ def test_a_restore_whose_tree_is_lost_can_be_abandoned(
 ) -> None:
     interrupted(tmp_path, work)
     with mulligan.open(tmp_path / "store") as store:
-        tree = store.session("run").find_checkpoint("then").workspace
+        tree = store.session("run").checkpoints.at("then").workspace
         objects = store._engine.objects
         real = objects.get
 

@@ -79,7 +79,7 @@ def check(place: Path, out: Path) -> None:
     with open_store(place, create=False) as store:
         assert store.verify(full=True).problems == ()
         session = store.session("run", create=False)
-        assert list(session.internal.losses()) == [session.find_checkpoint("all").seq]
+        assert list(session.internal.losses()) == [session.checkpoints.at("all").seq]
         for number in range(STEPS - 1):
             label = f"step-{number}"
             assert session.files.copy(label, out / label) == []

@@ -95,7 +95,7 @@ def test_the_files_of_the_demo_are_whole_in_the_end(facts: dict[str, Any]):
     assert "UTC" in (project / "notes/4.md").read_text()
     assert "session store" in (branch / "notes/4.md").read_text()
     with mulligan.open(project, create=False) as store:
-        wreck = store.session("demo").find_checkpoint("before-cleanup")
+        wreck = store.session("demo").checkpoints.at("before-cleanup")
         assert wreck.coverage is not None
         assert wreck.coverage.files == 13
 

@@ -158,7 +158,7 @@ def test_supervisor_and_agents_are_killed_and_the_team_comes_back(
     events = list(session.events(since=head))
     kinds = [event.kind for event in events]
     assert kinds[:2] == ["recovery.begun", "checkpoint.created"]
-    crash = session.find_checkpoint(done["checkpoint_id"])
+    crash = session.checkpoints.at(done["checkpoint_id"])
     assert crash.kind == "recovery"
     assert crash.workspace is not None
     assert len(session.state_at(crash, "results")) == done_before

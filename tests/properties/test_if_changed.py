@@ -36,7 +36,7 @@ def act(session: Session, work: Path, name: str, place: int, value: int) -> None
     elif name == "remove":
         (work / str(place)).unlink(missing_ok=True)
     elif name == "mark" and session.checkpoints(1):
-        session.mark("@latest", "good")
+        session.checkpoints.mark("@latest", "good")
     os.utime(work, (1, 1))  # and for the directory that holds it
 
 

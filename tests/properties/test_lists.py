@@ -149,9 +149,11 @@ def test_a_list_is_what_a_python_list_would_be_at_every_point(
 
 
 def check_past(session: Session, model: Model, start: int, size: int) -> None:
-    walked = [(c.seq, strict(view.get("log", []))) for c, view in session.walk()]
+    walked = [(c.seq, strict(view.get("log", []))) for c, view in session.checkpoints.walk()]
     assert walked == [(seq, strict(model.past[seq])) for seq in sorted(model.past, reverse=True)]
-    oldest_first = [checkpoint.seq for checkpoint, _ in session.walk(newest_first=False)]
+    oldest_first = [
+        checkpoint.seq for checkpoint, _ in session.checkpoints.walk(newest_first=False)
+    ]
     assert oldest_first == sorted(model.past)
     for seq, items in reversed(model.past.items()):
         view = session.state.at(seq)

@@ -172,7 +172,7 @@ class Track:
         for event in {event.time: event for event in events}.values():  # the last of each time
             self.check_point(event.time, self.past[event.seq - 1], scratch)
         labels = dict(self.given)
-        assert {label: at.seq for label, at in self.session.labels().items()} == labels
+        assert {label: at.seq for label, at in self.session.checkpoints.labels().items()} == labels
         for label, seq in labels.items():
             self.check_point(label, self.past[seq - 1], scratch)
         for seq in range(2, len(events) + 1):

@@ -64,7 +64,7 @@ class History:
         self.held[taken.id] = (self.file.read_bytes(), self.steps)
 
     def _good(self, session: Session) -> None:
-        session.mark("@latest", "good")
+        session.checkpoints.mark("@latest", "good")
 
     def _pin(self, session: Session) -> None:
         session.internal.pin("@latest")

@@ -383,9 +383,9 @@ async def test_walks_and_parts_of_lists() -> None:
         for number in range(3):
             await session.state.append("log", number)
             await session.checkpoint("routine")
-        walked = [(c.seq, await view.get("log")) async for c, view in session.walk()]
+        walked = [(c.seq, await view.get("log")) async for c, view in session.checkpoints.walk()]
         assert walked == [(7, [0, 1, 2]), (5, [0, 1]), (3, [0])]
-        (only,) = [view async for _, view in session.walk(False, 1, since=3)]
+        (only,) = [view async for _, view in session.checkpoints.walk(False, 1, since=3)]
         assert (only.point.seq, await only.length("log")) == (5, 2)
         assert await (await session.state.at(5)).slice("log", 1) == [1]
         assert await session.state.tail("log", 2) == [1, 2]

@@ -18,6 +18,7 @@ from mulligan import (
     Agent,
     Approvals,
     Batch,
+    Checkpoints,
     Cycle,
     Effects,
     Files,
@@ -44,6 +45,7 @@ NAMES = [
     "Changing",
     "Checkpoint",
     "CheckpointKind",
+    "Checkpoints",
     "Cost",
     "Coverage",
     "Cycle",
@@ -115,23 +117,17 @@ MEMBERS = [
     "close",
     "created",
     "diff",
-    "drop_label",
     "durable",
     "effect",
     "effects",
     "events",
     "files",
-    "find",
-    "find_checkpoint",
     "fork",
     "head",
     "internal",
-    "labels",
     "lease",
     "loop",
     "mailbox",
-    "mark",
-    "marks",
     "name",
     "operation",
     "parent",
@@ -145,11 +141,10 @@ MEMBERS = [
     "tools",
     "undo",
     "updated",
-    "walk",
 ]
 """What a program can do with a session; a new one is a decision, not an accident."""
 
-MAX_MEMBERS = 40
+MAX_MEMBERS = 33
 """A session that can do more is hard to take in; give the next calls to one of its parts."""
 
 PUBLIC_MODULES = [
@@ -179,7 +174,7 @@ SIGNATURES: list[tuple[Callable[..., object], dict[str, object]]] = [
     (State.delete, {"self": ..., "path": ...}),
     (Session.batch, {"self": ...}),
     (Session.checkpoint, {"self": ..., "kind": "manual", "note": None, "label": None}),
-    (Session.checkpoints, {"self": ...}),
+    (Checkpoints.__call__, {"self": ...}),
     (Session.state_at, {"self": ..., "point": ...}),
     (Session.restore, {"self": ..., "point": ..., "only": None}),
     (Session.undo, {"self": ...}),
@@ -224,6 +219,7 @@ def test_every_public_thing_says_what_it_is() -> None:
         Mailbox,
         Agent,
         Files,
+        Checkpoints,
         Operation,
         Cycle,
         Effects,
@@ -292,7 +288,7 @@ def test_test_hooks_are_no_parameters_of_open() -> None:
 def test_the_help_of_a_session_names_its_parts() -> None:
     said = inspect.getdoc(Session)
     assert said is not None
-    for part in ("state", "tasks", "mailbox", "agent", "files"):
+    for part in ("state", "checkpoints", "tasks", "mailbox", "agent", "files"):
         assert f"``{part}``" in said
         assert inspect.getdoc(getattr(Session, part))
 

@@ -134,7 +134,7 @@ def test_a_journal_that_is_gone_is_rebuilt_from_the_packs(place: Path, tmp_path:
     check_all(place, tmp_path / "out", range(STEPS - 1))
     with open_store(place, create=False) as store:
         session = store.session("run", create=False)
-        assert session.find_checkpoint("step-2").label == "step-2"
+        assert session.checkpoints.at("step-2").label == "step-2"
         session.state.set("memory/step", "goes on")
         assert store.verify(full=True).problems == ()
 
@@ -218,7 +218,7 @@ def test_checkpoints_that_lost_a_file_are_marked_and_name_it(
         assert sorted(session.internal.losses()) == [one.seq for one in done.damaged]
         with pytest.raises(CheckpointDamaged, match="file-3") as caught:
             session.restore("step-4")
-        assert session.find_checkpoint("step-2").id[:12] in (caught.value.hint or "")
+        assert session.checkpoints.at("step-2").id[:12] in (caught.value.hint or "")
 
 
 def test_the_rest_of_a_damaged_checkpoint_is_restored_when_told(place: Path, work: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_lost_event_without_a_copy_is_named_and_its_place_kept(
     with open_store(place, create=False) as store:
         session = store.session("run", create=False, workspace=work)
         assert [event.kind for event in session.events()][3] == "event.lost"
-        assert session.find_checkpoint("after").id == after.id
+        assert session.checkpoints.at("after").id == after.id
         assert session.state_at("after")["memory"] == {"kept": 1}
         with pytest.raises(CheckpointDamaged, match="event #4"):
             session.restore("after")
@@ -338,7 +338,7 @@ def test_a_rollback_passes_over_damaged_checkpoints(place: Path, work: Path) -> 
         for one in (session, fork):
             point = plan_resume(one, rollback=True).point
             assert point is not None
-            assert point.checkpoint == session.find_checkpoint("step-2").id
+            assert point.checkpoint == session.checkpoints.at("step-2").id
 
 
 def test_a_directory_is_captured_again(tmp_path: Path, work: Path) -> None:
@@ -490,7 +490,7 @@ def test_a_pack_that_was_cut_keeps_what_is_before_the_cut(place: Path, tmp_path:
         session = store.session("run")
         with store._engine.read() as view:
             end = max(p.offset + p.length for _, p in view.locations())
-        assert session.find_checkpoint("step-1")
+        assert session.checkpoints.at("step-1")
         _, second = find_object(store._engine, content(2))
     os.truncate(pack, second.offset + 100)
     assert end > second.offset

@@ -58,7 +58,7 @@ def _points(call: CliContext, store: Store) -> list[CompletionItem]:
 
 
 def _labels(session: Session) -> list[CompletionItem]:
-    return _whole(session.labels(), "label")
+    return _whole(session.checkpoints.labels(), "label")
 
 
 def _whole(names: Iterable[str], about: str | None = None) -> list[CompletionItem]:

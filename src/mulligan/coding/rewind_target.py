@@ -146,7 +146,7 @@ class Conversation:
         return found if isinstance(found, dict) else {}
 
     def _checkpoint_at(self, point: Point) -> Checkpoint | None:
-        checkpoint = self.session.find_checkpoint(point)
+        checkpoint = self.session.checkpoints.at(point)
         same = (checkpoint.session, checkpoint.seq) == (point.session, point.seq)
         return checkpoint if same else None
 

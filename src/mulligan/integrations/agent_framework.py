@@ -142,9 +142,9 @@ class MulliganCheckpointStorage:
                 session.state.set((VERSIONS, id), version + 1)
 
     def _find(self, id: str) -> Checkpoint | None:
-        session = self.timeline
+        find = self.timeline.checkpoints.find
         version = self._version(id)
-        found = session.find(_key(id, version)) or session.find(_key(id, version - 1))
+        found = find(_key(id, version)) or find(_key(id, version - 1))
         return None if found is None or self._is_gone(found) else found
 
     def _version(self, id: str) -> int:

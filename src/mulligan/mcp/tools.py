@@ -71,7 +71,7 @@ class Tools:
         from mulligan.views.checkpoints import checkpoint_view
 
         session = self.project.session(given.session)
-        marked = session.mark(given.point, given.verdict, given.note)
+        marked = session.checkpoints.mark(given.point, given.verdict, given.note)
         return shaped(checkpoint_view(marked, given.verdict), outputs.CheckpointOutput)
 
     def read_file(self, given: inputs.ReadFileInput) -> outputs.FileOutput:

@@ -169,7 +169,9 @@ def _mark(session: Session, trials: Sequence[Trial]) -> None:
     with session.batch():
         for trial in trials:
             if trial.verdict != SKIP:
-                session.mark(trial.checkpoint, trial.verdict, f"bisect: exit {trial.exit_status}")
+                session.checkpoints.mark(
+                    trial.checkpoint, trial.verdict, f"bisect: exit {trial.exit_status}"
+                )
 
 
 def candidates(session: Session, good: PointLike, bad: PointLike) -> list[Checkpoint]:

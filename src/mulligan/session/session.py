@@ -14,20 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast
 import msgspec
 
 from mulligan.document.values import PathLike
-from mulligan.errors import InvalidMark
 from mulligan.session import arguments
 from mulligan.session.acts import Acts
-from mulligan.session.checkpoint_taker import CheckpointTaker
 from mulligan.session.file_side import FileSide
 from mulligan.session.history import History
 from mulligan.session.internals import Internals
 from mulligan.session.intervals import REFRESH_SECONDS
 from mulligan.session.names import check_key, check_name
-from mulligan.session.parts.batch import Batch
 from mulligan.session.parts.files import Files
-from mulligan.session.write.checkpoint_request import checked_request
 from mulligan.session.write.writer import Writer
-from mulligan.timeline.marks import Mark, mark_change, read_marks
 
 if TYPE_CHECKING:  # imported where they are used: a command that only looks needs few of them
     from mulligan.engine import Engine
@@ -45,11 +40,13 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
         SessionRecord,
         Stakes,
         UndoMode,
-        Verdict,
     )
+    from mulligan.session.checkpoint_taker import CheckpointTaker
     from mulligan.session.environment import EnvironmentReader
     from mulligan.session.parts.agents import Agent
     from mulligan.session.parts.approvals import Approvals
+    from mulligan.session.parts.batch import Batch
+    from mulligan.session.parts.checkpoints import Checkpoints
     from mulligan.session.parts.effects import ActiveEffect, Effects
     from mulligan.session.parts.mailbox import Mailbox
     from mulligan.session.parts.operations import Operation
@@ -57,7 +54,6 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
     from mulligan.session.parts.tasks import Tasks
     from mulligan.session.parts.tools import Tools
     from mulligan.session.runtime.loop import Cycle
-    from mulligan.session.state_view import StateView
     from mulligan.timeline.diff import Diff
     from mulligan.timeline.points import PointLike
     from mulligan.workspace.workspace import Workspace
@@ -73,11 +69,11 @@ class Session:
     writer of an agent. Every process that opens a session sees what the others write, and may
     write itself. Use it as a context manager, or call :meth:`close`.
 
-    ``state`` is the shared document, ``tasks`` the plan of work, ``mailbox`` the messages between
-    agents, ``agent`` the record of the agent that this handle writes for, ``files`` what is known
-    of the workspace. ``step`` and ``durable`` record results, ``effect`` acts on the outside world;
-    ``effects``, ``approvals`` and ``tools`` are what is known of such acts. ``internal`` is for
-    Mulligan itself and may change at any time.
+    ``state`` is the shared document, ``checkpoints`` what was taken of it, ``tasks`` the plan of
+    work, ``mailbox`` the messages between agents, ``agent`` the record of the agent that this
+    handle writes for, ``files`` what is known of the workspace. ``step`` and ``durable`` record
+    results, ``effect`` acts on the outside world; ``effects``, ``approvals`` and ``tools`` are what
+    is known of such acts. ``internal`` is for Mulligan itself and may change at any time.
     """
 
     def __init__(
@@ -97,11 +93,9 @@ class Session:
         self._file_side = FileSide(
             engine, record, environment, workspace, self._writer, self._history
         )
-        self._checkpoint_taker = CheckpointTaker(
-            engine, self._writer, self._file_side, self._history
-        )
         self._state: State | None = None
         self._tasks: Tasks | None = None
+        self._checkpoints: Checkpoints | None = None
         self._mailbox: Mailbox | None = None
         self._agent: Agent | None = None
         self._files = Files(engine, self._writer, self._history, self._file_side)
@@ -159,6 +153,15 @@ class Session:
 
             self._mailbox = Mailbox(self._writer, this_process())
         return self._mailbox
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints on this timeline: call it to list them; find, mark and label them."""
+        if self._checkpoints is None:
+            from mulligan.session.parts.checkpoints import Checkpoints
+
+            self._checkpoints = Checkpoints(self._writer, self._history)
+        return self._checkpoints
 
     @property
     def agent(self) -> Agent:
@@ -244,7 +247,7 @@ class Session:
                 self._workspace.close()
         finally:
             # Last: while the index is written, no other process may write for this agent.
-            if self.lease is not None:
+            if self._writer.lease is not None:
                 self.internal.release()
 
     @contextmanager
@@ -261,7 +264,9 @@ class Session:
         may read; their writes raise ``BatchOpen``. Give each task its own handle,
         ``store.session(name)``, if they have to write at the same time.
         """
-        with self._writer.batch(self._checkpoint_taker.commit) as opened:
+        from mulligan.session.parts.batch import Batch
+
+        with self._writer.batch(self._checkpoint_taker().commit) as opened:
             yield Batch(opened)
 
     def operation(self, name: str, rollback: Rollback | None = None) -> Operation:
@@ -411,7 +416,7 @@ class Session:
 
         ``kind`` is ``routine``, ``pre_operation``, ``recovery``, ``manual`` or one of your own. A
         ``label`` that is in use moves here; the checkpoint that had it keeps it in its record.
-        ``key`` is an id from elsewhere by which :meth:`find` returns the checkpoint: raises
+        ``key`` is an id from elsewhere by which ``checkpoints.find`` returns it: raises
         ``KeyTaken`` if another one on the timeline has it.
         ``data`` is a small dictionary of your own, at most 64 KiB, which the checkpoint keeps.
         With ``if_changed``, nothing is written if the latest checkpoint holds the same state and
@@ -421,101 +426,15 @@ class Session:
         interrupted restore. If that fails, the checkpoint holds no files, and its note says so. So
         does one of a store that has reached its quota, or whose disk is nearly full.
         """
+        from mulligan.session.write.checkpoint_request import checked_request
+
         request = checked_request(kind, note, label, key, data)
-        return self._checkpoint_taker.take(request, if_changed=if_changed)
+        return self._checkpoint_taker().take(request, if_changed=if_changed)
 
-    def checkpoints(
-        self,
-        newest: int | None = None,
-        *,
-        since: PointLike | None = None,
-        until: PointLike | None = None,
-        kind: CheckpointKind | str | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-    ) -> list[Checkpoint]:
-        """Return the checkpoints on this timeline, oldest first, those before a fork included.
+    def _checkpoint_taker(self) -> CheckpointTaker:
+        from mulligan.session.checkpoint_taker import CheckpointTaker  # as above
 
-        ``since`` and ``until`` are points: those after the one up to and including the other are
-        returned. ``kind`` selects those of one kind. With ``reverse``, the newest come first;
-        ``limit`` ends the list, and what lies beyond is not read. ``newest`` is how many of the
-        last ones to return, still oldest first.
-        """
-        if newest:
-            return self._history.checkpoints(since, until, kind, newest, reverse=True)[::-1]
-        return self._history.checkpoints(since, until, kind, limit, reverse=reverse)
-
-    def walk(
-        self,
-        newest_first: bool = True,
-        limit: int | None = None,
-        *,
-        since: PointLike | None = None,
-        until: PointLike | None = None,
-        kind: str | None = None,
-    ) -> Iterator[tuple[Checkpoint, StateView]]:
-        """Yield the checkpoints after ``since`` up to ``until``, each with the state at it.
-
-        A long walk costs about one replay of the events, and is read as far as it is used. Writes
-        and upkeep go on meanwhile: checkpoints that are newer than its start are left out, as are
-        those that were removed before it came to them.
-        """
-        return self._history.walk(
-            since,
-            until,
-            kind=kind,
-            limit=None if limit is None else arguments.count(limit, "limit="),
-            newest_first=newest_first,
-        )
-
-    def find_checkpoint(self, point: PointLike) -> Checkpoint:
-        """Return the checkpoint at or before a point."""
-        return self._history.find_checkpoint(point)
-
-    def find(self, key: str) -> Checkpoint | None:
-        """Return the checkpoint on this timeline that was given a key; None if none has it.
-
-        Checkpoints before a fork are on the timeline of the fork. A removed one has no key any
-        more.
-        """
-        return self._history.find(check_key(key))
-
-    def mark(self, point: PointLike, verdict: Verdict, note: str | None = None) -> Checkpoint:
-        """Give the checkpoint at or before a point the verdict ``good`` or ``bad``; return it.
-
-        ``@good`` and ``@bad`` name the latest ones; a rollback prefers the last good one.
-        """
-        arguments.optional_text(note, "A note", InvalidMark)
-        # Found before the write: a point like @latest must name the same checkpoint in every run of
-        # the decision below.
-        checkpoint = self._history.markable(point)
-        self.internal.commit_events(
-            lambda _: [mark_change(checkpoint.id, Mark(verdict, self.actor, note))]
-        )
-        return checkpoint
-
-    def marks(self) -> dict[str, Mark]:
-        """Return the verdicts on checkpoints of this timeline, by their ids."""
-        return read_marks(self._writer.document())
-
-    def labels(self) -> dict[str, Point]:
-        """Return the labels of this timeline with the checkpoints that they name, newest first.
-
-        A label names the newest checkpoint that got it.
-        """
-        return self._history.labels()
-
-    def drop_label(self, label: str) -> Checkpoint:
-        """Remove a label, and return the checkpoint it named.
-
-        The checkpoint stays and can be named by its id; a later one can get the label.
-        """
-        from mulligan.timeline.labels import drop_change
-
-        checkpoint = self._history.labelled(check_name(label, "label"))
-        seq = checkpoint.seq
-        self.internal.commit_events(lambda _: [drop_change(label, seq, checkpoint.id)])
-        return checkpoint
+        return CheckpointTaker(self._engine, self._writer, self._file_side, self._history)
 
     def point(self, point: PointLike) -> Point:
         """Return the session and sequence number of a point; see ``mulligan.timeline.points``."""

@@ -46,7 +46,7 @@ class CheckpointThread:
     def newest(self) -> datetime | None:
         """Return when the newest checkpoint of the session was taken, by any process."""
         try:
-            return self._session.find_checkpoint("@latest").time
+            return self._session.checkpoints.at("@latest").time
         except UnknownPoint:
             return None
 

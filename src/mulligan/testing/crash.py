@@ -218,15 +218,15 @@ def _broken_checkpoint(session: Session, line: Done, where: str) -> Iterator[str
     names = [name for name in (line.checkpoint, line.label) if name is not None]
     for name in names:
         try:
-            found = session.find_checkpoint(name)
+            found = session.checkpoints.at(name)
         except MulliganError as error:
             yield f"{where}: checkpoint {name} is not found: {error}"
             continue
         if (found.seq, found.id, found.label) != (line.seq, line.checkpoint, line.label):
             yield f"{where}: checkpoint {name} is another one: {found}"
-    if line.key is not None and (keyed := session.find(line.key)) != session.find_checkpoint(
-        line.seq
-    ):
+    if line.key is None:
+        return
+    if (keyed := session.checkpoints.find(line.key)) != session.checkpoints.at(line.seq):
         yield f"{where}: the key {line.key} finds {keyed}"
 
 

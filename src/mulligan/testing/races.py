@@ -292,7 +292,7 @@ class Races:
     def _read(self, checkpoint: str, store: Store, stop: Stop) -> None:
         session = self._session(store)
         with store._engine.pin():
-            found = session.find_checkpoint(checkpoint)
+            found = session.checkpoints.at(checkpoint)
             tree = found.workspace
             assert tree is not None
             stop("looked up")

@@ -58,7 +58,7 @@ def delete_checkpoints(
 
 def _exactly(session: Session, point: PointLike) -> Checkpoint:
     place = session.point(point)
-    found = session.find_checkpoint(place)
+    found = session.checkpoints.at(place)
     if found.seq != place.seq:
         raise UnknownPoint(
             f"#{place.seq} of session {place.session!r} is not a checkpoint.",

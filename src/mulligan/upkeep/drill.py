@@ -176,7 +176,7 @@ class _Drill:
 
     def _checkpoint(self) -> str | None:
         try:
-            return self._session.find_checkpoint(self._point).id
+            return self._session.checkpoints.at(self._point).id
         except UnknownPoint:
             return None
 
@@ -193,7 +193,7 @@ class _Drill:
 def _loss(session: Session) -> Loss:
     """Return what is newer than the newest checkpoint."""
     try:
-        newest = session.find_checkpoint("@latest")
+        newest = session.checkpoints.at("@latest")
     except UnknownPoint:
         return Loss(None, None, session.head.seq, None)
     age = (session.internal.clock.now() - newest.time).total_seconds()

@@ -41,12 +41,15 @@ def team_checkpoint_view(checkpoint: Checkpoint, answer: Answer) -> dict[str, An
 
 def verdicts(session: Session) -> dict[str, str]:
     """Return the verdicts on a session's checkpoints, by their ids."""
-    return {id: mark.verdict for id, mark in session.marks().items()}
+    return {id: mark.verdict for id, mark in session.checkpoints.marks().items()}
 
 
 def labelled(session: Session) -> dict[str, Checkpoint]:
     """Return the labels of a session with the checkpoints that they name, newest first."""
-    return {label: session.find_checkpoint(point) for label, point in session.labels().items()}
+    return {
+        label: session.checkpoints.at(point)
+        for label, point in session.checkpoints.labels().items()
+    }
 
 
 def labels_view(session: Session, dropped: str | None = None) -> dict[str, Any]:
@@ -69,7 +72,7 @@ def deleted_view(session: str, checkpoints: Sequence[Checkpoint] | None) -> dict
 
 def pinned_checkpoints(session: Session) -> list[Checkpoint]:
     """Return the checkpoints that are pinned in a session, newest first."""
-    found = [session.find_checkpoint(identity) for identity in session.internal.pinned()]
+    found = [session.checkpoints.at(identity) for identity in session.internal.pinned()]
     return sorted(found, key=lambda one: one.seq, reverse=True)
 
 

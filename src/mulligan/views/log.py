@@ -52,7 +52,7 @@ def log_page(session: Session, count: int = 0) -> LogPage:
 
 def annotations_of(session: Session) -> Annotations:
     """Return what a session knows of its checkpoints beside their own records."""
-    labels = {label: point.checkpoint for label, point in session.labels().items()}
+    labels = {label: point.checkpoint for label, point in session.checkpoints.labels().items()}
     return Annotations(verdicts(session), labels)
 
 

@@ -165,7 +165,7 @@ def pending_view(session: Session) -> dict[str, Any] | None:
         "mode": pending.mode,
         "to": point_view(pending.point),
         "directory": pending.directory,
-        "safety": session.find_checkpoint(pending.seq).id,
+        "safety": session.checkpoints.at(pending.seq).id,
         "is_running": pending.is_running,
     }
 

@@ -116,7 +116,7 @@ def session_status(session: Session) -> str | None:
 def latest_checkpoint(session: Session) -> Checkpoint | None:
     """Return the latest checkpoint of a session, if it has one."""
     try:
-        return session.find_checkpoint("@latest")
+        return session.checkpoints.at("@latest")
     except UnknownPoint:
         return None
 

@@ -280,7 +280,7 @@ def test_a_deleted_checkpoint_is_erased_and_its_id_can_be_used_again(
             assert await storage.delete(id)
             assert not await storage.delete(id)
         assert await storage.list_checkpoint_ids(workflow_name="w") == ["c1"]
-        assert storage.timeline.find("c0") is None
+        assert storage.timeline.checkpoints.find("c0") is None
         for id in ("c0", "c2"):
             await storage.save(checkpoint(id, "w", 7))
             assert (await storage.load(id)).iteration_count == 7

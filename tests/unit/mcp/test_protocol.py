@@ -191,4 +191,4 @@ def test_a_client_that_stopped_reading_gets_its_work_done(
     client.send({"id": 2, "method": "ping"})
     client.end()
     with mulligan.open(project) as store:
-        assert store.session("main").find_checkpoint("unheard").label == "unheard"
+        assert store.session("main").checkpoints.at("unheard").label == "unheard"

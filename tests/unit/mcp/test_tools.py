@@ -63,7 +63,7 @@ def test_a_checkpoint_is_in_the_log_the_status_and_the_store(
     assert status["sessions"][0]["checkpoint"]["checkpoint_id"] == taken["checkpoint_id"]
     client.end()
     with mulligan.open(project) as store:
-        assert store.session("main").find_checkpoint("start").actor == "mcp"
+        assert store.session("main").checkpoints.at("start").actor == "mcp"
 
 
 def test_an_argument_that_is_not_known_is_named(client: Connection) -> None:

@@ -124,7 +124,7 @@ def test_a_rollback_goes_to_the_good_one(store: Store) -> None:
     for number in range(4):
         session.state.set("memory/n", number)
         session.checkpoint("routine", label=f"c{number}")
-    session.mark("c1", "good")
+    session.checkpoints.mark("c1", "good")
     done = bring_back(store, rollback=True)
     assert session.state.get("memory/n") == 1
     assert done.plan.point is not None
@@ -137,7 +137,7 @@ def test_without_a_verdict_a_rollback_goes_to_the_latest_that_somebody_took(stor
     session.checkpoint("routine", label="c1")
     session.state.set("memory/n", 2)
     session.checkpoint("routine", label="c2")
-    session.mark("c2", "bad")
+    session.checkpoints.mark("c2", "bad")
     session.state.set("memory/n", 3)
     session.checkpoint("recovery", note="a crash before")
     session.restore("c2")

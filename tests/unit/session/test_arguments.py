@@ -83,8 +83,8 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
             lambda s, point=point: s.fork(point),
             lambda s, point=point: s.state_at(point),
             lambda s, point=point: s.diff(point),
-            lambda s, point=point: s.mark(point, "good"),
-            lambda s, point=point: s.find_checkpoint(point),
+            lambda s, point=point: s.checkpoints.mark(point, "good"),
+            lambda s, point=point: s.checkpoints.at(point),
             lambda s, point=point: s.files.copy(point, "/tmp/never made"),
         )
     ),
@@ -112,8 +112,8 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
     (InvalidTask, lambda s: s.mailbox.receive(timeout=None)),
     # What could not be read back: it would break every later reader.
     (UnstorableValue, lambda s: s.checkpoint(note=5)),
-    (InvalidMark, lambda s: s.mark("here", "good", 5)),
-    (InvalidMark, lambda s: s.mark("here", None)),
+    (InvalidMark, lambda s: s.checkpoints.mark("here", "good", 5)),
+    (InvalidMark, lambda s: s.checkpoints.mark("here", None)),
     (InvalidTask, lambda s: s.tasks.fail("build", 5)),
     (InvalidTask, lambda s: s.tasks.fail("build", None)),
     (InvalidTask, lambda s: s.tasks.skip("build", 5)),
@@ -145,7 +145,7 @@ def test_a_wrong_argument_is_refused_and_changes_nothing(
     assert str(refused.value).endswith(".")
     assert session.head == before
     assert [task.id for task in session.tasks] == ["build"]
-    assert session.marks() == {}
+    assert session.checkpoints.marks() == {}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_a_step_that_changed_nothing_costs_no_event_and_no_write(tmp_path: Path)
         assert session.checkpoint("routine", "why", "label", if_changed=True) == first
         assert session.head == before
         assert counter.counts == reached
-        assert session.labels() == {}
+        assert session.checkpoints.labels() == {}
 
 
 def test_what_changed_is_captured(session: Session, work: Path) -> None:
@@ -51,7 +51,7 @@ def test_what_changed_is_captured(session: Session, work: Path) -> None:
 def test_it_is_the_state_that_counts_not_the_events(session: Session) -> None:
     session.state.set("a", 1)
     taken = session.checkpoint()
-    session.mark(taken, "good")  # no part of the state
+    session.checkpoints.mark(taken, "good")  # no part of the state
     assert session.checkpoint(if_changed=True) == taken
     session.state.set("a", 2)
     session.state.set("a", 1)

@@ -31,9 +31,9 @@ def test_a_label_that_was_dropped_names_nothing_in_a_fork_either() -> None:
     with mulligan.open("memory:") as store:
         session = store.session("s")
         session.checkpoint(label="green")
-        session.drop_label("green")
+        session.checkpoints.drop_label("green")
         session.checkpoint(label="blue")
-        assert list(session.fork(session.head, "f").labels()) == ["blue"]
+        assert list(session.fork(session.head, "f").checkpoints.labels()) == ["blue"]
 
 
 # --- ranges of checkpoints -------------------------------------------------------------------

@@ -35,12 +35,12 @@ def session(store: Store) -> Session:
 
 @pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
 def test_a_key_finds_its_checkpoint(store: Store, session: Session, key: str) -> None:
-    assert session.find(key) is None
+    assert session.checkpoints.find(key) is None
     made = session.checkpoint(key=key)
     session.checkpoint(key="another")
     assert made.key == key
-    assert session.find(key) == made
-    assert store.session("other").find(key) is None
+    assert session.checkpoints.find(key) == made
+    assert store.session("other").checkpoints.find(key) is None
     assert store.verify().ok
 
 
@@ -50,7 +50,7 @@ def test_what_is_no_key_is_refused(store: Store, session: Session, key: str) -> 
     with pytest.raises(InvalidName):
         session.checkpoint(key=key)
     with pytest.raises(InvalidName):
-        session.find(key)
+        session.checkpoints.find(key)
     with pytest.raises(InvalidName):
         store.session("new", key=key)
     with pytest.raises(InvalidName):
@@ -67,10 +67,10 @@ def test_a_key_is_given_once_on_a_timeline(store: Store, session: Session) -> No
         with pytest.raises(KeyTaken, match=f"#{first.seq}"):
             one.checkpoint(key="same")
         assert one.head == head
-        assert one.find("same") == first
+        assert one.checkpoints.find("same") == first
     later = session.checkpoint(key="later")
     own = fork.checkpoint(key="later")
-    assert (session.find("later"), fork.find("later")) == (later, own)
+    assert (session.checkpoints.find("later"), fork.checkpoints.find("later")) == (later, own)
     assert store.verify().ok
 
 
@@ -87,7 +87,7 @@ def test_of_writers_with_one_key_one_succeeds(store: Store) -> None:
         made = [found for found in pool.map(take, handles) if found is not None]
     assert len(made) == 1
     assert [one.id for one in handles[0].checkpoints()] == made
-    found = handles[0].find("same")
+    found = handles[0].checkpoints.find("same")
     assert found is not None
     assert found.id == made[0]
 
@@ -133,7 +133,7 @@ def test_keys_are_there_after_reopening(tmp_path: Path) -> None:
     with mulligan.open(tmp_path, read_only=True) as store:
         session = store.find("one")
         assert session is not None
-        assert session.find("two") == made
+        assert session.checkpoints.find("two") == made
 
 
 def test_verify_names_wrong_keys(store: Store, session: Session) -> None:
@@ -154,7 +154,7 @@ def test_a_purged_key_is_gone(store: Store, session: Session) -> None:
     session.checkpoint(key=f"call {SECRET}")
     session.checkpoint(key="other")
     run_purge(store, PurgeTarget(match="sk-live-[A-Za-z0-9]+"), by="anna", reason="leaked")
-    assert session.find(f"call {SECRET}") is None
+    assert session.checkpoints.find(f"call {SECRET}") is None
     assert [one.key for one in session.checkpoints()] == [None, "other"]
     assert store.verify().ok
 
@@ -164,7 +164,7 @@ def test_keys_with_asyncio(tmp_path: Path) -> None:
         async with await aio.open(tmp_path) as store:
             session = await store.session("run", key="one")
             made = await session.checkpoint(key="two")
-            assert await session.find("two") == made
+            assert await session.checkpoints.find("two") == made
             found = await store.find("one")
             assert found is not None
             assert found.name == "run"

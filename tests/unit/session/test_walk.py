@@ -60,16 +60,16 @@ def test_it_yields_every_checkpoint_with_the_state_at_it(store: Store) -> None:
     session = store.session("run")
     seqs = play(session, 5)
     expected = [(seq, list(range(n + 1))) for n, seq in enumerate(seqs)]
-    assert logs(session.walk()) == expected[::-1]
-    assert logs(session.walk(newest_first=False)) == expected
-    assert logs(session.walk(limit=2)) == expected[:2:-1]
-    assert logs(session.walk(False, 2)) == expected[:2]
-    assert logs(session.walk(since=seqs[1], until=seqs[3])) == expected[3:1:-1]
-    assert logs(session.walk(limit=0)) == []
-    checkpoint, view = next(session.walk(until=seqs[2]))
-    assert (checkpoint.id, view.point.seq) == (session.find_checkpoint(seqs[2]).id, seqs[2])
+    assert logs(session.checkpoints.walk()) == expected[::-1]
+    assert logs(session.checkpoints.walk(newest_first=False)) == expected
+    assert logs(session.checkpoints.walk(limit=2)) == expected[:2:-1]
+    assert logs(session.checkpoints.walk(False, 2)) == expected[:2]
+    assert logs(session.checkpoints.walk(since=seqs[1], until=seqs[3])) == expected[3:1:-1]
+    assert logs(session.checkpoints.walk(limit=0)) == []
+    checkpoint, view = next(session.checkpoints.walk(until=seqs[2]))
+    assert (checkpoint.id, view.point.seq) == (session.checkpoints.at(seqs[2]).id, seqs[2])
     with pytest.raises(InvalidPath):
-        session.walk(limit=-1)
+        session.checkpoints.walk(limit=-1)
 
 
 def test_a_kind_is_counted_towards_the_limit_and_no_other(store: Store) -> None:
@@ -77,7 +77,10 @@ def test_a_kind_is_counted_towards_the_limit_and_no_other(store: Store) -> None:
     play(session, 2, "mine")
     play(session, 3)
     wanted = play(session, 2, "mine")
-    assert [seq for seq, _ in logs(session.walk(kind="mine", limit=3))] == [*wanted[::-1], 5]
+    assert [seq for seq, _ in logs(session.checkpoints.walk(kind="mine", limit=3))] == [
+        *wanted[::-1],
+        5,
+    ]
 
 
 def test_it_passes_keyframes_both_ways_and_goes_back_into_the_parent(store: Store) -> None:
@@ -86,9 +89,9 @@ def test_it_passes_keyframes_both_ways_and_goes_back_into_the_parent(store: Stor
     fork = parent.fork(seqs[-20], "fork")
     own = play(fork, 3)
     expected = [*seqs[:-19], *own]
-    assert [c.seq for c, _ in fork.walk()] == expected[::-1]
-    assert [c.seq for c, _ in fork.walk(newest_first=False)] == expected
-    for checkpoint, view in fork.walk():
+    assert [c.seq for c, _ in fork.checkpoints.walk()] == expected[::-1]
+    assert [c.seq for c, _ in fork.checkpoints.walk(newest_first=False)] == expected
+    for checkpoint, view in fork.checkpoints.walk():
         assert view.tail("log", 1) == fork.state_at(checkpoint, "log")[-1:]
 
 
@@ -100,7 +103,7 @@ def test_a_long_walk_reads_each_event_a_few_times_only(
     play(session, steps)
     fresh, counter = store.session("run"), Counter(monkeypatch)
     head = session.head.seq
-    read = counter.during(lambda: [view.length("log") for _, view in fresh.walk()])
+    read = counter.during(lambda: [view.length("log") for _, view in fresh.checkpoints.walk()])
     # One replay of all events, and each checkpoint's own event for its record.
     assert read <= head + steps + KEYFRAME_EVERY
 
@@ -109,8 +112,8 @@ def test_it_is_read_as_far_as_it_is_used(store: Store, monkeypatch: pytest.Monke
     session = store.session("run")
     play(session, KEYFRAME_EVERY + 200)
     fresh, counter = store.session("run"), Counter(monkeypatch)
-    assert counter.during(lambda: next(fresh.walk())) <= 2 * KEYFRAME_EVERY
-    assert counter.during(lambda: list(fresh.walk(limit=10))) <= 2 * KEYFRAME_EVERY
+    assert counter.during(lambda: next(fresh.checkpoints.walk())) <= 2 * KEYFRAME_EVERY
+    assert counter.during(lambda: list(fresh.checkpoints.walk(limit=10))) <= 2 * KEYFRAME_EVERY
 
 
 @pytest.mark.parametrize("backwards", [True, False])
@@ -143,7 +146,7 @@ def test_points_between_checkpoints_profit_as_well(
 def test_what_happens_during_a_walk_is_as_documented(store: Store) -> None:
     session = store.session("run")
     seqs = play(session, KEYFRAME_EVERY)
-    walk = session.walk()
+    walk = session.checkpoints.walk()
     _, newest = next(walk)
     play(session, 1)  # newer than the start of the walk
     number = session.internal.engine.read
@@ -162,7 +165,7 @@ def test_what_happens_during_a_walk_is_as_documented(store: Store) -> None:
 def test_a_view_of_a_point_that_was_folded_away_says_so(store: Store) -> None:
     session = store.session("run")
     seqs = play(session, 60)
-    kept = list(session.walk(newest_first=False))
+    kept = list(session.checkpoints.walk(newest_first=False))
     loose = session.state.at(seqs[20] + 1)
     with engine_of(store).read() as view:
         record = view.find("run")
@@ -179,7 +182,7 @@ def test_a_view_of_a_point_that_was_folded_away_says_so(store: Store) -> None:
             assert view_of_it.get("log") == list(range(n + 1)), checkpoint
     with pytest.raises(PointFolded):
         loose.length("log")
-    assert len(list(session.walk())) == 30
+    assert len(list(session.checkpoints.walk())) == 30
 
 
 def test_a_view_does_not_show_what_was_purged_since(store: Store) -> None:
@@ -187,7 +190,7 @@ def test_a_view_does_not_show_what_was_purged_since(store: Store) -> None:
     session.state.append("log", "the secret word")
     session.checkpoint()
     view = session.state.at("@latest")
-    _, walked = next(session.walk())
+    _, walked = next(session.checkpoints.walk())
     run_purge(store, PurgeTarget(match="secret"), by="anna", reason="leaked")
     for each in (view, walked):
         assert "secret" not in str(each.get("log"))
@@ -206,7 +209,7 @@ def test_a_view_of_the_past_stays_while_the_present_goes_on(store: Store) -> Non
 def test_a_view_of_a_deleted_session_says_so(store: Store) -> None:
     session = store.session("run")
     play(session, 3)
-    walk = session.walk(newest_first=False)
+    walk = session.checkpoints.walk(newest_first=False)
     _, view = next(walk)
     for again in (False, True):
         if not again:
@@ -220,7 +223,7 @@ def test_a_view_of_a_deleted_session_says_so(store: Store) -> None:
 def test_a_walk_that_meets_a_deleted_session_ends_with_an_error(store: Store) -> None:
     session = store.session("run")
     play(session, KEYFRAME_EVERY)
-    walk = session.walk()
+    walk = session.checkpoints.walk()
     next(walk)
     store.delete("run")
     with pytest.raises(UnknownSession):

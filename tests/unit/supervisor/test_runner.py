@@ -92,7 +92,7 @@ def test_a_team_that_is_done(store: Store, session: Session) -> None:
     assert not session.internal.is_held("supervisor")
     assert not session.internal.is_held("a")
     assert said[-1] == "main is done"
-    assert session.find_checkpoint("@latest").note == "done"
+    assert session.checkpoints.at("@latest").note == "done"
     assert list((Path(str(store.path)) / "tmp/beats").iterdir()) == []
 
 

@@ -183,10 +183,10 @@ def test_another_sessions_restore_is_a_conflict(session: Session, store: Store, 
 def test_a_verdict_on_a_point_after_a_restore_is_refused(session: Session):
     """The checkpoint before it holds what the restore took away."""
     with pytest.raises(InvalidMark, match="restore #5"):
-        session.mark(session.head, "good")
-    assert session.marks() == {}
+        session.checkpoints.mark(session.head, "good")
+    assert session.checkpoints.marks() == {}
     session.checkpoint()
-    session.mark(session.head, "good")
+    session.checkpoints.mark(session.head, "good")
 
 
 def test_verify_finds_that_the_tree_of_a_restore_is_lost(

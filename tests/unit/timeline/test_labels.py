@@ -43,12 +43,12 @@ def test_a_dropped_label_names_nothing_until_it_is_given_again(session: Session)
     session.checkpoint(label="green")
     second = session.checkpoint(label="green")
     session.checkpoint(label="red")
-    assert session.drop_label("green") == second
+    assert session.checkpoints.drop_label("green") == second
     with pytest.raises(UnknownPoint):
         session.point("green")
     with pytest.raises(UnknownPoint, match="no label 'green'"):
-        session.drop_label("green")
-    assert list(session.labels()) == ["red"]
+        session.checkpoints.drop_label("green")
+    assert list(session.checkpoints.labels()) == ["red"]
     assert session.internal.record(second)["label_at"] is None
     session.restore("red")
     session.undo()
@@ -56,24 +56,24 @@ def test_a_dropped_label_names_nothing_until_it_is_given_again(session: Session)
         session.point("green")  # no restore brings it back
     third = session.checkpoint(label="green")
     assert session.point("green").checkpoint == third.id
-    assert list(session.labels()) == ["green", "red"]
+    assert list(session.checkpoints.labels()) == ["green", "red"]
 
 
 def test_a_fork_has_the_labels_of_its_past_as_they_were(session: Session, store: Store):
     first = session.checkpoint(label="green")
     before = session.head
-    session.drop_label("green")
+    session.checkpoints.drop_label("green")
     after = session.head
     second = session.checkpoint(label="green")
     early, late, last = (session.fork(at) for at in (before, after, second))
     assert early.point("green").checkpoint == first.id
-    assert late.labels() == {}
+    assert late.checkpoints.labels() == {}
     with pytest.raises(UnknownPoint):
         late.point("green")
     assert last.point("green").checkpoint == second.id
-    early.drop_label("green")
-    assert early.labels() == {}
-    assert early.fork(early.head).labels() == {}
+    early.checkpoints.drop_label("green")
+    assert early.checkpoints.labels() == {}
+    assert early.fork(early.head).checkpoints.labels() == {}
     assert session.point("green").checkpoint == second.id
     own = late.checkpoint(label="green")
     assert late.fork(late.head).point("green").checkpoint == own.id
@@ -86,7 +86,9 @@ def test_a_fork_from_before_its_parent_began_has_no_later_labels(session: Sessio
     session.checkpoint(label="one")
     parent = session.fork(session.head)
     fork = parent.fork(first.seq)
-    assert {label: point.checkpoint for label, point in fork.labels().items()} == {"one": first.id}
+    assert {label: point.checkpoint for label, point in fork.checkpoints.labels().items()} == {
+        "one": first.id
+    }
     assert fork.point("one").checkpoint == first.id
     with pytest.raises(UnknownPoint):
         fork.point("two")
@@ -97,18 +99,18 @@ def test_only_labels_can_be_dropped(session: Session):
     made = session.checkpoint(label="green")
     for name in (made.id, "@latest", "", None, "#1"):
         with pytest.raises((UnknownPoint, InvalidName)):
-            session.drop_label(name)  # type: ignore[arg-type]
+            session.checkpoints.drop_label(name)  # type: ignore[arg-type]
     assert session.point("green").checkpoint == made.id
 
 
 def test_a_label_that_was_dropped_far_back_stays_dropped(session: Session):
     """Beyond a keyframe, where replay begins anew."""
     session.checkpoint(label="green")
-    session.drop_label("green")
+    session.checkpoints.drop_label("green")
     with session.batch():
         for number in range(1_200):
             session.state.set(("n", str(number % 50)), number)
     session.checkpoint()
-    assert session.labels() == {}
+    assert session.checkpoints.labels() == {}
     session.checkpoint(label="green")
     assert session.point("green") == session.point("@latest")

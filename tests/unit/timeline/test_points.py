@@ -241,7 +241,7 @@ def test_checkpoints_of_the_same_millisecond_never_collide(clock: FakeClock) -> 
         for found in made:
             point = sessions[0].point(found.id)
             assert (point.seq, point.checkpoint) == (found.seq, found.id)
-            assert store.session(found.session).find_checkpoint(found.id) == found
+            assert store.session(found.session).checkpoints.at(found.id) == found
 
 
 def test_two_stores_of_one_moment_have_different_ids(clock: FakeClock) -> None:
@@ -296,7 +296,7 @@ def test_a_name_cannot_be_taken_for_a_point(session: Session) -> None:
 
 
 def test_the_checkpoint_at_or_before_a_point(session: Session) -> None:
-    assert session.find_checkpoint("#8") == marks(session)[1]
-    assert session.find_checkpoint("#9") == marks(session)[2]
+    assert session.checkpoints.at("#8") == marks(session)[1]
+    assert session.checkpoints.at("#9") == marks(session)[2]
     with pytest.raises(UnknownPoint, match="at or before #2"):
-        session.find_checkpoint("#2")
+        session.checkpoints.at("#2")

@@ -52,7 +52,7 @@ def test_a_deleted_checkpoint_is_gone_with_its_files(
     done = delete_checkpoints(store, session, ["step 1", third])
     assert [one.id for one in done] == [second.id, third.id]
     assert [one.label for one in session.checkpoints()] == ["step 0", "step 3"]
-    assert session.find("key 1") is None
+    assert session.checkpoints.find("key 1") is None
     with pytest.raises(CheckpointPruned):
         session.point(second.id)
     assert session.state_at(second.seq, "step") == 1
@@ -107,7 +107,7 @@ def test_one_that_another_process_has_deleted_meanwhile_is_deleted(
     store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = session.checkpoints()[1]
-    find = session.find_checkpoint
+    find = session.checkpoints.at
 
     def found(point: PointLike) -> Checkpoint:
         monkeypatch.undo()

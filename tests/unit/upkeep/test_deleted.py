@@ -152,7 +152,7 @@ def test_a_fork_of_a_deleted_session_stays_whole(store: Store, work: Path) -> No
     store.session("doomed").checkpoint(label="first")
     assert files_with(Path(store.path or ""), STATE[::-1].encode()) == []
     for one in (fork, later):
-        assert one.find("one") is not None
+        assert one.checkpoints.find("one") is not None
         assert one.point(point).seq == point.seq  # it was read before the session was deleted
         assert one.point(one.checkpoints()[0]).seq == point.seq
         assert one.state_at("first", "memory/secret") == STATE
@@ -345,7 +345,7 @@ def test_a_copy_goes_its_own_way(store: Store, work: Path) -> None:
     assert engine_of(store).storage.size() - size < len(LARGE) / 2
     assert copy.state.get("") == session.state.get("")
     assert [one.id for one in copy.checkpoints()] == [one.id for one in session.checkpoints()]
-    assert copy.find("one") == session.find("one")
+    assert copy.checkpoints.find("one") == session.checkpoints.find("one")
     copy.state.set("memory/own", 1)
     assert session.state.get("memory/own") is None
     for wrong, error in (("doomed", SessionExists), ("copy", SessionExists)):

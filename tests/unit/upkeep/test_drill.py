@@ -78,7 +78,7 @@ def test_a_sound_session_passes(filled: Session, work: Path) -> None:
     assert result.problems == ()
     assert result.ok
     assert (result.session, result.seq) == ("run", filled.point("one").seq)
-    assert result.checkpoint == filled.find_checkpoint("one").id
+    assert result.checkpoint == filled.checkpoints.at("one").id
     assert result.files == 6
     assert result.file_bytes == len(BYTES) + 10 + (6 << 20) + 1
     assert result.events == result.seq

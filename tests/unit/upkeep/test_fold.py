@@ -521,7 +521,7 @@ def test_a_mark_across_a_fold_is_refused(store: Store, session: Session) -> None
     write(session, 20)
     fold(store, session, 20)
     with pytest.raises(InvalidMark, match="folded away"):
-        session.mark(25, "good")
+        session.checkpoints.mark(25, "good")
 
 
 # --- beside a writer -----------------------------------------------------------------------------

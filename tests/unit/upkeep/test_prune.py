@@ -140,7 +140,7 @@ def test_pinned_and_labelled_ones_stay(store: Store, session: Session, work: Pat
     session.internal.pin(first, "the start")
     session.checkpoint("routine", label="here")
     session.checkpoint("routine")
-    session.mark(third, "good")
+    session.checkpoints.mark(third, "good")
     kept = reasons(store, with_options(NOTHING, {}, {"keep_good": 1}))
     assert kept[first.seq] == "pinned"
     assert kept[third.seq] == "keep_good"
@@ -236,12 +236,12 @@ def test_a_failed_operation_keeps_its_checkpoint_for_a_while(
 
 def test_marks_of_removed_checkpoints_go(store: Store, session: Session, work: Path) -> None:
     first, second, third = steps(session, work, 3)
-    session.mark(first, "bad")
-    session.mark(third, "good")
+    session.checkpoints.mark(first, "bad")
+    session.checkpoints.mark(third, "good")
     prune(store)
-    assert list(session.marks()) == [third.id]
+    assert list(session.checkpoints.marks()) == [third.id]
     with pytest.raises(CheckpointPruned, match="rule 'routine'"):
-        session.find_checkpoint(second.id)
+        session.checkpoints.at(second.id)
 
 
 def test_a_workflows_policy_is_that_of_its_session(store: Store, session: Session) -> None:

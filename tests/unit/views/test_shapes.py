@@ -85,7 +85,7 @@ def session(store: Store, project: Path) -> Iterator[Session]:
 
 
 def test_checkpoints_and_labels(session: Session) -> None:
-    taken = session.find_checkpoint("one")
+    taken = session.checkpoints.at("one")
     assert set(checkpoint_view(taken, "good")) == documented("A checkpoint")
     team = team_checkpoint_view(taken, ANSWER)
     assert (team["answered"], team["late"]) == (["coder"], ["slow"])
@@ -296,7 +296,7 @@ def test_the_size_of_a_store_whose_files_come_and_go(
 
 
 def test_a_search_that_could_not_judge_one_checkpoint(session: Session) -> None:
-    good, bad = session.find_checkpoint("one"), session.find_checkpoint("two")
+    good, bad = session.checkpoints.at("one"), session.checkpoints.at("two")
     trial = Trial(bad, "skip", 125, 0.1)
     view = bisect_view(session, Bisected(good, (good, bad), (trial,)))
     assert set(view) == documented("bisect")

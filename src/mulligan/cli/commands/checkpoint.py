@@ -103,7 +103,7 @@ def _of_session(
 ) -> Checkpoint:
     """Take a checkpoint, and say on standard error what is not obvious from its id."""
     # Looked up before the checkpoint takes the label over.
-    before = None if label is None else session.labels().get(label)
+    before = None if label is None else session.checkpoints.labels().get(label)
     last = session.head.seq
     with call.working():
         taken = session.checkpoint(kind, note, label, if_changed=if_changed)
@@ -129,7 +129,7 @@ def _of_team(
         raise NotRunning(
             "The supervisor could not take a checkpoint.", hint="Its own output says why."
         )
-    return session.find_checkpoint(done.checkpoint), done
+    return session.checkpoints.at(done.checkpoint), done
 
 
 def _summary(taken: Checkpoint) -> str:

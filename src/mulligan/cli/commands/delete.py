@@ -52,7 +52,7 @@ def _delete_checkpoints(
 ) -> list[Checkpoint]:
     from mulligan.upkeep import delete_checkpoints
 
-    chosen = [session.find_checkpoint(point) for point in points]
+    chosen = [session.checkpoints.at(point) for point in points]
     names = ", ".join(f"{one.id[:SHORT_ID]} (#{one.seq})" for one in chosen)
     _ask(call, f"Delete {names}? It cannot be undone.", yes=yes)
     return delete_checkpoints(store, session, points)

@@ -27,14 +27,14 @@ def command(call: CliContext, drop: str | None) -> None:
     """
     session = call.open_to_look() if drop is None else call.open_session()
     if drop is not None:
-        lost = session.drop_label(drop)
+        lost = session.checkpoints.drop_label(drop)
     if call.json:
         print_json(labels_view(session, drop))
     elif drop is not None:
         if not call.quiet:
             click.echo(clean(f"{drop} no longer names #{lost.seq} ({lost.id[:SHORT_ID]})."))
     elif call.quiet:
-        for name in session.labels():
+        for name in session.checkpoints.labels():
             click.echo(clean(name))
     else:
         rows = [_row(name, one) for name, one in labelled(session).items()]

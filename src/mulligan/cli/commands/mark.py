@@ -32,7 +32,7 @@ def command(call: CliContext, point: str, verdict: Verdict, note: str | None) ->
     resume --rollback` goes back to @good. A later mark replaces an earlier one.
     """
     session = call.open_session()
-    marked = session.mark(point, verdict, note)
+    marked = session.checkpoints.mark(point, verdict, note)
     if call.json:
         print_json(checkpoint_view(marked, verdict))
     elif call.quiet:

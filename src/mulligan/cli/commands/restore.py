@@ -214,7 +214,7 @@ def _explain_source(session: Session, preview: Preview) -> None:
         click.echo(f"These files were captured in {clean(root)}.", err=True)
     if held.checkpoint is None:
         click.echo(f"These files are those of the restore #{held.seq}.", err=True)
-    elif held.seq != (named := session.find_checkpoint(point)).seq:
+    elif held.seq != (named := session.checkpoints.at(point)).seq:
         source = f"#{held.seq} ({held.checkpoint[:SHORT_ID]})"
         said = f"#{named.seq} of {named.session} holds no files; those of {source} count."
         click.echo(clean(said), err=True)

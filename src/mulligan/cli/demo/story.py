@@ -204,7 +204,7 @@ class Story:
 
     def look_after(self) -> None:
         """Prune the store by the default policy, and try out a recovery."""
-        labelled = [self.session.find_checkpoint(label) for label in (LABEL, BEFORE)]
+        labelled = [self.session.checkpoints.at(label) for label in (LABEL, BEFORE)]
         before = [self.session.state_at(taken) for taken in labelled]
         text = "`mulligan prune` runs by itself beside agents, `drill` if a team says so."
         self._chapter("Looking after the store", text)

@@ -85,9 +85,9 @@ class ThreadFiles:
         return found
 
     def _restore(self, id: str | None) -> None:
-        taken = None if id is None else self._session.find(checkpoint_key("", id))
+        taken = None if id is None else self._session.checkpoints.find(checkpoint_key("", id))
         while taken is not None and FORK_OF in taken.data:
-            taken = self._session.find(checkpoint_key("", taken.data[FORK_OF]))
+            taken = self._session.checkpoints.find(checkpoint_key("", taken.data[FORK_OF]))
         # A checkpoint that was saved without a workspace has none to restore.
         if taken is None or taken.workspace is None:
             return

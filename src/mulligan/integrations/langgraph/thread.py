@@ -114,7 +114,7 @@ class Thread:
         state, place = self.session.state, graph_path(namespace)
         if id is None:
             id = state.get((*place, "latest")) or state.get((*place, "id"))
-        taken = None if id is None else self.session.find(self._key(namespace, id))
+        taken = None if id is None else self.session.checkpoints.find(self._key(namespace, id))
         return None if taken is None else (self._read(taken), taken.seq)
 
     def records(self) -> Iterator[tuple[Record, int]]:
@@ -214,7 +214,7 @@ class Thread:
         from mulligan.upkeep import delete_checkpoints
 
         newest = self.session.checkpoints(newest=1)[0].seq
-        found = [taken for key in keys if (taken := self.session.find(key)) is not None]
+        found = [taken for key in keys if (taken := self.session.checkpoints.find(key)) is not None]
         seqs = [t.seq for t in found if t.session == self.session.name and t.seq != newest]
         try:
             delete_checkpoints(store, self.session, seqs)
@@ -227,7 +227,7 @@ class Thread:
     def _is_saved(self, namespace: str, id: str) -> bool:
         if self._last.get(namespace) == id:
             return True
-        return self.session.find(self._key(namespace, id)) is not None
+        return self.session.checkpoints.find(self._key(namespace, id)) is not None
 
     def _key(self, namespace: str, id: str) -> str:
         """Return the key of a checkpoint: the first one that was not removed."""

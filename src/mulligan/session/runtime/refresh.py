@@ -33,7 +33,7 @@ def roll_back(session: Session, agent: str, response: Response) -> None:
     """
     if response.to is None:
         return
-    point = session.find_checkpoint(response.to)
+    point = session.checkpoints.at(response.to)
     parts: Sequence[PathLike]
     if others_at_work(session, agent):
         known = own_parts(session, agent, session.point(point))

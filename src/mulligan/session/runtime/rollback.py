@@ -25,7 +25,7 @@ def good_checkpoints(session: Session) -> list[Checkpoint]:
     safety nor recovery checkpoints. One that lost something to damage is passed over: the nearest
     intact one is better than a rollback that is refused.
     """
-    marks = {name: mark.verdict for name, mark in session.marks().items()}
+    marks = {name: mark.verdict for name, mark in session.checkpoints.marks().items()}
     damaged = session.internal.damaged_seqs()
     taken = [c for c in session.checkpoints()[::-1] if c.seq not in damaged]
     good = [c for c in taken if marks.get(c.id) == GOOD]

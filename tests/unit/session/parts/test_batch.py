@@ -66,7 +66,7 @@ def test_state_and_checkpoint_are_one_transaction(tmp_path: Path) -> None:
         assert (taken.seq, taken.kind, taken.note) == (batch.seq, "routine", "why")
         assert (taken.label, taken.data) == ("here", {"step": 7})
         assert session.head.seq == batch.seq
-        assert session.find_checkpoint("here") == taken
+        assert session.checkpoints.at("here") == taken
         assert session.state_at(taken) == {"a": 1, "list": [2]}
         assert store.verify().problems == ()
 
@@ -124,7 +124,7 @@ def test_a_conflict_at_the_end_leaves_neither_state_nor_checkpoint(
 
     attempt(session, Conflict, write, fails=False)
     assert session.state.get("") == {"n": 10}
-    assert session.find_checkpoint("@latest") == taken
+    assert session.checkpoints.at("@latest") == taken
     assert session.files.read(session.checkpoint(), "file") == b"two"
     assert store.verify().problems == ()
 
@@ -292,7 +292,7 @@ def test_the_checkpoint_follows_the_state_that_others_wrote_meanwhile(
 def test_a_batch_with_the_key_of_another_checkpoint_writes_nothing(session: Session) -> None:
     with session.batch() as batch:
         batch.checkpoint(key="step-1")
-    assert session.find("step-1") == batch.result
+    assert session.checkpoints.find("step-1") == batch.result
     before = session.head
 
     def again() -> None:

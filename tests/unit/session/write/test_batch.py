@@ -81,7 +81,7 @@ def test_what_another_task_writes_is_never_lost_with_a_batch(session: Session):
         lambda session: session.tasks.plan(["a"]),
         lambda session: session.tasks.claim(),
         lambda session: session.mailbox.send("ada", "hello"),
-        lambda session: session.mark("@latest", "good"),
+        lambda session: session.checkpoints.mark("@latest", "good"),
         lambda session: session.agent.update(state="working"),
         lambda session: session.operation("x").__enter__(),
     ],

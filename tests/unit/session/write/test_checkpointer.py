@@ -62,7 +62,7 @@ def test_an_environment_that_was_not_committed_is_put_again(
                 session.checkpoint()
         made = session.checkpoint()
         assert made.cost.bytes > 0
-        assert session.find_checkpoint(made).environment.python
+        assert session.checkpoints.at(made).environment.python
         assert store.verify(full=True).ok
 
 
