@@ -156,13 +156,18 @@ def _overhead(directory: Path, count: int) -> float:
     """Return what the loop adds to a step, measured in a process of its own."""
     store = mulligan.open(directory)
     session = store.agent("a", session=SESSION)
-    assert session.lease is not None
+    assert session.agent.lease is not None
     from mulligan.opener import agent_variables
 
     supervisor = store.agent("supervisor", session=SESSION, ttl=3600)
     beat = directory / "beat"
     found = agent_variables(
-        str(directory), SESSION, "a", session.lease.epoch, heartbeat=beat, checkpoint_interval=3600
+        str(directory),
+        SESSION,
+        "a",
+        session.agent.lease.epoch,
+        heartbeat=beat,
+        checkpoint_interval=3600,
     )
     steps = []
     for role in ("bare", "loop", "bare", "loop"):

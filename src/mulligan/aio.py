@@ -237,6 +237,11 @@ class AsyncAgent(Handle[Agent]):
     get = awaitable(Agent.get)
     expect = awaitable(Agent.expect)
 
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that this handle holds as the agent's only writer."""
+        return self._sync.lease
+
     async def update(self, **fields: Any) -> None:
         """Say what the agent is doing; see ``Agent.update``."""
         await self._worker.call(partial(self._sync.update, **fields))
@@ -332,11 +337,6 @@ class AsyncSession(Handle[Session]):
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-    @property
-    def lease(self) -> Lease | None:
-        """The lease that this handle holds as the only writer of its agent."""
-        return self._sync.lease
 
     checkpoint = awaitable(Session.checkpoint)
     point = awaitable(Session.point)

@@ -318,7 +318,7 @@ def test_two_sessions_do_not_restore_one_directory_at_once(
         shutil.rmtree(tmp_path / "store" / ".mulligan" / "tmp")  # it is safe to delete
         with pytest.raises(RestoreBusy, match=str(work)):
             store.session(other, workspace=link).restore("then")
-        assert store.session(other).lease is None
+        assert store.session(other).agent.lease is None
         assert len(drafts(work)) == 1, "the draft of the other one was touched"
     with mulligan.open(tmp_path / "store") as store:
         assert store.session(other, workspace=work).restore("then").problems == ()

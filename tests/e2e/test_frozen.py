@@ -39,7 +39,7 @@ import os, signal
 import mulligan
 
 session = mulligan.attach()
-if session.lease.epoch == 1:
+if session.agent.lease.epoch == 1:
     with session._engine.write():
         open("frozen", "w").close()
         os.kill(os.getpid(), signal.SIGSTOP)

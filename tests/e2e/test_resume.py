@@ -30,7 +30,7 @@ import mulligan
 
 session = mulligan.attach()
 session.tasks.plan([f"task {n:02}" for n in range(12)])
-is_first = session.lease.epoch == 1     # the first processes never get beyond some tasks
+is_first = session.agent.lease.epoch == 1     # the first processes never get beyond some tasks
 waits = os.path.exists("wait-between-tasks")
 for cycle in session.loop(checkpoint_interval=3600):
     if is_first and waits and len(session.state.get("results", [])) >= 4:

@@ -33,7 +33,7 @@ ATTACHED = """
 
     session = mulligan.attach()
     session.agent.update(state="working", working_on="x")
-    session.state.set(("seen", session.actor), session.lease.epoch)
+    session.state.set(("seen", session.actor), session.agent.lease.epoch)
     print("written", flush=True)
     input()
     session.state.set(("seen", "too late"), True)
@@ -82,12 +82,12 @@ def test_a_process_learns_from_its_variables_which_agent_it_is(tmp_path: Path):
     beat = tmp_path / "beat"
     with mulligan.open(tmp_path) as store:
         session = store.agent("coder", session="team")
-        assert session.lease is not None
+        assert session.agent.lease is not None
         variables = agent_variables(
             str(tmp_path),
             "team",
             "coder",
-            session.lease.epoch,
+            session.agent.lease.epoch,
             heartbeat=beat,
             checkpoint_interval=300,
         )
@@ -128,12 +128,12 @@ HELPED = """
 def test_a_helper_that_attaches_takes_nothing_from_its_agent(tmp_path: Path):
     with mulligan.open(tmp_path) as store:
         session = store.agent("coder", session="team")
-        assert session.lease is not None
+        assert session.agent.lease is not None
         variables = agent_variables(
             str(tmp_path),
             "team",
             "coder",
-            session.lease.epoch,
+            session.agent.lease.epoch,
             heartbeat=tmp_path / "beat",
             checkpoint_interval=300,
         )

@@ -40,7 +40,7 @@ async def test_state_tasks_mail_and_checkpoints(tmp_path: Path) -> None:
         await aio.open(tmp_path) as store,
         await store.agent("coder", session="run") as session,
     ):
-        assert session.lease is not None
+        assert session.agent.lease is not None
         await session.state.set("memory/goal", "ship")
         await session.tasks.plan(["Design", {"title": "Build", "after": ["design"]}])
         async with session.tasks.working() as task:

@@ -125,7 +125,6 @@ MEMBERS = [
     "fork",
     "head",
     "internal",
-    "lease",
     "loop",
     "mailbox",
     "name",
@@ -144,7 +143,7 @@ MEMBERS = [
 ]
 """What a program can do with a session; a new one is a decision, not an accident."""
 
-MAX_MEMBERS = 33
+MAX_MEMBERS = 32
 """A session that can do more is hard to take in; give the next calls to one of its parts."""
 
 PUBLIC_MODULES = [
@@ -275,8 +274,8 @@ def test_a_session_has_these_members() -> None:
 def test_a_session_is_closed_at_the_end_of_its_block() -> None:
     store = mulligan.open("memory:")
     with store.agent("coder", session="run") as session:
-        assert session.lease is not None
-    assert session.lease is None
+        assert session.agent.lease is not None
+    assert session.agent.lease is None
     with store.agent("coder", session="run"):
         pass
 

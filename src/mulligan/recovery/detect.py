@@ -210,7 +210,7 @@ def gone(lease: Lease | None, now: datetime) -> bool:
 
 
 def _supervisor_gone(session: Session) -> str | None:
-    if session.lease is not None and session.actor == SUPERVISOR:
+    if session.agent.lease is not None and session.actor == SUPERVISOR:
         return "its supervisor is gone"  # this handle could not hold its lease otherwise
     # The lease decides, not the recorded status, which a killed supervisor could not change.
     if session.internal.is_held(SUPERVISOR):

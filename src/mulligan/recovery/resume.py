@@ -209,7 +209,7 @@ def _shut_out(store: Store, session: Session, plan: ResumePlan) -> None:
         if lease is None or lease.released:
             continue
         if plan.interruption.is_supervised or not agent.is_alive:
-            fence(store, session.name, agent.name, session.lease)
+            fence(store, session.name, agent.name, session.agent.lease)
 
 
 def _begin(session: Session, plan: ResumePlan) -> datetime:

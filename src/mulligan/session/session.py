@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
         Effect,
         EffectKind,
         Event,
-        Lease,
         Point,
         Repeat,
         Restored,
@@ -227,11 +226,6 @@ class Session:
         """When the newest event was written."""
         with self._engine.read() as view:
             return view.head(self._record.number).time
-
-    @property
-    def lease(self) -> Lease | None:
-        """The lease this handle holds as the one writer of its agent."""
-        return self._writer.lease
 
     def close(self) -> None:
         """Save the file index for the next process, and release the lease.

@@ -82,6 +82,6 @@ class SupervisorLease:
             handle.internal.adopt(epoch, LEASE_TTL)
 
     def _epoch(self) -> int:
-        if (lease := self.session.lease) is None:
+        if (lease := self.session.agent.lease) is None:
             raise StaleLease(f"The lease on the session {self.session.name!r} was released.")
         return lease.epoch

@@ -52,7 +52,7 @@ class Records:
     @property
     def lease(self) -> Lease | None:
         """The lease under which all this is written."""
-        return self._session.lease
+        return self._session.agent.lease
 
     @property
     def status(self) -> str | None:

@@ -281,7 +281,7 @@ class _Recovery:
     def _end_orphans(self, session: Session) -> None:
         if team_of(session) is None:
             return  # no supervisor ever started a process for it
-        for orphan in end_orphans(self._store, session.name, session.lease):
+        for orphan in end_orphans(self._store, session.name, session.agent.lease):
             self._options.reporter.say(
                 f"{orphan.agent}: ended process {orphan.pid} of an earlier supervisor"
             )

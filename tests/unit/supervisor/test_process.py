@@ -299,7 +299,7 @@ def test_a_stray_that_does_not_end_is_named(
 
 
 def test_one_that_was_replaced_shuts_nobody_out(store: mulligan.Store) -> None:
-    replaced = store.agent("supervisor", session="main").lease
+    replaced = store.agent("supervisor", session="main").agent.lease
     store.session("main", actor="supervisor").internal.take(30, steal=True)
     process = orphan(store)
     try:

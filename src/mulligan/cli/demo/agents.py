@@ -37,7 +37,8 @@ def work_alone(place: str, name: str, directory: str, approach: str, hard_step: 
             goal = {"role": "user", "content": "users are logged out at midnight: fix it"}
             session.state.append("conversation", goal)
         mail(session, directory, "bug", "looking into the logouts at midnight")
-        print(json.dumps({"epoch": session.lease and session.lease.epoch}), flush=True)
+        lease = session.agent.lease
+        print(json.dumps({"epoch": lease and lease.epoch}), flush=True)
         Path(directory, "notes").mkdir(exist_ok=True)
         while (task := session.tasks.claim()) is not None:
             number = TASKS.index(task.title)

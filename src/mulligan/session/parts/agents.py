@@ -16,6 +16,7 @@ from mulligan.session.arguments import optional_text, seconds
 from mulligan.session.components import AGENTS
 
 if TYPE_CHECKING:
+    from mulligan.model import Lease
     from mulligan.session.runtime.heartbeat import HeartbeatWriter
     from mulligan.session.write.decisions import Changes
     from mulligan.session.write.writer import Writer
@@ -42,6 +43,15 @@ class Agent:
         found = document.find((*STATE, AGENTS, self.name))
         plain = {} if found is MISSING else document.plain(found)
         return plain if isinstance(plain, dict) else {}
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that this handle holds as the agent's only writer; None without one.
+
+        Its ``epoch`` is a fencing token: pass it to a system outside that can refuse the writes of
+        a process that was replaced.
+        """
+        return self._writer.lease
 
     @property
     def handover(self) -> str | None:

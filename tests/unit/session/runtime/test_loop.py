@@ -185,7 +185,7 @@ def test_without_a_supervisor_the_process_is_replaced(
     with pytest.raises(Replaced):
         body()
     assert session.checkpoints()[-1].note == f"refresh after {said}"
-    assert session.lease is None  # so that the new process can take it
+    assert session.agent.lease is None  # so that the new process can take it
 
 
 def test_without_a_supervisor_the_process_is_written_down(
@@ -254,7 +254,7 @@ def test_a_step_has_its_own_deadline(session: Session, tmp_path: Path):
 
 def test_an_epoch_is_adopted_and_joined_only_while_it_is_valid(tmp_path: Path):
     store = mulligan.open(tmp_path)
-    epoch = store.agent("coder", session="work").lease.epoch  # type: ignore[union-attr]
+    epoch = store.agent("coder", session="work").agent.lease.epoch  # type: ignore[union-attr]
     child = store.session("work", actor="coder")
     child.internal.adopt(epoch, 30)
     guest = store.session("work", actor="coder")

@@ -28,7 +28,7 @@ with mulligan.open(store) as opened:
         with session.batch():
             session.state.append("said", text)
             session.agent.update(state=state)
-        print(session.lease.epoch)
+        print(session.agent.lease.epoch)
 """
 
 
@@ -67,7 +67,7 @@ def hook(place: Path, agent: int, text: str, state: str = "working") -> str:
 
 def test_the_lease_names_the_agent(store: Store, agent: Agent) -> None:
     session = store.agent("claude", session="run", process=agent.pid)
-    lease = session.lease
+    lease = session.agent.lease
     assert lease is not None
     assert str(lease.holder) == identity(agent.pid)
     assert lease.expires == START + timedelta(seconds=HOLD_TTL)
@@ -116,8 +116,8 @@ def test_an_agent_that_ended_in_order_leaves_no_lease(store: Store, agent: Agent
     assert not store.session("run").internal.is_held("claude")
     # The same process may go on with the session later.
     again = store.agent("claude", session="run", process=agent.pid)
-    assert again.lease is not None
-    assert again.lease.epoch == 2
+    assert again.agent.lease is not None
+    assert again.agent.lease.epoch == 2
 
 
 def test_a_long_pause_of_the_agent_does_not_cost_its_lease(
@@ -128,8 +128,8 @@ def test_a_long_pause_of_the_agent_does_not_cost_its_lease(
     with pytest.raises(LeaseHeld):
         store.agent("claude", session="run")
     session = store.agent("claude", session="run", process=agent.pid)
-    assert session.lease is not None
-    assert session.lease.expires == clock.now() + timedelta(seconds=HOLD_TTL)
+    assert session.agent.lease is not None
+    assert session.agent.lease.expires == clock.now() + timedelta(seconds=HOLD_TTL)
 
 
 def test_no_lease_is_held_for_a_process_that_does_not_run(store: Store, agent: Agent) -> None:

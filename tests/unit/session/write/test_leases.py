@@ -33,7 +33,7 @@ def store(clock: FakeClock) -> Store:
 
 def test_a_lease_says_who_holds_it_until_when(store: Store) -> None:
     session = store.agent("coder", session="run", ttl=10)
-    lease = session.lease
+    lease = session.agent.lease
     assert lease is not None
     assert (lease.actor, lease.epoch, lease.holder) == ("coder", 1, this_holder())
     assert lease.expires == START + timedelta(seconds=10)
@@ -50,8 +50,8 @@ def test_a_second_writer_of_the_same_agent_waits(store: Store, clock: FakeClock)
     store.agent("coder", session="other").state.set("a", 1)
     clock.advance(10)
     second = store.agent("coder", session="run")
-    assert second.lease is not None
-    assert second.lease.epoch == 2
+    assert second.agent.lease is not None
+    assert second.agent.lease.epoch == 2
     with pytest.raises(StaleLease):
         first.state.set("b", 1)
 
@@ -95,10 +95,10 @@ def test_who_has_no_lease_cannot_write_under_a_leased_name(store: Store) -> None
 def test_a_released_lease_is_free_at_once(store: Store) -> None:
     first = store.agent("coder", session="run")
     first.internal.release()
-    assert first.lease is None
+    assert first.agent.lease is None
     second = store.agent("coder", session="run")
-    assert second.lease is not None
-    assert second.lease.epoch == 2
+    assert second.agent.lease is not None
+    assert second.agent.lease.epoch == 2
     with pytest.raises(StaleLease):
         first.state.set("a", 1)
 
@@ -146,8 +146,8 @@ def test_a_dead_holder_is_replaced_without_waiting(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL
     with mulligan.open(tmp_path) as store:
         session = store.agent("coder", session="run")
-        assert session.lease is not None
-        assert session.lease.epoch == 2
+        assert session.agent.lease is not None
+        assert session.agent.lease.epoch == 2
         session.state.set("a", 1)
 
 
@@ -160,7 +160,7 @@ def test_leases_are_compared_by_the_clock_of_the_journal(
     later = store._engine.journal.now() + timedelta(days=1)
     monkeypatch.setattr(store._engine.journal, "now", lambda: later)
     assert not session.internal.is_held("coder")
-    taken = store.agent("coder", session="run").lease
+    taken = store.agent("coder", session="run").agent.lease
     assert taken is not None
     assert taken.epoch == 2
     assert taken.expires > later
@@ -211,7 +211,7 @@ def test_no_agent_is_named_as_people_and_plain_handles_are(store: Store, name: s
 @pytest.mark.parametrize("name", ["", " ", None, 5])
 def test_an_agent_has_a_name(store: Store, name: object) -> None:
     if name is None:
-        assert store.session("run").lease is None
+        assert store.session("run").agent.lease is None
         return
     with pytest.raises(InvalidName):
         store.agent(name, session="run")  # type: ignore[arg-type]
@@ -324,6 +324,6 @@ def test_a_dead_agents_name_can_be_written_under_at_once(
             helper.state.set("x", 1)
         holder.kill()
         helper.state.set("x", 1)
-        assert store.agent("coder", session="run").lease is not None
+        assert store.agent("coder", session="run").agent.lease is not None
         with pytest.raises(StaleLease):
             helper.state.set("x", 2)
