@@ -17,14 +17,17 @@ EXCLUDED = (NAME, f"{STAGING}*")
 
 def find_git(directory: Path) -> Path | None:
     """Return the git directory of the repository around a directory, worktrees included."""
-    for place in (directory, *directory.parents):
-        entry = place / ".git"
-        if entry.is_dir():
-            return entry
-        if entry.is_file():
-            text = entry.read_text(errors="replace").removeprefix("gitdir:").strip()
-            return place / text
-    return None
+    # Plain strings: every capture looks here, and most of its parents have no repository.
+    place = os.fspath(directory)
+    while True:
+        entry = os.path.join(place, ".git")
+        if os.path.isdir(entry):
+            return Path(entry)
+        if os.path.isfile(entry):
+            text = Path(entry).read_text(errors="replace").removeprefix("gitdir:").strip()
+            return Path(place, text)
+        if place == (place := os.path.dirname(place)):
+            return None
 
 
 def exclude(directory: Path) -> bool:
@@ -50,11 +53,11 @@ def guard(store: Path) -> bool:
     Return whether it does. Where git does not ignore the store, the guard would make ``git add``
     fail, so the exclude file is written first.
     """
-    marker = store / ".git"
-    if (marker / "HEAD").is_file():
+    if os.path.isfile(f"{store}/.git/HEAD"):
         return True
     if not exclude(store.parent):
         return False
+    marker = store / ".git"
     # Git recognises a repository by HEAD, objects and refs. HEAD comes last, so that a crash leaves
     # nothing that looks like one.
     for part in (marker, marker / "objects", marker / "refs"):
