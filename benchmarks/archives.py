@@ -89,7 +89,11 @@ class MulliganArchive(Archive):
 
         seconds, (store, session, document) = timed(latest)
         peak, messages = peak_memory(), said(document)
-        state_at = {p: timed(session.state_at, f"#{p}")[0] for p in points}
+
+        def state(point: str) -> Any:
+            return session.state.at(point).get()
+
+        state_at = {p: timed(state, f"#{p}")[0] for p in points}
         forks = {p: timed(session.fork, f"#{p}", name=_fork_name(p))[0] for p in points}
         store.close()
         return Probe(imported, seconds, messages, peak, state_at, forks)

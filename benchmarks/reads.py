@@ -62,12 +62,12 @@ def _points(store: Store, setting: Setting) -> tuple[Table, dict[str, float]]:
     def each() -> None:
         for seq in wanted:
             # A handle of its own knows no document, so each replays from a keyframe.
-            store.session("points").state_at(seq, "log/-1")
+            store.session("points").state.at(seq).get("log/-1")
 
     def in_a_row() -> None:
         fresh = store.session("points")
         for seq in wanted:
-            fresh.state_at(seq, "log/-1")
+            fresh.state.at(seq).get("log/-1")
 
     def walked() -> None:
         for _, state in store.session("points").checkpoints.walk(limit=100, until=wanted[0]):

@@ -340,7 +340,6 @@ class AsyncSession(Handle[Session]):
 
     checkpoint = awaitable(Session.checkpoint)
     point = awaitable(Session.point)
-    state_at = awaitable(Session.state_at)
     diff = awaitable(Session.diff)
     restore = awaitable(Session.restore)
     undo = awaitable(Session.undo)

@@ -41,7 +41,7 @@ def everything(directory: Path) -> dict[str, Any]:
             shown[session.name] = [
                 [event.hash.hex() for event in session.events()],
                 [(mark.id, mark.label, mark.seq) for mark in marks],
-                [fingerprint(session.state_at(mark)) for mark in marks],
+                [fingerprint(session.state.at(mark).get()) for mark in marks],
                 [session.point(mark.id).seq for mark in marks],
                 [session.point(mark.label).seq for mark in marks if mark.label],
                 fingerprint(session.state.get("")),

@@ -77,7 +77,7 @@ def test_a_kill_leaves_all_of_a_batch_or_nothing(
         assert session.state.get("step", 0) == len(taken)
         for number, checkpoint in enumerate(taken, 1):
             assert checkpoint.data == {"step": number}
-            assert session.state_at(checkpoint, "step") == number
-            assert len(session.state_at(checkpoint, "large")) == number
+            assert session.state.at(checkpoint).get("step") == number
+            assert len(session.state.at(checkpoint).get("large")) == number
             assert session.files.read(checkpoint, "file").startswith(f"{number} ".encode())
         assert one_step(session, work, 9) == session.head.seq

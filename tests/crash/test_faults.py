@@ -87,7 +87,7 @@ def test_a_full_disk_loses_nothing_and_is_got_over(small_disk: Path, what: str) 
         while not full(session):
             pass
         count = session.state.get("count", 0)
-        assert session.state_at("early") == {}
+        assert session.state.at("early").get() == {}
         mount("-o", "remount,size=40m", str(small_disk))
         session.state.append("values", "after")
         session.state.set("large", LARGE)
@@ -219,7 +219,7 @@ READ_ONLY = """
     store = mulligan.open(place)
     session = store.session("run")
     assert session.state.get("") == {"a": 1, "large": "x" * 10_000}, session.state.get("")
-    assert session.state_at("here") == {"a": 1}
+    assert session.state.at("here").get() == {"a": 1}
     assert [event.seq for event in session.events()] == [1, 2, 3, 4]
     assert store.verify().ok
     refused = 0

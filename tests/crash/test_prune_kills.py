@@ -77,7 +77,7 @@ def check(store: Store, work: Path) -> None:
     assert store.verify(full=True).problems == ()
     session = store.session("one", workspace=work)
     for number, taken in zip((9, 10, 11), session.checkpoints()[-3:], strict=True):
-        assert session.state_at(taken, "step") == number
+        assert session.state.at(taken).get("step") == number
         assert session.files.read(taken, "file") == content(number)
     # What was removed has its event, and nothing else has.
     gone = STEPS - len(session.checkpoints())

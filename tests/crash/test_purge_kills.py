@@ -83,7 +83,7 @@ def check_kept(store: Store) -> None:
     assert store.verify().problems == ()
     session = store.session("run")
     assert session.files.read("taken", "kept") == content()
-    assert "y" * 10_000 in session.state_at("taken", "outputs/out")
+    assert "y" * 10_000 in session.state.at("taken").get("outputs/out")
 
 
 def check_gone(place: Path, store: Store) -> None:

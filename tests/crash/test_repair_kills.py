@@ -86,7 +86,7 @@ def check(place: Path, out: Path) -> None:
             assert (out / label / "beside").read_bytes() == content(102)
             assert (out / label / KEPT).read_bytes() == content(101)
             assert (out / label / f"file-{number}").read_bytes() == content(number)
-            assert session.state_at(label)["memory"] == {"step": number}
+            assert session.state.at(label).get()["memory"] == {"step": number}
         [lost] = session.internal.losses().values()
         assert lost.files == [LOST]
 

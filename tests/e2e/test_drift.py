@@ -131,9 +131,9 @@ def test_an_agent_that_goes_on_looping_is_rolled_back_and_isolated(place: Place)
     first = min(facts(place, "drift.responded")[0]["evidence"])
     assert rolled_back["rung"] == "rollback"
     assert restored["seq"] < first
-    before = place.session.state_at(
+    before = place.session.state.at(
         next(e.seq for e in place.session.events() if e.kind == "restore.applied")
-    )
+    ).get()
     assert before["memory"]["plan"] == "good"
     assert list(isolated(place.session)) == ["a"]
     assert place.agent()["state"] == "suspended"

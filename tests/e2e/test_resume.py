@@ -161,7 +161,7 @@ def test_supervisor_and_agents_are_killed_and_the_team_comes_back(
     crash = session.checkpoints.at(done["checkpoint_id"])
     assert crash.kind == "recovery"
     assert crash.workspace is not None
-    assert len(session.state_at(crash, "results")) == done_before
+    assert len(session.state.at(crash).get("results")) == done_before
     claimed = [event.payload["task"] for event in events if event.kind == "task.claimed"]
     assert set(claimed[: len(begun)]) >= begun & set(claimed[:3])
     assert store.verify().ok
@@ -204,7 +204,7 @@ def test_a_rollback_brings_files_and_state_back(place: Path, store: Store) -> No
     assert (place / "notes.txt").read_text() == "good\n"
     assert session.state.get("results")[: len(at_mark)] == at_mark
     assert Counter(session.state.get("results")) == {f"task-{n:02}": 1 for n in range(12)}
-    assert "nonsense" in session.state_at(done["checkpoint_id"], "results")
+    assert "nonsense" in session.state.at(done["checkpoint_id"]).get("results")
 
 
 def test_a_paused_team_goes_on(place: Path, store: Store) -> None:

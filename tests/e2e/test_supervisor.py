@@ -467,7 +467,7 @@ def test_a_team_checkpoint_waits_for_everybody_and_stops_nobody(place: Place) ->
     answer = request_checkpoint(place.session, limit=20)
     assert (answer.answered, answer.late, answer.status) == (("a", "b"), (), "running")
     taken = place.session.checkpoints.at(answer.checkpoint)
-    private = [place.session.state_at(taken, f"agents/{name}/private") for name in ("a", "b")]
+    private = [place.session.state.at(taken).get(f"agents/{name}/private") for name in ("a", "b")]
     assert all(found["cycle"] > 0 for found in private)
     place.session.state.set("over", True)
     assert end(running)[0] == 0

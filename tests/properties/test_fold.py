@@ -81,11 +81,11 @@ class History:
         session = self.track.session
         if seq in gone:
             with pytest.raises(PointFolded):
-                session.state_at(seq)
+                session.state.at(seq).get()
             with pytest.raises(PointFolded):
                 session.files.read(seq, "a")
             return
-        assert session.state_at(seq) == moment.state, seq
+        assert session.state.at(seq).get() == moment.state, seq
         if self.holders[seq] in pruned:
             with pytest.raises(FilesPruned):
                 session.internal.files_at(seq)

@@ -61,6 +61,6 @@ def test_one_is_taken_exactly_when_something_differs(steps: list[tuple[str, int,
                 taken = session.checkpoint(if_changed=True)
                 assert (latest is None or taken.seq > latest.seq) == (now != held)
                 if now != held:
-                    assert session.state_at(taken) == now[0]
+                    assert session.state.at(taken).get() == now[0]
                 latest, held = taken, now
             assert store.verify().problems == ()

@@ -160,4 +160,4 @@ def check_past(session: Session, model: Model, start: int, size: int) -> None:
         assert view.length("log") == len(items)
         assert view.slice("log", start, start + size) == items[start:][:size]
         assert view.tail("log", size) == (items[-size:] if size else [])
-        assert strict(session.state_at(seq, "log", [])) == strict(items)
+        assert strict(session.state.at(seq).get("log", [])) == strict(items)

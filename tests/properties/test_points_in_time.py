@@ -180,7 +180,7 @@ class Track:
             self.check_diff(seq, 1)
 
     def check_point(self, point: Any, moment: Moment, scratch: Path) -> None:
-        assert self.session.state_at(point) == moment.state, point
+        assert self.session.state.at(point).get() == moment.state, point
         assert copied(self.session, point, scratch) == moment.files, point
 
     def check_diff(self, one: int, other: int) -> None:

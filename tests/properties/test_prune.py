@@ -108,4 +108,4 @@ def test_what_is_kept_restores_and_the_rest_is_gone_at_once(
         for identity in left:
             content, step = played.held[identity]
             assert session.files.read(identity, "file") == content
-            assert session.state_at(identity, "step") == step
+            assert session.state.at(identity).get("step") == step

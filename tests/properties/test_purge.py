@@ -120,7 +120,7 @@ def test_no_byte_is_left_and_the_rest_is_as_it_was(todo: list[tuple[str, Any, An
             assert (report.problems, report.warnings) == ((), ())
             [purge, *_] = done.purges
             for session, taken, state, files in made.taken:
-                assert session.state_at(taken, "") == purged(state, f"[{purge}]")
+                assert session.state.at(taken).get("") == purged(state, f"[{purge}]")
                 check_files(session, taken, files)
 
 

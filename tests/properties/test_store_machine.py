@@ -250,7 +250,7 @@ class StoreMachine(RuleBasedStateMachine):
     def _check_history(self, branch: OneBranch) -> None:
         session = self._handles[branch.name][0]
         for seq, state in branch.points.items():
-            assert strict(session.state_at(seq)) == strict(state)
+            assert strict(session.state.at(seq).get()) == strict(state)
         for label, seq in branch.labels.items():
             assert session.point(label).seq == seq
         own = [(found.seq, found.id) for found in session.checkpoints()]
@@ -338,7 +338,7 @@ class StoreMachine(RuleBasedStateMachine):
         latest, before = session.checkpoints(1), session.head
         made = session.checkpoint(if_changed=True)
         if any(
-            not one.safety and strict(session.state_at(one)) == strict(branch.state)
+            not one.safety and strict(session.state.at(one).get()) == strict(branch.state)
             for one in latest
         ):
             assert (made, session.head) == (latest[0], before)
@@ -397,7 +397,7 @@ class StoreMachine(RuleBasedStateMachine):
         branch.redo.clear()
         paths = None if only is None else [(key,) for key in only]
         done = session.restore(seq, paths)
-        assert strict(session.state_at(done.safety)) == strict(branch.state)
+        assert strict(session.state.at(done.safety).get()) == strict(branch.state)
         branch.state = brought_back(branch.state, target, only)
         self._remember(branch, session)
 
@@ -438,7 +438,7 @@ class StoreMachine(RuleBasedStateMachine):
         one, other = (
             data.draw(st.sampled_from(sorted(branch.points)), label="point") for _ in range(2)
         )
-        before, later = session.state_at(one), session.state_at(f"#{other}")
+        before, later = session.state.at(one).get(), session.state.at(f"#{other}").get()
         assert strict(before) == strict(branch.points[one])
         assert strict(later) == strict(branch.points[other])
         equal = strict(before) == strict(later)
@@ -446,7 +446,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert (session.internal.state_digest(one) == session.internal.state_digest(other)) == equal
         if branch.labels:
             label, seq = data.draw(st.sampled_from(sorted(branch.labels.items())), label="label")
-            assert strict(session.state_at(label)) == strict(branch.points[seq])
+            assert strict(session.state.at(label).get()) == strict(branch.points[seq])
 
     @precondition(lambda self: self.persistent)
     @rule()

@@ -179,7 +179,7 @@ async def test_a_batch_takes_a_checkpoint_in_its_transaction() -> None:
     [taken] = await session.checkpoints()
     assert batch.result == taken
     assert taken.data == {"step": 1}
-    assert await session.state_at(taken) == {"a": 1, "b": 2}
+    assert await (await session.state.at(taken)).get() == {"a": 1, "b": 2}
 
 
 @awaited

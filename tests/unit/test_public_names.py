@@ -134,7 +134,6 @@ MEMBERS = [
     "redo",
     "restore",
     "state",
-    "state_at",
     "step",
     "tasks",
     "tools",
@@ -143,7 +142,7 @@ MEMBERS = [
 ]
 """What a program can do with a session; a new one is a decision, not an accident."""
 
-MAX_MEMBERS = 32
+MAX_MEMBERS = 31
 """A session that can do more is hard to take in; give the next calls to one of its parts."""
 
 PUBLIC_MODULES = [
@@ -174,7 +173,7 @@ SIGNATURES: list[tuple[Callable[..., object], dict[str, object]]] = [
     (Session.batch, {"self": ...}),
     (Session.checkpoint, {"self": ..., "kind": "manual", "note": None, "label": None}),
     (Checkpoints.__call__, {"self": ...}),
-    (Session.state_at, {"self": ..., "point": ...}),
+    (State.at, {"self": ..., "point": ...}),
     (Session.restore, {"self": ..., "point": ..., "only": None}),
     (Session.undo, {"self": ...}),
     (Session.redo, {"self": ...}),

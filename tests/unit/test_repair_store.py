@@ -74,7 +74,7 @@ def check_step(store: Store, number: int, to: Path) -> None:
     assert session.files.copy(label, to / label) == []
     for earlier in range(number + 1):
         assert (to / label / f"file-{earlier}").read_bytes() == content(earlier)
-    state = session.state_at(label)
+    state = session.state.at(label).get()
     assert state["conversation"] == [message(n) for n in range(number + 1)]
     assert state["memory"] == {"step": number}
 
@@ -153,7 +153,7 @@ def test_an_older_copy_of_the_journal_is_brought_forward(place: Path, work: Path
     assert any("older copy" in step.found for step in done.steps)
     with open_store(place, create=False) as store:
         session = store.session("run", create=False)
-        assert session.state_at("more-1")["memory"]["more"] == 1
+        assert session.state.at("more-1").get()["memory"]["more"] == 1
         assert store.verify(full=True).problems == ()
 
 
@@ -191,7 +191,7 @@ def test_what_was_pruned_and_folded_stays_so_when_the_journal_is_gone(
         assert session.files.read("kept", "file") == content(3)
         assert session.files.read("newest", "file") == b"newest"
         with pytest.raises(PointFolded):
-            session.state_at(f"#{folds[0].first}")
+            session.state.at(f"#{folds[0].first}").get()
 
 
 def test_a_lost_file_is_read_again_from_the_workspace(place: Path, tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_lost_event_without_a_copy_is_named_and_its_place_kept(
         session = store.session("run", create=False, workspace=work)
         assert [event.kind for event in session.events()][3] == "event.lost"
         assert session.checkpoints.at("after").id == after.id
-        assert session.state_at("after")["memory"] == {"kept": 1}
+        assert session.state.at("after").get()["memory"] == {"kept": 1}
         with pytest.raises(CheckpointDamaged, match="event #4"):
             session.restore("after")
         session.restore("before")

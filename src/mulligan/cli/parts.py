@@ -64,7 +64,7 @@ class _Here:
         return WORKSPACE if inner == Path() else f"{WORKSPACE}/{inner}"
 
     def _is_state(self, name: str) -> bool:
-        return any(name in self._session.state_at(point) for point in self._points)
+        return any(name in self._session.state.at(point).get() for point in self._points)
 
     def _has(self, named: str) -> bool:
         """Whether the file exists, now or at one of the points."""

@@ -120,7 +120,7 @@ class Conversation:
 
     def _at(self, point: Point) -> Target:
         """Return a point, with entries that the agent wrote a little later than they happened."""
-        if self.session.state_at(point, AGENT_SESSION) is None:
+        if self.session.state.at(point).get(AGENT_SESSION) is None:
             raise CannotRewind(
                 f"No conversation of a coding agent is recorded at #{point.seq} of "
                 f"{point.session!r}.",
@@ -138,11 +138,11 @@ class Conversation:
         return Target(point, entries, self._subagents(point), kept, first, True)
 
     def _conversation_at(self, point: Point) -> list[Any]:
-        found = self.session.state_at(point, CONVERSATION, [])
+        found = self.session.state.at(point).get(CONVERSATION, [])
         return claude_transcript.decoded(found) if isinstance(found, list) else []
 
     def _subagents(self, point: Point) -> dict[str, list[Any]]:
-        found = self.session.state_at(point, SUBAGENTS, {})
+        found = self.session.state.at(point).get(SUBAGENTS, {})
         return found if isinstance(found, dict) else {}
 
     def _checkpoint_at(self, point: Point) -> Checkpoint | None:

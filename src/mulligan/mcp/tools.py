@@ -206,7 +206,7 @@ class Tools:
             return (WORKSPACE,) if given.paths is None else file_parts(given.paths)
         if given.what == "both":
             return None
-        there = session.state_at(given.point)
+        there = session.state.at(given.point).get()
         now = session.state.get()
         return tuple(sorted({*(there or {}), *(now or {})}))
 

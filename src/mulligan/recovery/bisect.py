@@ -88,7 +88,7 @@ class Bench:
         files, state = scratch / "files", scratch / "state.json"
         if self._session.files.copy(checkpoint, files):
             return SKIPPED  # an incomplete copy cannot be judged
-        state.write_text(self._encode(self._session.state_at(checkpoint)))
+        state.write_text(self._encode(self._session.state.at(checkpoint).get()))
         variables = {**self._variables, STATE: str(state), CHECKPOINT: checkpoint.id}
         try:
             done = subprocess.run(

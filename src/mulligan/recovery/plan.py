@@ -316,7 +316,7 @@ def _effects(session: Session, point: Point, only: str | None) -> EffectPlan | N
 
 def _present(session: Session, point: Point | None, reset: Iterable[str]) -> tuple[str, ...]:
     """Return the components to empty; raises ``PathNotFound`` for an unknown one."""
-    now, then = session.state.get(), {} if point is None else session.state_at(point)
+    now, then = session.state.get(), {} if point is None else session.state.at(point).get()
     for part in reset:
         if part not in now and part not in then and part not in COMPONENTS:
             raise PathNotFound(
@@ -337,7 +337,7 @@ def _tasks_after(
     now = _mapping(session.state.get(TASKS))
     if point is None:
         return now
-    then = _mapping(session.state_at(point, TASKS))
+    then = _mapping(session.state.at(point).get(TASKS))
     if parts is None:
         return then
     own = {str(path[1]) for path in parts if path[0] == TASKS}
@@ -368,7 +368,7 @@ def _workflow(session: Session, point: Point | None) -> dict[str, Any] | None:
 
 
 def _at(session: Session, point: Point | None, path: str) -> Any:
-    return session.state.get(path) if point is None else session.state_at(point, path)
+    return session.state.get(path) if point is None else session.state.at(point).get(path)
 
 
 def _released(tasks: Mapping[str, Any], returning: Iterable[str]) -> dict[str, str | None]:

@@ -380,7 +380,7 @@ def _is_there(document: Document, path: Path) -> bool:
 
 def _restarts(session: Session, checkpoint: Checkpoint) -> dict[str, int]:
     """Return how often agents were restarted; a restore does not change that."""
-    found = session.state_at(checkpoint, AGENTS)
+    found = session.state.at(checkpoint).get(AGENTS)
     records = found if isinstance(found, dict) else {}
     counts = {n: r.get("restarts") for n, r in records.items() if isinstance(r, dict)}
     return {name: count for name, count in counts.items() if isinstance(count, int)}

@@ -36,7 +36,7 @@ class Consumed(msgspec.Struct, frozen=True):
 
 def check_agent(session: Session, agent: str, point: Point) -> None:
     """Raise when there is no such agent, or the point is not on this timeline."""
-    known = {*_mapping(session.state.get(AGENTS)), *_mapping(session.state_at(point, AGENTS))}
+    known = {*_mapping(session.state.get(AGENTS)), *_mapping(session.state.at(point).get(AGENTS))}
     if agent not in known:
         names = ", ".join(sorted(known)) or "none"
         raise PathNotFound(
@@ -59,7 +59,7 @@ def own_mailbox(session: Session, agent: str, point: Point) -> Record | None:
     now = _mapping(session.state.get((MAILBOX, agent)))
     if not now:
         return None
-    then = _mapping(session.state_at(point, (MAILBOX, agent)))
+    then = _mapping(session.state.at(point).get((MAILBOX, agent)))
     sent = _sent_to(agent, session.events(since=point))
     inbox = {**_mapping(then.get("inbox")), **_mapping(now.get("inbox")), **sent}
     return {

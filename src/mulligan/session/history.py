@@ -6,14 +6,13 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path as OsPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mulligan.document.compare import same
-from mulligan.document.document import MISSING, Document
+from mulligan.document.document import Document
 from mulligan.document.fold import STATE
-from mulligan.document.values import PathLike, parse_path
 from mulligan.errors import DamagedJournal, InvalidMark, UnknownPoint
 from mulligan.model import Checkpoint, Event, Fold, Point, SessionRecord
 from mulligan.timeline.checkpoints import event_at, read_checkpoint, read_checkpoints
@@ -224,13 +223,6 @@ class History:
         with self._engine.read() as view:
             number = known_session(view, point.session).number
             return self._writer.document_at(view, number, point.seq)
-
-    def state_at(self, point: PointLike, path: PathLike = "", default: Any = None) -> Any:
-        """Return the state as of a point, or one value of it."""
-        with self._engine.pin():
-            document = self.document_at(self.point(point))
-            found = document.find((*STATE, *parse_path(path)))
-            return default if found is MISSING else document.plain(found)
 
     def view_at(self, point: PointLike) -> StateView:
         """Return the state as of a point, to be read by path."""

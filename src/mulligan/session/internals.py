@@ -339,7 +339,7 @@ class Internals:
                 records = [made for made in view.sessions() if made.deleted is None]
             return checkpoint_record(
                 checkpoint,
-                self._history.state_at(here),
+                self._history.view_at(here).get(),
                 digest=self.state_digest(checkpoint),
                 changed=changed_paths(changed),
                 sessions=[made.name for made in records if made.created <= checkpoint.time],

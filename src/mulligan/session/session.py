@@ -446,10 +446,6 @@ class Session:
         """
         return self._history.events(since, until, follow=follow)
 
-    def state_at(self, point: PointLike, path: PathLike = "", default: Any = None) -> Any:
-        """Return the state as it was at a point, or one value of it; nothing is changed."""
-        return self._history.state_at(point, path, default)
-
     def diff(
         self,
         before: PointLike,

@@ -63,7 +63,7 @@ def drill_session(
 def team_drill(session: Session, point: Point) -> TeamDrill:
     """Return what a drill of a point runs: the commands of the team that would be started."""
     try:
-        plain = session.state_at(point, WORKFLOW) or session.state.get(WORKFLOW)
+        plain = session.state.at(point).get(WORKFLOW) or session.state.get(WORKFLOW)
     except DamageError:
         return TeamDrill()  # the drill itself finds out and reports it
     if plain is None:

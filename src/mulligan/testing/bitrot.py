@@ -178,7 +178,7 @@ def points(project: Path, *, salvage: bool = False) -> dict[str, str]:
 
 def _point(session: Session, label: str) -> str:
     engine, found = session.internal.engine, blake3()
-    found.update(msgspec.json.encode(session.state_at(label)))
+    found.update(msgspec.json.encode(session.state.at(label).get()))
     held = session.internal.files_at(label)
     for path, entry in expected_paths(engine, held.tree) if held else ():
         found.update(msgspec.msgpack.encode([path, entry]))

@@ -208,7 +208,7 @@ def broken_promises(session: Session, line: Done) -> Iterator[str]:
     event = next(iter(session.events(since=since, until=line.seq)))
     if event.hash.hex() != line.hash:
         yield f"{where} is another event than acknowledged"
-    if fingerprint(session.state_at(line.seq)) != line.state:
+    if fingerprint(session.state.at(line.seq).get()) != line.state:
         yield f"{where} has another state than acknowledged"
     if line.checkpoint is not None:
         yield from _broken_checkpoint(session, line, where)

@@ -141,7 +141,7 @@ class _Drill:
         if encode is None or self._state.problems:
             return None
         file = scratch / "state.json"
-        file.write_text(encode(self._session.state_at(self._point)))
+        file.write_text(encode(self._session.state.at(self._point).get()))
         return file
 
     def run_commands(self, runner: CommandRunner, commands: Iterable[DrillCommand]) -> None:

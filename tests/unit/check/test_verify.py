@@ -427,7 +427,7 @@ def test_everything_that_is_not_damaged_can_still_be_read(store: Path) -> None:
         damage.put_raw("events", place(1, 605), flipped(record))
     with mulligan.open(store) as opened:
         assert opened.session("run-1").state.get("") == {"text": "small"}
-        assert opened.session("run").state_at(2) == {"text": LARGE}
+        assert opened.session("run").state.at(2).get() == {"text": LARGE}
 
 
 # --- below the tables ------------------------------------------------------------------------

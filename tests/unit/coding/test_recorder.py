@@ -62,7 +62,7 @@ def test_new_transcript_lines_are_in_the_checkpoint_of_their_batch(agent: Coding
     agent.hook("UserPromptSubmit", prompt="two")
     session = agent.session()
     assert session.state.get("conversation") == [{"n": 1}, {"n": 2}, {"n": 3}]
-    assert len(session.state_at(session.checkpoints()[1], "conversation")) == 2
+    assert len(session.state.at(session.checkpoints()[1]).get("conversation")) == 2
     assert session.checkpoints()[-1].data["prompt"] == 1
 
 

@@ -18,8 +18,8 @@ def test_a_replay_ends_where_each_write_did() -> None:
             seen[session.head.seq] = session.state.get("")
         for seq in chance.sample(sorted(seen), 60):
             # A new handle knows no document: it replays from the start or a keyframe.
-            assert store.session("main").state_at(f"#{seq}") == seen[seq]
-            assert session.state_at(f"#{seq}") == seen[seq]
+            assert store.session("main").state.at(f"#{seq}").get() == seen[seq]
+            assert session.state.at(f"#{seq}").get() == seen[seq]
 
 
 def test_appends_around_a_restore_and_a_deleted_list_stay_apart() -> None:

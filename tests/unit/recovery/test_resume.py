@@ -74,7 +74,7 @@ def test_the_crash_state_is_kept_first_and_every_step_is_written_down(store: Sto
     head = session.head.seq
     done = bring_back(store, to="start")
     assert done.checkpoint.kind == "recovery"
-    assert session.state_at(done.checkpoint, "memory/x") == "of the crash"
+    assert session.state.at(done.checkpoint).get("memory/x") == "of the crash"
     assert session.state.get("memory/x") is None
     events = list(session.events(since=head))
     assert [event.kind for event in events][:2] == ["recovery.begun", "checkpoint.created"]

@@ -81,7 +81,7 @@ WRONG: list[tuple[type[MulliganError], Call]] = [
         for call in (
             lambda s, point=point: s.restore(point),
             lambda s, point=point: s.fork(point),
-            lambda s, point=point: s.state_at(point),
+            lambda s, point=point: s.state.at(point),
             lambda s, point=point: s.diff(point),
             lambda s, point=point: s.checkpoints.mark(point, "good"),
             lambda s, point=point: s.checkpoints.at(point),

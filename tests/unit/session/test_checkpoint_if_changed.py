@@ -82,7 +82,7 @@ def test_what_another_process_wrote_is_a_change(session: Session, store: Store) 
     store.session("run").state.set("theirs", 1)
     found = session.checkpoint(if_changed=True)
     assert found.seq > taken.seq
-    assert session.state_at(found) == {"theirs": 1}
+    assert session.state.at(found).get() == {"theirs": 1}
 
 
 def test_after_a_restore_the_safety_checkpoint_does_not_count(session: Session, work: Path) -> None:

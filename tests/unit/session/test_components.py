@@ -44,7 +44,7 @@ def test_the_state_refuses_them_and_names_their_api(
 
 def test_they_are_read_like_all_others(session: Session) -> None:
     assert session.state.get("tasks/build/title") == "Build"
-    assert session.state_at(session.head, "tasks/build/status") == "pending"
+    assert session.state.at(session.head).get("tasks/build/status") == "pending"
 
 
 @pytest.mark.parametrize("write", ["set", "put"])

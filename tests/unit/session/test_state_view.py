@@ -104,7 +104,7 @@ def test_what_a_shortened_list_shares_outlives_the_longer_one(
     reclaim(engine)
     fresh = store.session("run")
     assert fresh.state.get("log") == expected
-    assert fresh.state_at(session.head.seq - 3, "log") == expected
+    assert fresh.state.at(session.head.seq - 3).get("log") == expected
     assert store.verify().ok
 
 

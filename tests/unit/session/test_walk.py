@@ -92,7 +92,7 @@ def test_it_passes_keyframes_both_ways_and_goes_back_into_the_parent(store: Stor
     assert [c.seq for c, _ in fork.checkpoints.walk()] == expected[::-1]
     assert [c.seq for c, _ in fork.checkpoints.walk(newest_first=False)] == expected
     for checkpoint, view in fork.checkpoints.walk():
-        assert view.tail("log", 1) == fork.state_at(checkpoint, "log")[-1:]
+        assert view.tail("log", 1) == fork.state.at(checkpoint).get("log")[-1:]
 
 
 def test_a_long_walk_reads_each_event_a_few_times_only(
@@ -124,10 +124,10 @@ def test_points_near_each_other_are_not_each_replayed(
     seqs = play(session, KEYFRAME_EVERY)[100:200]
     fresh, counter = store.session("run"), Counter(monkeypatch)
     order = seqs[::-1] if backwards else seqs
-    read = counter.during(lambda: [fresh.state_at(seq, "log/-1") for seq in order])
+    read = counter.during(lambda: [fresh.state.at(seq).get("log/-1") for seq in order])
     assert read <= 3 * KEYFRAME_EVERY
-    assert [fresh.state_at(seq, "log/-1") for seq in order] == [
-        session.state_at(seq, "log/-1") for seq in order
+    assert [fresh.state.at(seq).get("log/-1") for seq in order] == [
+        session.state.at(seq).get("log/-1") for seq in order
     ]
 
 
@@ -139,7 +139,7 @@ def test_points_between_checkpoints_profit_as_well(
         session.state.append("log", number)
     fresh, counter = store.session("run"), Counter(monkeypatch)
     seqs = range(KEYFRAME_EVERY - 20, KEYFRAME_EVERY - 120, -1)
-    read = counter.during(lambda: [fresh.state_at(seq, "log/-1") for seq in seqs])
+    read = counter.during(lambda: [fresh.state.at(seq).get("log/-1") for seq in seqs])
     assert read <= 64 * len(seqs)  # and not nearly 512 each
 
 

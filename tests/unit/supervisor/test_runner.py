@@ -312,7 +312,7 @@ from mulligan.supervisor.requests import request_checkpoint
 
 session = mulligan.attach()
 taken = request_checkpoint(session, limit=0.1).checkpoint
-assert session.state_at(taken, "agents/a/resources")["max_rss_bytes"] > 1_000_000
+assert session.state.at(taken).get("agents/a/resources")["max_rss_bytes"] > 1_000_000
 """
 
 

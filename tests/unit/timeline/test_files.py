@@ -112,7 +112,7 @@ def test_a_restore_under_way_or_abandoned_has_the_files_and_state_of_before(
     assert text_at(session, session.head) == "before"
     session.files.abandon()
     assert text_at(session, session.head) == "before"
-    assert session.state_at(session.head) == {"x": "before", "y": 1}
+    assert session.state.at(session.head).get() == {"x": "before", "y": 1}
     (work / "f").write_text("after")
     session.checkpoint()
     assert text_at(session, session.head) == "after"

@@ -178,7 +178,7 @@ def test_a_number_that_is_not_there_is_unknown(session: Session, point: int | st
 
 @pytest.mark.parametrize("seq", [0, -1, 11, 10**20])
 def test_a_point_that_is_not_there_is_unknown_and_not_damage(session: Session, seq: int) -> None:
-    for use in (session.state_at, session.restore, session.fork, session.diff):
+    for use in (session.state.at, session.restore, session.fork, session.diff):
         with pytest.raises(UnknownPoint, match="#1 to #10"):
             use(Point("run", seq))
     assert session.head.seq == 10
@@ -186,7 +186,7 @@ def test_a_point_that_is_not_there_is_unknown_and_not_damage(session: Session, s
 
 def test_a_point_in_an_unknown_session_says_so(session: Session) -> None:
     with pytest.raises(UnknownSession, match="nowhere"):
-        session.state_at(Point("nowhere", 1))
+        session.state.at(Point("nowhere", 1)).get()
 
 
 @pytest.mark.parametrize(("text", "named"), [("try-2:start", "'try-2'"), ("25:99", None)])

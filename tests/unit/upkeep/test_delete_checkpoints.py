@@ -55,7 +55,7 @@ def test_a_deleted_checkpoint_is_gone_with_its_files(
     assert session.checkpoints.find("key 1") is None
     with pytest.raises(CheckpointPruned):
         session.point(second.id)
-    assert session.state_at(second.seq, "step") == 1
+    assert session.state.at(second.seq).get("step") == 1
     collect(store)
     place = Path(store.path or "")
     assert [bool(files_with(place, text.encode())) for text in TEXTS] == [True, False, False, True]

@@ -155,7 +155,7 @@ def test_a_fork_of_a_deleted_session_stays_whole(store: Store, work: Path) -> No
         assert one.checkpoints.find("one") is not None
         assert one.point(point).seq == point.seq  # it was read before the session was deleted
         assert one.point(one.checkpoints()[0]).seq == point.seq
-        assert one.state_at("first", "memory/secret") == STATE
+        assert one.state.at("first").get("memory/secret") == STATE
         assert one.state.get("memory/large") == LARGE
         one.state.set("memory/more", 1)
         one.checkpoint()

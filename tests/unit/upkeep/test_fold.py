@@ -98,16 +98,16 @@ def test_what_is_left_is_one_record(store: Store, plain: Session) -> None:
     assert plain.state.get() == state
     assert_sound(store)
     with pytest.raises(PointFolded, match="#1 and #40"):
-        plain.state_at(20)
+        plain.state.at(20).get()
 
 
 def test_every_point_from_the_time_on_stays(store: Store, plain: Session) -> None:
-    before = {seq: plain.state_at(seq) for seq in range(30, 42)}
+    before = {seq: plain.state.at(seq).get() for seq in range(30, 42)}
     fold(store, plain, 30)
-    assert {seq: plain.state_at(seq) for seq in range(30, 42)} == before
+    assert {seq: plain.state.at(seq).get() for seq in range(30, 42)} == before
     for seq in range(2, 30):
         with pytest.raises(PointFolded):
-            plain.state_at(seq)
+            plain.state.at(seq).get()
 
 
 def test_a_handle_that_was_open_goes_on(store: Store, plain: Session, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_checkpoints_stay_with_their_state_and_files(
     write(session, 5)
     fold(store, session)
     for number, (checkpoint, state) in enumerate(kept):
-        assert session.state_at(checkpoint) == state
+        assert session.state.at(checkpoint).get() == state
         assert session.files.read(checkpoint, "f") == str(number).encode()
     assert session.files.read("@latest", "f") == b"2"
     assert session.files.read(session.head, "f") == b"2"
@@ -166,7 +166,7 @@ def test_slices_leave_a_true_record_each(
     store: Store, plain: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folding, "SLICE_EVENTS", 7)
-    states = {seq: plain.state_at(seq) for seq in (40, 41)}
+    states = {seq: plain.state.at(seq).get() for seq in (40, 41)}
     calls = iter(range(100))
     done = fold(store, plain, 40, stop=lambda: next(calls) == 3)
     assert (done.stopped, done.events) == (True, 21)
@@ -175,7 +175,7 @@ def test_slices_leave_a_true_record_each(
     done = fold(store, plain, 40)
     assert (done.stopped, done.events) == (False, 17)
     assert folds(store, plain) == [(2, 39)]
-    assert {seq: plain.state_at(seq) for seq in (40, 41)} == states
+    assert {seq: plain.state.at(seq).get() for seq in (40, 41)} == states
     assert_sound(store)
 
 
@@ -204,10 +204,10 @@ def test_a_few_events_are_not_worth_a_fold(store: Store, session: Session) -> No
 
 
 def test_kept_seqs_stay(store: Store, plain: Session) -> None:
-    state = plain.state_at(20)
+    state = plain.state.at(20).get()
     done = fold(store, plain, keep={20: "said so"})
     assert done.kept[20] == "said so"
-    assert plain.state_at(20) == state
+    assert plain.state.at(20).get() == state
     assert folds(store, plain) == [(2, 19), (21, 40)]
 
 
@@ -222,7 +222,7 @@ def test_killed_between_two_slices(
     with open_store(tmp_path / "store") as store:
         session = store.session("run")
         write(session, 20)
-        states = {seq: session.state_at(seq) for seq in range(30, 42)}
+        states = {seq: session.state.at(seq).get() for seq in range(30, 42)}
 
     def die(_: Tell) -> None:
         with open_store(tmp_path / "store", failpoint=kill_at(point, nth)) as store:
@@ -232,10 +232,10 @@ def test_killed_between_two_slices(
     with open_store(tmp_path / "store") as store:
         session = store.session("run")
         assert_sound(store)
-        assert {seq: session.state_at(seq) for seq in range(30, 42)} == states
+        assert {seq: session.state.at(seq).get() for seq in range(30, 42)} == states
         fold(store, session, 30)
         assert folds(store, session) == [(2, 29)]
-        assert {seq: session.state_at(seq) for seq in range(30, 42)} == states
+        assert {seq: session.state.at(seq).get() for seq in range(30, 42)} == states
         assert_sound(store)
 
 
@@ -283,7 +283,7 @@ def test_a_fork_made_meanwhile_stays(tmp_path: Path) -> None:
         assert fold(store, session).events == 0
         fold(store, session)
         assert 20 in {event.seq for event in session.events()}
-        assert made[0].state.get() == session.state_at(20)
+        assert made[0].state.get() == session.state.at(20).get()
         assert_sound(store)
 
 
@@ -372,7 +372,7 @@ def test_a_restore_that_starts_meanwhile_keeps_its_point(
         write(session, 20)
         armed = True
         assert fold(store, session).events == 0
-        assert session.state_at(20)
+        assert session.state.at(20).get()
         assert_sound(store)
 
 
@@ -493,7 +493,7 @@ def test_files_are_never_those_of_an_older_checkpoint(
         # The second time, events around them are folded away.
         fold(store, session, three - 3)
     session.restore(three - 1, only=["memory"])
-    assert session.state.get("memory") == session.state_at(three - 1, "memory")
+    assert session.state.get("memory") == session.state.at(three - 1).get("memory")
     with pytest.raises((FilesPruned, PathNotFound)):
         session.restore(three - 1, only=["f"])
     assert_sound(store)
@@ -566,7 +566,7 @@ def test_fold_beside_a_writer_in_another_process(
         beside = session.state.get("memory/beside")
         assert beside == list(range(len(beside)))
         kept = session.checkpoints()
-        assert [len(session.state_at(c, "memory/beside")) for c in kept] == [
+        assert [len(session.state.at(c).get("memory/beside")) for c in kept] == [
             10 * (number + 1) for number in range(len(kept))
         ]
         assert folds(store, session)[0][0] == 2

@@ -87,7 +87,7 @@ def test_it_goes_from_messages_state_notes_and_labels(store: Store, session: Ses
     assert (found.id, found.label) == (taken.id, None)
     assert found.note is not None
     assert MARK in found.note
-    assert session.state_at(taken, "conversation/0/content") == session.state.get(
+    assert session.state.at(taken).get("conversation/0/content") == session.state.get(
         "conversation/0/content"
     )
 
@@ -310,7 +310,7 @@ def test_a_handle_with_the_secret_in_memory_does_not_write_it_again(place: Path,
     one.state.append("conversation", {"content": SECRET})
     assert other.state.get("conversation/0/content") == SECRET
     other.checkpoint(label="old")
-    assert other.state_at("old", "conversation/0/content") == SECRET
+    assert other.state.at("old").get("conversation/0/content") == SECRET
     purge(store, match=PATTERN)
     for number in range(520):
         other.state.append("conversation", {"content": str(number)})
@@ -345,7 +345,7 @@ def test_folding_and_collecting_keep_what_a_purge_left(store: Store, session: Se
     fold_session(engine, record, session.head.seq - 2)
     reclaim(engine)
     assert store.verify().problems == ()
-    assert "[purged " in session.state_at(taken, "outputs/out")
+    assert "[purged " in session.state.at(taken).get("outputs/out")
     with pytest.raises(PurgedContent):
         session.files.read("kept", ".env")
 

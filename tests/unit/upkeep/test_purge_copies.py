@@ -99,7 +99,7 @@ def is_sound(directory: Path) -> None:
     with open_store(directory) as store:
         assert store.verify().problems == ()
         session = store.session("run", recover=False)
-        assert "by anna: leaked" in session.state_at("first", "memory/x")
+        assert "by anna: leaked" in session.state.at("first").get("memory/x")
         session.files.copy("first", directory / "copy")
     assert (directory / "copy" / "other").read_text() == "nothing"
     assert files_with(directory / ".mulligan", SECRET.encode()) == []

@@ -74,7 +74,7 @@ def get(call: CliContext, path: str, point: str | None, raw: bool) -> None:
     if point is None:
         value = session.state.get(path, MISSING)
     else:
-        value = session.state_at(point, path, MISSING)
+        value = session.state.at(point).get(path, MISSING)
     if value is MISSING:
         raise PathNotFound(f"There is nothing at {path!r}{f' at {point}' if point else ''}.")
     if raw and isinstance(value, str | bytes | datetime):

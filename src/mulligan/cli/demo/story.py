@@ -111,9 +111,9 @@ class Story:
         text = f"The session returns to checkpoint {LABEL!r} (#{done.point.seq}), as a new event."
         self._chapter("Roll back", text)
         now = self.session.state.get()
-        then = {**self.session.state_at(LABEL), "outside": now.get("outside")}
+        then = {**self.session.state.at(LABEL).get(), "outside": now.get("outside")}
         self._check("the state is exactly what it was there", now == then)
-        safe = now != present and self.session.state_at(done.safety) == present
+        safe = now != present and self.session.state.at(done.safety).get() == present
         self._check("the state before the restore is in the safety checkpoint", safe)
         told = [known["name"] for known in self.session.state.get("outside", {}).values()]
         claim = "the mail after that point stays sent, and the state says so"
@@ -205,14 +205,14 @@ class Story:
     def look_after(self) -> None:
         """Prune the store by the default policy, and try out a recovery."""
         labelled = [self.session.checkpoints.at(label) for label in (LABEL, BEFORE)]
-        before = [self.session.state_at(taken) for taken in labelled]
+        before = [self.session.state.at(taken).get() for taken in labelled]
         text = "`mulligan prune` runs by itself beside agents, `drill` if a team says so."
         self._chapter("Looking after the store", text)
         done = self._command("prune")
         count, kept = done["removed"], done["kept"]
         ruled = count > 0 and all(one["reason"] for one in done["checkpoints"])
         self._check(f"prune removes {count} of {count + kept} checkpoints, each by a rule", ruled)
-        stays = [self.session.state_at(taken) for taken in labelled] == before
+        stays = [self.session.state.at(taken).get() for taken in labelled] == before
         stays = stays and self.session.files.plan(BEFORE).point.checkpoint == labelled[1].id
         self._check("what labels, forks and undo need is still there", stays)
         drill = self._command("drill", "--session", SESSION)

@@ -247,7 +247,7 @@ class Thread:
         namespace = taken.data.get(IN_STATE)
         if namespace is None:
             return decode_record(taken.data[RECORD])
-        return decode_record(self.session.state_at(taken.seq, (*graph_path(namespace), RECORD)))
+        return decode_record(self.session.state.at(taken.seq).get((*graph_path(namespace), RECORD)))
 
     def _new_record(self, saved: Saved, update: Update, codec: ValueCodec) -> Record:
         rest = {k: v for k, v in saved.checkpoint.items() if k not in ("id", "channel_values")}

@@ -136,7 +136,7 @@ class Operation(ContextDecorator):
         for event in self._session.events(since=checkpoint):
             changed = mine if event.actor == self._session.actor else theirs
             changed += _changed(event.payload)
-        now, then = self._session.state.get(), self._session.state_at(checkpoint)
+        now, then = self._session.state.get(), self._session.state.at(checkpoint).get()
         paths = [path for path in mine if not any(_overlap(path, other) for other in theirs)]
         if not theirs:
             paths = [(name,) for name in sorted(now.keys() | then.keys())]

@@ -60,11 +60,14 @@ class State(StateReader):
         self._session = session
         self._is_guarded = is_guarded
         self._puts: WholeValues | None = None
-        self.at = view_at
-        """Returns the state as it was at a point, as a ``StateView``."""
+        self._view_at = view_at
 
     def _read(self, use: Callable[[Document], T]) -> T:
         return use(self._session.document())
+
+    def at(self, point: PointLike) -> StateView:
+        """Return the state as it was at a point; nothing is changed."""
+        return self._view_at(point)
 
     def set(self, path: PathLike, value: Any, *, expected: Any = UNSET) -> None:
         """Set the value at a path; missing parent dictionaries are created."""
@@ -135,7 +138,7 @@ class State(StateReader):
 
         def decide(work: Changes) -> T:
             running = _Running(work, self._session)
-            state = State(running, self.at, is_guarded=self._is_guarded)
+            state = State(running, self._view_at, is_guarded=self._is_guarded)
             # No effect of the decision: what is remembered is compared with the document.
             state._puts = self._puts
             try:

@@ -45,7 +45,7 @@ def shared_parts(session: Session, point: Checkpoint, *, files: bool) -> list[Pa
 
     Not the records of processes, the team, and mail that was sent: those are as they are.
     """
-    names = {*session.state.get(), *session.state_at(point)} - {ORCHESTRATOR, AGENTS}
+    names = {*session.state.get(), *session.state.at(point).get()} - {ORCHESTRATOR, AGENTS}
     parts: list[PathLike] = [(name,) for name in sorted(names) if component(name).rolls_back]
     return [*parts, WORKSPACE] if files and point.workspace is not None else parts
 
@@ -56,7 +56,7 @@ def own_parts(session: Session, agent: str, point: Point) -> list[Path]:
     A task that another agent has by now stays with it; one that was not there at the point
     is not taken out of the list.
     """
-    now, then = _tasks(session.state.get(TASKS)), _tasks(session.state_at(point, TASKS))
+    now, then = _tasks(session.state.get(TASKS)), _tasks(session.state.at(point).get(TASKS))
     own = [
         task for task, record in now.items() if task in then and _is_of(agent, record, then[task])
     ]

@@ -67,7 +67,7 @@ def test_state_and_checkpoint_are_one_transaction(tmp_path: Path) -> None:
         assert (taken.label, taken.data) == ("here", {"step": 7})
         assert session.head.seq == batch.seq
         assert session.checkpoints.at("here") == taken
-        assert session.state_at(taken) == {"a": 1, "list": [2]}
+        assert session.state.at(taken).get() == {"a": 1, "list": [2]}
         assert store.verify().problems == ()
 
 
@@ -193,7 +193,7 @@ def test_a_batch_inside_of_another_becomes_part_of_it(session: Session) -> None:
         session.state.set("c", 3)
     assert inner.seq == outer.seq == session.head.seq
     assert inner.result == outer.result
-    assert session.state_at(outer.seq) == {"a": 1, "b": 2, "c": 3}
+    assert session.state.at(outer.seq).get() == {"a": 1, "b": 2, "c": 3}
 
 
 def test_an_inner_batch_that_raises_drops_only_its_own_changes(session: Session) -> None:
@@ -218,7 +218,7 @@ def test_a_fenced_writer_gets_neither(tmp_path: Path, work: Path) -> None:
     with new.batch() as batch:
         new.state.set("a", 2)
         batch.checkpoint()
-    assert new.state_at("@latest") == {"a": 2}
+    assert new.state.at("@latest").get() == {"a": 2}
 
 
 def test_without_room_for_files_the_checkpoint_holds_the_state(
@@ -234,7 +234,7 @@ def test_without_room_for_files_the_checkpoint_holds_the_state(
     assert taken is not None
     assert taken.workspace is None
     assert (taken.note or "").startswith("step 1 (without files: the store has reached its quota")
-    assert session.state_at(taken) == {"a": 1}
+    assert session.state.at(taken).get() == {"a": 1}
 
 
 def test_batches_of_many_threads_each_get_their_own_checkpoint(session: Session) -> None:
@@ -250,7 +250,7 @@ def test_batches_of_many_threads_each_get_their_own_checkpoint(session: Session)
             assert taken is not None
             assert taken.seq == batch.seq
             assert taken.data == {"thread": number, "turn": turn}
-            assert session.state_at(taken, ("seen", str(number))) == turn
+            assert session.state.at(taken).get(("seen", str(number))) == turn
         return number, batch.seq
 
     with ThreadPoolExecutor(6) as pool:
@@ -283,7 +283,7 @@ def test_the_checkpoint_follows_the_state_that_others_wrote_meanwhile(
         session.state.append("list", "mine")
         batch.checkpoint()
         other.state.append("list", "theirs")
-    assert session.state_at(batch.seq) == {"list": ["theirs", "mine"]}
+    assert session.state.at(batch.seq).get() == {"list": ["theirs", "mine"]}
     taken = other.checkpoint()
     assert batch.result is not None
     assert taken.parent == batch.result.id

@@ -65,7 +65,7 @@ def test_failure_rolls_back_what_was_chosen(
     assert session.internal.control("operations") == {}
     kept = [c for c in session.checkpoints() if c.kind == "recovery"]
     assert [c.note for c in kept] == ["migrate failed: RuntimeError: half way"]
-    assert session.state_at(kept[0], "memory/x") == "after"
+    assert session.state.at(kept[0]).get("memory/x") == "after"
 
 
 def test_as_a_decorator_every_call_is_an_operation(session: Session):

@@ -114,7 +114,7 @@ def test_an_index_is_kept_as_the_position_it_had(session: Session) -> None:
     session.state.set("list", [1, 2, 3])
     session.state.set("list/-1", "third")
     session.state.append("list", 4)
-    assert session.state_at("#3", "list") == [1, 2, "third"]
+    assert session.state.at("#3").get("list") == [1, 2, "third"]
     assert session.state.get("list") == [1, 2, "third", 4]
 
 
@@ -401,4 +401,4 @@ def test_a_keyframe_bounds_the_replay(session: Session) -> None:
     assert near[2][0] > 1_000
     for seq in (1, 2, 511, 512, 513, 514, 1_025, 1_301):
         expected = {f"key {n % 90}": n for n in range(seq - 1)}
-        assert session.state_at(seq).get("count", {}) == expected
+        assert session.state.at(seq).get().get("count", {}) == expected

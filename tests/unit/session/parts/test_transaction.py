@@ -220,7 +220,7 @@ def test_in_a_batch_it_runs_again_at_the_end(session: Session, store: Store) -> 
         assert session.state.get("count") == 1
         store.session("run").state.set("count", 10)
         batch.checkpoint()
-    assert session.state_at(batch.seq) == {"count": 11}
+    assert session.state.at(batch.seq).get() == {"count": 11}
 
 
 def test_popping_is_possible_unless_a_batch_would_pop_again(session: Session) -> None:

@@ -62,7 +62,7 @@ def test_an_exception_leaves_a_recovery_checkpoint_and_goes_on(session: Session)
     assert kinds(session) == [
         ("recovery", "cycle 2 failed: ZeroDivisionError: integer division or modulo by zero")
     ]
-    assert session.state_at("@latest", "memory/seen") == 2
+    assert session.state.at("@latest").get("memory/seen") == 2
 
 
 def test_a_body_without_with_is_kept_as_well(session: Session):

@@ -110,7 +110,7 @@ def test_the_context_before_a_refresh_is_in_the_checkpoint(store: Store, clock: 
 
     work(store, body, 13)
     session = store.session("work")
-    before = session.state_at(session.checkpoints()[-1])["conversation"]
+    before = session.state.at(session.checkpoints()[-1]).get()["conversation"]
     assert [message["content"] for message in before] == [f"try {n}" for n in range(1, 13)]
 
 

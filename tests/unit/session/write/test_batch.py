@@ -102,7 +102,7 @@ def test_every_write_of_another_task_is_refused(
 
 def test_others_read_what_is_written_and_nothing_of_the_batch(session: Session):
     async def other() -> None:
-        for read in (session.state.get, lambda: session.state_at(session.head)):
+        for read in (session.state.get, lambda: session.state.at(session.head).get()):
             assert read() == {"before": 1}
             assert await asyncio.to_thread(read) == {"before": 1}
         assert not session.diff(2)

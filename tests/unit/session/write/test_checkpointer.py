@@ -47,7 +47,7 @@ def test_a_decision_that_runs_twice_syncs_nothing(
         made = session.checkpoint()
         assert during == [0, 0]
         assert made.cost.bytes > 0
-        assert session.state_at(made) == {"known": 1, "from another handle": 2}
+        assert session.state.at(made).get() == {"known": 1, "from another handle": 2}
         assert session.files.read(made, "file") == b"text"
 
 

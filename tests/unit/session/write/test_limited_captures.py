@@ -31,7 +31,7 @@ def test_a_quota_smaller_than_one_checkpoint(store: Store, session: Session, wor
     assert taken.coverage.root == str(work)
     assert taken.note is not None
     assert taken.note.startswith("step 1 (without files: the store has reached its quota")
-    assert session.state_at(taken, "memory/plan") == "go on"
+    assert session.state.at(taken).get("memory/plan") == "go on"
     assert store.verify().problems == ()
 
 

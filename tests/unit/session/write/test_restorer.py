@@ -32,7 +32,7 @@ def test_what_was_before_a_restore_is_in_its_safety_checkpoint(session: Session)
     session.state.set("unsaved", "work")
     done = session.restore(2)
     assert done.safety.kind == "pre_operation"
-    assert session.state_at(done.safety) == {"a": 1, "unsaved": "work"}
+    assert session.state.at(done.safety).get() == {"a": 1, "unsaved": "work"}
     assert session.checkpoints()[-1] == done.safety
 
 
@@ -56,7 +56,7 @@ def test_history_is_never_rewritten(session: Session) -> None:
     session.undo()
     session.redo()
     assert list(session.events())[: len(before)] == before
-    assert [session.state_at(seq)["n"] for seq in range(2, 7)] == [0, 1, 2, 3, 4]
+    assert [session.state.at(seq).get()["n"] for seq in range(2, 7)] == [0, 1, 2, 3, 4]
 
 
 def test_a_selective_restore_leaves_the_rest_alone(session: Session) -> None:
@@ -158,7 +158,7 @@ def test_work_done_after_a_restore_is_kept_when_it_is_undone(session: Session) -
     session.state.set("later", "work")
     done = session.undo()
     assert session.state.get("") == {"a": 1}
-    assert session.state_at(done.safety) == {"later": "work"}
+    assert session.state.at(done.safety).get() == {"later": "work"}
 
 
 # What happened since must not leave an undo stuck: there would be no way on.
@@ -225,7 +225,7 @@ def test_a_fork_of_a_fork_of_a_fork(session: Session) -> None:
         branch.state.append("path", number)
     assert branch.state.get("path") == ["root", 0, 1, 2, 3, 4]
     assert [event.seq for event in branch.events()] == list(range(1, 13))
-    assert branch.state_at(2) == {"path": ["root"]}
+    assert branch.state.at(2).get() == {"path": ["root"]}
 
 
 def test_a_fork_cannot_undo_what_its_parent_restored(session: Session) -> None:
