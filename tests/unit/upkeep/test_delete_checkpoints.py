@@ -115,7 +115,7 @@ def test_one_that_another_process_has_deleted_meanwhile_is_deleted(
         delete_checkpoints(store, session, [point])  # between the look-up and the lock
         return checkpoint
 
-    monkeypatch.setattr(session, "find_checkpoint", found)
+    monkeypatch.setattr(session.checkpoints, "at", found)
     assert [one.id for one in delete_checkpoints(store, session, [second])] == [second.id]
     assert len(session.checkpoints()) == 3
 
