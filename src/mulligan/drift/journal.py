@@ -38,6 +38,8 @@ NO_PROGRESS = frozenset(
 
 SUPERVISOR = "supervisor"
 
+STARTED = "agent.started"
+
 ChangedFiles = Callable[[bytes | None, bytes], Iterable[tuple[str, str]]]
 """Returns path and content of the files that differ between two trees."""
 
@@ -45,6 +47,13 @@ ChangedFiles = Callable[[bytes | None, bytes], Iterable[tuple[str, str]]]
 def no_files(before: bytes | None, after: bytes) -> Iterable[tuple[str, str]]:
     """Return the tree itself as the only file, where its files cannot be read."""
     return [("workspace", after.hex())]
+
+
+def only_agent(event: Event) -> str | None:
+    """Return the only agent of which an event says something; None if any may be concerned."""
+    if event.actor == SUPERVISOR or event.kind.startswith("operation."):
+        return None
+    return None if event.kind in (REFRESHED, RESTORED, FORKED, STARTED) else event.actor
 
 
 class PendingCall(msgspec.Struct):

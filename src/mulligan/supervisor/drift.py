@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from mulligan.drift.journal import only_agent
 from mulligan.drift.ladder import RESTARTS, ROLLBACK, Response
 from mulligan.errors import InvalidSignal, MulliganError, StaleLease, StoreGone
+from mulligan.model import Event
 from mulligan.session import Session
 from mulligan.session.runtime.drift_watch import DriftWatch, isolated, release, settings_of
 from mulligan.session.runtime.refresh import hand_over, roll_back
@@ -54,21 +56,30 @@ class TeamDrift:
         if since is None:
             return []
         try:
-            # Read once for all agents.
+            # Read once for all agents; with 20 of them, each event concerns one in most cases.
             for event in self._session.events(since=since or None):
-                for watch in self._watches.values():
+                for watch in self._concerned(event):
                     watch.take(event)
+                since = event.seq
         except InvalidSignal as error:
             # A signal of another package must not end the team: it goes on without a watch.
             self._say(f"drift is no longer watched: {error}")
             self._records.not_prepared(None, "watch", str(error))
             self._watches = {}
+        for watch in self._watches.values():
+            watch.skip_to(since)
         found = [
             (name, response)
             for name, watch in self._watches.items()
             for response in watch.respond()
         ]
         return [self._drifted(name, response) for name, response in found]
+
+    def _concerned(self, event: Event) -> Iterable[DriftWatch]:
+        agent = only_agent(event)
+        if agent is None:
+            return self._watches.values()
+        return filter(None, [self._watches.get(agent)])
 
     def _drifted(self, name: str, response: Response) -> Drifted:
         self._say(f"{name} drifts ({response.rung}): {response.why}")

@@ -10,7 +10,7 @@ import pytest
 
 from mulligan import Session
 from mulligan.document.fold import event_change
-from mulligan.drift.journal import JournalReader
+from mulligan.drift.journal import JournalReader, only_agent
 from mulligan.drift.observation import ACTION, CYCLE, MESSAGE, PROGRESS, RESET, Observation
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
@@ -253,3 +253,24 @@ def test_odd_payloads_are_no_error(session: Session) -> None:
     event(session, "agent.cycle", changes=[[["memory"], 1], [["last_cycle"], 3]])
     event(session, "task.completed")
     observed(session)
+
+
+def test_events_of_others_can_be_skipped(clock: FakeClock) -> None:
+    """A supervisor passes an event only to the agent that it concerns, or else to all."""
+    store = open_store("memory:", clock=clock)
+    coder = store.agent("coder", session="work")
+    before = coder.checkpoint()
+    for one in (coder, store.agent("reviewer", session="work")):
+        calls_of_openai(one)
+        with contextlib.suppress(ValueError), one.operation("deploy"):
+            raise ValueError("refused")
+        event(one, "agent.cycle", cycle=1)
+        one.agent.record("agent.refreshed", {"state": "starting"})
+    coder.restore(before)
+    for agent in ("coder", "reviewer"):
+        events = list(coder.events())
+        concern = [one for one in events if only_agent(one) in (None, agent)]
+        reader = JournalReader(agent)
+        seen = [found for one in concern for found in reader.observe(one)]
+        assert seen == observed(coder, agent)
+        assert len(concern) < len(events)

@@ -1,9 +1,9 @@
 """Watching an agent for drift: reads its events, records alarms, and says what to do.
 
 The detector's state is in the session's control under ``drift/AGENT``, which no restore touches. It
-is saved with every alarm, in the same transaction, and otherwise every ``SAVE_EVENTS`` events. A
-new process loads it and reads on from there: it sees what the old one saw, and raises no alarm
-twice.
+is saved with every alarm, in the same transaction, and otherwise every ``SAVE_EVENTS`` events that
+it took, or ``MAX_SKIPPED`` that it could pass over. A new process loads it and reads on from there:
+it sees what the old one saw, and raises no alarm twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mulligan.document.document import MISSING, Document
 from mulligan.document.fold import CONTROL, REFRESHED, Change, event_change
 from mulligan.document.values import freeze
 from mulligan.drift.detector import Alarm, Detector, load
-from mulligan.drift.journal import JournalReader
+from mulligan.drift.journal import STARTED, JournalReader
 from mulligan.drift.ladder import (
     ISOLATE,
     NOTE,
@@ -40,13 +40,15 @@ if TYPE_CHECKING:
     from mulligan.session.session import Session
 
 DRIFT = "drift"
-STARTED = "agent.started"
 
 REFRESH_REQUESTS = "refresh"
 """The part of the control in which a supervisor asks single agents to start again."""
 
 SAVE_EVENTS = 500
 """After how many events the state is saved; up to this many are read again after a crash."""
+
+MAX_SKIPPED = 10_000
+"""After how many events of others the state is saved, although nothing but its seq has changed."""
 
 MAX_CATCH_UP = 20_000
 """How many events are read of a session that was never watched before."""
@@ -87,10 +89,11 @@ class DriftWatch:
         self._noted: dict[str, datetime] = {}
         self._made: list[tuple[Alarm, Response]] = []
         self._unsaved = 0
+        self._saved_seq = self.record.seq
         self._is_ending = False
         """Whether the agent was told to end: until it has started again, alarms are only noted."""
         if not self.record.seq:
-            self.record.seq = max(0, session.head.seq - MAX_CATCH_UP)
+            self.record.seq = self._saved_seq = max(0, session.head.seq - MAX_CATCH_UP)
 
     @property
     def detector(self) -> Detector:
@@ -118,10 +121,15 @@ class DriftWatch:
         for seen in self._reader.observe(event, self._changed_files):
             self._made += self._observe(seen)
 
+    def skip_to(self, seq: int) -> None:
+        """Pass over the events up to ``seq``: those that were not taken are about other agents."""
+        self.record.seq = max(self.record.seq, seq)
+
     def respond(self) -> list[Response]:
         """Record what the events taken so far led to, and return it; see ``look``."""
         made, self._made = self._made, []
-        if made or self._unsaved >= SAVE_EVENTS:
+        skipped = self.record.seq - self._saved_seq
+        if made or self._unsaved >= SAVE_EVENTS or skipped >= MAX_SKIPPED:
             self._save(made)
         return [response for _, response in made]
 
@@ -175,7 +183,7 @@ class DriftWatch:
         events = [_event(self._agent, alarm, response) for alarm, response in made]
         last = event_change("drift.saved", control=control, agent=self._agent, seq=self.record.seq)
         self._session.internal.commit_events(lambda _: [*events, last])
-        self._unsaved = 0
+        self._unsaved, self._saved_seq = 0, self.record.seq
 
 
 def settings_of(session: Session) -> DriftSettings:

@@ -220,6 +220,21 @@ def test_the_state_is_saved_now_and_then(store: Store, monkeypatch: pytest.Monke
     assert 1 <= len(saved) <= 3
 
 
+def test_events_that_were_skipped_are_saved_less_often(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drift_watch, "MAX_SKIPPED", 20)
+    session = store.agent("coder", session="work")
+    watched = watch(session)
+    for seq in range(1, 20):
+        watched.skip_to(seq)
+        watched.respond()
+    assert read_record(session, "coder").seq == 0
+    watched.skip_to(20)
+    watched.respond()
+    assert read_record(session, "coder").seq == 20
+
+
 @pytest.mark.parametrize("bad", [7, "x", {"seq": "x"}, {"seq": 1, "detector": b"junk"}])
 def test_a_record_that_cannot_be_read_starts_over(store: Store, bad: Any) -> None:
     session = store.agent("coder", session="work")
