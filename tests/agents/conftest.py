@@ -23,11 +23,10 @@ import pytest
 import mulligan
 from mulligan import Session
 from mulligan.coding.hooks import session_of
+from tests.agents.limits import AGENTS, PATIENCE
 from tests.agents.model_server import ModelServer
+from tests.agents.other_agents import Codex, Gemini, OpenCode, OtherAgent, ScriptedModel
 from tests.children import end_processes_in
-
-AGENTS = "MULLIGAN_TEST_AGENTS"
-"""The variable that names where the agents are installed; `make test-agents` sets it."""
 
 CLAUDE = "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
 
@@ -36,9 +35,6 @@ TOOLS = "Bash Write Edit Read Glob Grep Task"
 
 ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?<>=]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()].|.)")
 """What a terminal does not show as text."""
-
-PATIENCE = 300.0
-"""Seconds to wait for what has to come, on however busy a machine."""
 
 
 @pytest.fixture
@@ -242,3 +238,27 @@ def until() -> Callable[[Callable[[], Any]], Any]:
         return found
 
     return wait
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Iterator[ScriptedModel]:
+    """A model server on loopback that speaks the protocols of the other agents."""
+    if not ScriptedModel.PROGRAM.is_file():
+        pytest.skip("The model server for these agents is NOT HERE, and they were not tested")
+    with ScriptedModel(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture(params=[Codex, Gemini, OpenCode])
+def agent(
+    request: pytest.FixtureRequest, tmp_path: Path, scripted: ScriptedModel
+) -> Iterator[OtherAgent]:
+    """Each of the other agents, with hooks in its project."""
+    place = os.environ.get(AGENTS)
+    if not place:
+        pytest.skip(f"{AGENTS} is not set: `make test-agents` installs and runs the agents")
+    kind: type[OtherAgent] = request.param
+    if not (Path(place) / "node_modules" / ".bin" / kind.name).exists():
+        pytest.skip(f"{kind.name} is NOT INSTALLED in {place}, and was not tested")
+    yield kind(Path(place).absolute(), tmp_path / "home", scripted)
+    end_processes_in(tmp_path)  # the helper of its hooks

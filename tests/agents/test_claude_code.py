@@ -11,7 +11,8 @@ from typing import Any
 from mulligan import Session
 from mulligan.coding.agent_session import agent_session
 from mulligan.recovery.detect import interrupted
-from tests.agents.conftest import PATIENCE, ClaudeCode, Terminal
+from tests.agents.conftest import ClaudeCode, Terminal
+from tests.agents.limits import PATIENCE
 from tests.agents.model_server import ModelServer, text, tool
 
 Until = Callable[[Callable[[], Any]], Any]

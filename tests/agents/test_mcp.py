@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 import mulligan
-from tests.agents.conftest import AGENTS, ClaudeCode
+from tests.agents.conftest import ClaudeCode
+from tests.agents.limits import AGENTS
 from tests.agents.model_server import Block, ModelServer, text, tool
-from tests.agents.test_other_agents import Codex
+from tests.agents.other_agents import Codex
 from tests.children import end_processes_in
 
 PLAN = "PLAN-OF-THE-LAST-ANSWER"
@@ -193,7 +194,7 @@ def codex(tmp_path: Path) -> Iterator[tuple[Codex, ResponsesModel]]:
     if not (Path(place) / "node_modules" / ".bin" / "codex").exists():
         pytest.skip(f"codex is NOT INSTALLED in {place}, and was not tested")
     model = ResponsesModel()
-    agent = Codex(Path(place).absolute(), tmp_path / "home", model.url)
+    agent = Codex(Path(place).absolute(), tmp_path / "home", model)
     server = str(Path(sys.executable).with_name("mulligan"))
     subprocess.run(
         [str(agent.program), "mcp", "add", "mulligan", "--", server, "mcp"],

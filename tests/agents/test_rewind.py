@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from mulligan.coding.claude_transcript import INTERRUPTED, folder_name
+from mulligan.coding.claude_transcript import folder_name
+from mulligan.coding.transcript_format import INTERRUPTED
 from mulligan.recovery.detect import interrupted
-from tests.agents.conftest import PATIENCE, ClaudeCode, Terminal
+from tests.agents.conftest import ClaudeCode, Terminal
+from tests.agents.limits import PATIENCE
 from tests.agents.model_server import ModelServer, text, tool
 
 Until = Callable[[Callable[[], Any]], Any]

@@ -14,6 +14,7 @@ from mulligan.coding import transcript
 from mulligan.coding.agent_session import agent_session
 from mulligan.coding.rewind import RewindOptions, plan_rewind, rewind
 from mulligan.coding.rewind_target import Conversation
+from mulligan.coding.transcript_format import NewSession
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.testing.failpoints import FailpointCounter, fail_at, kill_at
 from mulligan.testing.stores import open_store
@@ -58,6 +59,9 @@ class Place:
             )
             session.close()
 
+    def transcript(self, id: str) -> Path:
+        return self.folder.transcript(self.work, NewSession(id, ""))
+
     def files(self) -> dict[str, str]:
         return {one.name: one.read_text() for one in self.work.iterdir()}
 
@@ -73,10 +77,10 @@ class Place:
             session.close()
         self.rewind(id="again")
         assert self.files() == AFTER
-        assert self.folder.transcript(self.work, "again").is_file()
+        assert self.transcript("again").is_file()
 
     def _check_branch(self, store: mulligan.Store) -> None:
-        made = self.folder.transcript(self.work, NEW)
+        made = self.transcript(NEW)
         if not made.exists():
             return
         last = json.loads(made.read_text().splitlines()[-1])

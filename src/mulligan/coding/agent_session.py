@@ -82,3 +82,8 @@ def read_agent_session(value: Any) -> AgentSession | None:
 def agent_session(session: Session) -> AgentSession | None:
     """Return the coding agent's session that is recorded in a session; None if there is none."""
     return read_agent_session(session.state.get(AGENT_SESSION))
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line, as the notes of checkpoints have it."""
+    return " ".join(text.split())

@@ -8,23 +8,21 @@ the root. Other entries are notes about the session or about one entry.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-Entry = dict[str, Any]
+from mulligan.coding.transcript_format import (
+    INTERRUPTED,
+    Entry,
+    Move,
+    NewSession,
+    Prompt,
+    text_of,
+)
 
 FOLDER_LENGTH = 200
 """The longest name of a project folder, in characters, before a hash of the path is appended."""
-
-INTERRUPTED = (
-    "[Interrupted: the conversation was taken back to a moment at which this call had not "
-    "returned, so its result is unknown. Check what it did before you repeat it.]"
-)
-"""The result of a call that had not returned at the point of the cut."""
 
 SESSION_NOTES = frozenset(
     (
@@ -73,30 +71,6 @@ FIRST_KEYS = (
 """The order in which the program writes keys. It reads long transcripts by these bytes."""
 
 
-class Prompt(msgspec.Struct, frozen=True):
-    """What a person asked: its place in the list of entries, its id, its time and its text."""
-
-    entry: int
-    uuid: str
-    time: str
-    text: str
-
-
-class Move(msgspec.Struct, frozen=True):
-    """A copy of a conversation that continues in another directory."""
-
-    old: str
-    new: str
-
-
-class NewSession(msgspec.Struct, frozen=True):
-    """The session that a rewound transcript is for."""
-
-    id: str
-    time: str
-    move: Move | None = None
-
-
 def folder_name(directory: str) -> str:
     """Return the name of the folder in which the program keeps the transcripts of a directory.
 
@@ -118,7 +92,7 @@ def prompts(entries: Sequence[Any], asked: Collection[str] = ()) -> list[Prompt]
     """
     places = {one["uuid"]: index for index, one in enumerate(entries) if is_main(one)}
     return [
-        Prompt(places[uuid], uuid, str(one.get("timestamp", "")), text)
+        Prompt(places[uuid], uuid, str(one.get("timestamp", "")), text, _asked(one))
         for uuid, one in conversation(entries).items()
         if (text := prompt_text(one) or _command(one, asked)) is not None
     ]
@@ -130,15 +104,21 @@ def prompt_text(entry: Entry) -> str | None:
         return None
     if results(entry):
         return None
-    text = _text(_content(entry))
+    text = text_of(_content(entry))
     return None if not text.strip() or text.lstrip().startswith(NO_PROMPT) else text
+
+
+def _asked(entry: Entry) -> str | None:
+    """Return the id by which hooks know a prompt."""
+    found = entry.get("promptId")
+    return found if isinstance(found, str) else None
 
 
 def _command(entry: Entry, asked: Collection[str]) -> str | None:
     """Return the command that a person typed as a prompt, or None."""
     if entry.get("promptId") not in asked or entry.get("type") != "user" or entry.get("isMeta"):
         return None
-    text = _text(_content(entry))
+    text = text_of(_content(entry))
     name = re.search("<command-name>(.*?)</command-name>", text, re.S)
     given = re.search("<command-args>(.*?)</command-args>", text, re.S)
     return f"{name[1]} {given[1] if given else ''}".strip() if name else None
@@ -164,34 +144,6 @@ def rewound(entries: Sequence[Any], new: NewSession, new_id: Callable[[], str]) 
 def subagent(entries: Iterable[Any], new: NewSession) -> list[Entry]:
     """Return the transcript of a subagent for the new session of its parent."""
     return [_in_order(_adopted(one, new)) for one in entries if _is_conversation(one)]
-
-
-def encode(entries: Iterable[Entry]) -> bytes:
-    """Return a transcript as the bytes of its file."""
-    return b"".join(_line(one) + b"\n" for one in entries)
-
-
-def decoded(entries: Iterable[Any]) -> list[Any]:
-    """Return entries with those parsed that the store keeps as text.
-
-    These are lines that are valid for the program, but hold what the state cannot: half of a
-    surrogate pair, where a text was cut, or a very large number.
-    """
-    return [_decoded(one) if isinstance(one, str) else one for one in entries]
-
-
-def _decoded(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return line
-
-
-def _line(entry: Entry) -> bytes:
-    try:
-        return msgspec.json.encode(entry)
-    except (UnicodeEncodeError, OverflowError):
-        return json.dumps(entry, separators=(",", ":")).encode()  # as escapes, as it was
 
 
 def backups(entries: Iterable[Entry]) -> set[str]:
@@ -329,14 +281,8 @@ def _adopted(entry: Entry, new: NewSession) -> Entry:
             made[key] = new.id
     cwd = made.get("cwd")
     if new.move is not None and isinstance(cwd, str):
-        made["cwd"] = moved_path(cwd, new.move)
+        made["cwd"] = new.move.path(cwd)
     return made
-
-
-def moved_path(path: str, move: Move) -> str:
-    """Return where a path is after a move; one outside of the old directory stays."""
-    inside = path == move.old or path.startswith(move.old.rstrip("/") + "/")
-    return move.new + path[len(move.old.rstrip("/")) :] if inside else path
 
 
 def _closed(
@@ -396,11 +342,7 @@ def _moved(
 ) -> Entry:
     """Return an entry that tells the model where the files of this branch are."""
     last = [one for one in entries if is_main(one)][-1]
-    text = (
-        f"<system-reminder>This conversation continues in {move.new}, which has a copy of the "
-        f"files of {move.old} as they were at this point. Read and change files in {move.new}; "
-        f"{move.old} belongs to another branch of the conversation.</system-reminder>"
-    )
+    text = f"<system-reminder>{move.note}</system-reminder>"
     message = {"role": "user", "content": text}
     return {**_added(last, new, new_id), "isMeta": True, "message": message}
 
@@ -444,14 +386,6 @@ def _blocks(entry: Entry, kind: str) -> Iterator[dict[str, Any]]:
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == kind:
             yield block
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else ()
-    texts = (block.get("text") for block in blocks if isinstance(block, dict))
-    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _is_answer(entry: Entry) -> bool:

@@ -31,6 +31,7 @@ from mulligan.coding.agent_session import (
     SUBAGENTS,
     AgentSession,
     Transcript,
+    one_line,
     read_agent_session,
 )
 from mulligan.coding.hook_input import HookEvent, HookKind, ToolUse
@@ -276,7 +277,7 @@ def _note(event: HookEvent) -> str:
         said = ", ".join(_call_note(call, event.cwd) for call in event.calls[:5])
     else:
         said = f"{event.kind} ({event.detail})" if event.detail else str(event.kind)
-    line = " ".join(said.split()) or str(event.kind)
+    line = one_line(said) or str(event.kind)
     return line if len(line) <= MAX_NOTE else line[: MAX_NOTE - 1] + "…"
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from mulligan.coding import claude_transcript, transcript
+from mulligan.coding import transcript
 from mulligan.coding.agent_session import (
     AGENT_SESSION,
     CONVERSATION,
@@ -27,17 +27,20 @@ from mulligan.coding.agent_session import (
     AgentSession,
     Transcript,
 )
-from mulligan.coding.claude_folder import (
-    ClaudeFolder,
-    draft_of,
-    is_subagent_id,
-    publish,
-    write_transcript,
-)
-from mulligan.coding.claude_transcript import Entry, Move, NewSession
 from mulligan.coding.rewind_target import Conversation, Target
+from mulligan.coding.transcript_draft import Draft, remove_left_drafts
+from mulligan.coding.transcript_format import (
+    AgentFolder,
+    Entry,
+    Move,
+    NewSession,
+    SideFile,
+    TranscriptFormat,
+    encode,
+    is_plain_id,
+)
 from mulligan.errors import CannotRewind
-from mulligan.failpoints import Failpoint
+from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.model import Effect, Plan, Point, Restored
 from mulligan.session.components import AGENTS
 from mulligan.session.names import WORKSPACE, session_name
@@ -92,6 +95,7 @@ class RewindPlan(msgspec.Struct, frozen=True):
     transcript: Path | None = None
     entries: list[Entry] | None = None
     subagents: dict[str, list[Entry]] = {}
+    side_files: tuple[SideFile, ...] = ()
     closed: int = 0
     files: Plan | None = None
     fork: Path | None = None
@@ -117,7 +121,7 @@ class RewindOptions(msgspec.Struct, frozen=True):
 
     what: What
     directory: Path | None
-    folder: ClaudeFolder
+    folder: AgentFolder | None
     fork: Path | None = None
 
 
@@ -126,7 +130,8 @@ def plan_rewind(
 ) -> RewindPlan:
     """Work out what a rewind would do; nothing is changed."""
     session, agent = conversation.session, conversation.agent
-    if options.what != "files" and not conversation.has_transcript:
+    format, folder = conversation.format, options.folder
+    if options.what != "files" and (format is None or folder is None):
         raise CannotRewind(
             f"The transcripts of {agent.agent} are not understood, only its files can be taken "
             "back.",
@@ -135,32 +140,32 @@ def plan_rewind(
     target = conversation.target(to)
     if options.what != "chat":
         _check_files(session, target, options)
-    start, move = _start(conversation.entries, agent, options)
     made = RewindPlan(
         session=session.name,
         agent=agent,
         what=options.what,
         target=target,
         id=new_id(),
-        start=start,
+        start=conversation.started_in,
         fork=options.fork,
         effects=_effects_after(session, target.point),
         is_live=session.internal.is_held(agent.agent),
     )
-    if options.what != "files":
-        new = NewSession(made.id, _now(session.internal.clock.now()), move)
-        made = _with_conversation(made, new, options.folder, new_id)
+    if options.what != "files" and format is not None and folder is not None:
+        time = _now(session.internal.clock.now())
+        new = NewSession(format.session_id(made.id), time, _move(options), agent.id)
+        made = _with_conversation(made, new, format, folder, new_id)
     if options.what != "chat" and options.fork is None:
         files = session.files.plan(target.point, (WORKSPACE,))
         made = msgspec.structs.replace(made, files=files)
     return made
 
 
-def rewind(session: Session, plan: RewindPlan, folder: ClaudeFolder) -> RewindResult:
+def rewind(session: Session, plan: RewindPlan, folder: AgentFolder | None) -> RewindResult:
     """Do what a plan says; durable when this returns."""
     # Pinned: upkeep must not remove what is about to be restored.
     with session.internal.engine.pin():
-        if plan.entries is None:
+        if plan.entries is None or folder is None:
             return RewindResult(plan, restored=_restore_files(session, plan))
         with _fork(session, plan) as made:
             restored = _continue(session, made, plan, folder)
@@ -212,39 +217,35 @@ def _check_files(session: Session, target: Target, options: RewindOptions) -> No
         )
 
 
-def _start(
-    entries: list[Any], agent: AgentSession, options: RewindOptions
-) -> tuple[Path, Move | None]:
-    """Return the directory in which the agent continues, and how its files moved."""
-    start = _started_in(entries, agent)
+def _move(options: RewindOptions) -> Move | None:
     if options.fork is None or options.directory is None:
-        return start, None
-    move = Move(os.path.realpath(options.directory), os.path.realpath(options.fork))
-    return Path(claude_transcript.moved_path(str(start), move)), move
-
-
-def _started_in(entries: list[Any], agent: AgentSession) -> Path:
-    """Return the directory in which the agent was started; it may have changed to others since."""
-    folder = Path(agent.transcript or "").parent.name
-    found = (one.get("cwd") for one in entries if isinstance(one, dict))
-    named = (cwd for cwd in found if isinstance(cwd, str))
-    known = (cwd for cwd in named if claude_transcript.folder_name(cwd) == folder)
-    return Path(next(known, agent.cwd))
+        return None
+    return Move(os.path.realpath(options.directory), os.path.realpath(options.fork))
 
 
 def _with_conversation(
-    plan: RewindPlan, new: NewSession, folder: ClaudeFolder, new_id: Callable[[], str]
+    plan: RewindPlan,
+    new: NewSession,
+    format: TranscriptFormat,
+    folder: AgentFolder,
+    new_id: Callable[[], str],
 ) -> RewindPlan:
-    entries = claude_transcript.rewound(plan.target.entries, new, new_id)
+    """Add the conversation to a plan, as a transcript of a new session."""
+    start = plan.start if new.move is None else Path(new.move.path(str(plan.start)))
+    made = format.rewound(plan.target.entries, new, new_id)
+    path = folder.transcript(start, new)
     return msgspec.structs.replace(
         plan,
-        entries=entries,
-        transcript=folder.transcript(plan.start, plan.id),
-        closed=sum(claude_transcript.is_closing(one) for one in entries),
+        id=new.id,
+        start=start,
+        entries=made.entries,
+        transcript=path,
+        closed=made.closed,
+        side_files=tuple(folder.side_files(path, new, made.entries)) if made.entries else (),
         subagents={
-            id: made
+            id: found
             for id, known in plan.target.subagents.items()
-            if is_subagent_id(id) and (made := claude_transcript.subagent(known, new))
+            if is_plain_id(id) and (found := format.subagent(known, new))
         },
     )
 
@@ -258,44 +259,56 @@ def _fork(session: Session, plan: RewindPlan) -> Session:
 
 
 def _continue(
-    session: Session, made: Session, plan: RewindPlan, folder: ClaudeFolder
+    session: Session, made: Session, plan: RewindPlan, folder: AgentFolder
 ) -> Restored | None:
     """Record the conversation in the fork, publish its transcript, and restore the files."""
     failpoint = session.internal.engine.failpoint
-    drafts: dict[str, Path] = {}
-    try:
+    with _drafts() as drafts:
         with _writing(plan):
-            _write_drafts(drafts, plan, folder, session)
+            _write_drafts(drafts, plan, folder, failpoint)
         _record(made, plan, drafts)
         failpoint(Failpoint.REWIND_RECORDED)
         with _writing(plan):
             # The main transcript comes last: with it, the program finds the others.
             for draft in drafts.values():
-                publish(draft, failpoint)
+                draft.publish()
         restored = _restore_files(session, plan)
-    except BaseException:
-        _remove(drafts)
-        raise
     if restored is not None:
         made.state.set((REWOUND, "restore"), restored.seq)
         failpoint(Failpoint.REWIND_NOTED)
     return restored
 
 
+@contextmanager
+def _drafts() -> Iterator[dict[str, Draft]]:
+    """Collect drafts, and remove what was written if the rewind fails."""
+    drafts: dict[str, Draft] = {}
+    try:
+        yield drafts
+    except BaseException:
+        for draft in drafts.values():
+            draft.remove()
+        raise
+    finally:
+        for draft in drafts.values():
+            draft.close()
+
+
 def _write_drafts(
-    drafts: dict[str, Path], plan: RewindPlan, folder: ClaudeFolder, session: Session
+    drafts: dict[str, Draft], plan: RewindPlan, folder: AgentFolder, failpoint: FailpointHook
 ) -> None:
     """Write the transcripts under draft names; the main one has the id "", and is the last."""
     if not plan.entries or plan.transcript is None:
         return
-    failpoint = session.internal.engine.failpoint
-    folder.copy_backups(plan.entries, plan.agent.id, plan.id)
+    folder.prepare(NewSession(plan.id, "", old=plan.agent.id), plan.entries)
+    remove_left_drafts(plan.transcript.parent)
+    for file in plan.side_files:
+        drafts[str(file.path)] = Draft(file.path, file.data, failpoint)
     for id, entries in plan.subagents.items():
         path = folder.subagent(plan.transcript, id)
-        drafts[id] = draft_of(path)
-        write_transcript(path, entries, failpoint)
-    drafts[""] = draft_of(plan.transcript)
-    write_transcript(plan.transcript, plan.entries, failpoint)
+        if path is not None:
+            drafts[id] = Draft(path, encode(entries), failpoint)
+    drafts[""] = Draft(plan.transcript, encode(plan.entries), failpoint)
 
 
 @contextmanager
@@ -310,9 +323,10 @@ def _writing(plan: RewindPlan) -> Iterator[None]:
         ) from error
 
 
-def _record(made: Session, plan: RewindPlan, drafts: dict[str, Path]) -> None:
+def _record(made: Session, plan: RewindPlan, drafts: dict[str, Draft]) -> None:
     """Write into the fork what the next hook needs to continue."""
-    read = {id: transcript.read_new(draft) for id, draft in drafts.items()}
+    kept = {id: one for id, one in drafts.items() if id in plan.subagents or not id}
+    read = {id: transcript.read_new(one.draft) for id, one in kept.items()}
     progress = read[""].progress if read else transcript.START
     known = AgentSession(
         agent=plan.agent.agent,
@@ -324,7 +338,7 @@ def _record(made: Session, plan: RewindPlan, drafts: dict[str, Path]) -> None:
         entries=progress.entries,
         prompts=plan.target.kept,
         subagents={
-            id: Transcript(str(_named(drafts[id])), **msgspec.structs.asdict(found.progress))
+            id: Transcript(str(drafts[id].path), **msgspec.structs.asdict(found.progress))
             for id, found in read.items()
             if id
         },
@@ -352,19 +366,6 @@ def _restore_files(session: Session, plan: RewindPlan) -> Restored | None:
     if plan.files is None or not plan.files:
         return None
     return session.restore(plan.point, (WORKSPACE,))
-
-
-def _remove(drafts: dict[str, Path]) -> None:
-    """Remove transcripts of a rewind that failed, whether they have their names yet or not."""
-    for draft in drafts.values():
-        for path in (draft, _named(draft)):
-            # What cannot be removed cannot have been written either, and the first error counts.
-            with suppress(OSError):
-                path.unlink()
-
-
-def _named(draft: Path) -> Path:
-    return draft.with_suffix("")
 
 
 def _check_undo(session: Session, restore: int) -> None:

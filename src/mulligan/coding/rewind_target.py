@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mulligan.coding import claude_transcript, transcript
+from mulligan.coding import transcript
 from mulligan.coding.agent_session import (
     AGENT_SESSION,
     CONVERSATION,
     SUBAGENTS,
     AgentSession,
     agent_session,
+    one_line,
 )
-from mulligan.coding.claude_transcript import Prompt
-from mulligan.coding.hook_input import CLAUDE
+from mulligan.coding.transcript_format import Prompt, TranscriptFormat
+from mulligan.coding.transcript_formats import FORMATS
 from mulligan.errors import CannotRewind
 from mulligan.model import Checkpoint, FileChange, Point
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 PROMPT_KIND = "prompt"
 """The kind of the checkpoints that are taken before a prompt is acted on."""
 
-PROMPT_EVENT = "UserPromptSubmit"
+UNNAMED_ENDS = {"AfterTool"}
+"""The events that tell of the end of a call, without its id."""
 
 
 class RewindPrompt(msgspec.Struct, frozen=True):
@@ -69,26 +72,28 @@ class Conversation:
             )
         self.session = session
         self.agent: AgentSession = found
-        self.entries = _entries(session, found)
+        self.format = FORMATS.get(found.agent)
+        """How its transcripts are read; None if they are not: then only files can be taken back."""
+        self.entries = _entries(session, found, self.format)
         self._prompts: list[RewindPrompt] | None = None
 
     @property
-    def has_transcript(self) -> bool:
-        """Whether the agent's transcripts are understood: else only files can be taken back."""
-        return self.agent.agent == CLAUDE
+    def started_in(self) -> Path:
+        """The directory in which the agent was started; it may have changed to others since."""
+        if self.format is None:
+            return Path(self.agent.cwd)
+        return self.format.started_in(self.entries, self.agent.transcript, self.agent.cwd)
 
     @property
     def prompts(self) -> list[RewindPrompt]:
         """The prompts of the present conversation, oldest first, without what they changed."""
         if self._prompts is None:
             taken = self._checkpoints()
-            if self.has_transcript:
-                found = claude_transcript.prompts(self.entries, taken.keys())
-                self._prompts = self._matched(found, taken)
-            else:
-                self._prompts = [
-                    _noted(number, one) for number, one in enumerate(taken.values(), 1)
-                ]
+            known = self.format.prompts(self.entries, taken.keys()) if self.format else []
+            # An agent, or a version of one, whose entries are not understood: its hooks are.
+            self._prompts = _matched(known, taken) or [
+                _noted(number, one) for number, one in enumerate(taken.values(), 1)
+            ]
         return self._prompts
 
     def prompts_with_files(self) -> list[RewindPrompt]:
@@ -112,9 +117,11 @@ class Conversation:
             there = f"there are {len(known)}" if len(known) != 1 else "there is one"
             raise CannotRewind(f"There is no prompt {number}; {there}.")
         found = known[number - 1]
-        entries = self.entries[: found.prompt.entry]
         checkpoint = found.checkpoint
         point = _point(checkpoint) if checkpoint is not None else self.session.head
+        entries = self.entries[: found.prompt.entry]
+        if not found.prompt.uuid:
+            entries = self._conversation_at(point)
         subagents = self._subagents(point) if checkpoint is not None else {}
         return Target(point, entries, subagents, number - 1, found, checkpoint is not None)
 
@@ -126,20 +133,19 @@ class Conversation:
                 f"{point.session!r}.",
                 hint="Nothing was changed. `mulligan restore` brings other states and files back.",
             )
-        then = self._conversation_at(point)
-        entries, checkpoint = then, self._checkpoint_at(point)
+        entries, checkpoint = self._conversation_at(point), self._checkpoint_at(point)
         if point.session == self.session.name and point.seq >= self.session.head.seq:
             # The present: after a crash, no hook has recorded the last lines of the transcript.
             entries = self.entries
-        elif checkpoint is not None and self.entries[: len(then)] == then:
-            entries = self.entries[: self._end(len(then), checkpoint)]
+        elif checkpoint is not None and self.format is not None:
+            entries = self._completed(entries, checkpoint, self.format)
         kept = sum(one.prompt.entry < len(entries) for one in self.prompts)
         first = self.prompts[kept] if kept < len(self.prompts) else None
         return Target(point, entries, self._subagents(point), kept, first, True)
 
     def _conversation_at(self, point: Point) -> list[Any]:
         found = self.session.state.at(point).get(CONVERSATION, [])
-        return claude_transcript.decoded(found) if isinstance(found, list) else []
+        return _parsed(found, self.format)
 
     def _subagents(self, point: Point) -> dict[str, list[Any]]:
         found = self.session.state.at(point).get(SUBAGENTS, {})
@@ -150,43 +156,21 @@ class Conversation:
         same = (checkpoint.session, checkpoint.seq) == (point.session, point.seq)
         return checkpoint if same else None
 
-    def _end(self, length: int, checkpoint: Checkpoint) -> int:
-        """Return how many entries had happened at a checkpoint, of which ``length`` were written.
-
-        A prompt ends what came before it. The results of a batch of calls belong to its end.
-        """
-        data = checkpoint.data
-        if data.get("event") == PROMPT_EVENT:
-            named = data.get("prompt_id")
-            at = (one.prompt.entry for one in self.prompts if self._id(one.prompt) == named)
-            return next((entry for entry in at if entry >= length), length)
-        calls = set(data.get("calls") or ())
-        starts = {one.prompt.entry for one in self.prompts}
-        for index in range(length, len(self.entries)):
-            if index in starts:
-                break
-            entry = self.entries[index]
-            if claude_transcript.is_main(entry) and calls.intersection(
-                claude_transcript.results(entry)
-            ):
-                length = index + 1
-        return length
-
-    def _matched(
-        self, prompts: Sequence[Prompt], taken: Mapping[str, Checkpoint]
-    ) -> list[RewindPrompt]:
-        # The program gives copies of a conversation one id for all prompts: the last one counts.
-        last = {self._id(prompt): prompt.uuid for prompt in prompts}
-        return [
-            RewindPrompt(
-                number,
-                prompt,
-                taken.get(self._id(prompt) or "")
-                if last[self._id(prompt)] == prompt.uuid
-                else None,
-            )
-            for number, prompt in enumerate(prompts, 1)
-        ]
+    def _completed(
+        self, then: list[Any], checkpoint: Checkpoint, format: TranscriptFormat
+    ) -> list[Any]:
+        """Return the entries of a checkpoint: a prompt ends what came before it."""
+        if checkpoint.kind == PROMPT_KIND:
+            ends = (one.prompt.entry for one in self.prompts if _is_before(checkpoint, one))
+            end = next((entry for entry in ends if entry >= len(then)), len(then))
+            return self.entries[:end] if self.entries[: len(then)] == then else then
+        starts = (one.prompt.entry for one in self.prompts)
+        until = next((entry for entry in starts if entry >= len(then)), len(self.entries))
+        # The results of a batch of calls belong to its end.
+        calls = checkpoint.data.get("calls")
+        is_batch = checkpoint.data.get("event") in UNNAMED_ENDS
+        ended = None if is_batch and not calls else set(calls or ())
+        return format.completed(then, self.entries, until, ended)
 
     def _checkpoints(self) -> dict[str, Checkpoint]:
         """Return the checkpoints before prompts, by the agent's ids of these, or their own."""
@@ -194,10 +178,6 @@ class Conversation:
             str(one.data.get("prompt_id") or one.id): one
             for one in self.session.checkpoints(kind=PROMPT_KIND)
         }
-
-    def _id(self, prompt: Prompt) -> str | None:
-        found = self.entries[prompt.entry].get("promptId")
-        return found if isinstance(found, str) else None
 
     def _changes(
         self, start: Checkpoint | None, end: Checkpoint | None
@@ -209,18 +189,58 @@ class Conversation:
         return None if found is None else tuple(found)
 
 
-def _entries(session: Session, agent: AgentSession) -> list[Any]:
+def _entries(session: Session, agent: AgentSession, format: TranscriptFormat | None) -> list[Any]:
     """Return the recorded entries, and those that the transcript has beyond them."""
-    recorded = session.state.get(CONVERSATION, [])
-    entries = claude_transcript.decoded(recorded) if isinstance(recorded, list) else []
+    recorded = _parsed(session.state.get(CONVERSATION, []), format)
     if agent.transcript is None:
-        return entries
+        return recorded
     found = transcript.read_new(agent.transcript, agent.progress)
-    return entries if found.is_whole else [*entries, *claude_transcript.decoded(found.entries)]
+    return recorded if found.is_whole else [*recorded, *_parsed(found.entries, format)]
+
+
+def _parsed(entries: Any, format: TranscriptFormat | None) -> list[Any]:
+    if not isinstance(entries, list):
+        return []
+    return entries if format is None else format.parsed(entries)
+
+
+def _matched(prompts: Sequence[Prompt], taken: Mapping[str, Checkpoint]) -> list[RewindPrompt]:
+    """Return prompts with their checkpoints: by the agent's id of them, or by what they say."""
+    # The program gives copies of a conversation one id for all prompts: the last one counts.
+    last = {prompt.asked: prompt.uuid for prompt in prompts}
+    unnamed = [one for one in taken.values() if "prompt_id" not in one.data]
+    found: list[RewindPrompt] = []
+    for number, prompt in reversed(list(enumerate(prompts, 1))):
+        if prompt.asked is None:
+            checkpoint = _pop_same(unnamed, prompt.text)
+        else:
+            is_last = last[prompt.asked] == prompt.uuid
+            checkpoint = taken.get(prompt.asked) if is_last else None
+        found.append(RewindPrompt(number, prompt, checkpoint))
+    return found[::-1]
+
+
+def _pop_same(taken: list[Checkpoint], text: str) -> Checkpoint | None:
+    """Return the newest checkpoint whose prompt began like this; older ones are left over."""
+    said = one_line(text)
+    for at in reversed(range(len(taken))):
+        checkpoint = taken[at]
+        if checkpoint.note and said.startswith(checkpoint.note.removesuffix("…")):
+            del taken[at:]
+            return checkpoint
+    return None
+
+
+def _is_before(checkpoint: Checkpoint, prompt: RewindPrompt) -> bool:
+    """Whether a checkpoint was taken before a prompt."""
+    named = checkpoint.data.get("prompt_id")
+    if named is not None:
+        return prompt.prompt.asked == str(named)
+    return (prompt.checkpoint and prompt.checkpoint.id) == checkpoint.id
 
 
 def _noted(number: int, checkpoint: Checkpoint) -> RewindPrompt:
-    """Return a prompt as its checkpoint tells of it."""
+    """Return a prompt as its checkpoint tells of it; it has no id, and no place."""
     text = checkpoint.note or ""
     return RewindPrompt(number, Prompt(0, "", checkpoint.time.isoformat(), text), checkpoint)
 

@@ -77,7 +77,7 @@ def rewind_view(
 
 
 def undone_view(
-    session: str, known: Rewound, command: str, done: Restored | None
+    session: str, known: Rewound, command: str | None, done: Restored | None
 ) -> dict[str, Any]:
     """Return a rewind that was undone; ``session`` is the one that it had made."""
     return {

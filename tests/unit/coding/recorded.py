@@ -11,7 +11,7 @@ import mulligan
 from mulligan.coding import transcript
 from mulligan.coding.agent_session import AGENT_SESSION, CONVERSATION, AgentSession
 from mulligan.coding.claude_folder import ClaudeFolder
-from mulligan.coding.claude_transcript import encode
+from mulligan.coding.transcript_format import NewSession, encode
 from mulligan.store import Store
 from tests.unit.coding.claude_entries import OLD, Transcript
 
@@ -26,10 +26,14 @@ class Recorded:
         self.store = store or mulligan.open(place / "store")
         self.session = self.store.session(f"claude-{OLD}", actor="claude", workspace=self.work)
         self.said = Transcript(cwd=str(self.work))
-        self.path = self.folder.transcript(self.work, OLD)
+        self.path = self.transcript(self.work, OLD)
         self.path.parent.mkdir(parents=True)
         self._prompts = 0
         self._known = AgentSession("claude", OLD, str(self.work), str(self.path))
+
+    def transcript(self, directory: Path, id: str) -> Path:
+        """Return where the transcript of a session is."""
+        return self.folder.transcript(directory, NewSession(id, ""))
 
     def write(self, name: str, text: str) -> None:
         (self.work / name).write_text(text)

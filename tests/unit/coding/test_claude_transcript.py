@@ -11,18 +11,14 @@ from hypothesis import strategies as st
 
 from mulligan.coding.claude_transcript import (
     FOLDER_LENGTH,
-    INTERRUPTED,
-    Move,
-    NewSession,
     backups,
-    decoded,
-    encode,
     folder_name,
     is_main,
     prompts,
     rewound,
     subagent,
 )
+from mulligan.coding.transcript_format import INTERRUPTED, Move, NewSession, decoded, encode
 from tests.unit.coding.claude_entries import NEW, OLD, Transcript, new_ids
 
 SESSION = NewSession(NEW, "2026-11-18T11:00:00.000Z")

@@ -13,7 +13,7 @@ import pytest
 from mulligan import Session
 from mulligan.coding import transcript
 from mulligan.coding.agent_session import agent_session
-from mulligan.coding.claude_transcript import INTERRUPTED, is_main
+from mulligan.coding.claude_transcript import is_main
 from mulligan.coding.rewind import (
     RewindOptions,
     RewindPlan,
@@ -25,6 +25,7 @@ from mulligan.coding.rewind import (
     undo_rewind,
 )
 from mulligan.coding.rewind_target import Conversation
+from mulligan.coding.transcript_format import INTERRUPTED
 from mulligan.errors import CannotRewind
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import fail_at
@@ -86,7 +87,7 @@ def test_prompts_have_their_checkpoints_and_what_they_changed(agent: Recorded):
 def test_files_and_conversation_go_back_to_before_a_prompt(agent: Recorded):
     done = go(agent, "2")
     assert files(agent.work) == {"a.txt": "one"}
-    path = agent.folder.transcript(agent.work, NEW)
+    path = agent.transcript(agent.work, NEW)
     assert texts(written(path)) == ["first", "tool_use", "tool_result", "done: first"]
     assert done.session == f"claude-{NEW}"
     assert done.plan.target.prompt is not None
@@ -95,7 +96,7 @@ def test_files_and_conversation_go_back_to_before_a_prompt(agent: Recorded):
 
 def test_the_transcript_belongs_to_its_owner_and_leaves_no_draft(agent: Recorded):
     go(agent, "2")
-    path = agent.folder.transcript(agent.work, NEW)
+    path = agent.transcript(agent.work, NEW)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert sorted(one.name for one in path.parent.iterdir()) == [f"{OLD}.jsonl", f"{NEW}.jsonl"]
 
@@ -116,7 +117,7 @@ def test_the_new_session_is_a_fork_in_which_the_next_hook_continues(agent: Recor
     known = agent_session(made)
     assert known is not None
     assert (known.id, known.cwd, known.prompts) == (NEW, str(agent.work), 1)
-    path = agent.folder.transcript(agent.work, NEW)
+    path = agent.transcript(agent.work, NEW)
     assert known.transcript == str(path)
     assert made.state.get("conversation") == written(path)
     assert made.state.get("agents/claude/state") == "waiting"
@@ -139,7 +140,7 @@ def test_the_conversation_alone_leaves_the_files(agent: Recorded):
     done = go(agent, "2", "chat")
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
     assert done.restored is None
-    assert texts(written(agent.folder.transcript(agent.work, NEW)))[-1] == "done: first"
+    assert texts(written(agent.transcript(agent.work, NEW)))[-1] == "done: first"
 
 
 def test_a_fork_has_its_own_directory_and_transcript_folder(agent: Recorded, tmp_path: Path):
@@ -147,7 +148,7 @@ def test_a_fork_has_its_own_directory_and_transcript_folder(agent: Recorded, tmp
     done = go(agent, "3", fork=copy)
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
     assert files(copy) == {"a.txt": "one", "b.txt": "two"}
-    path = agent.folder.transcript(copy, NEW)
+    path = agent.transcript(copy, NEW)
     assert path.parent != agent.path.parent
     entries = written(path)
     assert {one["cwd"] for one in entries if "cwd" in one} == {str(copy)}
@@ -162,7 +163,7 @@ def test_back_to_before_the_first_prompt_there_is_nothing_to_resume(agent: Recor
     done = go(agent, "1")
     assert files(agent.work) == {}
     assert done.plan.entries == []
-    assert not agent.folder.transcript(agent.work, NEW).exists()
+    assert not agent.transcript(agent.work, NEW).exists()
     known = agent_session(agent.store.session(f"claude-{NEW}"))
     assert known is not None
     assert (known.transcript, known.prompts) == (None, 0)
@@ -172,7 +173,7 @@ def test_back_to_a_checkpoint_inside_of_a_turn(agent: Recorded):
     batch = [one for one in agent.session.checkpoints() if one.data["event"] == "PostToolBatch"][1]
     go(agent, batch.id)
     assert files(agent.work) == {"a.txt": "one", "b.txt": "two"}
-    said = texts(written(agent.folder.transcript(agent.work, NEW)))
+    said = texts(written(agent.transcript(agent.work, NEW)))
     assert said[-3:] == ["second", "tool_use", "tool_result"]
 
 
@@ -204,14 +205,14 @@ def test_a_call_in_progress_is_closed(agent: Recorded):
     point = agent.hook("PreCompact", "pre_operation")
     done = go(agent, point.id)
     assert done.plan.closed == 1
-    last = written(agent.folder.transcript(agent.work, NEW))[-2]
+    last = written(agent.transcript(agent.work, NEW))[-2]
     assert last["toolUseResult"] == INTERRUPTED
 
 
 def test_a_deleted_transcript_comes_back_from_the_store(agent: Recorded):
     agent.path.unlink()
     go(agent, "@latest")
-    said = texts(written(agent.folder.transcript(agent.work, NEW)))
+    said = texts(written(agent.transcript(agent.work, NEW)))
     assert (said[0], said[-1]) == ("first", "done: third")
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
 
@@ -221,7 +222,7 @@ def test_undo_brings_the_files_back_and_removes_an_unused_transcript(agent: Reco
     made = agent.store.session(f"claude-{NEW}")
     undo_rewind(agent.session, made)
     assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
-    assert not agent.folder.transcript(agent.work, NEW).exists()
+    assert not agent.transcript(agent.work, NEW).exists()
     known = rewound_from(made)
     assert known is not None
     assert known.undone
@@ -231,7 +232,7 @@ def test_undo_brings_the_files_back_and_removes_an_unused_transcript(agent: Reco
 
 def test_undo_keeps_a_branch_that_was_continued(agent: Recorded):
     go(agent, "2")
-    path = agent.folder.transcript(agent.work, NEW)
+    path = agent.transcript(agent.work, NEW)
     with path.open("ab") as file:
         file.write(b'{"type":"user"}\n')
     agent.write("new.txt", "from the branch")
@@ -313,7 +314,7 @@ def test_a_text_that_was_cut_in_half_of_a_character_stays(agent: Recorded):
     agent.prompt("fifth")
     agent.hook("Stop", "routine")
     go(agent, "5")
-    path = agent.folder.transcript(agent.work, NEW)
+    path = agent.transcript(agent.work, NEW)
     assert texts(written(path))[-1] == "half: \ud83d"
     known = agent_session(agent.store.session(f"claude-{NEW}"))
     assert known is not None
@@ -321,10 +322,10 @@ def test_a_text_that_was_cut_in_half_of_a_character_stays(agent: Recorded):
 
 
 def test_of_another_agent_only_files_can_be_taken_back(agent: Recorded):
-    agent.session.state.set("agent_session/agent", "codex")
+    agent.session.state.set("agent_session/agent", "another")
     found = Conversation(agent.session)
     assert [one.number for one in found.prompts] == [1, 2, 3]
-    with pytest.raises(CannotRewind, match="codex"):
+    with pytest.raises(CannotRewind, match="another"):
         plan(agent, "2")
     go(agent, "2", "files")
     assert files(agent.work) == {"a.txt": "one"}
@@ -343,7 +344,7 @@ def test_subagents_come_along(agent: Recorded):
     agent.session.state.set("subagents/..%2F", [entry])
     agent.session.checkpoint()
     go(agent, "@latest")
-    path = agent.folder.subagent(agent.folder.transcript(agent.work, NEW), "a1")
+    path = agent.folder.subagent(agent.transcript(agent.work, NEW), "a1")
     assert [one["sessionId"] for one in written(path)] == [NEW]
     assert len(list(path.parent.iterdir())) == 1
     known = agent_session(agent.store.session(f"claude-{NEW}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,10 @@ from mulligan.cli.render.restored import exit_if_incomplete, print_problems
 from mulligan.cli.render.text import print_json
 
 if TYPE_CHECKING:
-    from mulligan.coding.claude_folder import ClaudeFolder
+    from mulligan.coding.agent_session import AgentSession
     from mulligan.coding.rewind import RewindPlan, RewindResult, What
     from mulligan.coding.rewind_target import Conversation
+    from mulligan.coding.transcript_format import AgentFolder
 
 EXAMPLE = example(
     "mulligan rewind",
@@ -63,9 +65,9 @@ def command(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Take Claude Code back to an earlier prompt: files, conversation or both.
+    """Take a coding agent back to an earlier prompt: files, conversation or both.
 
-    SESSION is a session's name, Claude's id of it, or the beginning of that; the default is the
+    SESSION is a session's name, the agent's id of it, or the beginning of that; the default is the
     newest one here. Without --to, its prompts are listed, each with the files that changed until
     the next one. `--to 3` goes back to the moment before prompt 3 was sent, and
     `--to CHECKPOINT` to any other point (`mulligan log`).
@@ -141,7 +143,7 @@ def _rewind(
     if call.json:
         print_json(rewind_view(plan, typed, done))
     else:
-        print_rewound(call, done, typed)
+        print_rewound(call, done, typed, _other_branch(found.agent))
     problems = done.restored.problems if done.restored else ()
     print_problems(call, problems)
     exit_if_incomplete(problems)
@@ -165,8 +167,7 @@ def _undo(call: CliContext, named: str | None) -> None:
     with call.working():
         done = undo_rewind(session, made)
     agent = agent_session(session)
-    start = Path(agent.cwd) if agent else Path.cwd()
-    typed = _resume(known.agent_id, start, _folder(agent.transcript if agent else None))
+    typed = _other_branch(agent)
     if call.json:
         print_json(undone_view(made.name, known, typed, done))
     else:
@@ -188,45 +189,46 @@ def _open(call: CliContext, named: str | None) -> Conversation:
 
 def _planned(
     call: CliContext, found: Conversation, to: str, what: What, fork: Path | None
-) -> tuple[ClaudeFolder, RewindPlan]:
+) -> tuple[AgentFolder | None, RewindPlan]:
     from uuid import uuid4
 
     from mulligan.coding.rewind import RewindOptions, plan_rewind
 
-    folder = _folder(found.agent.transcript)
+    folder = _folder(found.agent)
     # Without `..` in it, for the messages; links stay as they are named.
     to_directory = None if fork is None else Path(os.path.abspath(fork))
     options = RewindOptions(what, call.directory, folder, to_directory)
     return folder, plan_rewind(found, to, options, lambda: str(uuid4()))
 
 
-def _folder(transcript: str | None) -> ClaudeFolder:
-    """Return the configuration directory that the agent's transcript is in, or else the usual."""
-    from mulligan.coding.claude_folder import ClaudeFolder, config_of
+def _folder(agent: AgentSession) -> AgentFolder | None:
+    """Return where the agent keeps its transcripts; None if they are not understood."""
+    from mulligan.coding.transcript_formats import FORMATS
 
-    return ClaudeFolder(config_of(transcript) or _usual())
-
-
-def _usual() -> Path:
-    from mulligan.coding.claude_folder import config_directory
-
-    return config_directory(os.environ, Path.home())
+    format = FORMATS.get(agent.agent)
+    return None if format is None else format.folder(agent.transcript, os.environ)
 
 
-def _command(plan: RewindPlan, folder: ClaudeFolder) -> str | None:
+def _command(plan: RewindPlan, folder: AgentFolder | None) -> str | None:
     """Return what to type to continue; None if the conversation was not taken back."""
-    if plan.entries is None:
+    if plan.entries is None or folder is None:
         return None
-    return _resume(plan.id, plan.start, folder, is_new=not plan.entries)
+    typed = folder.resume_command(plan.id, plan.transcript, is_new=not plan.entries)
+    return _typed_in(plan.start, typed)
 
 
-def _resume(id: str, start: Path, folder: ClaudeFolder, *, is_new: bool = False) -> str:
-    from mulligan.coding.claude_folder import resume_command
+def _other_branch(agent: AgentSession | None) -> str | None:
+    """Return what to type to continue the session that was left."""
+    folder = None if agent is None else _folder(agent)
+    if agent is None or folder is None:
+        return None
+    return _typed_in(Path(agent.cwd), folder.resume_command(agent.id, None, is_new=False))
 
-    elsewhere = None if Path(os.path.realpath(start)) == Path.cwd() else start
-    return resume_command(
-        id, config=folder.config, usual=_usual(), directory=elsewhere, is_new=is_new
-    )
+
+def _typed_in(start: Path, command: str) -> str:
+    """Return a command with the change to the directory in which it is typed."""
+    is_here = Path(os.path.realpath(start)) == Path.cwd()
+    return command if is_here else f"cd {shlex.quote(str(start))} && {command}"
 
 
 def _print_dry_run(call: CliContext, view: dict[str, object]) -> None:

@@ -69,7 +69,9 @@ def print_plan(plan: RewindPlan, directory: Path | None, limit: int | None) -> N
             click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)
 
 
-def print_rewound(call: CliContext, done: RewindResult, command: str | None) -> None:
+def print_rewound(
+    call: CliContext, done: RewindResult, command: str | None, other: str | None
+) -> None:
     """Print what a rewind did, and how to continue."""
     plan = done.plan
     if call.quiet:
@@ -83,18 +85,20 @@ def print_rewound(call: CliContext, done: RewindResult, command: str | None) -> 
         return
     click.echo("Continue with:")
     click.echo(f"\n  {Cell(clean(command), 'green', bold=True).styled()}\n")
-    click.echo(clean(f"The other branch stays: `claude --resume {plan.agent.id}`"))
+    if other is not None:
+        click.echo(clean(f"The other branch stays: `{other}`"))
     click.echo("Undo with `mulligan rewind --undo`.")
 
 
-def print_undone(call: CliContext, made: str, command: str, done: Restored | None) -> None:
+def print_undone(call: CliContext, made: str, command: str | None, done: Restored | None) -> None:
     """Print that a rewind was undone, and how to continue where the agent was."""
     if call.quiet:
         click.echo(done.safety.id if done else "")
         return
     click.echo(f"The files are as before the rewind. {_kept(done)}" if done else "Undone.")
-    click.echo(clean(f"What was done since is in the session {made}. Continue with:"))
-    click.echo(f"\n  {Cell(clean(command), 'green', bold=True).styled()}")
+    click.echo(clean(f"What was done since is in the session {made}."))
+    if command is not None:
+        click.echo(f"Continue with:\n\n  {Cell(clean(command), 'green', bold=True).styled()}")
 
 
 def warn_of_agent(plan: RewindPlan) -> None:

@@ -1,0 +1,248 @@
+"""The real Codex, Gemini CLI and opencode, started by the tests with a home of their own."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import mulligan
+from mulligan import Session
+from tests.agents.limits import PATIENCE
+
+CODEX_CONFIG = """
+model = "gpt-5"
+model_provider = "fake"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+[model_providers.fake]
+name = "fake"
+base_url = "{url}/v1"
+env_key = "FAKE_KEY"
+wire_api = "responses"
+"""
+
+Turn = list[dict[str, Any]]
+
+
+class ScriptedModel:
+    """A process that answers from scripts in the prompts; use it as a context manager."""
+
+    PROGRAM = Path(__file__).parents[3] / "shared" / "agents" / "fakemodel.py"
+    """It speaks the protocols of these agents, and is beside the project."""
+
+    def __init__(self, place: Path) -> None:
+        self._requests = place / "requests"
+        self._started = subprocess.Popen(
+            [sys.executable, self.PROGRAM, "--port", "0", "--dump", self._requests],
+            stdout=subprocess.PIPE,
+        )
+
+    def __enter__(self) -> Self:
+        assert self._started.stdout is not None
+        self.url = f"http://127.0.0.1:{int(self._started.stdout.readline())}"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._started.kill()
+        self._started.communicate()
+
+    def last_request(self) -> str:
+        """Return the last request that offered tools, as text."""
+        for file in sorted(self._requests.iterdir(), reverse=True):
+            body = json.loads(file.read_text())["body"]
+            if body.get("tools"):
+                return json.dumps(body)
+        raise AssertionError("nothing was asked")
+
+    def seen(self) -> list[str]:
+        """Return which prompts ("say NAME @@") the model saw in the last request."""
+        return re.findall(r"say (\w+) @@", self.last_request())
+
+
+class Model(Protocol):
+    """What an agent needs to know of a model: where it listens."""
+
+    url: str
+
+
+class OtherAgent:
+    """An agent in a project, with a home of its own and hooks that were installed there."""
+
+    name: str
+    shell: str
+    """Its tool that runs a command, and the name of the tool's argument."""
+    argument: str
+    resume_word: str
+    """What is typed before the id of a session that is continued."""
+
+    def __init__(self, agents: Path, home: Path, model: Model) -> None:
+        self.program = agents / "node_modules" / ".bin" / self.name
+        self.home, self.url = home, model.url
+        self.project = home / "project"
+        self.project.mkdir(parents=True)
+        self.variables = {
+            "HOME": str(home),
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+        }
+        self.settle()
+        self._run([sys.executable, "-m", "mulligan", "install", self.name])
+
+    def settle(self) -> None:
+        """Write the settings that lead the agent to the model."""
+
+    def trust(self, directory: Path) -> None:
+        """Let it run the hooks of a directory; most agents do without being told."""
+
+    def command(self, prompt: str, resume: Sequence[str] = ()) -> list[str]:
+        """Return how it is started with a prompt; ``resume`` is what follows its name."""
+        raise NotImplementedError
+
+    def run(self, said: str, *turns: Turn) -> str:
+        """Run it with a prompt that says how the model answers."""
+        return self._run(self.command(f"{said} @@{json.dumps(turns)}@@"))
+
+    def resume(self, command: str, said: str, *turns: Turn) -> str:
+        """Do what a person is told to type, without a terminal, and give it a prompt."""
+        directory = self.project
+        *first, last = (shlex.split(one) for one in command.split(" && "))
+        for words in first:
+            if words[0] == "cd":
+                directory = Path(words[1])
+            else:
+                self._run([str(self.program), *words[1:]], directory)
+        assert last[0] == self.name
+        return self._run(self.command(f"{said} @@{json.dumps(turns)}@@", last[1:]), directory)
+
+    def start_resumed(self, command: str, said: str, *turns: Turn) -> subprocess.Popen[bytes]:
+        """Start it with a prompt that it does not get to answer; the caller ends it."""
+        words = self.command(f"{said} @@{json.dumps(turns)}@@", shlex.split(command)[1:])
+        return subprocess.Popen(
+            words,
+            cwd=self.project,
+            env=self.variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def resume_command(self, id: str) -> str:
+        """Return what a person types to continue a session."""
+        return f"{self.name} {self.resume_word} {id}"
+
+    def mulligan(self, *args: str) -> Any:
+        """Run a command of Mulligan in the project, and return what it says as JSON."""
+        return json.loads(self._run([sys.executable, "-m", "mulligan", *args, "--json"]))
+
+    def files(self, directory: Path | None = None) -> dict[str, str]:
+        """Return the files of the project, without those of agents and of Mulligan."""
+        found = (directory or self.project).iterdir()
+        plain = (one for one in found if not one.name.startswith((".", "opencode.json")))
+        return {one.name: one.read_text().strip() for one in plain}
+
+    def shell_call(self, command: str) -> dict[str, Any]:
+        """Return a turn's call of its shell."""
+        return {"tool": self.shell, "input": {self.argument: command, "description": "run it"}}
+
+    def session(self) -> Session:
+        """Open the session that its hooks recorded."""
+        (session,) = self.store().sessions(prefix=f"{self.name}-")
+        return session
+
+    def store(self) -> mulligan.Store:
+        """Open the store of the project."""
+        return mulligan.open(self.mulligan("status")["store"], create=False)
+
+    def notes(self) -> str:
+        """Return what hooks noted that failed."""
+        log = self.home / ".local/state/mulligan/hooks.log"
+        return log.read_text() if log.exists() else ""
+
+    def _run(self, command: list[str], directory: Path | None = None) -> str:
+        done = subprocess.run(
+            command,
+            cwd=directory or self.project,
+            env=self.variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+class Codex(OtherAgent):
+    name, shell, argument, resume_word = "codex", "exec_command", "cmd", "resume"
+
+    def settle(self) -> None:
+        self.variables["FAKE_KEY"] = "fake"
+        (self.home / ".codex").mkdir()
+        (self.home / ".codex" / "config.toml").write_text(CODEX_CONFIG.format(url=self.url))
+        self.trust(self.project)
+
+    def trust(self, directory: Path) -> None:
+        with (self.home / ".codex" / "config.toml").open("a") as file:
+            file.write(f'[projects."{directory}"]\ntrust_level = "trusted"\n')
+
+    def command(self, prompt: str, resume: Sequence[str] = ()) -> list[str]:
+        # The hooks were written by this test.
+        trust = "--dangerously-bypass-hook-trust"
+        return [str(self.program), "exec", trust, "--skip-git-repo-check", *resume, prompt]
+
+
+class Gemini(OtherAgent):
+    name, shell, argument = "gemini", "run_shell_command", "command"
+    resume_word = "--resume"
+
+    def settle(self) -> None:
+        self.variables |= {
+            "GEMINI_API_KEY": "fake",
+            "GOOGLE_GEMINI_BASE_URL": self.url,
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        }
+        (self.home / ".gemini").mkdir()
+        settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+        (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+
+    def command(self, prompt: str, resume: Sequence[str] = ()) -> list[str]:
+        return [str(self.program), "--yolo", "-m", "gemini-2.5-pro", *resume, "-p", prompt]
+
+
+class OpenCode(OtherAgent):
+    name, shell, argument, resume_word = "opencode", "bash", "command", "--session"
+
+    def settle(self) -> None:
+        self.variables |= {
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        }
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": f"{self.url}/v1", "apiKey": "fake"},
+            "models": {"fake": {"name": "fake", "tool_call": True}},
+        }
+        settings = {
+            "provider": {"fake": provider},
+            "model": "fake/fake",
+            "small_model": "fake/fake",
+            "permission": {"*": "allow"},
+        }
+        (self.project / "opencode.json").write_text(json.dumps(settings))
+
+    def command(self, prompt: str, resume: Sequence[str] = ()) -> list[str]:
+        return [str(self.program), "run", *resume, prompt]
