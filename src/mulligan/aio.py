@@ -319,6 +319,7 @@ class AsyncSession(Handle[Session]):
         self.mailbox = AsyncMailbox(sync.mailbox, self._worker)
         self.agent = AsyncAgent(sync.agent, self._worker)
         self.checkpoints = AsyncCheckpoints(sync.checkpoints, self._worker)
+        self.find, self.walk = self.checkpoints.find, self.checkpoints.walk
         self.files = AsyncFiles(sync.files, self._worker)
         self.effects = AsyncEffects(sync.effects, self._worker)
         self.approvals = AsyncApprovals(sync.approvals, self.effects, self._worker)

@@ -122,6 +122,7 @@ MEMBERS = [
     "effects",
     "events",
     "files",
+    "find",
     "fork",
     "head",
     "internal",
@@ -139,10 +140,11 @@ MEMBERS = [
     "tools",
     "undo",
     "updated",
+    "walk",
 ]
 """What a program can do with a session; a new one is a decision, not an accident."""
 
-MAX_MEMBERS = 31
+MAX_MEMBERS = 33
 """A session that can do more is hard to take in; give the next calls to one of its parts."""
 
 PUBLIC_MODULES = [

@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
     from mulligan.session.parts.tasks import Tasks
     from mulligan.session.parts.tools import Tools
     from mulligan.session.runtime.loop import Cycle
+    from mulligan.session.state_view import StateView
     from mulligan.timeline.diff import Diff
     from mulligan.timeline.points import PointLike
     from mulligan.workspace.workspace import Workspace
@@ -433,6 +434,16 @@ class Session:
     def point(self, point: PointLike) -> Point:
         """Return the session and sequence number of a point; see ``mulligan.timeline.points``."""
         return self._history.point(point)
+
+    def find(self, key: str) -> Checkpoint | None:
+        """Return the checkpoint that was given a key: short for ``checkpoints.find``."""
+        return self.checkpoints.find(key)
+
+    def walk(
+        self, newest_first: bool = True, limit: int | None = None, **selection: Any
+    ) -> Iterator[tuple[Checkpoint, StateView]]:
+        """Yield checkpoints, each with the state at it: short for ``checkpoints.walk``."""
+        return self.checkpoints.walk(newest_first, limit, **selection)
 
     def events(
         self, since: PointLike | None = None, until: PointLike | None = None, follow: bool = False

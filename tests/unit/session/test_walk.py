@@ -229,3 +229,12 @@ def test_a_walk_that_meets_a_deleted_session_ends_with_an_error(store: Store) ->
     with pytest.raises(UnknownSession):
         list(walk)
     assert store.sessions("ru") == []
+
+
+def test_a_session_walks_and_finds_by_itself(session: Session) -> None:
+    session.state.set("x", 1)
+    taken = session.checkpoint(key="one")
+    session.checkpoint()
+    assert session.find("one") == session.checkpoints.find("one") == taken
+    [(oldest, view)] = session.walk(newest_first=False, limit=1, kind="manual")
+    assert (oldest, view.get("x")) == (taken, 1)
