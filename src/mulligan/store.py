@@ -171,7 +171,7 @@ class Store:
         record = self._record(name, create, actor, None if key is None else check_key(key))
         files = None
         if workspace is not None:
-            files = self._workspace(Path(workspace), force, progress, record.number)
+            files = self._workspace(Path(workspace), force, progress)
         return Session(self._engine, record, actor, self._environment_reader, files)
 
     def find(self, key: str) -> Session | None:
@@ -281,7 +281,6 @@ class Store:
         root: Path,
         force: bool,
         progress: Callable[[int, int], None] | None,
-        session: int,
     ) -> Workspace:
         from mulligan.workspace.capture.limits import CaptureLimits
         from mulligan.workspace.capture.progress import untold
@@ -302,7 +301,6 @@ class Store:
             tell,
             self._stores,
             self._roots,
-            session,
         )
 
     def _agent(self, session: str, agent: str) -> str:

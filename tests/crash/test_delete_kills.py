@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.store import engine_of
 from mulligan.testing.failpoints import FailpointCounter, kill_at
 from mulligan.testing.stores import open_store
+from mulligan.upkeep import delete_checkpoints
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.space import reclaim
 from tests.raw_bytes import files_with
@@ -52,11 +54,14 @@ def delete(place: Path, failpoint: FailpointHook) -> None:
             reclaim(engine)
 
 
-def killed(place: Path, point: Failpoint, nth: int) -> bool:
+Act = Callable[[Path, FailpointHook], None]
+
+
+def killed(place: Path, point: Failpoint, nth: int, act: Act = delete) -> bool:
     """Delete in a child that dies at a failpoint; return whether it did."""
     child = os.fork()
     if not child:
-        delete(place, kill_at(point, nth))
+        act(place, kill_at(point, nth))
         os._exit(0)
     _, status = os.waitpid(child, 0)
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
@@ -108,3 +113,50 @@ def test_every_failpoint_of_a_deletion_is_passed(place: Path) -> None:
     delete(place, counter)
     missed = [p for p in Failpoint if p.name.startswith("DELETE_") and not counter.counts[p]]
     assert missed == []
+
+
+@pytest.fixture
+def based(tmp_path: Path, work: Path) -> Path:
+    """A store with a checkpoint whose tree is the base of two later ones."""
+    place = tmp_path / "based"
+    with open_store(place) as store:
+        session = store.session("run", workspace=work)
+        (work / "kept").write_text(KEPT)
+        (work / "file").write_text(SECRET * 40)
+        session.checkpoint(label="first")
+        for text in ("second", "third"):
+            (work / "file").write_text(text)
+            session.checkpoint(label=text)
+    return place
+
+
+def delete_base(place: Path, failpoint: FailpointHook) -> None:
+    with open_store(place, failpoint=failpoint) as store:
+        session = store.session("run", create=False)
+        if "first" in [one.label for one in session.checkpoints()]:
+            delete_checkpoints(store, session, ["first"])
+        engine = engine_of(store)
+        with upkeep_lock(engine, wait=False):
+            reclaim(engine)
+
+
+@pytest.mark.parametrize("point", [*POINTS, Failpoint.PRUNE_REMOVED, Failpoint.PRUNE_COMMITTED])
+def test_patches_to_a_deleted_tree_stay_whole_and_the_next_run_erases_it(
+    based: Path, point: Failpoint
+) -> None:
+    for nth in (1, 2):
+        if not killed(based, point, nth, delete_base):
+            break
+        check_patches(based)
+    delete_base(based, FailpointCounter())
+    check_patches(based)
+    assert files_with(based, SECRET.encode()) == []
+
+
+def check_patches(place: Path) -> None:
+    with open_store(place) as store:
+        assert store.verify(full=True).problems == ()
+        session = store.session("run", create=False)
+        for text in ("second", "third"):
+            assert session.files.read(text, "file").decode() == text
+            assert session.files.read(text, "kept").decode() == KEPT

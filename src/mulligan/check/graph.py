@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Any, NamedTuple
 
 from mulligan import codec
@@ -14,7 +14,8 @@ from mulligan.engine import Engine
 from mulligan.errors import MulliganError
 from mulligan.model import Digest
 from mulligan.timeline.references import references
-from mulligan.workspace.capture.patch import PATCH, leaf_in, read_patch
+from mulligan.workspace.capture.base_parts import base_parts
+from mulligan.workspace.capture.patch import TreePatch, leaf_in, read_patch
 from mulligan.workspace.entries import FILE, split_chunks
 
 
@@ -24,6 +25,13 @@ class User(NamedTuple):
     name: str
     session: int
     seq: int
+
+
+class _Base(NamedTuple):
+    """The paths that all patches to a base set, and what needs the first of these patches."""
+
+    paths: set[str]
+    user: User
 
 
 class Graph:
@@ -38,6 +46,7 @@ class Graph:
         self._known_lost = lost
         self._seen: set[Digest] = set()
         self._seen_trees: set[Digest] = set()
+        self._bases: dict[Digest, _Base] = {}
         self._patched: defaultdict[Digest, set[str]] = defaultdict(set)
 
     def follow(self, value: Any, user: User) -> None:
@@ -55,13 +64,40 @@ class Graph:
                 self._report(digest, user, error)
 
     def follow_tree(self, tree: Digest, user: User) -> None:
-        """Check that a tree, everything below it and the content of its files exist."""
+        """Check that a tree, everything below it and the content of its files exist.
+
+        The base of a patch is checked by :meth:`follow_bases`.
+        """
         try:
-            self._check_patch(tree)
+            patch = self._check_patch(tree)
         except MulliganError as error:
             self._report(tree, user, error)
             return
-        pending = [tree]
+        if patch.base == tree:
+            self._follow_parts([tree], user)
+        elif tree not in self._seen_trees:
+            self._seen_trees.add(tree)
+            base = self._bases.setdefault(patch.base, _Base(set(patch.entries), user))
+            base.paths.intersection_update(patch.entries)
+            entries = map(codec.decode, patch.entries.values())
+            self._follow_parts(self._check_parts(tree, entries, user), user)
+
+    def follow_bases(self) -> None:
+        """Check the bases of all patches, without the files that every patch replaces or removes.
+
+        Their content may be gone: no checkpoint has it.
+        """
+        for digest, base in self._bases.items():
+            if digest in self._seen_trees:
+                continue
+            try:
+                parts = base_parts(digest, base.paths, self._engine.load)
+            except MulliganError as error:
+                self._report(digest, base.user, error)
+                continue
+            self._follow_parts(self._check_parts(digest, parts.whole, base.user), base.user)
+
+    def _follow_parts(self, pending: list[Digest], user: User) -> None:
         while pending:
             digest = pending.pop()
             if digest in self._seen_trees:
@@ -69,13 +105,24 @@ class Graph:
             self._seen_trees.add(digest)
             try:
                 node = codec.decode(self._engine.load(digest))
-                below, lists = tree_parts(node)
-                pending += below
-                self._check_chunks(lists, user)
             except MulliganError as error:
                 self._report(digest, user, error)
+                continue
+            pending += self._check_parts(digest, [node], user)
 
-    def _check_patch(self, tree: Digest) -> None:
+    def _check_parts(self, owner: Digest, parts: Iterable[Any], user: User) -> list[Digest]:
+        """Check the chunks of the files in parts of a tree; return what else they refer to."""
+        found: list[Digest] = []
+        try:
+            for part in parts:
+                below, lists = tree_parts(part)
+                found += below
+                self._check_chunks(lists, user)
+        except MulliganError as error:
+            self._report(owner, user, error)
+        return found
+
+    def _check_patch(self, tree: Digest) -> TreePatch:
         """Check that a patch can be applied to its base; each part of a base is checked once."""
         document = Document({}, self._engine.load)
         patch = read_patch(document, tree)
@@ -83,6 +130,7 @@ class Graph:
         for path in patch.entries.keys() - known:
             leaf_in(base, tuple(path.split("/")))
             known.add(path)
+        return patch
 
     def _check_chunks(self, lists: list[Any], user: User) -> None:
         """Check that all chunks of some files exist, with one look-up for all of them."""
@@ -133,8 +181,6 @@ def tree_parts(node: Any) -> tuple[list[Digest], list[Any]]:
             pending += part.values()
         elif isinstance(part, MapBranch):
             pending += part.slots
-        elif isinstance(part, list) and len(part) > 2 and part[0] == PATCH:
-            pending += part[1:]
         else:
             found += references(part)
     return found, lists

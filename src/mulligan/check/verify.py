@@ -61,6 +61,7 @@ def verify(
             session.check()
             counts.append(session.counts)
             ids |= session.ids
+        graph.follow_bases()
         _check_store_indexes(view, findings, ids)
         PurgeCheck(engine, view, findings).check()
         _check_copies(view, findings)

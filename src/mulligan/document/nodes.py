@@ -181,7 +181,7 @@ def build_map(entries: dict[str, Any], depth: int = 0) -> Any:
         return entries
     parts: list[dict[str, Any]] = [{} for _ in range(WAYS)]
     for key, value in entries.items():
-        parts[_way(key, depth)][key] = value
+        parts[way_of(key, depth)][key] = value
     slots = [build_map(part, depth + 1) if part else None for part in parts]
     return MapBranch(depth, len(entries), slots)
 
@@ -190,7 +190,7 @@ def map_get(node: Any, key: str, default: Any, load: Load) -> Any:
     """Return the value of a key."""
     node = resolve(node, load)
     while isinstance(node, MapBranch):
-        node = resolve(node.slots[_way(key, node.depth)], load)
+        node = resolve(node.slots[way_of(key, node.depth)], load)
     return default if node is None else node.get(key, default)
 
 
@@ -200,7 +200,7 @@ def map_set(node: Any, key: str, value: Any, load: Load, depth: int = 0) -> Any:
     if not isinstance(node, MapBranch):
         return build_map({**(node or {}), key: value}, depth)
     slots = list(node.slots)
-    way = _way(key, node.depth)
+    way = way_of(key, node.depth)
     before = _slot_size(slots[way], load)
     slots[way] = map_set(slots[way], key, value, load, node.depth + 1)
     return MapBranch(node.depth, node.count + _slot_size(slots[way], load) - before, slots)
@@ -215,7 +215,7 @@ def map_delete(node: Any, key: str, load: Load) -> Any:
     if node.count - 1 <= FAN:
         return {k: v for k, v in map_items(node, load) if k != key}
     slots = list(node.slots)
-    way = _way(key, node.depth)
+    way = way_of(key, node.depth)
     slots[way] = map_delete(slots[way], key, load) or None
     return MapBranch(node.depth, node.count - 1, slots)
 
@@ -235,7 +235,7 @@ def _slot_size(slot: Any, load: Load) -> int:
     return 0 if slot is None else size(resolve(slot, load))
 
 
-def _way(key: str, depth: int) -> int:
+def way_of(key: str, depth: int) -> int:
     """Return the slot of a key at a depth: four bits of its hash, so one of sixteen."""
     # A digest has 64 half bytes; keys that agree in all of them are not expected to exist.
     if depth >= 64:

@@ -14,7 +14,7 @@ from mulligan.engine import Engine
 from mulligan.errors import MulliganError, PurgedContent
 from mulligan.model import Digest
 from mulligan.timeline.references import references
-from mulligan.workspace.capture.patch import PATCH
+from mulligan.workspace.capture.patch import is_patch
 from mulligan.workspace.entries import FILE, SELF, TreePath, split_chunks
 
 
@@ -41,6 +41,13 @@ class LostInTrees:
 
     def lost_in(self, tree: Digest) -> list[LostPath]:
         """Return the paths of a tree that cannot be restored, in order."""
+        found = self._lost_in(tree)
+        # Here, not where a file is looked at: one that a patch replaces is not lost.
+        for _, file in found:
+            self.missing.update(file.chunks if file else ())
+        return found
+
+    def _lost_in(self, tree: Digest) -> list[LostPath]:
         if tree not in self._known:
             above, self._is_broken = self._is_broken, False
             self._known[tree] = sorted(self._in_node(tree), key=lambda lost: lost[0])
@@ -57,15 +64,15 @@ class LostInTrees:
         except MulliganError:
             self.missing.add(digest)
             return [((), None)]
-        if isinstance(node, list) and node[:1] == [PATCH]:
-            if any(file is None for _, file in self.lost_in(node[1].digest)):
+        if is_patch(node):
+            if any(file is None for _, file in self._lost_in(node[1].digest)):
                 self.missing.add(digest)  # it cannot be applied to what is left of its base
             return self._in_patch(node[1].digest, node[2])
         return self._in_entry(node)
 
     def _in_patch(self, base: Digest, entries: dict[str, Any]) -> list[LostPath]:
         set_ = {tuple(path.split("/")) for path in entries}
-        found = [lost for lost in self.lost_in(base) if lost[0] not in set_]
+        found = [lost for lost in self._lost_in(base) if lost[0] not in set_]
         for path, entry in entries.items():
             found += _below(tuple(path.split("/")), self._in_entry(entry))
         return found
@@ -73,7 +80,7 @@ class LostInTrees:
     def _in_entry(self, entry: Any) -> list[LostPath]:
         """Return what is lost of an entry: a reference, a directory, a file or a symlink."""
         if isinstance(entry, Ref):
-            return self.lost_in(entry.digest)
+            return self._lost_in(entry.digest)
         if isinstance(entry, dict):
             found = self._in_attributes(entry.get(SELF))
             for name, inner in entry.items():
@@ -104,7 +111,6 @@ class LostInTrees:
             self._is_broken = True
             return [((), None)]
         lost = self._without(split_chunks(chunks))
-        self.missing.update(lost)
         return [((), LostFile(size, lost))] if lost else []
 
     def _without(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:

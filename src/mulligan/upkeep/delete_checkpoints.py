@@ -28,8 +28,8 @@ def delete_checkpoints(
     """Delete checkpoints of a session, and return them.
 
     Their ids, labels and keys are gone, and the next garbage collection erases the files that only
-    they hold; the files of one whose tree later checkpoints are patches to go with the last of
-    these. The events between them stay: the state at any event is what it was. Raises
+    they hold; names of files stay as long as later checkpoints are patches to their tree. The
+    events between them stay: the state at any event is what it was. Raises
     ``CheckpointNeeded`` for one that is pinned, that a fork, an undo, an open operation or a
     restore needs, or that is the newest of a session; then none of them is deleted.
     """

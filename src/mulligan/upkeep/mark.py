@@ -4,6 +4,9 @@ The candidates are the objects that the index has at the start, at ten bytes of 
 objects whose digests start with the same eight bytes are kept together. Objects that are stored
 later are no candidates. The journal lists them as fresh, and what they refer to is kept as well: an
 object may be stored before the event that needs it.
+
+A tree that is needed only as the base of patches is kept, without the content of files that all of
+these patches replace or remove: see ``mulligan.workspace.capture.base_parts``.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from mulligan import codec
 from mulligan.document.fold import CHECKPOINT
@@ -19,7 +23,9 @@ from mulligan.errors import MissingObject
 from mulligan.journal.protocol import View
 from mulligan.model import DIGEST_SIZE, Digest, Event, ObjectKind, SessionRecord
 from mulligan.timeline.losses import lost_objects
-from mulligan.timeline.references import bare_digests, event_references, references
+from mulligan.timeline.references import bare_digests, references, tree_references
+from mulligan.workspace.capture.base_parts import base_parts
+from mulligan.workspace.capture.patch import is_patch
 
 PAGE_ENTRIES = 20_000
 """How many entries of the index are read within one snapshot."""
@@ -81,6 +87,19 @@ class MarkSet:
             return is_new
         return _set(self._walked, place)
 
+    def is_walked(self, digest: bytes) -> bool:
+        """Whether an object is a candidate that was walked."""
+        place = self._place(digest)
+        if place is None:
+            return False
+        if self._prefixes[place] in self._twins:
+            return digest in self._walked_twins
+        return bool(self._walked[place >> 3] & 1 << (place & 7))
+
+    def has(self, digest: bytes) -> bool:
+        """Whether an object is a candidate."""
+        return self._place(digest) is not None
+
     def is_garbage(self, digest: bytes) -> bool:
         """Whether an object is a candidate that was not kept."""
         place = self._place(digest)
@@ -115,6 +134,22 @@ def is_pruned(view: View, number: int, event: Event) -> bool:
     return pruned is not None and pruned[0] == event.seq
 
 
+class _Roots(NamedTuple):
+    """What events, keyframes and folds refer to: values, and the trees of files."""
+
+    values: list[Digest]
+    trees: list[Digest]
+
+
+class _Base:
+    """The base of patches: the paths that all of them set, and the files that it has there."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = set(paths)
+        self.hidden: dict[str, bytes] = {}
+        self.is_walked = False
+
+
 class Marker:
     """Marks everything that a store needs, and later what was added to that."""
 
@@ -125,6 +160,8 @@ class Marker:
         self._fresh: set[Digest] = set()
         self._rescued: list[Digest] | None = None
         self._lost: set[Digest] | None = None
+        self._bases: dict[Digest, _Base] = {}
+        self._fresh_trees: set[Digest] = set()
 
     def collect_candidates(self) -> None:
         """Read the index, in short snapshots."""
@@ -147,6 +184,9 @@ class Marker:
         for record in sessions:
             while self._advance(record):
                 pass
+        # After all events: only then it is known what every patch to a base sets.
+        for digest, base in self._bases.items():
+            self._walk_base(digest, base)
 
     def catch_up(self, view: View) -> list[Digest]:
         """Mark what was committed since; return the candidates that turned out to be needed.
@@ -158,11 +198,14 @@ class Marker:
         for record in view.sessions():
             first, head = self._next(record), view.head(record.number).seq
             if first <= head:
-                self._walk(self._roots(view, record.number, first, head))
+                self._mark(self._roots(view, record.number, first, head))
                 self._seen[record.number] = head
+        for digest, base in self._bases.items():
+            self._walk_base(digest, base)
         fresh = [digest for digest in view.fresh() if digest not in self._fresh]
         self._fresh.update(fresh)
-        self._walk(self._children(fresh))
+        # A tree that an event refers to is marked as one: a patch needs only a part of its base.
+        self._walk_below(self._children([one for one in fresh if one not in self._fresh_trees]))
         self._rescued = None
         return rescued
 
@@ -193,26 +236,66 @@ class Marker:
             last = min(view.head(record.number).seq, first + PAGE_EVENTS - 1)
             if first > last:
                 return False
-            roots = list(self._roots(view, record.number, first, last))
-        self._walk(roots)
+            roots = self._roots(view, record.number, first, last)
+        self._mark(roots)
         self._seen[record.number] = last
         return True
 
-    def _roots(self, view: View, number: int, first: int, last: int) -> Iterator[Digest]:
-        """Yield what the session's own events, keyframes and folds in a range refer to."""
+    def _roots(self, view: View, number: int, first: int, last: int) -> _Roots:
+        """Return what the session's own events, keyframes and folds in a range refer to."""
+        roots = _Roots([], [])
         for event in view.remaining(number, first, last):
-            yield from event_references(event, is_pruned=is_pruned(view, number, event))
-        for fold in view.folds(number):
-            if first <= fold.last <= last:
-                yield fold.keyframe
+            roots.values.extend(references(event.payload))
+            if not is_pruned(view, number, event):
+                roots.trees.extend(tree_references(event))
+        folds = [fold for fold in view.folds(number) if first <= fold.last <= last]
+        roots.values.extend(fold.keyframe for fold in folds)
         seq = last
         while (keyframe := view.keyframe(number, seq)) is not None and keyframe[0] >= first:
-            yield keyframe[1]
+            roots.values.append(keyframe[1])
             seq = keyframe[0] - 1
+        return roots
+
+    def _mark(self, roots: _Roots) -> None:
+        self._walk(roots.values)
+        trees = list(dict.fromkeys(roots.trees))
+        for data in self._values([tree for tree in trees if self._refer(tree)]):
+            self._tree(codec.decode(data))
+        fresh = {tree for tree in trees if not self.set.has(tree)} - self._fresh_trees
+        for tree, data in self._engine.objects.get_all(ObjectKind.VALUE, fresh):
+            self._fresh_trees.add(tree)
+            self._tree(codec.decode(data))
+
+    def _tree(self, value: Any) -> None:
+        """Keep what a tree refers to; the base of a patch is walked when all patches are known."""
+        if not is_patch(value):
+            self._walk_value(value)
+            return
+        _, base, entries = value
+        self._walk_value(entries)
+        known = self._bases.setdefault(base.digest, _Base(entries))
+        known.paths &= entries.keys()
+        for path in known.hidden.keys() - entries.keys():
+            self._keep_chunks(known.hidden.pop(path))
+
+    def _walk_base(self, digest: Digest, base: _Base) -> None:
+        """Keep a base, and all content that is not hidden by every patch to it."""
+        if base.is_walked or self.set.is_walked(digest):
+            return
+        base.is_walked = True
+        parts = base_parts(digest, base.paths, self._engine.load)
+        base.hidden.update(parts.hidden)
+        # Not as walked: another tree may need all that these refer to.
+        for opened in parts.opened:
+            self._keep(opened)
+        for value in parts.whole:
+            self._walk_value(value)
 
     def _walk(self, roots: Iterable[Digest]) -> None:
         """Keep objects and everything below them."""
-        pending = [digest for digest in roots if self._refer(digest)]
+        self._walk_below([digest for digest in roots if self._refer(digest)])
+
+    def _walk_below(self, pending: list[Digest]) -> None:
         while pending:
             batch = pending[-BATCH_OBJECTS:]
             del pending[-BATCH_OBJECTS:]
@@ -222,12 +305,21 @@ class Marker:
         """Keep what objects refer to; return what has to be walked in turn."""
         found: list[Digest] = []
         for data in self._values(digests):
-            value = codec.decode(data)
-            for listed in bare_digests(value):
-                for start in range(0, len(listed), DIGEST_SIZE):
-                    self._keep(listed[start : start + DIGEST_SIZE])
-            found += [digest for digest in references(value) if self._refer(digest)]
+            found += self._inside(codec.decode(data))
         return found
+
+    def _walk_value(self, value: Any) -> None:
+        """Keep what a value refers to, and everything below it."""
+        self._walk_below(self._inside(value))
+
+    def _inside(self, value: Any) -> list[Digest]:
+        for listed in bare_digests(value):
+            self._keep_chunks(listed)
+        return [digest for digest in references(value) if self._refer(digest)]
+
+    def _keep_chunks(self, listed: bytes) -> None:
+        for start in range(0, len(listed), DIGEST_SIZE):
+            self._keep(listed[start : start + DIGEST_SIZE])
 
     def _refer(self, digest: Digest) -> bool:
         self._keep(digest)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mulligan import codec
 from mulligan.codec import MapBranch, Ref
 from mulligan.document.document import LoadBytes
 from mulligan.model import Digest
 from mulligan.workspace.capture.patch import PATCH
-from mulligan.workspace.entries import FILE, SELF, TreePath, split_chunks
+from mulligan.workspace.entries import FILE, SELF, TreePath, file_chunks
 
 Pending = list[tuple[Digest, TreePath]]
 """Objects of trees that are still to be looked at, with their paths."""
@@ -41,8 +40,3 @@ def tree_part(value: Any, path: TreePath, pending: Pending, load: LoadBytes) -> 
             if isinstance(value[4], Ref):
                 pending.append((value[4].digest, at))
             yield TreeFile(at, file_chunks(load, value[4]))
-
-
-def file_chunks(load: LoadBytes, chunks: Any) -> tuple[Digest, ...]:
-    """Return the chunks of a file's entry; a long list of them is an object of its own."""
-    return split_chunks(codec.decode(load(chunks.digest)) if isinstance(chunks, Ref) else chunks)

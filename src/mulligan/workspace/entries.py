@@ -12,6 +12,9 @@ from typing import Any
 
 import msgspec
 
+from mulligan import codec
+from mulligan.codec import Ref
+from mulligan.document.document import LoadBytes
 from mulligan.model import Digest
 
 TreePath = tuple[str, ...]
@@ -97,6 +100,11 @@ def decode_entry(value: list[Any]) -> Leaf | Directory:
 def _extra(xattrs: dict[str, bytes] | None) -> list[dict[str, bytes]]:
     # Left out where there are none, so that almost all entries stay short and plain.
     return [xattrs] if xattrs else []
+
+
+def file_chunks(load: LoadBytes, chunks: Any) -> tuple[Digest, ...]:
+    """Return the chunks of a file's entry; a long list of them is an object of its own."""
+    return split_chunks(codec.decode(load(chunks.digest)) if isinstance(chunks, Ref) else chunks)
 
 
 def split_chunks(chunks: Any) -> tuple[Digest, ...]:

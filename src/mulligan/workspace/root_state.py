@@ -2,8 +2,7 @@
 
 The index, the trees that it leads to and the watcher are expensive for a large directory, and do
 not depend on the session: all sessions store the same objects in the same store. So there is one of
-each for a directory. The base tree of patches belongs to the session that captured last: another
-one stores a whole tree first.
+each for a directory. A patch of any session is then a patch to the same base.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ class RootState:
         self.captured: Index | None = None
         """A capture that is not committed yet."""
         self.damage = 0
+        self.collections = 0
         self.loaded = False
         """Whether an index that another process saved was looked for."""
         self.watching = False

@@ -22,7 +22,7 @@ from mulligan.objects.protocol import Bundle
 from mulligan.workspace.capture.capture import Capture, Captured
 from mulligan.workspace.capture.file_copy import FileCopies
 from mulligan.workspace.capture.ignore import Rules
-from mulligan.workspace.capture.index import Index, Seen, load_index, save_index
+from mulligan.workspace.capture.index import Index, Seen, load_index, save_index, stored_chunks
 from mulligan.workspace.capture.limits import CaptureLimits
 from mulligan.workspace.capture.patch import open_tree
 from mulligan.workspace.capture.progress import Progress, untold
@@ -55,11 +55,10 @@ class Workspace:
         progress: Progress = untold,
         stores: Collection[Path] = (),
         states: RootStates | None = None,
-        session: int = 0,
     ) -> None:
         """Combine what belongs to one session with the state that its directory has in ``states``.
 
-        See ``mulligan.workspace.root_state``. ``session`` is the number of the session.
+        See ``mulligan.workspace.root_state``.
         """
         self.root = root
         self._stores = stores
@@ -71,7 +70,6 @@ class Workspace:
         self._states = RootStates() if states is None else states
         self._state = self._states.of(root)
         self._state.users.add(self)
-        self._session = session
         self._looked = -1
 
     def watch(self) -> None:
@@ -83,7 +81,7 @@ class Workspace:
         """Why changes are found by scans, or None while the watcher tracks them."""
         return self._state.watcher.reason if self._state.watcher else "no watcher was requested"
 
-    def elsewhere(self, root: Path, session: int) -> Workspace:
+    def elsewhere(self, root: Path) -> Workspace:
         """Return the workspace of another session and directory under the same limits."""
         return Workspace(
             root,
@@ -92,7 +90,6 @@ class Workspace:
             self._failpoint,
             stores=self._stores,
             states=self._states,
-            session=session,
         )
 
     def source(self) -> ReflinkSource | None:
@@ -151,7 +148,7 @@ class Workspace:
         close_kept()
         self._state.captured = captured.index
         self._state.captured.damage = self._state.damage
-        self._state.captured.session = self._session
+        self._state.captured.collections = self._state.collections
         self._state.captured.mapped = dict.fromkeys(mapped)
         if self._state.watcher is not None:
             # After the capture, with the ctimes it saw: a file that changed since is reported
@@ -186,33 +183,36 @@ class Workspace:
             self._limits,
             self._progress,
             copies=self._copies,
-            # A patch keeps its base, and so all files in it: those of another session may be
-            # deleted.
-            patches=PATCHES in self._engine.features and index is not None and self._owns(index),
+            patches=PATCHES in self._engine.features,
         )
         drain = self._drain_names if self._state.watcher is not None else None
         sleep = self._engine.clock.sleep
         Rescan(os.fsencode(self.root), rules, capture, drain, sleep).run(changes, taken)
         return rules, taken, capture
 
-    def _owns(self, index: Index) -> bool:
-        """Whether this session has stored the base tree of an index, here or in another process."""
-        return index.session == self._session
-
     def _forget_removed(self) -> None:
         """Forget what was seen if a collection may have removed what the index refers to.
 
-        The caller is pinned, so what is usable now stays so until its commit. A tree that is
-        usable has everything below it, unless damage was found since: then every file is read
-        again, and those whose content is damaged are stored again.
+        The caller is pinned, so what is usable now stays so until its commit. If damage was found
+        since, every file is read again, and those whose content is damaged are stored again.
         """
         self._state.damage = self._engine.note_damaged()
+        with self._engine.read() as view:
+            self._state.collections = view.collection().count
         if self._state.index is not None and not self._is_usable(self._state.index):
             self._reset()
 
     def _is_usable(self, index: Index) -> bool:
-        trees = {index.tree, index.edits.base}
-        return index.damage == self._state.damage and self._engine.objects.are_usable(trees)
+        objects, trees = self._engine.objects, {index.tree, index.edits.base}
+        if index.damage != self._state.damage or not objects.are_usable(trees):
+            return False
+        # A patch that is usable has all of its files. A whole tree may be left as the base of
+        # patches alone: then a collection has removed the files that all of these replace.
+        if index.tree == index.edits.base and index.collections != self._state.collections:
+            with suppress(DamageError):
+                return objects.are_usable(stored_chunks(index, self._engine.load))
+            return False
+        return True
 
     def _reset(self) -> None:
         """Forget what was seen: the next capture reads everything again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from mulligan.timeline.points import PointLike
 from mulligan.upkeep import delete_checkpoints
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.space import reclaim
-from mulligan.workspace.capture.edits import MAX_PATCH_ENTRIES
 from tests.raw_bytes import files_with
 
 TEXTS = [f"content-{number}-Zq8vKx03LmPw7RtY" for number in range(4)]
@@ -120,23 +120,71 @@ def test_one_that_another_process_has_deleted_meanwhile_is_deleted(
     assert len(session.checkpoints()) == 3
 
 
-def test_files_of_a_base_tree_go_with_the_last_patch_to_it(store: Store, work: Path) -> None:
+def test_files_that_only_a_deleted_base_tree_has_are_gone(store: Store, work: Path) -> None:
+    """Later checkpoints are stored as patches to the tree of the first, deep in it as well."""
     session = store.session("based", workspace=work)
-    for number in range(MAX_PATCH_ENTRIES + 1):
-        (work / f"plain {number}").write_text(str(number))
-    (work / "secret").write_text(TEXTS[0] * 50)
+    (work / "deep" / "er").mkdir(parents=True)
+    for number in range(200):  # a directory of several objects
+        (work / "deep" / f"plain {number}").write_text(str(number))
+    removed, replaced = work / "deep" / "er" / "removed", work / "deep" / "replaced"
+    removed.write_text(TEXTS[0] * 50)
+    replaced.write_text(TEXTS[1] * 50)
+    (work / "kept").write_text(TEXTS[2] * 50)
     first = session.checkpoint()
-    (work / "secret").unlink()
-    patched = session.checkpoint()
+    removed.unlink()
+    replaced.write_text("second")
+    second = session.checkpoint()
+    replaced.write_text("third")
+    (work / "kept").unlink()
+    third = session.checkpoint()
     place = Path(store.path or "")
     delete_checkpoints(store, session, [first])
     collect(store)
-    assert files_with(place, TEXTS[0].encode())
-    # Enough changes that a whole tree is stored again.
-    for number in range(MAX_PATCH_ENTRIES + 1):
-        (work / f"plain {number}").write_text(f"again {number}")
+    assert store.verify(full=True).problems == ()
+    # The second one still has the last of them.
+    assert [bool(files_with(place, text.encode())) for text in TEXTS[:3]] == [False, False, True]
+    for point, content in ((second, "second"), (third, "third")):
+        session.restore(point)
+        assert replaced.read_text() == content
+        assert (work / "kept").exists() == (point is second)
+        assert (work / "deep" / "plain 150").read_text() == "150"
+
+
+def test_a_file_of_a_deleted_base_tree_that_comes_back_is_stored_again(
+    store: Store, work: Path
+) -> None:
+    session = store.session("based", workspace=work)
+    (work / "file").write_text(TEXTS[0])
+    times = (work / "file").stat()
+    first = session.checkpoint()
+    (work / "file").write_text(TEXTS[1])
     session.checkpoint()
-    delete_checkpoints(store, session, [patched])
+    delete_checkpoints(store, session, [first])
     collect(store)
-    assert store.verify().problems == ()
-    assert files_with(place, TEXTS[0].encode()) == []
+    (work / "file").write_text(TEXTS[0])
+    os.utime(work / "file", ns=(times.st_atime_ns, times.st_mtime_ns))
+    os.utime(work, ns=(times.st_atime_ns, times.st_mtime_ns))
+    again = session.checkpoint()
+    (work / "file").write_text(TEXTS[2])
+    session.checkpoint()
+    assert store.verify(full=True).problems == ()
+    session.restore(again)
+    assert (work / "file").read_text() == TEXTS[0]
+
+
+def test_a_session_patches_the_base_tree_of_another_and_outlives_it(
+    store: Store, work: Path
+) -> None:
+    one, two = (store.session(name, workspace=work) for name in ("one", "two"))
+    (work / "kept").write_text(TEXTS[1])
+    (work / "secret").write_text(TEXTS[0] * 50)
+    one.checkpoint()
+    (work / "secret").unlink()
+    taken = two.checkpoint()
+    store.delete("one")
+    collect(store)
+    assert files_with(Path(store.path or ""), TEXTS[0].encode()) == []
+    assert store.verify(full=True).problems == ()
+    (work / "kept").unlink()
+    two.restore(taken)
+    assert (work / "kept").read_text() == TEXTS[1]

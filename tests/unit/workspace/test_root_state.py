@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mulligan import Session, Store
 from mulligan.errors import MulliganError
+from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
+from mulligan.upkeep import delete_checkpoints
+from mulligan.upkeep.gc import collect
+from mulligan.workspace.capture.index import Index, packed_stat
 from mulligan.workspace.capture.scan import Scan
 from mulligan.workspace.root_state import RootState
 from mulligan.workspace.watch.watcher import Watcher, available
@@ -244,3 +250,54 @@ def test_a_whole_tree_of_a_second_session_has_what_changed_since_the_base_of_the
         assert two.diff(taken, "one:@latest").files == ()
         with pytest.raises(MulliganError):
             two.files.read(taken, "there/f0")
+
+
+def test_an_index_of_a_base_tree_that_lacks_files_is_not_used(store: Store, work: Path) -> None:
+    """Two processes have an index of a directory each; that of the first is of the base tree."""
+    session = store.session("based", workspace=work)
+    (work / "file").write_text("first")
+    first = session.checkpoint()
+    shared = state(session)
+    assert shared.index is not None
+    assert shared.index.tree == first.workspace
+    older = msgspec.msgpack.decode(msgspec.msgpack.encode(shared.index), type=Index)
+    (work / "file").write_text("second")
+    session.checkpoint()
+    delete_checkpoints(store, session, [first])
+    collect(engine_of(store))
+    (work / "file").write_text("first")
+    # As if nothing had changed since the index was made.
+    seen = older.leaf(b"file")
+    assert seen is not None
+    seen.stat = packed_stat((work / "file").stat())
+    older.taken, shared.index = time.time_ns() + 10**9, older
+    again = session.checkpoint()
+    assert store.verify(full=True).problems == ()
+    (work / "file").unlink()
+    session.restore(again)
+    assert (work / "file").read_text() == "first"
+
+
+def test_sessions_that_take_turns_store_changes_only(tmp_path: Path, work: Path) -> None:
+    """Each patches the same base, so two sessions store about as much as one."""
+    for number in range(400):
+        (work / f"f{number}").write_text(f"{number}")
+    grown = [_bytes_of_turns(tmp_path / str(count), work, count) for count in (1, 2)]
+    assert grown[1] < 1.5 * grown[0]
+
+
+def _bytes_of_turns(place: Path, work: Path, count: int) -> int:
+    """Return how many bytes of packs twelve checkpoints add, which sessions take in turn."""
+    with open_store(place) as store:
+        sessions = [store.session(f"s{number}", workspace=work) for number in range(count)]
+        for session in sessions:
+            session.checkpoint()
+        before = _size(place)
+        for number in range(12):
+            (work / "f3").write_text(f"turn {number} of {count}")
+            sessions[number % count].checkpoint()
+        return _size(place) - before
+
+
+def _size(place: Path) -> int:
+    return sum(file.stat().st_size for file in place.rglob("*.pack"))

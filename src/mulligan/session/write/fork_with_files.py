@@ -61,7 +61,7 @@ class Forker:
                 move_into_place(self._engine, note)
             except OSError as error:
                 raise _unplaced(record.name, note, error) from error
-        return record, self._files.elsewhere(target, record.number)
+        return record, self._files.elsewhere(target)
 
     def _named(
         self,

@@ -322,10 +322,10 @@ class StoredFiles:
                 hint="Nothing was made: no directory, and no session.",
             )
 
-    def elsewhere(self, root: OsPath, session: int) -> Workspace:
+    def elsewhere(self, root: OsPath) -> Workspace:
         """Return the workspace of another session and directory with the same limits."""
         assert self._workspace is not None  # noqa: S101 -- place_for_fork has checked it
-        return self._workspace.elsewhere(root, session)
+        return self._workspace.elsewhere(root)
 
     def _conflicts(self, point: Point, root: str, tree: Digest) -> list[str]:
         """Return what other sessions checkpointed in this directory after the point."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from mulligan.engine import Engine
-from mulligan.errors import PurgedContent
+from mulligan.errors import MissingObject, PurgedContent
 from mulligan.model import Digest, ObjectKind
 from mulligan.upkeep.purge.text import MAX_MATCH, Pattern
 
@@ -51,8 +51,9 @@ class ContentSearch:
             self._search_chunks(pending[start : start + BATCH_CHUNKS])
         for chunks in self._long:
             for index in range(1, len(chunks)):
-                # What is purged already is no part of any match.
-                with suppress(PurgedContent):
+                # What is purged already is no part of any match, nor is what a collection removed
+                # of a base tree.
+                with suppress(PurgedContent, MissingObject):
                     self._search_border(chunks, index)
         self._long = []
 

@@ -19,9 +19,9 @@ from mulligan.timeline.references import event_references, references, tree_refe
 from mulligan.upkeep.mark import is_pruned
 from mulligan.upkeep.purge.contents import ContentSearch
 from mulligan.upkeep.purge.text import Pattern, Where, mask, places
-from mulligan.upkeep.tree_walk import file_chunks, tree_part
+from mulligan.upkeep.tree_walk import tree_part
 from mulligan.workspace.capture.patch import PATCH
-from mulligan.workspace.entries import FILE, SELF, TreePath, shown
+from mulligan.workspace.entries import FILE, SELF, TreePath, file_chunks, shown
 
 PAGE_EVENTS = 256
 """How many events are read within one snapshot."""

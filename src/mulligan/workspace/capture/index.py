@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -14,10 +14,13 @@ import msgspec
 from blake3 import blake3
 from msgspec import Raw
 
-from mulligan.codec import MapBranch
+from mulligan import codec
+from mulligan.codec import MapBranch, Ref
+from mulligan.document.document import LoadBytes
 from mulligan.model import Digest, LeftOut
+from mulligan.workspace.entries import FILE, file_chunks
 
-VERSION = 9
+VERSION = 10
 
 HEAD = struct.Struct(">8sIQ32s")
 """Header of a saved index: magic, version, length of the body, and a BLAKE3 digest.
@@ -164,8 +167,8 @@ class Index(msgspec.Struct, array_like=True):
     as put into that tree, and ``listed`` is everything left out, sorted; neither is saved.
     ``mapped`` are the files that programs had mapped when they were read; see
     ``mulligan.workspace.watch.mapped``. ``damage`` is how often damage had been noted in the store:
-    what is noted later may concern any file. ``session`` is the number of the session that stored
-    ``tree``, and the base of the edits.
+    what is noted later may concern any file. ``collections`` is how many garbage collections the
+    store had had: a later one may have removed files of a whole tree that patches alone need.
     """
 
     version: int
@@ -182,7 +185,7 @@ class Index(msgspec.Struct, array_like=True):
     mapped: dict[bytes, None] = {}
     listed: list[LeftOut] | None = None
     damage: int = 0
-    session: int = 0
+    collections: int = 0
 
     @property
     def fresh_from(self) -> int:
@@ -206,6 +209,17 @@ class Index(msgspec.Struct, array_like=True):
         for path in paths:
             if (seen := self.leaf(path)) is not None:
                 seen.stat = STAT.pack(0, 0, seen.size, seen.ino)
+
+
+def stored_chunks(index: Index, load: LoadBytes) -> Iterator[Digest]:
+    """Yield the chunks of all files of an index."""
+    for directory in index.directories.values():
+        for seen in directory.leaves.values():
+            entry = codec.decode(seen.entry)
+            if isinstance(entry, Ref):
+                entry = codec.decode(load(entry.digest))
+            if entry[0] == FILE:
+                yield from file_chunks(load, entry[4])
 
 
 class _Saved(msgspec.Struct, array_like=True):

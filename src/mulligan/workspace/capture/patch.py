@@ -90,6 +90,11 @@ def open_tree(document: Document, tree: Digest) -> Document:
     return found
 
 
+def is_patch(value: Any) -> bool:
+    """Whether a decoded tree is a patch."""
+    return isinstance(value, list) and len(value) == 3 and value[0] == PATCH
+
+
 def _is_entry(path: str, entry: bytes) -> bool:
     """Whether encoded bytes can be the entry at a path, judging by their first bytes."""
     if entry[:3] == _REFERENCE:
