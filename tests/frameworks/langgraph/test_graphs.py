@@ -6,6 +6,7 @@ Each scenario runs with both, and results and histories are compared.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -142,9 +143,16 @@ def fan_out(saver: Any, config: Config) -> Any:
 
     runs: list[str] = []
 
+    def is_saved(*words: str) -> bool:
+        found = saver.get_tuple(config)
+        saved = [value for _, _, value in (found.pending_writes if found else [])]
+        return all([word] in saved for word in words)
+
     def work(state: Any) -> Any:
         runs.append(state["word"])
         if state["word"] == "b" and runs.count("b") == 1:
+            while not is_saved("A", "C"):  # else LangGraph may stop them, and run them again
+                time.sleep(0.001)
             raise RuntimeError("once")
         return {"words": [state["word"].upper()]}
 

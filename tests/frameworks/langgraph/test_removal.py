@@ -10,7 +10,7 @@ from mulligan.errors import MulliganError
 from mulligan.store import engine_of
 from mulligan.upkeep.policy import Policy
 from mulligan.upkeep.prune import Pruner
-from tests.frameworks.langgraph.graphs import loop_graph, start, story
+from tests.frameworks.langgraph.graphs import loop_graph, start, story, words_state
 from tests.frameworks.langgraph.test_values import put
 from tests.frameworks.needed import needed
 
@@ -103,6 +103,77 @@ def reopened(saver: Any) -> Any:
     from mulligan.integrations.langgraph import MulliganSaver
 
     return MulliganSaver(saver.store)
+
+
+def test_a_pruned_thread_has_no_parent_that_is_gone(saver: Any, config: Config) -> None:
+    graph = loop_graph(saver)
+    graph.invoke(start(), config)
+    before = graph.get_state(config)
+    saver.prune(["thread-1"])
+    assert graph.get_state(config) == before._replace(parent_config=None)
+    assert [found.parent_config for found in saver.list(config)] == [None]
+    # The next one has a parent again, and the kept one is still the first.
+    branch = graph.update_state(config, {"n": 3})
+    assert graph.get_state(branch).parent_config == before.config
+    assert [found.parent_config is None for found in saver.list(config)] == [False, True]
+
+
+def nested(saver: Any, *, remembers: bool | None, asks: bool) -> Any:
+    """Return a graph that calls another one, which waits for an answer if it asks."""
+    from langgraph.graph import START, StateGraph
+    from langgraph.types import interrupt
+
+    def count(state: Any) -> Any:
+        return {"words": [interrupt("?") if asks else f"seen {len(state['words'])}"]}
+
+    inner = StateGraph(words_state())
+    inner.add_node("count", count)
+    inner.add_edge(START, "count")
+    outer = StateGraph(words_state())
+    outer.add_node("call", inner.compile(checkpointer=remembers))
+    outer.add_edge(START, "call")
+    return outer.compile(checkpointer=saver)
+
+
+def namespaces(saver: Any, config: Config) -> list[str]:
+    found = (one.config["configurable"]["checkpoint_ns"] for one in saver.list(config))
+    return sorted(namespace.partition(":")[0] for namespace in found)
+
+
+@pytest.mark.parametrize(("remembers", "kept"), [(None, [""]), (True, ["", "call"])])
+def test_a_call_of_a_subgraph_goes_with_its_checkpoint(
+    remembers: bool | None, kept: list[str], saver: Any, config: Config
+) -> None:
+    other: Config = {"configurable": {"thread_id": "not-pruned"}}
+    graph = nested(saver, remembers=remembers, asks=False)
+    for word in "abc":
+        graph.invoke({"words": [word]}, config)
+        graph.invoke({"words": [word]}, other)
+    saver.prune(["thread-1"])
+    assert namespaces(saver, config) == kept
+    assert graph.invoke({"words": ["d"]}, config) == graph.invoke({"words": ["d"]}, other)
+
+
+def test_a_subgraph_that_waits_for_an_answer_is_not_pruned(saver: Any, config: Config) -> None:
+    from langgraph.types import Command
+
+    graph = nested(saver, remembers=None, asks=True)
+    for word in "ab":
+        graph.invoke({"words": [word]}, config)
+        graph.invoke(Command(resume="yes"), config)
+    graph.invoke({"words": ["c"]}, config)
+    saver.prune(["thread-1"])
+    assert namespaces(saver, config) == ["", "call"]
+    assert graph.invoke(Command(resume="no"), config)["words"][-1] == "no"
+
+
+def test_one_id_in_the_place_of_several_is_refused(saver: Any, config: Config) -> None:
+    loop_graph(saver).invoke(start(), config)
+    with pytest.raises(TypeError):
+        saver.prune("thread-1", strategy="delete")
+    with pytest.raises(TypeError):
+        saver.delete_for_runs("run-1")
+    assert saver.get_tuple(config) is not None
 
 
 def test_the_latest_run_can_be_deleted(saver: Any, config: Config) -> None:

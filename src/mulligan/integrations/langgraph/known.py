@@ -104,15 +104,31 @@ class Update(NamedTuple):
             version = made.versions.get(name)
             is_same = version is not None and version == before.versions.get(name)
             made._add(name, value, codec, is_same=is_same and name not in changed)
+        made._inherit(made.versions.keys() - checkpoint["channel_values"].keys() - changed)
         return made
+
+    def _inherit(self, names: set[str]) -> None:
+        """Keep what is stored for channels that have no value now, but the version from before.
+
+        So a delta channel that was stored whole is, until it is written again.
+        """
+        for name in names:
+            if self.versions[name] != self.before.versions.get(name):
+                continue
+            if name in self.before.lists:
+                known = self.before.lists[name]
+                self.items[name], self.changes[name] = known.items, known.unchanged()
+            elif name in self.before.small:
+                self.small[name] = self.before.small[name]
+            elif name in self.before.large:
+                self.large[name] = self.before.large[name]
 
     def _add(self, name: str, value: Any, codec: ValueCodec, *, is_same: bool) -> None:
         if type(value) is list:
             self.items[name] = value
             known = self.before.lists.get(name, KnownList([], []))
-            unchanged = ListChange(len(known.stored), {}, [], len(known.stored))
             is_kept = is_same and name in self.before.lists
-            self.changes[name] = unchanged if is_kept else list_change(known, value, codec)
+            self.changes[name] = known.unchanged() if is_kept else list_change(known, value, codec)
             return
         for kept, here in ((self.before.small, self.small), (self.before.large, self.large)):
             if is_same and name in kept:

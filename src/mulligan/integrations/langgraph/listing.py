@@ -66,7 +66,7 @@ class Listing:
         if not self._filter:
             return True
         metadata = self._codec.decode(record.metadata)
-        return all(metadata.get(name) == wanted for name, wanted in self._filter.items())
+        return all(_found(metadata, name) == wanted for name, wanted in self._filter.items())
 
     def _writes(self, record: Record) -> PendingWrites:
         if self._yielded <= FEW:
@@ -97,3 +97,12 @@ class Listing:
                 for name, (_, length) in record.lists.items()
                 if length is not None
             }
+
+
+def _found(metadata: Any, name: str) -> Any:
+    """Return a value of the metadata; ``user.name`` is that of a nested dictionary."""
+    first, dot, rest = name.partition(".")
+    if name in metadata or not dot:
+        return metadata.get(name)
+    inside = metadata.get(first)
+    return _found(inside, rest) if isinstance(inside, dict) else None

@@ -35,6 +35,11 @@ class KnownList(NamedTuple):
     stored: list[Any]
     next_check: int = 0
 
+    def unchanged(self) -> ListChange:
+        """Return the change to the same list."""
+        count = len(self.stored)
+        return ListChange(count, {}, [], count)
+
 
 class ListChange(NamedTuple):
     """How to make a stored list equal to another: shorten, replace, append."""

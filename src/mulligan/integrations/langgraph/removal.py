@@ -8,14 +8,36 @@ from mulligan.integrations.langgraph.thread import Thread
 from mulligan.integrations.langgraph.values import ValueCodec
 from mulligan.store import Store
 
+CALL = ":"
+"""What is between the name of a subgraph and the id of a task in a namespace."""
+
 
 def keep_latest(store: Store, thread: Thread, codec: ValueCodec) -> None:
-    """Remove all checkpoints but the latest of each namespace, and what these are built from."""
+    """Remove all checkpoints but the latest of each namespace, and what these are built from.
+
+    Those of subgraphs that were called for an earlier checkpoint go with it.
+    """
     latest: dict[str, Record] = {}
     records = [record for record, _ in thread.records()]
     for record in records:
         latest.setdefault(record.namespace, record)
-    _remove_all_but(store, thread, records, list(latest.values()), codec)
+    outer = {record.id for record in records if not record.namespace}
+    over = outer - {latest[""].id} if outer else set()
+    kept = [record for record in latest.values() if _caller(record, codec) not in over]
+    _remove_all_but(store, thread, records, kept, codec)
+
+
+def _caller(record: Record, codec: ValueCodec) -> str | None:
+    """Return the checkpoint of the outermost graph for which a subgraph was called.
+
+    The namespace of a call has the id of its task. One without is that of a subgraph that keeps
+    its state between calls (``checkpointer=True``).
+    """
+    if CALL not in record.namespace:
+        return None
+    parents = codec.decode(record.metadata).get("parents") or {}
+    caller: str | None = parents.get("")
+    return caller
 
 
 def remove_runs(store: Store, thread: Thread, runs: set[str], codec: ValueCodec) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -36,6 +37,10 @@ Config = dict[str, Any]
 
 _Names = list[str]
 
+Version = int | str
+"""The version of a channel: a number, or, in threads of other savers, a string that begins with it.
+"""
+
 MAX_THREADS = 256
 """How many threads of graphs a saver keeps open."""
 
@@ -43,7 +48,7 @@ PAGE = 64
 """How many checkpoints an asynchronous listing fetches at once."""
 
 
-class MulliganSaver(BaseCheckpointSaver[int]):
+class MulliganSaver(BaseCheckpointSaver[Version]):
     """Saves the checkpoints of graphs in a store: ``builder.compile(checkpointer=saver)``.
 
     ``store`` is an open store, or a directory that is opened as one; such a store is closed by
@@ -81,6 +86,17 @@ class MulliganSaver(BaseCheckpointSaver[int]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
 
     def close(self) -> None:
         """Close the threads, and the store if it was opened here. Idempotent."""
@@ -188,6 +204,7 @@ class MulliganSaver(BaseCheckpointSaver[int]):
 
         Those that a delta channel of a remaining checkpoint is built from stay.
         """
+        _refuse_text(run_ids)
         if run_ids:
             for name in self._names():
                 thread = self._thread(name)
@@ -197,8 +214,10 @@ class MulliganSaver(BaseCheckpointSaver[int]):
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete all checkpoints of threads, or all but the latest ones (``keep_latest``).
 
-        Those that a delta channel of a latest one is built from stay, too.
+        The latest one of each namespace stays, and those that a delta channel of it is built from;
+        of subgraphs, those that keep their state between calls or are in the middle of one.
         """
+        _refuse_text(thread_ids)
         if strategy not in ("keep_latest", "delete"):
             raise ValueError(f"A strategy is 'keep_latest' or 'delete', not {strategy!r}.")
         for name in map(str, thread_ids):
@@ -207,8 +226,15 @@ class MulliganSaver(BaseCheckpointSaver[int]):
             elif (thread := self._thread(name)) is not None:
                 keep_latest(self.store, thread, self.codec)
 
-    def get_next_version(self, current: int | None, channel: None) -> int:
-        """Return the version of a channel after the current one."""
+    def get_next_version(self, current: Version | None, channel: None) -> Version:
+        """Return the version of a channel after the current one.
+
+        A thread that another saver began, and that was copied, keeps the kind of its versions:
+        LangGraph compares them with each other.
+        """
+        if isinstance(current, str):
+            number = int(current.partition(".")[0]) + 1
+            return f"{number:032}.{random.random():016}"  # noqa: S311
         return 1 if current is None else int(current) + 1
 
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
@@ -337,6 +363,12 @@ def _address(config: Config) -> tuple[str, str, str | None]:
         found.get("checkpoint_ns") or "",
         None if not id else str(id),
     )
+
+
+def _refuse_text(ids: Sequence[str]) -> None:
+    """Raise ``TypeError`` for one id in the place of several: its letters would be taken as ids."""
+    if isinstance(ids, str):
+        raise TypeError(f"A list of ids is needed, not the text {ids!r}.")
 
 
 def _config(thread: str, namespace: str, id: str) -> Config:

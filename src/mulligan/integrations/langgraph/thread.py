@@ -8,6 +8,8 @@ from contextlib import suppress
 from itertools import chain, count
 from typing import Any, NamedTuple
 
+import msgspec
+
 from mulligan.document.document import gc_paused
 from mulligan.errors import CheckpointNeeded, KeyTaken
 from mulligan.integrations.langgraph.files import FORK_OF, ThreadFiles
@@ -246,8 +248,20 @@ class Thread:
         """Return the record that a checkpoint of the session has."""
         namespace = taken.data.get(IN_STATE)
         if namespace is None:
-            return decode_record(taken.data[RECORD])
-        return decode_record(self.session.state.at(taken.seq).get((*graph_path(namespace), RECORD)))
+            encoded = taken.data[RECORD]
+        else:
+            encoded = self.session.state.at(taken.seq).get((*graph_path(namespace), RECORD))
+        return self._without_removed_parent(decode_record(encoded))
+
+    def _without_removed_parent(self, record: Record) -> Record:
+        if record.parent is None or checkpoint_key(record.namespace, record.parent) not in (
+            self._gone  # up to date: every look-up of a checkpoint compared it
+        ):
+            return record
+        is_there = (
+            self.session.checkpoints.find(self._key(record.namespace, record.parent)) is not None
+        )
+        return record if is_there else msgspec.structs.replace(record, parent=None)
 
     def _new_record(self, saved: Saved, update: Update, codec: ValueCodec) -> Record:
         rest = {k: v for k, v in saved.checkpoint.items() if k not in ("id", "channel_values")}
