@@ -26,7 +26,7 @@ from benchmarks.timing import (
     timed,
     timed_with_cpu,
 )
-from benchmarks.trees import source_text
+from benchmarks.trees import generate, source_text
 
 TARGETS = (
     Target("plan ms", "planning retention over 10,000 checkpoints", at_most=200, unit=" ms"),
@@ -37,6 +37,7 @@ TARGETS = (
     Target("writer added ms", "a writer's longest wait beside upkeep", at_most=50, unit=" ms more"),
     Target("lock ms", "of which for the write lock", at_most=50, unit=" ms"),
     Target("verify MB/s", "verify --full, stored bytes a core", at_least=500, unit=" MB/s"),
+    Target("verify small MB/s", "the same, of 30,000 small files", at_least=500, unit=" MB/s"),
     Target("restic/verify", "restic check --read-data beside it", at_least=2, unit="×"),
     Target("borg/verify", "borg check --verify-data beside it", at_least=2, unit="×"),
     Target("store/live", "the store beside its live content, at most", at_most=1.5, unit="×"),
@@ -59,6 +60,7 @@ def run(setting: Setting) -> Result:
     _retention(setting, result)
     upkeep_writer.measure(setting, result)
     _one_gigabyte(setting, result)
+    _small_files(setting, result)
     _daily_work(setting, result)
     _peers(setting, result)
     return result
@@ -211,6 +213,26 @@ def _verify(keepers: dict[type[Keeper], Keeper | None], result: Result) -> None:
         else:
             result.measure(f"{kind.name}/verify", ratio(spent.wall, ours.wall))
     result.tables.append(Table("Every byte read and checked", rows))
+
+
+def _small_files(setting: Setting, result: Result) -> None:
+    """Verify a store of small files, where the work is by object rather than by byte."""
+    count = setting.choose(full=30_000, quick=5_000)
+    place = setting.directory / "small-files"
+    generate(place / "tree", count)
+    keeper = MulliganScan(place / "tree", _new(place / "keeper"))
+    keeper.capture()
+    keeper.close()
+    spent, stored = _verified(keeper), occupied(keeper.directory)
+    result.measure("verify small MB/s", stored / MEGABYTE / spent.cpu)
+    row: Row = {
+        "verify": f"{count:,} small files",
+        "s": spent.wall,
+        "cpu s": spent.cpu,
+        "stored MB": stored / MEGABYTE,
+        "MB/s a core": stored / MEGABYTE / spent.cpu,
+    }
+    result.tables.append(Table("Every byte of small files", [row]))
 
 
 def _verified(keeper: Keeper) -> Spent:

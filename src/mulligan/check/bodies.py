@@ -68,6 +68,8 @@ class BodyCheck:
 
     def _group(self, group: StoredGroup) -> None:
         self.read_bytes += group.length
+        if not group.damage:
+            return
         damaged = [
             stored
             for stored in group.objects

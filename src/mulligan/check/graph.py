@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import Any, NamedTuple
 
 from mulligan import codec
@@ -12,7 +12,7 @@ from mulligan.codec import MapBranch, Ref
 from mulligan.document.document import Document
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
-from mulligan.model import Digest
+from mulligan.model import Digest, ObjectKind
 from mulligan.timeline.references import references
 from mulligan.workspace.capture.base_parts import base_parts
 from mulligan.workspace.capture.patch import TreePatch, leaf_in, read_patch
@@ -97,30 +97,53 @@ class Graph:
                 continue
             self._follow_parts(self._check_parts(digest, parts.whole, base.user), base.user)
 
-    def _follow_parts(self, pending: list[Digest], user: User) -> None:
-        while pending:
-            digest = pending.pop()
-            if digest in self._seen_trees:
-                continue
-            self._seen_trees.add(digest)
-            try:
-                node = codec.decode(self._engine.load(digest))
-            except MulliganError as error:
-                self._report(digest, user, error)
-                continue
-            pending += self._check_parts(digest, [node], user)
+    def _follow_parts(self, pending: Iterable[Digest], user: User) -> None:
+        rest = set(pending)
+        # Level by level, so that many objects are read, and looked up, together.
+        while batch := rest - self._seen_trees:
+            self._seen_trees |= batch
+            rest, lists = set(), list[bytes]()
+            for digest, data in self._loaded(batch, user):
+                rest.update(self._divide(digest, map(codec.decode, [data]), lists, user))
+            self._check_chunks(lists, user)
 
     def _check_parts(self, owner: Digest, parts: Iterable[Any], user: User) -> list[Digest]:
         """Check the chunks of the files in parts of a tree; return what else they refer to."""
+        lists: list[bytes] = []
+        found = self._divide(owner, parts, lists, user)
+        self._check_chunks(lists, user)
+        return found
+
+    def _divide(
+        self, owner: Digest, parts: Iterable[Any], lists: list[bytes], user: User
+    ) -> list[Digest]:
+        """Add the chunk lists of the files in parts of a tree; return what else they refer to."""
         found: list[Digest] = []
         try:
             for part in parts:
-                below, lists = tree_parts(part)
+                below, long = tree_parts(part)
                 found += below
-                self._check_chunks(lists, user)
+                lists += [self._chunk_list(one) for one in long]
         except MulliganError as error:
             self._report(owner, user, error)
         return found
+
+    def _loaded(self, digests: Set[Digest], user: User) -> Iterator[tuple[Digest, bytes]]:
+        """Yield values with their bytes, read together; report those that cannot be read."""
+        missing = set(digests)
+        for digest, data in self._engine.objects.get_all(ObjectKind.VALUE, digests):
+            missing.discard(digest)
+            yield digest, data
+        for digest in sorted(missing):
+            try:
+                yield digest, self._engine.load(digest)
+            except MulliganError as error:
+                self._report(digest, user, error)
+
+    def _chunk_list(self, found: bytes | Ref) -> bytes:
+        """Return the digests of a file's chunks; those of a large file are an object."""
+        value = codec.decode(self._engine.load(found.digest)) if isinstance(found, Ref) else found
+        return value if isinstance(value, bytes) else b""
 
     def _check_patch(self, tree: Digest) -> TreePatch:
         """Check that a patch can be applied to its base; each part of a base is checked once."""
@@ -132,16 +155,12 @@ class Graph:
             known.add(path)
         return patch
 
-    def _check_chunks(self, lists: list[Any], user: User) -> None:
+    def _check_chunks(self, lists: list[bytes], user: User) -> None:
         """Check that all chunks of some files exist, with one look-up for all of them."""
-        long = [
-            codec.decode(self._engine.load(one.digest)) for one in lists if isinstance(one, Ref)
-        ]
-        digests = b"".join(one for one in (*lists, *long) if isinstance(one, bytes))
-        chunks = set(split_chunks(digests)) - self._seen
+        chunks = set(split_chunks(b"".join(lists))) - self._seen
         self._seen |= chunks
         with self._engine.read() as view:
-            missing = chunks - view.locate_all(chunks).keys()
+            missing = chunks - view.indexed(chunks)
             # That the event of a purge names what it removed is checked with the purges.
             missing -= view.tombstones(missing).keys()
         for chunk in sorted(missing):
@@ -176,9 +195,15 @@ def tree_parts(node: Any) -> tuple[list[Digest], list[Any]]:
         part = pending.pop()
         if isinstance(part, list) and len(part) > 4 and part[0] == FILE:
             lists.append(part[4])
-            found += references(part[5:])
+            if len(part) > 5:  # most files have nothing more
+                found += references(part[5:])
         elif isinstance(part, dict):
-            pending += part.values()
+            for value in part.values():
+                # Most are files with nothing more than their chunks.
+                if type(value) is list and len(value) == 5 and value[0] == FILE:
+                    lists.append(value[4])
+                else:
+                    pending.append(value)
         elif isinstance(part, MapBranch):
             pending += part.slots
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from mulligan.journal.records import (
     ERASE,
     FORGOTTEN,
     LENGTH,
+    LOCATION,
     MAX_SEQ,
     NUMBER,
     PLACE,
@@ -53,7 +54,7 @@ _NOWHERE = Location(0, 0, 0, 0)
 """Where a purged object is."""
 
 if TYPE_CHECKING:
-    from mulligan.journal.protocol import TableReader
+    from mulligan.journal.protocol import FrameObjects, TableReader
 
 
 class ReadCache:
@@ -62,6 +63,16 @@ class ReadCache:
     def __init__(self) -> None:
         self.records: dict[int, tuple[bytes, SessionRecord]] = {}
         self.heads: dict[int, tuple[bytes, Head]] = {}
+
+
+def _count_at(frame: FrameObjects, places: Mapping[bytes, bytes]) -> int:
+    area, offset, length = frame.area, frame.offset, frame.length
+    return sum(
+        [
+            places.get(digest) == LOCATION.pack(area, offset, length, slot)
+            for slot, digest in enumerate(frame.digests)
+        ]
+    )
 
 
 class KvView:
@@ -321,6 +332,22 @@ class KvView:
         """Return the locations of the objects that the index has."""
         found = self._reader.get_all("objects", digests)
         return {Digest(digest): decode_location(value) for digest, value in found}
+
+    def indexed(self, digests: Iterable[Digest]) -> set[Digest]:
+        """Return those of some objects that the index has."""
+        # In order: neighbours are on the same page.
+        return {Digest(digest) for digest, _ in self._reader.get_all("objects", sorted(digests))}
+
+    def indexed_at(self, frames: Sequence[FrameObjects]) -> list[int]:
+        """Return for each of some frames how many of its objects the index finds there."""
+        wanted = sorted({digest for frame in frames for digest in frame.digests})
+        # Compared as bytes: a store of small files has many objects.
+        places = dict(self._reader.get_all("objects", wanted))
+        return [_count_at(frame, places) for frame in frames]
+
+    def object_count(self) -> int:
+        """Return how many objects the index has."""
+        return sum(1 for _ in self._reader.scan("objects", b"", None))
 
     def locate_usable(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
         """Return the locations of the objects that need not be stored again."""

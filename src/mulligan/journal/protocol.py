@@ -29,6 +29,22 @@ from mulligan.model import (
 )
 
 
+class FrameObjects(Protocol):
+    """Objects that are stored together; their digests are in the order of their slots."""
+
+    @property
+    def area(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def digests(self) -> Sequence[Digest]: ...
+
+
 class View(Protocol):
     """A consistent snapshot of the journal. Every record is checked as it is read.
 
@@ -196,6 +212,18 @@ class View(Protocol):
 
     def locate_all(self, digests: Iterable[Digest]) -> dict[Digest, Location]:
         """Return the locations of the objects that the index has."""
+        ...
+
+    def indexed(self, digests: Iterable[Digest]) -> set[Digest]:
+        """Return those of some objects that the index has, without their locations."""
+        ...
+
+    def indexed_at(self, frames: Sequence[FrameObjects]) -> list[int]:
+        """Return for each of some frames how many of its objects the index finds there."""
+        ...
+
+    def object_count(self) -> int:
+        """Return how many objects the index has."""
         ...
 
     def locate_usable(self, digests: Iterable[Digest]) -> dict[Digest, Location]:

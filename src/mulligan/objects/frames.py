@@ -224,6 +224,11 @@ def entries(directory: bytes) -> Iterator[Entry]:
     return map(Entry._make, _ENTRY.iter_unpack(directory))
 
 
+def digests(directory: bytes) -> tuple[Digest, ...]:
+    """Return the digests of a directory's objects in slot order."""
+    return tuple([digest for _, digest, _ in _ENTRY.iter_unpack(directory)])
+
+
 def decode_frame(data: bytes | memoryview, last: int | None = None) -> Frame:
     """Decode bytes that are exactly one frame; its objects are not verified.
 

@@ -27,7 +27,6 @@ from mulligan.objects.protocol import (
     Pick,
     Places,
     Replacement,
-    Stored,
     StoredGroup,
 )
 
@@ -125,8 +124,8 @@ class MemoryObjects:
                 kind, data = self._contents[digest]
                 is_checked = full() if callable(full) else full
                 is_damaged = is_checked and codec.digest(kind, data) != digest
-                found = Stored(digest, place, "it is not what was put" if is_damaged else None)
-                yield StoredGroup(area, place.offset, place.length, (found,), is_checked)
+                damage = {0: "it is not what was put"} if is_damaged else {}
+                yield StoredGroup(area, place.offset, place.length, (digest,), damage, is_checked)
 
     def values_after(self, area: int, start: int) -> Iterator[bytes]:
         """Yield the values past an offset; see ``Objects.values_after``."""

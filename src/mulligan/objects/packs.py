@@ -40,7 +40,6 @@ from mulligan.objects.protocol import (
     Pick,
     Places,
     Replacement,
-    Stored,
     StoredGap,
     StoredGroup,
 )
@@ -49,7 +48,7 @@ if TYPE_CHECKING:  # imported where they are used: a process that only reads nee
     from concurrent.futures import Future
 
     from mulligan.objects.pack_writer import OwnPack, PackWriter
-    from mulligan.objects.scan import Scanned, ScannedFrame
+    from mulligan.objects.scan import Scanned
 
 FRAME_TARGET = 256 << 10
 """Small objects share a frame up to this many bytes; a larger object gets its own frame.
@@ -258,8 +257,8 @@ class PackObjects:
             if isinstance(found, ScannedGap):
                 yield StoredGap(found.pack, found.offset, found.length, found.detail)
             else:
-                stored = _stored(found)
-                yield StoredGroup(found.pack, found.offset, found.length, stored, found.is_checked)
+                at = found.pack, found.offset, found.length
+                yield StoredGroup(*at, found.digests, found.damage, found.is_checked)
 
     def scan(
         self, number: int, end: int | None = None, *, bodies: bool | Pick = True
@@ -520,15 +519,6 @@ class PackBundle:
         if self._handles.writer is None:
             raise ReadOnlyStore(f"{self._store.directory} was opened for reading only.")
         return self._handles.writer
-
-
-def _stored(frame: ScannedFrame) -> tuple[Stored, ...]:
-    """Return the objects of a frame with their locations."""
-    damage = frame.damage
-    return tuple(
-        Stored(entry.digest, frame.location(slot), damage.get(slot))
-        for slot, entry in enumerate(frame.entries)
-    )
 
 
 def _in_order(places: dict[Digest, Location]) -> list[tuple[Digest, Location]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -89,14 +89,25 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class StoredGroup(msgspec.Struct, frozen=True):
-    """Objects that are stored together, in ``length`` bytes from ``offset`` of an area."""
+    """Objects that are stored together, in ``length`` bytes from ``offset`` of an area.
+
+    Their digests are in the order of their slots, and ``damage`` names the damaged ones by slot.
+    """
 
     area: int
     offset: int
     length: int
-    objects: tuple[Stored, ...]
+    digests: tuple[Digest, ...]
+    damage: Mapping[int, str] = {}
     is_checked: bool = False
     """Whether its bytes were read and compared."""
+
+    @property
+    def objects(self) -> Iterator[Stored]:
+        """The objects one by one; a group of small files has thousands."""
+        for slot, digest in enumerate(self.digests):
+            place = Location(self.area, self.offset, self.length, slot)
+            yield Stored(digest, place, self.damage.get(slot))
 
 
 class StoredGap(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from mulligan.model import Location, ObjectKind
+from mulligan.model import Digest, Location, ObjectKind
 from mulligan.objects.frames import (
     FRAME_HEADER_SIZE,
     FRAME_MAGIC,
@@ -24,6 +24,7 @@ from mulligan.objects.frames import (
     decode_directory,
     decode_frame,
     decode_header,
+    digests,
     entries,
     is_body_as_written,
     pack_owner,
@@ -67,9 +68,19 @@ class ScannedFrame(msgspec.Struct, frozen=True):
     pack: int
     offset: int
     length: int
-    entries: tuple[Entry, ...]
+    directory: bytes
     damage: dict[int, str]
     is_checked: bool
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Its objects in slot order."""
+        return tuple(entries(self.directory))
+
+    @property
+    def digests(self) -> tuple[Digest, ...]:
+        """The digests of its objects in slot order."""
+        return digests(self.directory)
 
     def location(self, slot: int) -> Location:
         """Return the location of the object in a slot, as in the index."""
@@ -158,10 +169,9 @@ def _walk(file: ReadHandle, number: int, stop: int, bodies: bool | Pick) -> Iter
 
 def _frame_at(window: _Window, number: int, offset: int, stop: int, pick: Pick) -> ScannedFrame:
     header, directory = _directory_at(window, offset, stop)
-    listed = tuple(entries(directory))
     is_checked = pick()
-    damage = _damage(window.read(offset, header.length), header, listed) if is_checked else {}
-    return ScannedFrame(number, offset, header.length, listed, damage, is_checked)
+    damage = _damage(window.read(offset, header.length), header, directory) if is_checked else {}
+    return ScannedFrame(number, offset, header.length, directory, damage, is_checked)
 
 
 def _directory_at(file: _Readable, offset: int, stop: int) -> tuple[FrameHeader, bytes]:
@@ -171,16 +181,16 @@ def _directory_at(file: _Readable, offset: int, stop: int) -> tuple[FrameHeader,
     return decode_directory(file.read(offset, header.body_start))
 
 
-def _damage(data: memoryview, header: FrameHeader, listed: tuple[Entry, ...]) -> dict[int, str]:
+def _damage(data: memoryview, header: FrameHeader, directory: bytes) -> dict[int, str]:
     # What was written was checked then; and bytes that were not may still decompress to it.
     if is_body_as_written(header, data[header.body_start :]):
         return {}
     try:
         frame = decode_frame(data)
     except DamagedFrame as error:
-        return dict.fromkeys(range(len(listed)), str(error))
+        return dict.fromkeys(range(header.count), str(error))
     damage = {}
-    for slot, entry in enumerate(listed):
+    for slot, entry in enumerate(entries(directory)):
         try:
             frame.object(slot, entry.kind, entry.digest)
         except DamagedFrame as error:

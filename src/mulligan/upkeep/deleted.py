@@ -117,8 +117,5 @@ def frames_with_garbage(engine: Engine) -> Iterator[Location]:
 
 def _is_mixed(engine: Engine, group: StoredGroup) -> bool:
     with engine.read() as view:
-        places = view.locate_all([stored.digest for stored in group.objects])
-    live = sum(
-        (place.area, place.offset) == (group.area, group.offset) for place in places.values()
-    )
-    return 0 < live < len(group.objects)
+        [live] = view.indexed_at([group])
+    return 0 < live < len(group.digests)

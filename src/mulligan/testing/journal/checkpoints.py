@@ -7,6 +7,7 @@ import pytest
 from mulligan.errors import KeyTaken
 from mulligan.journal.protocol import Journal
 from mulligan.model import ID_SIZE, ForkOrigin, Location
+from mulligan.objects.protocol import StoredGroup
 from mulligan.testing.journal.base import NAMES, START, JournalBase, address, picture
 
 
@@ -175,6 +176,20 @@ class CheckpointTests(JournalBase):
             assert dict(view.locations()) == {address(1): place}
             assert (view.area_length(7), view.area_length(8)) == (2**40, 0)
             assert view.area_lengths() == {7: 2**40}
+
+    def test_frames_are_compared_with_the_index(self, journal: Journal) -> None:
+        """An object counts for the frame and the slot at which the index finds it, and no other."""
+        frames = [Location(1, 32, 10, 0), Location(1, 42, 10, 0)]
+        places = {address(n): Location(1, 32, 10, n) for n in range(3)}
+        with journal.write() as txn:
+            txn.index_objects(places | {address(9): Location(1, 32, 10, 4)}, {1: 52})
+        digests = tuple(map(address, (0, 1, 2, 7)))
+        groups = [StoredGroup(at.area, at.offset, at.length, digests) for at in frames]
+        shifted = StoredGroup(1, 32, 10, digests[::-1])
+        with journal.read() as view:
+            assert view.indexed_at([*groups, shifted]) == [3, 0, 0]
+            assert view.indexed(digests) == set(digests[:3])
+            assert view.object_count() == 4
 
     def test_a_known_object_stays_where_it_is(self, journal: Journal) -> None:
         """Indexing an object again, at another location, changes nothing."""

@@ -74,7 +74,7 @@ def _frames_with_buried(engine: Engine) -> Iterator[Location]:
             for found in engine.objects.enumerate(area, lengths.get(area, 0), full=False):
                 if not isinstance(found, StoredGroup):
                     continue
-                if any(stored.digest in buried for stored in found.objects):
+                if not buried.isdisjoint(found.digests):
                     yield Location(found.area, found.offset, found.length, 0)
         except DamageError:
             continue
