@@ -100,20 +100,16 @@ def repair_files(
     directory: Path,
     now: datetime,
     *,
-    dry_run: bool = False,
     failpoint: FailpointHook = ignore,
     progress: Progress = lambda _: None,
 ) -> RepairedFiles:
-    """Make a store's files consistent again; raises ``StoreInUse`` if a process has it open.
-
-    With ``dry_run``, nothing is changed, and the steps say what would be done.
-    """
+    """Make a store's files consistent again; raises ``StoreInUse`` if a process has it open."""
     if not directory.is_dir():
         raise StoreNotFound(f"There is no store at {directory}.")
     with _translated(directory):
         for part in layout.PARTS:
             (directory / part).mkdir(mode=0o700, exist_ok=True)
-        return _Repair(directory, now, dry_run, failpoint, progress).run()
+        return _Repair(directory, now, failpoint, progress).run()
 
 
 @contextmanager
@@ -155,14 +151,12 @@ class _Repair:
         self,
         directory: Path,
         now: datetime,
-        dry_run: bool,
         failpoint: FailpointHook,
         progress: Progress,
     ) -> None:
         self._directory = directory
         self._journal = directory / "journal"
         self._packs = directory / "packs"
-        self._dry_run = dry_run
         self._failpoint = failpoint
         self._progress = progress
         self._originals = Originals(directory, now)
@@ -171,8 +165,7 @@ class _Repair:
     def run(self) -> RepairedFiles:
         # From here to the end: no process may write to what is read here.
         with locked(self._journal) as lock:
-            if not self._dry_run:
-                remove_drafts(self._journal)
+            remove_drafts(self._journal)
             self._progress("journal")
             index, raw = _divided(read_records(self._journal / DATA))
             store_id = self._store_id(raw)
@@ -191,8 +184,7 @@ class _Repair:
             if wrong or index.keys() != found.objects.keys():
                 led = f"index of objects: {wrong} of {len(index)} entries led to nothing intact"
                 self._step("journal", led, f"it has {len(found.objects)} entries now")
-            if not self._dry_run:
-                self._apply(lock, store_id, format_, found, None if is_sound else tables)
+            self._apply(lock, store_id, format_, found, None if is_sound else tables)
         aside = None if self._originals.is_empty else str(self._originals.directory)
         return RepairedFiles(tuple(self._steps), tuple(_lost(rebuilt)), aside)
 

@@ -18,6 +18,7 @@ from mulligan.locate.project import read_places, remember
 from mulligan.model import Report
 from mulligan.opener import open_store
 from mulligan.repair_files import RepairStep, kept_originals, repair_files
+from mulligan.repair_trial import trial_copy
 from mulligan.store import Store, engine_of, environment_of
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.repair import DamagedCheckpoint, Healed, heal
@@ -57,28 +58,53 @@ def repair_store(
 ) -> Repaired:
     """Repair the store in a directory; ``project`` is the directory whose pointer leads to it.
 
-    No process may have it open; otherwise ``StoreInUse`` is raised. With ``dry_run``, nothing is
-    changed. Idempotent, and safe to be killed: the next call goes on.
+    No process may have it open; otherwise ``StoreInUse`` is raised. With ``dry_run``, a copy is
+    repaired instead, which shares the packs: the result is the same, and nothing is changed.
+    Idempotent, and safe to be killed: the next call goes on.
     """
     clock = clock or SystemClock()
-    files = repair_files(
-        directory, clock.now(), dry_run=dry_run, failpoint=failpoint, progress=progress
-    )
-    steps = [*files.steps, *_project(directory, project, dry_run=dry_run)]
     if dry_run:
-        return Repaired(tuple(steps), (), files.lost_events, (), {}, _originals(directory))
+        with trial_copy(directory) as copy:
+            found = _repaired(copy, variables, clock, failpoint, progress, verify=False)
+            steps = tuple(_of(step, copy, directory) for step in found.steps)
+    else:
+        found = _repaired(directory, variables, clock, failpoint, progress, verify=True)
+        steps = found.steps
+    return msgspec.structs.replace(
+        found,
+        steps=(*steps, *_project(directory, project, dry_run=dry_run)),
+        originals=_originals(directory),
+    )
+
+
+def _of(step: RepairStep, copy: Path, directory: Path) -> RepairStep:
+    """Return what was found in a copy of a store as it is of the store."""
+    name, other = str(copy), str(directory)
+    return RepairStep(step.what, step.found.replace(name, other), step.done.replace(name, other))
+
+
+def _repaired(
+    directory: Path,
+    variables: Mapping[str, str],
+    clock: Clock,
+    failpoint: FailpointHook,
+    progress: Callable[[str], None],
+    *,
+    verify: bool,
+) -> Repaired:
+    files = repair_files(directory, clock.now(), failpoint=failpoint, progress=progress)
     with open_store(directory, variables, False, (), clock, failpoint, upkeep=False) as store:
         engine = engine_of(store)
         with upkeep_lock(engine, wait=True):
             healed = _healed(store, progress)
-        report = store.verify(True, progress)
+        report = store.verify(True, progress) if verify else None
     return Repaired(
-        tuple(steps),
+        files.steps,
         healed.healed,
         files.lost_events,
         healed.damaged,
         healed.current,
-        _originals(directory),
+        (),
         report,
     )
 

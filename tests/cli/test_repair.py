@@ -87,8 +87,22 @@ def test_a_dry_run_says_what_would_be_done(used: Cli, place: Path) -> None:
     flip(place, FIRST)
     done = used("verify", "--repair", "--dry-run")
     assert done.code == 60
+    assert "would be healed: file first.bin: read again" in done.out
     assert "nothing was changed" in done.out
     assert not (store_of(place) / "damaged").exists()
+
+
+def test_a_dry_run_names_what_checkpoints_would_lack(used: Cli, place: Path) -> None:
+    lose(place, SECOND, "second.bin")
+    told = used("verify", "--repair", "--dry-run")
+    assert told.code == 60
+    assert "(two)" in told.out
+    assert "would lack file second.bin" in told.out
+    planned = used("verify", "--repair", "--dry-run", "--json").json
+    done = used("verify", "--repair", "--json").json
+    for field in ("steps", "healed", "damaged", "lost_state", "lost_events"):
+        assert planned[field] == done[field]
+    assert planned["dry_run"]
 
 
 def test_originals_are_kept_until_discarded(used: Cli, place: Path) -> None:

@@ -28,7 +28,7 @@ LAYERS = [
     {"session"},
     {"store"},
     {"upkeep"},
-    {"opener", "repair_files", "session_directory", "default_session"},
+    {"opener", "repair_files", "repair_trial", "session_directory", "default_session"},
     {"make_store", "move_store", "repair_store"},
     {"__init__"},
     {"aio_worker"},
@@ -172,6 +172,7 @@ STORAGE = tuple(
 STORAGE_USERS = {
     "opener.py",
     "repair_files.py",
+    "repair_trial.py",
     "workspace/checkout/worker_main.py",
     "testing/protections.py",
 }

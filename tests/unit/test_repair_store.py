@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from subprocess import PIPE
 
 import pytest
 
-from mulligan import Store
+from mulligan import Store, codec
 from mulligan.errors import (
     CheckpointDamaged,
     DamagedJournal,
@@ -504,12 +508,80 @@ def test_a_pack_that_was_cut_keeps_what_is_before_the_cut(place: Path, tmp_path:
         assert store.verify(full=True).problems == ()
 
 
-def test_a_dry_run_changes_nothing(place: Path) -> None:
+def every_byte(place: Path) -> dict[str, bytes | None]:
+    found = {str(path.relative_to(place)): path for path in place.rglob("*")}
+    return {name: path.read_bytes() if path.is_file() else None for name, path in found.items()}
+
+
+def lose_a_file_and_a_message(place: Path, work: Path) -> None:
+    """One file is still in the workspace, another is not, and a message is nowhere else."""
+    damage(place, content(2))
     damage(place, content(3))
-    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
-    done = repaired(place, dry_run=True)
-    assert done.steps
-    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
+    (work / "file-3").write_bytes(b"changed since")
+    damage(place, codec.encode(message(4)))
+
+
+def lose_the_journal(place: Path, work: Path) -> None:
+    (place / "journal" / "data.mdb").unlink()
+    (place / "journal" / "lock.mdb").unlink()
+    (place / "FORMAT").write_bytes(b"")
+
+
+def lose_a_page_and_a_header(place: Path, work: Path) -> None:
+    lose_a_file_and_a_message(place, work)
+    [pack] = (place / "packs").iterdir()
+    with open(pack, "r+b") as file:
+        file.write(b"\0" * 16)
+    with open(place / "journal" / "data.mdb", "r+b") as file:
+        file.seek(5 * 4096)
+        file.write(b"\xff" * 4096)
+
+
+@pytest.mark.parametrize(
+    "lose", [lose_a_file_and_a_message, lose_the_journal, lose_a_page_and_a_header]
+)
+def test_a_dry_run_tells_what_the_repair_does(
+    place: Path, work: Path, lose: Callable[[Path, Path], None]
+) -> None:
+    lose(place, work)
+    before = every_byte(place)
+    told = repaired(place, dry_run=True)
+    assert every_byte(place) == before
+    assert told.report is None
+    assert told.originals == ()
+    done = repaired(place)
+    assert told.steps == done.steps
+    assert told.healed == done.healed
+    assert told.damaged == done.damaged
+    assert told.current == done.current
+    assert told.lost_events == done.lost_events
+    assert told.steps
+    if lose is not lose_the_journal:
+        assert [line for line in told.healed if "file-2" in line]
+        assert {path for one in told.damaged for path in one.loss.files} == {"file-3"}
+        assert any(one.loss.state for one in told.damaged)
+
+
+def test_a_dry_run_that_was_killed_leaves_nothing_for_the_next(place: Path) -> None:
+    left = place / "tmp" / "trial-left"
+    left.mkdir()
+    (left / "FORMAT").write_bytes(b"half")
+    assert repaired(place, dry_run=True).ok
+    assert not left.exists()
+
+
+def test_a_dry_run_of_a_store_in_use_is_refused(place: Path) -> None:
+    command = "import sys; from mulligan.testing.stores import open_store\n"
+    command += "with open_store(sys.argv[1], create=False): print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", command, str(place)], stdin=PIPE, stdout=PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        other.stdout.readline()
+        with pytest.raises(StoreInUse):
+            repaired(place, dry_run=True)
+        other.stdin.close()
 
 
 def test_originals_are_kept_until_they_are_discarded(place: Path) -> None:

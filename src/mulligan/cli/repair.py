@@ -128,9 +128,10 @@ def _print(repaired: Repaired, *, dry_run: bool, quiet: bool) -> None:
     for step in repaired.steps:
         _line("✗", "red", step.what, f"{step.found}")
         click.echo(f"    {'would be: ' if dry_run else ''}{clean(step.done)}")
-    _some([f"healed: {clean(line)}" for line in repaired.healed], "+", "green")
+    would_be = "would be " if dry_run else ""
+    _some([f"{would_be}healed: {clean(line)}" for line in repaired.healed], "+", "green")
     _some([f"lost: {clean(line)}" for line in repaired.lost_events], "✗", "red")
-    _print_damaged(repaired)
+    _print_damaged(repaired, dry_run=dry_run)
     for session, paths in repaired.current.items():
         named = ", ".join(map(clean, paths[:3])) + (" …" if len(paths) > 3 else "")
         _line("✗", "red", "lost", f"the newest state of session {session!r} lacks {named}")
@@ -141,12 +142,14 @@ def _print(repaired: Repaired, *, dry_run: bool, quiet: bool) -> None:
     _print_end(repaired, dry_run=dry_run)
 
 
-def _print_damaged(repaired: Repaired) -> None:
+def _print_damaged(repaired: Repaired, *, dry_run: bool) -> None:
     lines = []
     for one in repaired.damaged:
         label = f" ({one.label})" if one.label else ""
         lacks = "; ".join(one.loss.parts)
-        lines.append(f"checkpoint {one.id[:SHORT_ID]}{label} #{one.seq} lost {lacks}")
+        lines.append(
+            f"checkpoint {one.id[:SHORT_ID]}{label} #{one.seq} {'would lack' if dry_run else 'lost'} {lacks}"
+        )
     _some(list(map(clean, lines)), "✗", "red")
     nearest = {one.loss.nearest for one in repaired.damaged if one.loss.nearest}
     if repaired.damaged:

@@ -7,6 +7,7 @@ the damaged bytes can be kept aside.
 from __future__ import annotations
 
 import os
+import shutil
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
@@ -216,10 +217,19 @@ def read_stretch(directory: Path, stretch: DamagedStretch) -> bytes:
         return b""
 
 
+def _own_bytes(path: Path) -> None:
+    """Give a file that has several names bytes of its own: what the others lead to must stay."""
+    if os.lstat(path).st_nlink > 1:
+        made = path.with_name(f"{path.name}-own")
+        shutil.copy(path, made)
+        os.replace(made, path)
+
+
 def rewrite_header(directory: Path, number: int, store_id: bytes) -> None:
     """Write the header of a pack again. Durable on return; raises ``DiskFull``."""
     path = directory / pack_name(number)
     with explained(path):
+        _own_bytes(path)
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.pwrite(fd, encode_pack_header(number, store_id), 0)

@@ -76,7 +76,6 @@ def heal(
     environment: EnvironmentReader,
     recapture: Recapture,
     *,
-    dry_run: bool = False,
     progress: Progress = lambda _: None,
 ) -> Healed:
     """Make lost objects again where that is possible, and mark checkpoints that lack some.
@@ -85,7 +84,7 @@ def heal(
     """
     found = _find(engine, progress)
     healed: list[str] = []
-    if found and not dry_run:
+    if found:
         healed = _Healing(engine, environment, found).run()
         for root in sorted(found.roots):
             # A directory's record has everything in it, so only a whole capture can make it again.
@@ -94,8 +93,7 @@ def heal(
         if healed:
             engine.failpoint(Failpoint.REPAIR_HEALED)
             found = _find(engine, progress)
-    if not dry_run:
-        _mark(engine, found)
+    _mark(engine, found)
     return Healed(tuple(healed), tuple(found.checkpoints.values()), found.current)
 
 
