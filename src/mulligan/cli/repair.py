@@ -144,12 +144,11 @@ def _print(repaired: Repaired, *, dry_run: bool, quiet: bool) -> None:
 
 def _print_damaged(repaired: Repaired, *, dry_run: bool) -> None:
     lines = []
+    verb = "would lack" if dry_run else "lost"
     for one in repaired.damaged:
         label = f" ({one.label})" if one.label else ""
         lacks = "; ".join(one.loss.parts)
-        lines.append(
-            f"checkpoint {one.id[:SHORT_ID]}{label} #{one.seq} {'would lack' if dry_run else 'lost'} {lacks}"
-        )
+        lines.append(f"checkpoint {one.id[:SHORT_ID]}{label} #{one.seq} {verb} {lacks}")
     _some(list(map(clean, lines)), "✗", "red")
     nearest = {one.loss.nearest for one in repaired.damaged if one.loss.nearest}
     if repaired.damaged:
