@@ -69,6 +69,10 @@ class Failpoint(StrEnum):
     SETTINGS_NOTED = "settings-noted"
     SETTINGS_BACKED_UP = "settings-backed-up"
     SETTINGS_WRITTEN = "settings-written"
+    # The client of the resident helper.
+    CLIENT_STAGED = "client-staged"
+    CLIENT_REPLACED = "client-replaced"
+    CLIENT_NOTED = "client-noted"
     # Deleting. DELETE_WRITTEN and DELETE_CUT are before the commits of a session and of a slice.
     DELETE_WRITTEN = "delete-written"
     DELETE_COMMITTED = "delete-committed"

@@ -8,9 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ import pytest
 import mulligan
 from mulligan.coding.hooks import session_of
 from mulligan.resident import place
+from mulligan.resident.health import stopped_helper
 from mulligan.resident.install import HOOK, install_client, is_current
 from mulligan.resident.version import version
 from tests.children import end_processes_in
@@ -175,6 +179,97 @@ def test_an_event_is_recorded_once_when_its_helper_is_killed(
     assert state["prompts"] == 1
     installed.hook("UserPromptSubmit", prompt="two")
     assert installed.prompts() == ["one", "two"]
+
+
+STUCK = """
+import os, signal
+from mulligan.coding import hooks
+hooks.HookRunner.handle = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.fixture
+def impatient(installed: Installed) -> Installed:
+    """Clients that wait one second for the helper."""
+    client = Path(installed.client)
+    if client.read_bytes().startswith(b"#!"):
+        client.write_text(client.read_text().replace("SECONDS = 20.0", "SECONDS = 1.0"))
+        return installed
+    source = files("mulligan.resident").joinpath("client.c").read_text()
+    assert "#define SECONDS 20\n" in source
+    command = ", ".join(f'"{word}"' for word in [*MULLIGAN, *HOOK])
+    head = f'#define DIRECTORY "{installed.directory}"\n#define VERSION "{version()}"\n'
+    head += f"#define COMMAND {command}\n"
+    code = head + source.replace("#define SECONDS 20\n", "#define SECONDS 1\n")
+    words = ["cc", "-x", "c", "-o", str(client), "-"]
+    subprocess.run(words, input=code.encode(), check=True, timeout=PATIENCE)
+    return installed
+
+
+def test_a_hook_does_without_a_helper_that_is_stuck(impatient: Installed) -> None:
+    helper = impatient.start(STUCK)
+    impatient.hook("UserPromptSubmit", prompt="one")
+    assert impatient.prompts() == ["one"]
+    impatient.hook("UserPromptSubmit", prompt="two")
+    assert impatient.prompts() == ["one", "two"]
+    assert stopped_helper(impatient.state) == helper.pid
+    doctor = subprocess.run(
+        [*MULLIGAN, "doctor"],
+        env=impatient.agent.variables,
+        cwd=impatient.agent.project,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+    assert f"process {helper.pid}, is stopped".encode() in doctor.stdout
+    helper.kill()
+    helper.wait(PATIENCE)
+    assert stopped_helper(impatient.state) is None
+    assert impatient.prompts() == ["one", "two"]
+
+
+def test_a_helper_that_was_only_slow_records_nothing_twice(impatient: Installed) -> None:
+    helper = impatient.start()
+    os.kill(helper.pid, signal.SIGSTOP)
+    impatient.hook("UserPromptSubmit", prompt="one")
+    impatient.hook("UserPromptSubmit", prompt="two")
+    assert impatient.prompts() == ["one", "two"]
+    os.kill(helper.pid, signal.SIGCONT)
+    impatient.hook("UserPromptSubmit", prompt="three")
+    assert impatient.prompts() == ["one", "two", "three"]
+    helper.terminate()
+    assert helper.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.02, 0.04, 0.08])
+def test_a_helper_that_is_told_to_end_in_the_middle_loses_nothing(
+    installed: Installed, delay: float
+) -> None:
+    helper = installed.start()
+    (installed.agent.project / "large").write_bytes(os.urandom(1 << 20))
+    with ThreadPoolExecutor() as pool:
+        hook = pool.submit(installed.hook, "UserPromptSubmit", prompt="one")
+        # Not for an event, but to try different moments; whichever it is, the event is recorded.
+        threading.Event().wait(delay)
+        helper.terminate()
+        assert hook.result(PATIENCE).returncode == 0
+    assert helper.wait(PATIENCE) == 0
+    assert installed.prompts() == ["one"]
+    assert installed.agent.notes() == ""
+
+
+BRIEF = """
+import mulligan.resident.server as server
+server.LOOK_SECONDS = 0.01
+server.Helper.is_unneeded = lambda self: not self.serve_one(0.01)
+"""
+
+
+def test_a_client_that_comes_when_the_helper_ends_is_recorded_once(installed: Installed) -> None:
+    for number in range(10):
+        helper = installed.start(BRIEF)
+        installed.hook("UserPromptSubmit", prompt=str(number))
+        helper.wait(PATIENCE)
+    assert installed.prompts() == [str(number) for number in range(10)]
 
 
 def test_of_two_helpers_that_start_at_once_one_serves(installed: Installed) -> None:

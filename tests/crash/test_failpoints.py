@@ -64,7 +64,10 @@ ACT_POINTS = [
 SETTINGS_POINTS = [point for point in Failpoint if point.name.startswith("SETTINGS_")]
 """FailpointCounter while hooks are installed: ``tests/crash/test_settings_kills.py``."""
 
-OTHER_POINTS = (
+CLIENT_POINTS = [point for point in Failpoint if point.name.startswith("CLIENT_")]
+"""FailpointCounter while the helper's client is written: ``tests/crash/test_client_kills.py``."""
+
+OTHER_POINTS = CLIENT_POINTS + (
     SETTINGS_POINTS + STORE_POINTS + RARE_POINTS + WORKSPACE_POINTS + POINTER_POINTS + MOVE_POINTS
 )
 OTHER_POINTS += DRILL_POINTS + REWIND_POINTS + UPKEEP_POINTS + DAMAGE_POINTS + ACT_POINTS

@@ -113,7 +113,7 @@ INNER = {
     ],
     "resident": [
         {"place", "messages", "version", "client"},
-        {"server", "start", "install"},
+        {"server", "start", "install", "health"},
         {"__main__"},
     ],
     "session": [

@@ -19,6 +19,8 @@
 
 #define MAGIC "mulligan-hook-1"
 #define SECONDS 20
+/* Options of the command after the helper took too long: the rest of the agent's patience. */
+#define LATE "--budget", "8"
 
 struct buffer {
     char *bytes;
@@ -105,34 +107,41 @@ static int connected(void) {
      * another user gets nothing. */
     if (chdir(DIRECTORY) || connect(file, (struct sockaddr *)&address, sizeof address) ||
         getsockopt(file, SOL_SOCKET, SO_PEERCRED, &peer, &length) || peer.uid != geteuid()) {
+        int reason = errno;
         close(file);
+        errno = reason;
         return -1;
     }
     return file;
 }
 
-/* Returns whether the event is handled, or will be. */
-static int asked(char **words, const char *id, const struct buffer *data) {
-    struct buffer head = {0}, reply = {0};
-    int file = connected();
-    if (file < 0) return 0;
-    if (!request(&head, words, id) || !write_all(file, head.bytes, head.size, 1) ||
-        !write_all(file, data->bytes, data->size, 1) || shutdown(file, SHUT_WR))
-        return 0;
-    if (!read_all(file, &reply)) {
-        /* After its time is up, the helper goes on with it, and the agent without a reply. */
-        return errno == EAGAIN || errno == EWOULDBLOCK;
-    }
-    if (reply.size == 0 || reply.bytes[0] != 'k') return 0;
-    write_all(1, reply.bytes + 1, reply.size - 1, 0);
-    return 1;
+enum outcome { HANDLED, NO_HELPER, TOO_LATE };
+
+/* What the last failed call means: the time is up, or the helper is gone. */
+static enum outcome failed(void) {
+    return errno == EAGAIN || errno == EWOULDBLOCK ? TOO_LATE : NO_HELPER;
 }
 
-static void fall_back(char **words, const char *id, const struct buffer *data) {
-    static const char *const command[] = {COMMAND};
+static enum outcome asked(char **words, const char *id, const struct buffer *data) {
+    struct buffer head = {0}, reply = {0};
+    int file = connected();
+    if (file < 0) return failed();
+    if (!request(&head, words, id)) return NO_HELPER;
+    if (!write_all(file, head.bytes, head.size, 1) ||
+        !write_all(file, data->bytes, data->size, 1) || shutdown(file, SHUT_WR) ||
+        !read_all(file, &reply))
+        return failed();
+    if (reply.size == 0 || reply.bytes[0] != 'k') return NO_HELPER;
+    write_all(1, reply.bytes + 1, reply.size - 1, 0);
+    return HANDLED;
+}
+
+static void fall_back(char **words, const char *id, const struct buffer *data, int is_late) {
+    static const char *const command[] = {COMMAND}, *const late[] = {LATE};
     size_t count = sizeof command / sizeof *command, more = 0;
+    size_t options = is_late ? sizeof late / sizeof *late : 0;
     while (words[more]) more++;
-    char **arguments = calloc(count + more + 1, sizeof *arguments);
+    char **arguments = calloc(count + more + options + 1, sizeof *arguments);
     if (!arguments) return;
     int file = memfd_create("hook", 0);
     if (file < 0 || !write_all(file, data->bytes, data->size, 0) || lseek(file, 0, SEEK_SET) ||
@@ -140,6 +149,7 @@ static void fall_back(char **words, const char *id, const struct buffer *data) {
         return;
     for (size_t i = 0; i < count; i++) arguments[i] = (char *)command[i];
     for (size_t i = 0; i < more; i++) arguments[count + i] = words[i];
+    for (size_t i = 0; i < options; i++) arguments[count + more + i] = (char *)late[i];
     setenv("MULLIGAN_HOOK_ID", id, 1);
     execv(arguments[0], arguments);
 }
@@ -154,8 +164,11 @@ int main(int count, char **arguments) {
     if (getrandom(random, sizeof random, 0) != sizeof random) return 0;
     for (int i = 0; i < 16; i++) snprintf(id + 2 * i, 3, "%02x", random[i]);
     if (!read_all(0, &data)) return 0;
-    if (asked(words, id, &data)) return 0;
+    /* A helper that is late may be stopped, or end before it has recorded the event. If it is only
+     * slow, the id says that the event is the same. */
+    enum outcome outcome = asked(words, id, &data);
+    if (outcome == HANDLED) return 0;
     if (here >= 0 && fchdir(here)) return 0;
-    fall_back(words, id, &data);
+    fall_back(words, id, &data, outcome == TOO_LATE);
     return 0;
 }

@@ -19,6 +19,9 @@ MAGIC = b"mulligan-hook-1"
 SECONDS = 20.0
 """How long the helper may take; the agent waits longer than that for a hook."""
 
+LATE = ["--budget", "8"]
+"""Options of the command after the helper took too long: the rest of the agent's patience."""
+
 PREFIXES = (b"MULLIGAN_", b"CLAUDE_", b"CODEX_", b"GEMINI_", b"OPENCODE_")
 NAMES = (b"HOME", b"PATH", b"XDG_STATE_HOME")
 SO_PEERCRED = 17
@@ -32,7 +35,12 @@ def main() -> None:
         parts.append(part)
     data, id = b"".join(parts), posix.urandom(16).hex()
     here = posix.open(".", posix.O_RDONLY)
-    reply = asked(words, id, data)
+    try:
+        reply = asked(words, id, data)
+    except TimeoutError:
+        # It may be stopped, or end before it has recorded the event. If it is only slow, the id
+        # says that the event is the same.
+        reply, words = None, [*words, *LATE]
     if reply is None:
         posix.fchdir(here)
         fall_back(words, id, data)
@@ -41,7 +49,7 @@ def main() -> None:
 
 
 def asked(words: list[str], id: str, data: bytes) -> "bytes | None":
-    """Return the helper's reply; nothing after its time is up; None if there is no helper."""
+    """Return the helper's reply; None if there is no helper; raises ``TimeoutError``."""
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     connection.settimeout(SECONDS)
     try:
@@ -57,7 +65,7 @@ def asked(words: list[str], id: str, data: bytes) -> "bytes | None":
         while part := connection.recv(1 << 16):
             parts.append(part)
     except TimeoutError:
-        return b""  # the helper goes on with it, and the agent goes on without a reply
+        raise
     except OSError:
         return None
     reply = b"".join(parts)

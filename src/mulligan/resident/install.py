@@ -12,6 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from mulligan import procfs
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
+from mulligan.layout import sync_directory, write_file
 from mulligan.resident.place import CLIENT, helper_directory, make_directory
 
 COMPILER_SECONDS = 60.0
@@ -33,7 +36,12 @@ class Client(msgspec.Struct, frozen=True):
 
 
 def install_client(
-    state: Path, version: str, command: Sequence[str], *, compiler: str | None = None
+    state: Path,
+    version: str,
+    command: Sequence[str],
+    *,
+    compiler: str | None = None,
+    failpoint: FailpointHook = ignore,
 ) -> Client:
     """Write the client, and return it. Idempotent.
 
@@ -41,17 +49,17 @@ def install_client(
     the system's; an empty one means none.
     """
     directory = make_directory(state)
+    _sweep(directory)
     found = shutil.which("cc") if compiler is None else compiler
     made = _compiled(directory, version, command, found) if found else None
     if made is not None:
-        return _put(directory, made, version, "C")
+        return _put(directory, made, version, "C", failpoint)
     script = _script(directory, version, command)
     if script is None:
         return Client(None, "none")
     staged = directory / f".{CLIENT}-{os.getpid()}"
-    staged.write_text(script)
-    staged.chmod(0o700)
-    return _put(directory, staged, version, "Python")
+    write_file(staged, script.encode())
+    return _put(directory, staged, version, "Python", failpoint)
 
 
 def client_path(state: Path) -> Path:
@@ -69,15 +77,46 @@ def is_current(state: Path, version: str) -> bool:
     return known == version and os.access(directory / CLIENT, os.X_OK)
 
 
-def _put(directory: Path, staged: Path, version: str, language: str) -> Client:
+def _put(
+    directory: Path, staged: Path, version: str, language: str, failpoint: FailpointHook
+) -> Client:
     """Replace the client by the new one, whole: a hook may start at any moment."""
     target = directory / CLIENT
+    _sync(staged)
+    failpoint(Failpoint.CLIENT_STAGED)
     staged.replace(target)
+    # Before the settings name it, which are synced: agents report a hook that cannot be run.
+    sync_directory(directory)
+    failpoint(Failpoint.CLIENT_REPLACED)
     noted = directory / f".{VERSION_FILE}-{os.getpid()}"
-    noted.write_text(version)
+    write_file(noted, version.encode())
     # After the client: a crash in between makes the next hook write it again.
     noted.replace(directory / VERSION_FILE)
+    sync_directory(directory)
+    failpoint(Failpoint.CLIENT_NOTED)
     return Client(target, language)
+
+
+def _sync(staged: Path) -> None:
+    """Make a program executable and durable, before its name leads to it."""
+    handle = os.open(staged, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(handle, 0o700)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sweep(directory: Path) -> None:
+    """Remove what writers left that were killed."""
+    for path in directory.glob(".hook*-*"):
+        writer = path.name.rpartition("-")[2].removesuffix(".c")
+        if (
+            writer.isdecimal()
+            and int(writer) != os.getpid()
+            and procfs.started(int(writer)) is None
+        ):
+            path.unlink(missing_ok=True)
 
 
 def _compiled(directory: Path, version: str, command: Sequence[str], compiler: str) -> Path | None:
@@ -105,7 +144,6 @@ def _compiled(directory: Path, version: str, command: Sequence[str], compiler: s
     if done.returncode != 0:
         target.unlink(missing_ok=True)
         return None
-    target.chmod(0o700)
     return target
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 from mulligan.errors import UnsafeHelper
@@ -21,6 +22,8 @@ def helper_directory(state: Path) -> Path:
 
 def make_directory(state: Path) -> Path:
     """Make the helper's directory, and check that it belongs to this user alone."""
+    if not sys.platform.startswith("linux"):
+        raise UnsafeHelper("The helper needs Linux: its clients are checked as Linux does.")
     directory = helper_directory(state)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_directory(directory)

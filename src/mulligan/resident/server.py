@@ -186,9 +186,7 @@ class Helper:
         reply = self._runner(request).handle(request.data, request.agent, request.id)
         took = self._settings.clock.monotonic() - started
         if took >= ANSWER_SECONDS:
-            said = (
-                f"An event of {request.agent} took {took:.0f} s, and its hook did not wait for it."
-            )
+            said = f"An event of {request.agent} took {took:.0f} s; its hook did not wait for it."
             self._settings.note(said)
         client.sendall(messages.ANSWERED + reply)
 

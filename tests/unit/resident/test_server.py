@@ -198,7 +198,7 @@ def test_an_event_that_took_longer_than_its_hook_waits_is_noted(state: Path) -> 
     assert notes == []
     served.seconds = ANSWER_SECONDS
     assert served.ask(b"slow") == b"kreply to slow"
-    assert notes == ["An event of claude took 20 s, and its hook did not wait for it."]
+    assert notes == ["An event of claude took 20 s; its hook did not wait for it."]
     served.helper.close()
 
 

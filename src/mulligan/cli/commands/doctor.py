@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +35,8 @@ def command(call: CliContext, agent: str) -> None:
     from mulligan.views.coding import checks_view
 
     checks: list[Check] = []
-    for check in examine(agent, Path.cwd(), dict(os.environ), lambda p: mulligan.open(p, False)):
+    found = examine(agent, Path.cwd(), dict(os.environ), lambda p: mulligan.open(p, False))
+    for check in chain(_helper_checks(), found):
         checks.append(check)
         if not call.json and (not call.quiet or not check.ok):
             _show(check)
@@ -43,6 +46,19 @@ def command(call: CliContext, agent: str) -> None:
     if failed:
         # The sentences are printed already; an error on stderr would only repeat them.
         raise click.exceptions.Exit(HooksUnhealthy.exit_code)
+
+
+def _helper_checks() -> Iterator[Check]:
+    """Yield that the resident helper is stopped, before a hook is run that would wait for it."""
+    from mulligan.cli.find_store import state_home
+    from mulligan.coding.doctor import Check
+    from mulligan.resident.health import stopped_helper
+
+    if (pid := stopped_helper(state_home())) is not None:
+        said = f"The helper of hooks, process {pid}, is stopped: every hook waits for it."
+        yield Check(
+            "helper", False, said, f"`kill -CONT {pid}` continues it; `kill -9 {pid}` is safe."
+        )
 
 
 def _show(check: Check) -> None:
