@@ -67,6 +67,7 @@ INNER = {
         {"handover"},
     ],
     "coding": [
+        {"agent_json"},
         {"hook_input", "transcript", "transcript_format", "hook_log", "settings_file"},
         {"transcript_draft", "claude_transcript", "codex_transcript"},
         {"mcp_input", "agent_process", "hook_groups"},

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from mulligan.coding import agent_json
 from mulligan.errors import InvalidHook
 
 MAX_BYTES = 32 << 20
@@ -183,7 +184,7 @@ def _object(data: bytes) -> dict[str, Any]:
     if len(data) > MAX_BYTES:
         raise InvalidHook(f"The hook's JSON is longer than {MAX_BYTES >> 20} MiB.")
     try:
-        fields = msgspec.json.decode(data)
+        fields = agent_json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidHook(
             f"The hook's JSON of {len(data)} bytes cannot be read: {error}."

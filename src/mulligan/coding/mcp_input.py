@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from mulligan.coding import agent_json
 from mulligan.coding.hook_input import MAX_BYTES
 from mulligan.errors import InvalidHook
 
@@ -70,6 +71,6 @@ def _value(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     try:
-        return msgspec.json.decode(given)
+        return agent_json.decode(given.encode())
     except (msgspec.DecodeError, RecursionError):
         return given

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Iterator
 from threading import Lock
 from typing import Any
 
 import msgspec
+
+from mulligan.coding import agent_json
 
 MAX_LINE_BYTES = 64 << 20
 """A longer message is dropped: the largest thing that a client sends is a hook's tool output."""
@@ -97,18 +100,38 @@ class Output:
         self._lock = Lock()
 
     def send(self, message: Reply | list[Reply]) -> None:
-        """Write a message. Raises ``BrokenPipeError`` when the client is gone."""
-        rest = memoryview(msgspec.json.encode(message) + b"\n")
+        """Write a message. Raises ``OSError`` when the client is gone."""
+        rest = memoryview(encode(message) + b"\n")
         # Whole lines only: two threads may answer at once.
         with self._lock:
             while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+                try:
+                    rest = rest[os.write(self._descriptor, rest) :]
+                except BlockingIOError:
+                    # Some clients give an end that does not wait; then this thread does.
+                    select.select([], [self._descriptor], [])
+
+
+def encode(message: Reply | list[Reply]) -> bytes:
+    """Return a message as JSON; bytes of a path that are no text are shown as escapes."""
+    try:
+        return msgspec.json.encode(message)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_escaped(message))
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(child) for key, child in value.items()}
+    return [_escaped(child) for child in value] if isinstance(value, list | tuple) else value
 
 
 def parse(line: bytes) -> Any:
     """Return the JSON value of a line, or raise ``RpcError``."""
     try:
-        return msgspec.json.decode(line)
+        return agent_json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RpcError(PARSE_ERROR, f"The line is not JSON: {error}.") from error
 
@@ -122,13 +145,18 @@ def message_of(value: Any) -> Request | Notification | None:
         return None
     if not isinstance(method, str):
         raise RpcError(INVALID_REQUEST, "A request has a method.")
-    if isinstance(id, bool) or not isinstance(id, str | int | float | None):
+    if isinstance(id, bool) or not isinstance(id, str | int | float | None) or is_null(value):
         raise RpcError(INVALID_REQUEST, "An id is a string or a number.")
     if params is None:
         params = {}
     if not isinstance(params, dict):
         raise RpcError(INVALID_PARAMS, "The parameters of a request are an object.")
     return Notification(method, params) if id is None else Request(id, method, params)
+
+
+def is_null(message: dict[str, Any]) -> bool:
+    """Whether a message has an id that names nothing; a notification has none at all."""
+    return "id" in message and message["id"] is None
 
 
 def id_of(value: Any) -> Id | None:

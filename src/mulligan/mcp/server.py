@@ -237,7 +237,7 @@ class Server:
     def _send(self, message: Reply | list[Reply]) -> None:
         try:
             self._output.send(message)
-        except BrokenPipeError:
+        except OSError:
             # The client is gone. Its requests are still completed; then its input ends.
             self._tell("The client does not read answers any more.")
 

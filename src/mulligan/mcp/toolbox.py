@@ -142,7 +142,7 @@ def listing() -> list[dict[str, Any]]:
 def arguments_of(tool: Tool, given: Any) -> msgspec.Struct:
     """Return the checked arguments of a call, or raise ``InvalidArguments``."""
     try:
-        return msgspec.convert(given or {}, tool.takes)
+        return msgspec.convert({} if given is None else given, tool.takes)
     except msgspec.ValidationError as error:
         names = ", ".join(tool.takes.__struct_fields__)
         raise InvalidArguments(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import mulligan
 from mulligan.coding.mcp_input import ARGUMENTS
 from mulligan.mcp.hooks import ClaudeHook
 from mulligan.mcp.project import Settings
@@ -100,3 +101,37 @@ def test_files_are_restored_by_a_plan_although_hooks_record_the_calls(
     done = client.call("restore", plan_id=plan)
     assert done["problems"] == []
     assert (agent.project / "a").read_text() == "1"
+
+
+def test_restores_beside_hooks_lose_nothing_and_end(client: Connection, agent: CodingAgent) -> None:
+    """Hooks have a thread of their own: captures and restores meet in one process."""
+    file = agent.project / "a"
+    file.write_text("first")
+    hook(client, agent, "UserPromptSubmit", prompt="0")
+    first = client.call("log")["entries"][0]["checkpoint_id"]
+    for number in range(1, 8):
+        file.write_text(str(number) * 50_000)
+        plan = client.call("plan_restore", point=first)["plan_id"]
+        given = {"hook_event_name": "UserPromptSubmit", "session_id": agent.id}
+        given |= {"cwd": str(agent.project), "prompt": str(number)}
+        calls = [("hook", given), ("restore", {"plan_id": plan}), ("hook", given)]
+        client.send(
+            [
+                {
+                    "id": f"{number}-{k}",
+                    "method": "tools/call",
+                    "params": {"name": n, "arguments": a},
+                }
+                for k, (n, a) in enumerate(calls)
+            ]
+        )
+        replies = {reply["id"]: reply["result"] for reply in client.read()}
+        restored = replies[f"{number}-1"]
+        assert not restored["isError"] or "PlanOutdated" in restored["content"][0]["text"]
+        kept = {agent.session().files.read(c, "a") for c in agent.session().checkpoints()}
+        assert str(number).encode() * 50_000 in kept, "a safety checkpoint or a hook has it"
+    notes = [c.note for c in agent.session().checkpoints() if c.kind == "prompt"]
+    assert notes == ["0", *(str(n) for n in range(1, 8) for _ in range(2))]
+    with mulligan.open(agent.make_store(), create=False) as store:
+        assert store.verify().ok
+    assert not agent.notes()

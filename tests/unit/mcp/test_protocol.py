@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 import mulligan
+from mulligan.make_store import make_store
 from mulligan.mcp.hooks import HookReply
+from mulligan.mcp.messages import Output
+from mulligan.mcp.project import Settings
 from mulligan.mcp.versions import PER_REQUEST, VERSION_KEY, WITH_HANDSHAKE
 from tests.unit.mcp.conftest import PATIENCE, Connection, Handler
 
@@ -60,6 +65,7 @@ BAD = {
     "no method": (b'{"jsonrpc": "2.0", "id": 5}\n', -32600, 5),
     "method is a number": (b'{"id": 6, "method": 7}\n', -32600, 6),
     "id is a list": (b'{"id": [], "method": "ping"}\n', -32600, None),
+    "id is null": (b'{"id": null, "method": "ping"}\n', -32600, None),
     "id is a truth": (b'{"id": true, "method": "ping"}\n', -32600, None),
     "params are a list": (b'{"id": 7, "method": "ping", "params": []}\n', -32602, 7),
     "unknown method": (b'{"id": 8, "method": "tools/destroy"}\n', -32601, 8),
@@ -90,6 +96,50 @@ def test_bad_input_is_answered_and_the_server_goes_on(client: Connection, name: 
     assert (reply["error"]["code"], reply["id"]) == (code, id)
     client.write(PING)
     assert client.read() == {"jsonrpc": "2.0", "id": 99, "result": {}}
+
+
+@pytest.mark.parametrize("id", [0, -1, 2**70, 1.5, "", "é", "x" * 10_000])
+def test_an_answer_has_the_id_of_its_request(client: Connection, id: Any) -> None:
+    client.write(json.dumps({"jsonrpc": "2.0", "id": id, "method": "ping"}).encode() + b"\n")
+    assert client.read()["id"] == id
+
+
+def test_half_of_a_surrogate_pair_is_no_reason_to_refuse_a_message(client: Connection) -> None:
+    client.write(b'{"id": 1, "method": "cut \\ud83d"}\n')
+    reply = client.read()
+    assert (reply["id"], reply["error"]["code"]) == (1, -32601)
+    assert "cut \ufffd" in reply["error"]["message"]
+
+
+def test_arguments_of_a_tool_are_an_object(client: Connection) -> None:
+    for given in ([], "", 0, False):
+        result = client.ask("tools/call", name="tasks", arguments=given)["result"]
+        assert result["isError"]
+        assert "InvalidArguments" in result["content"][0]["text"]
+    assert not client.ask("tools/call", name="tasks", arguments=None)["result"]["isError"]
+
+
+def test_a_directory_whose_name_is_no_text_is_shown_with_escapes(tmp_path: Path) -> None:
+    project = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd \xff"))
+    project.mkdir()
+    state = tmp_path / "state" / "mulligan"
+    make_store(project, {"HOME": str(tmp_path), "XDG_STATE_HOME": str(state.parent)})
+    client = Connection(Settings(project, state))
+    for _ in range(2):
+        assert client.call("status")["directory"].endswith("odd \\udcff")
+    client.end()
+
+
+def test_an_output_that_does_not_wait_gets_all_of_an_answer() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    text = "x" * 1_000_000
+    sending = Thread(target=Output(writing).send, args=({"text": text},))
+    sending.start()
+    with os.fdopen(reading, "rb") as file:
+        assert json.loads(file.readline()) == {"text": text}
+    sending.join(PATIENCE)
+    os.close(writing)
 
 
 def test_notifications_and_answers_get_no_answer(client: Connection) -> None:

@@ -208,7 +208,10 @@ class StoredFiles:
         found = document.find(_path_in(document, tree_path(path)))
         entry = None if found is MISSING else document.plain(found)
         if not isinstance(entry, list):
-            raise PathNotFound(f"There is no file {path!r} at that point.")
+            raise PathNotFound(
+                f"There is no file {path!r} at that point.",
+                hint="Name a file from the top of the workspace: src/app.py.",
+            )
         leaf = decode_entry(entry)
         if isinstance(leaf, Link):
             return leaf.target
