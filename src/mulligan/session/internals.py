@@ -41,7 +41,6 @@ from mulligan.model import (
 )
 from mulligan.session import arguments
 from mulligan.session.components import EFFECTS, TOOLS
-from mulligan.session.intervals import CHECKPOINT_INTERVAL_SECONDS
 from mulligan.session.names import WORKSPACE
 from mulligan.session.write import leases
 from mulligan.session.write.capture_guard import RECOVERY_ERRORS
@@ -64,6 +63,9 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
     from mulligan.workspace.workspace import Workspace
 
 T = TypeVar("T")
+
+CHECKPOINT_INTERVAL_SECONDS = 30 * 60.0
+"""Default seconds between two routine checkpoints of a loop."""
 
 MAX_CONTENTS = 200
 """How many changed files of one checkpoint are looked at for drift."""

@@ -19,9 +19,7 @@ from mulligan.session.acts import Acts
 from mulligan.session.file_side import FileSide
 from mulligan.session.history import History
 from mulligan.session.internals import Internals
-from mulligan.session.intervals import REFRESH_SECONDS
 from mulligan.session.names import check_key, check_name
-from mulligan.session.parts.files import Files
 from mulligan.session.write.writer import Writer
 
 if TYPE_CHECKING:  # imported where they are used: a command that only looks needs few of them
@@ -47,6 +45,7 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
     from mulligan.session.parts.batch import Batch
     from mulligan.session.parts.checkpoints import Checkpoints
     from mulligan.session.parts.effects import ActiveEffect, Effects
+    from mulligan.session.parts.files import Files
     from mulligan.session.parts.mailbox import Mailbox
     from mulligan.session.parts.operations import Operation
     from mulligan.session.parts.state import State
@@ -60,6 +59,9 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+REFRESH_SECONDS = 2 * 60 * 60.0
+"""Default seconds after which a loop restarts its process from a recovery checkpoint."""
 
 
 class Session:
@@ -98,7 +100,7 @@ class Session:
         self._checkpoints: Checkpoints | None = None
         self._mailbox: Mailbox | None = None
         self._agent: Agent | None = None
-        self._files = Files(engine, self._writer, self._history, self._file_side)
+        self._files: Files | None = None
         self._internal = Internals(
             engine, record, environment, workspace, self._writer, self._history, self._file_side
         )
@@ -175,6 +177,10 @@ class Session:
     @property
     def files(self) -> Files:
         """The files at points of the timeline, and a restore of files that is not finished."""
+        if self._files is None:
+            from mulligan.session.parts.files import Files
+
+            self._files = Files(self._engine, self._writer, self._history, self._file_side)
         return self._files
 
     @property

@@ -6,12 +6,15 @@ import math
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mulligan.engine import Engine
 from mulligan.journal.lock_owner import REPORT_AFTER_SECONDS, LockOwner, find_flock_owner
 from mulligan.layout import LOCKS
 from mulligan.pins import NAME
-from mulligan.upkeep.slices import Stop, Stopped, check
+
+if TYPE_CHECKING:
+    from mulligan.upkeep.slices import Stop
 
 POLL_SECONDS = (0.01, 0.5)
 """How long to wait between looks at a grace period: at first, and at most."""
@@ -24,6 +27,8 @@ def wait_grace_period(engine: Engine, stop: Stop, patience: float | None = None)
 
     Raises ``Stopped`` also after ``patience`` seconds, if that is given.
     """
+    from mulligan.upkeep.slices import Stopped, check  # a look at the store needs none of it
+
     period = engine.pins.start_grace_period()
     pause, longest = POLL_SECONDS
     started = engine.clock.monotonic()

@@ -1,4 +1,4 @@
-"""Views as JSON: the values that JSON does not have, and the text."""
+"""Views as JSON and as text: the values that JSON does not have, and what terminals obey."""
 
 from __future__ import annotations
 
@@ -29,3 +29,12 @@ def to_json(value: Any, indent: int | None = 2, *, ascii_only: bool = False) -> 
     import json  # slow to import, and what people read is mostly text
 
     return json.dumps(jsonable(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+
+
+def clean(text: str) -> str:
+    """Return text on one line, without the characters that would command a terminal."""
+    return "".join(c if c.isprintable() else _harmless(c) for c in text)
+
+
+def _harmless(character: str) -> str:
+    return " " if character.isspace() else repr(character)[1:-1]

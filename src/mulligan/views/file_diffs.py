@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mulligan.errors import PathNotFound, PurgedContent
-from mulligan.views.text import clean
+from mulligan.views.encoding import clean
 
 if TYPE_CHECKING:
     from mulligan.model import FileChange, Point

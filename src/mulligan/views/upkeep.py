@@ -9,7 +9,6 @@ import msgspec
 
 from mulligan.upkeep.grace import held_back_by
 from mulligan.upkeep.record import next_due, read_record
-from mulligan.views.purge import purge_record_view
 
 if TYPE_CHECKING:
     from mulligan.engine import Engine
@@ -135,5 +134,13 @@ def upkeep_view(engine: Engine) -> dict[str, Any]:
             "command": status.held_by.command,
             "stopped": status.held_by.is_stopped,
         },
-        "unfinished_purges": [purge_record_view(purge) for purge in status.unfinished],
+        "unfinished_purges": _purge_views(status.unfinished),
     }
+
+
+def _purge_views(purges: tuple[Purge, ...]) -> list[dict[str, Any]]:
+    if not purges:
+        return []
+    from mulligan.views.purge import purge_record_view  # few stores have had a purge
+
+    return [purge_record_view(purge) for purge in purges]

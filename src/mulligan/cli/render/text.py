@@ -13,7 +13,7 @@ import msgspec
 from mulligan.cli.render.streams import terminal_columns
 from mulligan.cli.render.terminal import encoding_of, style
 from mulligan.views import encoding
-from mulligan.views.text import clean as clean
+from mulligan.views.encoding import clean as clean
 
 if TYPE_CHECKING:
     from mulligan import Point
