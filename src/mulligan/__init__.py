@@ -24,7 +24,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     journal/      events, checkpoints, leases and the object index, in LMDB or in memory
     objects/      content-addressed packs, or memory
     codec.py      canonical encoding          model.py    the nouns
-    failpoints.py where a crash is injected   errors.py   every error, in one tree
+    failpoints.py where a crash is injected   errors/     every error, in one tree
     procfs.py     other processes             redact.py   no secrets at rest
     pins.py       nothing is removed while an operation may still use it
     attempts.py   attempts in a row: cooldown, and how many to remember
