@@ -23,7 +23,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     locate/       the store of a directory: pointers, the registry, projects, git
     journal/      events, checkpoints, leases and the object index, in LMDB or in memory
     objects/      content-addressed packs, or memory
-    codec.py      canonical encoding          model.py    the nouns
+    codec.py      canonical encoding          model/      the nouns
     failpoints.py where a crash is injected   errors/     every error, in one tree
     procfs.py     other processes             redact.py   no secrets at rest
     pins.py       nothing is removed while an operation may still use it

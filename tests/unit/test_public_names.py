@@ -254,7 +254,9 @@ def returned() -> Iterator[tuple[str, type]]:
             hints = typing.get_type_hints(function, localns=names)
             for found in own_types(hints.get("return")):
                 yield f"{owner.__name__}.{name}", found
-        if owner.__module__ == "mulligan.model" and not isinstance(owner, types.UnionType):
+        if owner.__module__.startswith("mulligan.model.") and not isinstance(
+            owner, types.UnionType
+        ):
             for name, hint in typing.get_type_hints(owner, localns=names).items():
                 for found in own_types(hint):
                     yield f"{owner.__name__}.{name}", found

@@ -19,7 +19,6 @@ from mulligan.views.effects import acts_view
 from mulligan.views.stores import size_on_disk
 from mulligan.views.tasks import task_counts
 from mulligan.views.upkeep import upkeep_view
-from mulligan.views.verify import last_verify_view
 
 if TYPE_CHECKING:
     from mulligan.model import Checkpoint
@@ -44,6 +43,8 @@ def status_view(
 
     ``current`` is the session that a call without a name uses.
     """
+    from mulligan.views.verify import last_verify_view  # text does not need it
+
     project, sessions = project_directory(store), list(sessions)
     return {
         **store_summary(store),
