@@ -85,6 +85,7 @@ INNER = {
     "config": [{"values"}, {"tables"}, {"lines"}],
     "journal": [
         {"protocol", "chain", "lock_owner", "records"},
+        {"table_protocol"},
         {"lmdb", "memory", "found_records", "copies"},
         {"rebuild"},
         {"kv_view"},

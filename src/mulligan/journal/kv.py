@@ -14,7 +14,8 @@ from mulligan.journal.records import CHECKSUM_SIZE, LENGTH, STORE, checksum, dec
 
 if TYPE_CHECKING:
     from mulligan.journal.kv_deletion import KvDeletion
-    from mulligan.journal.protocol import Compacted, Examined, Presence, Tables
+    from mulligan.journal.protocol import Compacted, Examined, Presence
+    from mulligan.journal.table_protocol import Tables
 
 # Transactions are classes, not generators, which are slower: every look-up begins one.
 

@@ -42,7 +42,7 @@ from mulligan.model import (
 )
 
 if TYPE_CHECKING:
-    from mulligan.journal.protocol import TableWriter
+    from mulligan.journal.table_protocol import TableWriter
 
 
 class KvRemoval(KvView, ABC):

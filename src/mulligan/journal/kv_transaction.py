@@ -42,7 +42,7 @@ from mulligan.model import (
 
 if TYPE_CHECKING:
     from mulligan.journal.kv_view import ReadCache
-    from mulligan.journal.protocol import TableWriter
+    from mulligan.journal.table_protocol import TableWriter
 
 MAX_AHEAD = timedelta(minutes=1)
 """How far the time of an event may be ahead of the writer's clock."""

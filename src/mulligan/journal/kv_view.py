@@ -54,7 +54,8 @@ _NOWHERE = Location(0, 0, 0, 0)
 """Where a purged object is."""
 
 if TYPE_CHECKING:
-    from mulligan.journal.protocol import FrameObjects, TableReader
+    from mulligan.journal.protocol import FrameObjects
+    from mulligan.journal.table_protocol import TableReader
 
 
 class ReadCache:

@@ -21,24 +21,18 @@ from mulligan.errors import (
 )
 from mulligan.journal.lmdb import clean_close, layout, leave
 from mulligan.journal.lmdb.clean_close import DATA
-from mulligan.journal.lmdb.errors import READ_ONLY, error_number, translated, translation
+from mulligan.journal.lmdb.errors import translated, translation
 from mulligan.journal.lmdb.examine import Verdict, check_commit, commits_lost, examine
 from mulligan.journal.lmdb.lockfile import LockFile
-from mulligan.journal.lmdb.map_size import MAP_SIZE, map_sizes, needs_growth, too_little_memory
+from mulligan.journal.lmdb.map_size import MAP_SIZE, needs_growth, open_map
 from mulligan.journal.protocol import ALL_TABLES, LATER_TABLES, TABLES, Examined
 from mulligan.journal.records import STORE
-
-MAX_READERS = 1022
-"""With this many slots, LMDB's lock file has 64 KiB; the default of 126 is too few for a team."""
 
 CLOSE_WAIT_SECONDS = 5.0
 """Seconds that closing and reopening wait for the transactions of other threads."""
 
 _MAX_EXAMINATIONS = 20
 """How often a check of the newest commit is restarted when writers overtake it."""
-
-_MAX_INITIALISATIONS = 200
-"""How often opening is repeated because the lock file has to be initialised by another process."""
 
 _WAY_OUT = (
     "Nothing was changed, and the objects are untouched. `mulligan verify` names what is damaged; "
@@ -455,7 +449,7 @@ class Environment:
         """Open LMDB; again if the file was replaced while this process waited for the lock."""
         while True:
             before = _identity_if_any(self.directory / DATA)
-            env = _environment(self.directory, self._lock_file, read_only=self.read_only)
+            env = open_map(self.directory, self._lock_file, read_only=self.read_only)
             # An open file keeps its inode number, so equal ones mean the same file.
             if before in (None, _identity_if_any(self.directory / DATA)):
                 return env
@@ -587,48 +581,3 @@ def _hold(directory: Path, read_only: bool) -> LockFile | None:
         if read_only:
             return None
         raise translation(error, f"the journal in {directory}") from error
-
-
-def _environment(
-    directory: Path, lock_file: LockFile | None, *, read_only: bool
-) -> lmdb.Environment:
-    def attempt(size: int, lock: bool) -> lmdb.Environment:
-        return lmdb.open(
-            str(directory),
-            map_size=size,
-            # LMDB needs the number of tables beforehand; this leaves room for new ones.
-            max_dbs=32,
-            max_readers=MAX_READERS,
-            mode=0o600,
-            readonly=read_only,
-            create=not read_only,
-            lock=lock,
-        )
-
-    def attempt_again(size: int) -> lmdb.Environment:
-        # A process was killed while it compacted the journal. The process that gets the lock alone
-        # initialises the lock file; processes that share it while they wait have to release it.
-        for _ in range(_MAX_INITIALISATIONS):
-            try:
-                return attempt(size, lock=True)
-            except lmdb.InvalidError:
-                if lock_file is None or not lock_file.is_invalid:
-                    raise
-            # After a random time: processes with the same wait would collide again.
-            time.sleep(0.001 * (1 + os.urandom(1)[0] % 16))
-        return attempt(size, lock=True)
-
-    def with_or_without_lock(size: int) -> lmdb.Environment:
-        try:
-            return attempt_again(size)
-        except lmdb.Error as error:
-            if not (read_only and error_number(error) in READ_ONLY):
-                raise
-            # On read-only media there can be no writer, so the lock file is not needed.
-            return attempt(size, lock=False)
-
-    with translated(f"the journal in {directory}"):
-        for size in map_sizes(directory / DATA, read_only=read_only):
-            with suppress(lmdb.MemoryError):
-                return with_or_without_lock(size)
-    raise too_little_memory(directory / DATA, read_only=read_only)

@@ -1,4 +1,4 @@
-"""How much address space the journal's map takes: a terabyte, or what a memory limit allows.
+"""Opening LMDB with a map of a terabyte, or of what a memory limit allows.
 
 The map has to hold the whole file. A large map costs nothing, because the file grows only as it is
 used. But address space can be limited (``ulimit -v``); then a small map is used and grown.
@@ -6,11 +6,22 @@ used. But address space can be limited (``ulimit -v``); then a small map is used
 
 from __future__ import annotations
 
+import os
 import resource
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lmdb
 
 from mulligan.errors import MemoryLimit
+from mulligan.journal.lmdb.clean_close import DATA
+from mulligan.journal.lmdb.errors import READ_ONLY, error_number, translated
+
+if TYPE_CHECKING:
+    from mulligan.journal.lmdb.lockfile import LockFile
 
 MAP_SIZE = 1 << 40
 """The address space that is reserved without a limit."""
@@ -21,7 +32,58 @@ FRACTION_OF_LIMIT = 4
 MIN_ROOM_BYTES = 16 << 20
 """A map for writing has at least this many bytes more than the file."""
 
+MAX_READERS = 1022
+"""With this many slots, LMDB's lock file has 64 KiB; the default of 126 is too few for a team."""
+
+_MAX_INITIALISATIONS = 200
+"""How often opening is repeated because the lock file has to be initialised by another process."""
+
 _MIB = 1 << 20
+
+
+def open_map(directory: Path, lock_file: LockFile | None, *, read_only: bool) -> lmdb.Environment:
+    """Open LMDB in a directory with the largest map that the process may have."""
+
+    def attempt(size: int, lock: bool) -> lmdb.Environment:
+        return lmdb.open(
+            str(directory),
+            map_size=size,
+            # LMDB needs the number of tables beforehand; this leaves room for new ones.
+            max_dbs=32,
+            max_readers=MAX_READERS,
+            mode=0o600,
+            readonly=read_only,
+            create=not read_only,
+            lock=lock,
+        )
+
+    def attempt_again(size: int) -> lmdb.Environment:
+        # A process was killed while it compacted the journal. The process that gets the lock alone
+        # initialises the lock file; processes that share it while they wait have to release it.
+        for _ in range(_MAX_INITIALISATIONS):
+            try:
+                return attempt(size, lock=True)
+            except lmdb.InvalidError:
+                if lock_file is None or not lock_file.is_invalid:
+                    raise
+            # After a random time: processes with the same wait would collide again.
+            time.sleep(0.001 * (1 + os.urandom(1)[0] % 16))
+        return attempt(size, lock=True)
+
+    def with_or_without_lock(size: int) -> lmdb.Environment:
+        try:
+            return attempt_again(size)
+        except lmdb.Error as error:
+            if not (read_only and error_number(error) in READ_ONLY):
+                raise
+            # On read-only media there can be no writer, so the lock file is not needed.
+            return attempt(size, lock=False)
+
+    with translated(f"the journal in {directory}"):
+        for size in map_sizes(directory / DATA, read_only=read_only):
+            with suppress(lmdb.MemoryError):
+                return with_or_without_lock(size)
+    raise too_little_memory(directory / DATA, read_only=read_only)
 
 
 def map_sizes(file: Path, *, read_only: bool) -> Iterator[int]:
