@@ -172,6 +172,7 @@ def replace_format(directory: Path, content: Format) -> None:
     """Write FORMAT in place of a damaged one; durable on return."""
     temporary = directory / "tmp" / f"{FORMAT}.{os.getpid()}.{threading.get_ident()}"
     write_file(temporary, _encoded(content))
+    # By a rename: a reader, and a power cut, find the old file or the new one, never a part.
     temporary.replace(directory / FORMAT)
     sync_directory(directory)
 
@@ -286,6 +287,8 @@ def _link_format(directory: Path, content: Format) -> None:
     except FileExistsError:
         return
     finally:
+        # The link keeps the content; without one, another process has won, and this file is of no
+        # use.
         temporary.unlink()
     # FORMAT makes the store valid: its name, and the name of the store itself, must be durable.
     for synced in (directory, directory.parent):
@@ -316,6 +319,8 @@ def _replace_features(
     try:
         write_file(temporary, msgspec.json.format(msgspec.json.encode(content)) + b"\n")
         failpoint(Failpoint.UPKEEP_FEATURE_WRITTEN)
+        # Before the feature is used: an older version that would misread the store must refuse it
+        # from the first byte on.
         os.replace(temporary, directory / FORMAT)
         sync_directory(directory)
     except OSError as error:

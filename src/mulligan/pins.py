@@ -86,6 +86,8 @@ class Pins:
                     self._earlier.append(current)
                 return GracePeriod([], list(self._earlier))
             with suppress(FileNotFoundError):  # no operation was pinned since the last one
+                # The rename divides time: operations that pin from now on lock a new file, so the
+                # old one drains while new ones never stop coming.
                 os.rename(self._file, f"{self._file}-{os.urandom(8).hex()}")
         path = Path(self._file)
         return GracePeriod([*path.parent.glob(f"{path.name}-*")], [])
@@ -102,6 +104,8 @@ class Pins:
             if epoch is None or not self._is_current(epoch):
                 epoch = self._renewed()
             elif not epoch.users and epoch.handle >= 0:
+                # Shared: operations do not wait for each other, only a grace period waits for all
+                # of them.
                 fcntl.flock(epoch.handle, fcntl.LOCK_SH)
                 # Compared after the lock: a grace period that started before it ignores this lock.
                 if not self._is_current(epoch):
@@ -214,6 +218,8 @@ def _open(file: str) -> int:
         if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise StoreUnwritable(f"{file} cannot be opened: {error.strerror}.") from error
     try:
+        # A shared lock needs no right to write, so readers of a store of another user hold off its
+        # upkeep, too.
         return os.open(file, flags | os.O_RDONLY)
     except OSError:
         return -1
@@ -228,7 +234,10 @@ def _is_drained(file: Path) -> bool:
     try:
         # Exclusive, and at once: each operation that still uses the file holds it shared.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # It is no longer at the name that operations open: one that locks it from now on sees
+        # that, and takes the present file.
         file.unlink(missing_ok=True)
+    # An operation that began before the grace period still runs; the caller asks again later.
     except BlockingIOError:
         return False
     finally:

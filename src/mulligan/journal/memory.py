@@ -47,6 +47,8 @@ class MemoryTables:
                 yield writer
                 self._failpoint(Failpoint.JOURNAL_BEFORE_COMMIT)
             except BaseException:
+                # Also for KeyboardInterrupt: a transaction that did not reach its end must leave
+                # nothing.
                 writer.undo()
                 raise
             self._failpoint(Failpoint.JOURNAL_COMMITTED)

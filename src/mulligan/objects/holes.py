@@ -54,6 +54,7 @@ def _punch(fd: int, offset: int, length: int) -> bool:
         return False
     while call(fd, _KEEP_SIZE | _PUNCH_HOLE, offset, length):
         code = ctypes.get_errno()
+        # The caller then copies what is alive, or writes zeros, instead.
         if code in _UNSUPPORTED:
             return False
         if code != errno.EINTR:

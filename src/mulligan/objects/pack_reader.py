@@ -75,6 +75,8 @@ class ReadHandle:
     def read(self, offset: int, length: int) -> bytes:
         """Return the bytes at an offset, fewer only at the end of the file."""
         try:
+            # With an offset: threads share the descriptor, and a file position would be shared as
+            # well.
             data = os.pread(self.fd, length, offset)
             while len(data) < length:
                 more = os.pread(self.fd, length - len(data), offset + len(data))

@@ -85,6 +85,7 @@ def list_packs(directory: Path) -> list[int]:
     """Return the numbers of the packs in a directory, in order."""
     try:
         names = os.listdir(directory)
+    # The directory is made with the first pack.
     except FileNotFoundError:
         return []
     return sorted(number for name in names if (number := pack_number(name)) is not None)
@@ -103,6 +104,7 @@ class OwnPack:
         self._fd = fd
         self._started = end
         self._synced = end
+        # One sync at a time: threads that wait for it find their frames covered by it.
         self._syncing = Lock()
         self._failpoint = failpoint
 
@@ -184,6 +186,7 @@ class PackWriter:
         self._last_forgotten = last_forgotten
         self._failpoint = failpoint
         self._limit = pack_limit
+        # Frames are appended one after the other: two at the same offset would destroy each other.
         self._lock = Lock()
         self._current: OwnPack | None = None
         self._retired: list[OwnPack] = []
@@ -240,6 +243,7 @@ class PackWriter:
                     self._path(number), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
                 )
             except OSError as error:
+                # Removed meanwhile, a link, or written by another user: any other pack will do.
                 if error.errno in _NOT_OURS:
                     continue
                 raise
@@ -313,6 +317,7 @@ class PackWriter:
         return end
 
     def _write_header(self, fd: int, number: int) -> None:
+        # Also over a part of a header, which a creator left that was killed.
         _write(fd, memoryview(encode_pack_header(number, self._store_id)), 0)
         # Both before the first frame: an acknowledged frame needs its header and its name.
         os.fsync(fd)
@@ -320,6 +325,8 @@ class PackWriter:
         self._failpoint(Failpoint.PACK_CREATED)
 
     def _cut_tail(self, fd: int, end: int) -> None:
+        # Bytes past the acknowledged length are of a writer that died before its commit, and no
+        # index entry leads to them. Under the pack's lock: of a live writer they would be needed.
         os.ftruncate(fd, end)
         # Synced before new frames: a power cut must not bring the old tail back behind them.
         os.fsync(fd)

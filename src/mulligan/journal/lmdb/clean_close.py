@@ -99,6 +99,7 @@ def write(directory: Path, found: Look, commit: int, known: str | None = None) -
         data = line + b" " + _checksum(line) + b"\n"
         # Not synced: without a mark, or with an old one, the next open only takes longer.
         os.pwrite(fd, data, 0)
+        # After the write: an older, longer mark may leave bytes behind this one.
         os.ftruncate(fd, len(data))
     finally:
         os.close(fd)

@@ -51,6 +51,7 @@ def compact(
     The caller holds the upkeep lock: one process at a time compacts.
     """
     for abandoned in shared.directory.glob(f"{PREFIX}*"):
+        # Left by compactions that were killed. The upkeep lock makes sure that none is running.
         abandoned.unlink(missing_ok=True)
     if not layout.has_known_pages():
         return Compacted(skipped=None if patience is None else UNKNOWN_PAGES)
@@ -58,6 +59,7 @@ def compact(
         return Compacted()
     if not patience:
         return _compact_alone(shared, failpoint)
+    # Otherwise this process would see its own request, and leave as well.
     shared.is_asking = True
     try:
         with leave.asking(shared.directory, lambda: shared.is_used_elsewhere, patience):
@@ -104,6 +106,7 @@ class _Compaction:
     def run(self) -> Compacted:
         before = os.stat(self._file).st_blocks
         try:
+            # A name of its own: never write through a file or link that is there already.
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             fd = os.open(self._draft, flags, 0o600)
             try:
@@ -146,11 +149,16 @@ class _Compaction:
 
     def _swap(self, lock: LockFile) -> str | None:
         """Put the copy in place; return why not. No process has the journal open, nor this one."""
+        # Compared under the lock: a process that committed after the copy was made has put events
+        # into the old file that the copy lacks.
         if _newest(self._file) != self._copied:
             return BUSY
+        # Before the rename: a process that waits for the lock would otherwise look for the newest
+        # commit where the old file had it.
         lock.invalidate()
         self._failpoint(Failpoint.COMPACT_LOCKED)
         os.replace(self._draft, self._file)
+        # Before the file is opened again: a commit to the copy must not be lost with its name.
         _sync(self._shared.directory)
         self._failpoint(Failpoint.COMPACT_SWAPPED)
         # Only saves the next open a check of all pages, which were just checked.

@@ -142,6 +142,7 @@ class Environment:
         from mulligan.journal.lmdb import compact  # only upkeep needs it
 
         with self._lock:
+            # Other threads may be inside LMDB; closing it under them would crash the process.
             if not self._wait_for(lambda: self.active == 0):
                 return compact.BUSY, 0.0
             if self.closed or self._lock_file is None or self.env is None:
@@ -219,12 +220,18 @@ class Environment:
         fd = None if self.is_asking or self.env is None else leave.asked(self.directory)
         if fd is None:
             return
+        # LMDB must not be closed under a transaction. If a thread reads for long, this process
+        # stays, and the one that asks finds the file in use.
         if not self._wait_for(lambda: self.active == 0) or self.closed or self.env is None:
             os.close(fd)
             return
+        # Read before the file is closed: afterwards, a store that was moved here in between could
+        # not be told from the compact copy.
         before, store = identity(self.directory / DATA), self._store()
         self._needs_reopen = True  # in case that opening it fails
         self.shut()
+        # After the close: the other process waits until no process has the file open, and both
+        # would wait for each other.
         leave.wait(fd)
         self._open(may_be_new=False)
         self._needs_reopen = False
@@ -278,6 +285,8 @@ class Environment:
                 break
         else:
             raise StoreUnwritable("The journal changes too quickly to be checked.")
+        # Damage that was known before stays known: a page that reads well once may fail the next
+        # time.
         damage, number = {**self.tables.damage, **found[0]}, found[1]
         self.tables.damage = damage
         for name in TABLES:
@@ -330,6 +339,7 @@ class Environment:
 
         A transaction of another thread would never end in a process forked in the meantime.
         """
+        # Not for ever: the owner may wait for the thread that forks.
         if not self._lock.acquire(timeout=FORK_WAIT_SECONDS):
             return False
         self._is_paused = True  # the wait below releases the lock
@@ -362,6 +372,8 @@ class Environment:
         # A forked process did not make the commit that it inherited.
         if left is None or self.env is None or self.pid != os.getpid():
             return
+        # Only a hint, and the store is closing: an environment that failed earlier is checked by
+        # the next open anyway.
         with suppress(lmdb.Error):
             self._mark_if_same(left, self.env.info()["last_txnid"])
 
@@ -496,6 +508,8 @@ def _before_fork() -> None:
 
     All waits are bounded: the thread that forks may itself be inside a transaction.
     """
+    # Held across the fork, so that no thread opens an environment that the child would inherit half
+    # made.
     if _registry_lock.acquire(timeout=FORK_WAIT_SECONDS):
         _releases.all.append(_registry_lock.release)
     for shared in list(_environments.values()):
@@ -566,6 +580,8 @@ def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False
 def release(key: Key, shared: Environment) -> None:
     """Release an environment; the last handle of the process closes it."""
     with _registry_lock:
+        # Under the lock of the registry: an ``acquire`` at the same moment must find either an open
+        # environment or none.
         shared.users -= 1
         # One that could not be closed stays registered, because LMDB still has the file open.
         if shared.users == 0 and shared.pid == os.getpid() and shared.close():

@@ -35,6 +35,8 @@ def examine(directory: Path, *, is_shared: IsShared, may_be_new: bool) -> Verdic
     nothing = Verdict({} if may_be_new else {ALL_TABLES: "there is no data.mdb, or nothing in it"})
     file = directory / DATA
     try:
+        # A descriptor of its own: closing it drops no lock, because LMDB's locks are on the lock
+        # file.
         fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return nothing

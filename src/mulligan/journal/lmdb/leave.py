@@ -31,7 +31,9 @@ def asking(directory: Path, is_used: Callable[[], bool], seconds: float) -> Iter
     path = directory / NAME
     fd = os.open(path, _FLAGS | os.O_CREAT, 0o600)
     try:
+        # Before the wait: without the lock, the file asks for nothing.
         fcntl.flock(fd, fcntl.LOCK_EX)
+        # An idle process does not look for the file, so the wait has an end; compaction then skips.
         deadline = time.monotonic() + seconds
         while is_used() and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -51,6 +53,7 @@ def asked(directory: Path) -> int | None:
     except OSError:
         return None
     try:
+        # Free means that the file was left behind by a process that died: it asks for nothing.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return fd
@@ -61,6 +64,7 @@ def asked(directory: Path) -> int | None:
 def wait(fd: int) -> None:
     """Wait until the process that asks is done, and close the file."""
     try:
+        # Shared: all processes that left may come back at the same time.
         fcntl.flock(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)

@@ -93,6 +93,7 @@ class LockFile:
         over.
         """
         try:
+            # The byte on which LMDB itself holds a shared lock while an environment is open.
             fcntl.lockf(self._descriptor.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN, errno.EBADF):

@@ -75,6 +75,7 @@ def is_older_copy(directory: Path) -> bool:
         return False
     try:
         return commits_lost(directory, layout.commits(fd)[0].number) > 0
+    # Damage is for ``damage_of`` to report; here only the number of a readable commit counts.
     except layout.Unreadable:
         return False
     finally:
@@ -84,6 +85,7 @@ def is_older_copy(directory: Path) -> bool:
 def remove_drafts(directory: Path) -> None:
     """Remove what killed repairs left; the caller has the journal locked."""
     for abandoned in directory.glob(f"{PREFIX}*"):
+        # What cannot be removed now is removed by the next repair; no reader looks at it.
         shutil.rmtree(abandoned, ignore_errors=True)
 
 
@@ -106,6 +108,8 @@ class Draft:
         with translated(f"the journal in {self._directory}"):
             env = self._opened()
             try:
+                # LMDB's own file has free pages and low commit numbers, so a compact and renumbered
+                # copy of it is what takes the place of the journal.
                 _fill(env, content)
                 self._copy(env)
             finally:
@@ -118,11 +122,14 @@ class Draft:
         if aside is not None and file.exists() and not aside.exists():
             # A link needs no space, and the file is never without a name.
             os.link(file, aside, follow_symlinks=False)
+            # Before the rename below: after it, this link is the only name of the damaged file.
             _sync(aside.parent)
         # See ``compact``: who waits for the lock must not trust what it says of the old file.
         lock.invalidate()
         self._failpoint(Failpoint.REPAIR_LOCKED)
         os.replace(self._home / compact.PREFIX, file)
+        # The rename is durable before the store is used: otherwise a power cut could bring back the
+        # damaged file after commits to the new one.
         _sync(self._directory)
         self._failpoint(Failpoint.REPAIR_SWAPPED)
         # Only saves the next open a check of all pages, which were just checked.
@@ -145,10 +152,13 @@ class Draft:
         fd = os.open(self._home / compact.PREFIX, flags, 0o600)
         try:
             env.copyfd(fd, compact=True)
+            # Numbers go on from those of the damaged file: a lower one would look like an older
+            # copy.
             self._number = layout.renumber(fd, _last_commit(self._directory))
             newest = layout.commits(fd)[0]
             if damage := pages.check(fd, newest):
                 raise layout.Unreadable(f"the rebuilt journal is damaged: {damage}")
+            # Before the rename: the name must never lead to bytes that a power cut can take away.
             os.fsync(fd)
         finally:
             os.close(fd)

@@ -87,6 +87,7 @@ class LockWaitMonitor:
             if not is_reported and time.monotonic() - began >= REPORT_AFTER_SECONDS:
                 self._on_wait(holder)
                 is_reported = True
+            # Polled: nothing tells when a process is continued.
             time.sleep(STOPPED_POLL_SECONDS)
 
     def _run(self) -> None:
