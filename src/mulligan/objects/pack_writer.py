@@ -85,7 +85,6 @@ def list_packs(directory: Path) -> list[int]:
     """Return the numbers of the packs in a directory, in order."""
     try:
         names = os.listdir(directory)
-    # The directory is made with the first pack.
     except FileNotFoundError:
         return []
     return sorted(number for name in names if (number := pack_number(name)) is not None)

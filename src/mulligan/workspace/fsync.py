@@ -144,6 +144,8 @@ def sync_all(handles: Iterable[int]) -> dict[int, OSError]:
             try:
                 os.fsync(handle)
             except OSError as error:
+                # Collected, not raised: the other files still have to be synced, and each failure
+                # is reported with its path.
                 errors[handle] = error
 
     others = []

@@ -203,6 +203,7 @@ class _Held:
                 f"This thread is already capturing or restoring files in {self._root}.",
                 hint="Nothing was changed. Retry after that call returns.",
             )
+        # After the check above: a thread that waits for its own lock would never return.
         self._in_memory.__enter__()
         self._engine.held.add(self._key)
         return self

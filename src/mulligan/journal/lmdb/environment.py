@@ -225,8 +225,7 @@ class Environment:
         if not self._wait_for(lambda: self.active == 0) or self.closed or self.env is None:
             os.close(fd)
             return
-        # Read before the file is closed: afterwards, a store that was moved here in between could
-        # not be told from the compact copy.
+        # Remembered: what is at the path after the wait may be another store that was moved here.
         before, store = identity(self.directory / DATA), self._store()
         self._needs_reopen = True  # in case that opening it fails
         self.shut()
@@ -339,7 +338,7 @@ class Environment:
 
         A transaction of another thread would never end in a process forked in the meantime.
         """
-        # Not for ever: the owner may wait for the thread that forks.
+        # Not forever: the owner may wait for the thread that forks.
         if not self._lock.acquire(timeout=FORK_WAIT_SECONDS):
             return False
         self._is_paused = True  # the wait below releases the lock

@@ -96,6 +96,7 @@ class HeartbeatWriter:
 def read_step(file: Path) -> tuple[int, AgentStep]:
     """Return the time of the last heartbeat in nanoseconds, and the current step."""
     try:
+        # The time first: a heartbeat between the two reads then only looks older than it is.
         status = os.stat(file)
         data = file.read_bytes()
     except OSError:

@@ -72,11 +72,14 @@ def end_interrupted(engine: Engine) -> None:
 
 def _end(engine: Engine, file: Path) -> None:
     try:
+        # A note is written and synced before anything is made: one that is cut short stands for
+        # nothing.
         note = msgspec.json.decode(file.read_bytes(), type=ForkNote)
     except msgspec.DecodeError:
         note = None  # its process died before it made anything
     if note is not None:
         _settle(engine, note)
+    # Last: until the note is gone, every process that opens the store repeats this.
     file.unlink()
 
 
@@ -141,6 +144,8 @@ def _write_note(file: Path, data: bytes) -> int:
         # was interrupted has its note.
         os.fsync(handle)
         sync_directory(file.parent)
+        # ``tmp`` was emptied by a user or a clean-up; without a name, no process would find the
+        # note.
         if os.fstat(handle).st_nlink == 0:
             raise FileNotFoundError(f"{file} was deleted")
     except BaseException:
@@ -235,6 +240,8 @@ def _move_in(engine: Engine, note: ForkNote) -> None:
                     os.rename(name, name, src_dir_fd=staging, dst_dir_fd=place)
                 engine.failpoint(Failpoint.FORK_MOVED)
             try_xattrs(place, read_xattrs(staging))
+            # Only when it is empty; a file that could not be moved stays in it, and the note with
+            # it.
             note.staging.rmdir()
         finally:
             os.close(place)

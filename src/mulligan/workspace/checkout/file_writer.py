@@ -68,6 +68,8 @@ class FileWriter:
             # Only a complete file is synced, and only what is synced counts as written.
             self._syncer.add(target, handle)
         except BaseException:
+            # Created by this call, thanks to O_EXCL, so it is ours to remove: a partial file must
+            # not look like a restored one.
             os.unlink(name, dir_fd=parent)
             raise
         finally:

@@ -152,6 +152,7 @@ class Apply:
                 # One sync of the filesystem covers the leaves as well: no need to open thousands.
                 if not self._syncer.add(path, handle):
                     self._add_leaves(path, handle, leaves.get(path, ()))
+        # Once, at the end: the files are written by then, and one wait covers all of them.
         self._syncer.finish()
 
     def _add_leaves(self, directory: TreePath, parent: int, names: Sequence[bytes]) -> None:
@@ -207,6 +208,7 @@ class Apply:
         self._path = path
         try:
             act()
+        # Once only: with a writable directory, a second refusal is about the file itself.
         except PermissionError:
             if not self._open_up(path[:-1]):
                 raise
@@ -374,6 +376,8 @@ class Apply:
         try:
             if isinstance(change.before, Directory):
                 self._deleter.settle()  # queued deletions may be inside it
+                # An open handle would keep the removed directory alive, and a new one of the same
+                # name would be written into the old.
                 self._handles.forget(change.path)
                 os.rmdir(name, dir_fd=parent)
                 self._opened.pop(change.path, None)
@@ -432,6 +436,7 @@ def remove_temporary_files(
         for change in changes:
             if not change.path:
                 continue
+            # What cannot be looked at or removed stays, under a name that the next restore knows.
             with suppress(OSError):
                 parent = handles.directory(change.path[:-1])
                 own = temporary_names(from_name(change.path[-1]), token)

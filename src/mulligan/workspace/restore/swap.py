@@ -124,6 +124,8 @@ class Swap:
         try:
             self._failpoint(Failpoint.RESTORE_SWAPPED)
         finally:
+            # In ``finally``: also a signal at the failpoint must not leave a user's file under a
+            # temporary name.
             if _is_same(before, _status(own.swap, parent)) and held(own.swap):
                 self._unlink(parent, own.swap)
             else:
@@ -140,6 +142,7 @@ class Swap:
         # Remember our file: if another program replaced it meanwhile, the second exchange brings
         # out that program's file, which must not be deleted.
         ours = _status(name, parent)
+        # Atomic as well: at no instant is the path without a complete file.
         syscalls.rename(swap, name, parent, syscalls.EXCHANGE)
         if _is_same(ours, _status(swap, parent)):
             os.unlink(swap, dir_fd=parent)
@@ -168,6 +171,7 @@ def sweep(parent: int, own: TemporaryNames, objects: Objects, *known: object) ->
     that the store holds; otherwise it is a user's work, and stays.
     """
     with suppress(OSError):
+        # Never renamed into place, so no program can have relied on it.
         os.unlink(own.new, dir_fd=parent)
     with suppress(OSError):
         if any(_is_entry(own.swap, parent, entry, objects) for entry in known):
