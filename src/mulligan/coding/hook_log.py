@@ -27,6 +27,8 @@ def note(directory: Path, at: datetime, about: str, said: str) -> bool:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if file.exists() and file.stat().st_size > MAX_BYTES:
+            # Two hooks at once may both rename; the log then keeps fewer old lines, and no hook
+            # fails.
             file.rename(directory / OLD)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(file, flags, 0o600)
@@ -35,6 +37,7 @@ def note(directory: Path, at: datetime, about: str, said: str) -> bool:
             os.write(handle, data)
         finally:
             os.close(handle)
+    # A hook must never disturb its agent, not even to say that it cannot write its log.
     except OSError:
         return False
     return True

@@ -98,9 +98,12 @@ class SettingsFile:
         try:
             if self.text:
                 backup.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Durable before the settings change: a person can always go back to what was there.
                 replace_file(backup, self.text, 0o600)
                 failpoint(Failpoint.SETTINGS_BACKED_UP)
             self._target.parent.mkdir(parents=True, exist_ok=True)
+            # As late as possible: the agent itself may write its settings at any time, and its
+            # change must not be undone. No lock can help, because agents take none.
             if self._read() != self.text:
                 raise InvalidSettings(f"{self.path} was changed by another program meanwhile.")
             if text:
@@ -163,13 +166,16 @@ def replace_file(path: Path, text: str, mode: int) -> None:
     """Write a file beside its place, and rename it: a crash leaves the old one or the new one."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    # Left by a process of the same number that was killed.
     beside.unlink(missing_ok=True)
     try:
         with open(os.open(beside, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
+            # Before the rename: at no moment is the file more open than the one that it replaces.
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
+        # After the sync: the name must not lead to bytes that a power cut can lose.
         beside.rename(path)
     except BaseException:
         beside.unlink(missing_ok=True)

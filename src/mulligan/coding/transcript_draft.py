@@ -49,17 +49,22 @@ class Draft:
         Raises ``FileExistsError`` if another file has the name.
         """
         try:
+            # A link fails if the name is taken; a rename would replace the conversation of another
+            # session.
             os.link(self.draft, self.path, follow_symlinks=False)
             self.draft.unlink()
         except OSError as error:
+            # Some file systems have no hard links.
             if error.errno not in NO_LINKS or os.path.lexists(self.path):
                 raise
             os.rename(self.draft, self.path)  # the check above is then the best there is
+        # Before the caller reports the rewind: what it reports must survive a power cut.
         sync_directory(self.path.parent)
         self._failpoint(Failpoint.REWIND_PUBLISHED)
 
     def remove(self) -> None:
         """Remove the file of a rewind that failed, whether it has its name yet or not."""
+        # Compared by identity: under either name there may be a file of another program by now.
         ours = os.fstat(self._handle)
         for path in (self.draft, self.path):
             # What cannot be removed cannot have been written either, and the first error counts.
@@ -96,6 +101,8 @@ def _opened(draft: Path) -> int:
         try:
             # No waiting: who holds it is about to remove it, as one that was left.
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Between open and lock, another rewind may have removed the file, and what is written
+            # to it would have no name.
             if os.path.samestat(os.lstat(draft), os.fstat(handle)):
                 return handle
         except (BlockingIOError, FileNotFoundError):

@@ -196,6 +196,7 @@ def _resumable(session: Session) -> ResumePlan | None:
     if attempt is None or _was_continued(session):
         return None
     try:
+        # The point of the attempt may be gone since: then the ladder chooses another one.
         return _continued(session, attempt)
     except (UnknownPoint, CheckpointPruned, PointFolded, PathNotFound):
         return None

@@ -137,6 +137,7 @@ def _compiled(directory: Path, version: str, command: Sequence[str], compiler: s
             capture_output=True,
             timeout=COMPILER_SECONDS,
         )
+    # Without a compiler that works, the client in Python does the same, more slowly.
     except (OSError, subprocess.TimeoutExpired):
         return None
     finally:

@@ -87,6 +87,8 @@ class Helper:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._lock = os.open(directory / LOCK, flags, 0o600)
         try:
+            # Held until the end, and released by the system if the helper is killed. A helper that
+            # comes second has nothing to wait for.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
@@ -97,6 +99,8 @@ class Helper:
         # Under the lock, so the socket of a helper that serves is never removed.
         Path(SOCKET).unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Set before the socket exists: ``chmod`` afterwards would leave a moment in which other
+        # users could connect.
         before = os.umask(0o177)
         try:
             listener.bind(SOCKET)
@@ -123,6 +127,7 @@ class Helper:
         except TimeoutError:
             return False
         with client:
+            # One client is served at a time; one that sends nothing must not stop all hooks.
             client.settimeout(CLIENT_SECONDS)
             try:
                 self._answer(client)

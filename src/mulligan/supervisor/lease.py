@@ -62,6 +62,8 @@ class SupervisorLease:
             recover=False,
         )
         handle.internal.adopt(epoch, TTL)
+        # After the lease is adopted: the recovery writes, and must be fenced like every other
+        # write.
         handle.internal.recover_on_open()
         self._handles.append(handle)
         try:

@@ -58,6 +58,8 @@ def end_orphans(store: Store, session: str, under: Lease | None = None) -> list[
             # Before the first write: a stopped orphan may hold the write lock.
             _end(orphan, str(store.path), session)
         for agent in {orphan.agent for orphan in found} - {s.agent for s in ended.values()}:
+            # After the kill, and even if it failed: a process that cannot be ended can at least
+            # write no more.
             fence(store, session, agent, under)
         ended |= {orphan.pid: orphan for orphan in found}
         if not found:

@@ -227,6 +227,7 @@ class _Lines:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._show(line)
+        # A program that prints no line ends must not fill the memory of the supervisor.
         if len(self._rest) > _CHUNK_BYTES:
             self._show(self._rest)
             self._rest = b""

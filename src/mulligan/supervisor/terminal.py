@@ -82,6 +82,7 @@ class Terminal:
     def _suspend(self, group: int) -> None:
         """Stop the job of this process until the shell continues it."""
         if self._borrower is not None:
+            # Before this process stops: the shell must find the terminal in the modes that it left.
             self.take_back(group, reset=False)
         os.killpg(os.getpgrp(), signal.SIGTSTP)
         # Continued. In the background the agent runs without the terminal, until it wants it.

@@ -122,6 +122,7 @@ def _noted(engine: Engine, token: str, scratch: ScratchDirectory) -> Iterator[No
         engine.failpoint(Failpoint.DRILL_NOTED)
         yield
     finally:
+        # A directory that could not be removed keeps its note, by which the next drill finds it.
         if not os.path.lexists(scratch.path):
             with suppress(OSError):  # a note of nothing is removed by the next drill
                 file.unlink()

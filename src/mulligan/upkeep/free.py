@@ -287,6 +287,7 @@ class _Freeing:
         try:
             entries = self._objects.entries_at(location, count)
         except DamageError:
+            # What it holds cannot be read, so nothing of it can be copied; verify reports it.
             self._stuck.add((location.area, offset))
             return FrameUse(offset, length, length)
         if entries is None:
@@ -319,6 +320,7 @@ class _Freeing:
         # Counted as a write, so that ``close`` does not release the copies' area before the commit.
         self._engine.begin_write()
         try:
+            # The copies are durable when this returns; only then may the index lead to them.
             copied = self._objects.copy(places)
             self._engine.failpoint(Failpoint.FREE_COPIED)
             rest = list(copied.moves.items())

@@ -40,6 +40,8 @@ def upkeep_lock(engine: Engine, wait: bool, name: str = NAME) -> Iterator[None]:
         raise ReadOnlyStore(f"The store at {engine.directory} was opened for reading.")
     handle = os.open(engine.directory / LOCKS / name, flags, 0o600)
     try:
+        # Before the feature is looked at: two processes that list it at the same time would
+        # overwrite each other's FORMAT.
         _lock(engine, handle, wait)
         if name == NAME:
             require_pins(engine)
@@ -52,6 +54,7 @@ def upkeep_lock(engine: Engine, wait: bool, name: str = NAME) -> Iterator[None]:
 
 def _lock(engine: Engine, handle: int, wait: bool) -> None:
     try:
+        # Tried without waiting first: only then is it known whether there is an owner to name.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         owner = find_flock_owner(handle, UPKEEP)

@@ -47,13 +47,16 @@ def _attempt(
     end = engine.clock.monotonic() + budget_seconds
     try:
         with upkeep_lock(engine, wait=False):
+            # Checked again under the lock: the process that had it has just done the same work.
             if not is_due():
                 return None  # another process was faster
             is_over = lambda: stop() or engine.clock.monotonic() >= end  # noqa: E731
+            # First: content that a person wanted gone is more urgent than space.
             finish_if_unfinished(engine, is_over)
             pruned = Pruner(engine, read_policy(directory)).run(stop=is_over)
             record_pruned(engine, pruned)
             return pruned
+    # The process that has the lock does this work, and records it.
     except UpkeepBusy:
         return None
     except (MulliganError, OSError) as error:
