@@ -21,6 +21,7 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
     document/     the state: values, persistent containers, fold of events, keyframes
     engine.py     joins journal and objects, and owns the order of writes
     locate/       the store of a directory: pointers, the registry, projects, git
+    locked_notes.py  what a process has made and may not live to remove
     journal/      events, checkpoints, leases and the object index, in LMDB or in memory
     objects/      content-addressed packs, or memory
     codec.py      canonical encoding          model/      the nouns

@@ -137,3 +137,4 @@ def test_a_store_that_is_there_is_passed(tmp_path: Path) -> None:
         memory.check_present()
         shutil.rmtree(tmp_path / ".mulligan" / "tmp")  # that is safe to delete
         store.check_present()
+        assert store.session("run").checkpoint().seq == 2

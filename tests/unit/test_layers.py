@@ -18,7 +18,7 @@ LAYERS = [
     {"failpoints", "clock", "model", "procfs", "redact", "config", "attempts"},
     {"codec"},
     {"layout", "journal", "objects", "pins", "storage_limit"},
-    {"locate"},
+    {"locate", "locked_notes"},
     {"engine"},
     {"document"},
     {"workspace"},

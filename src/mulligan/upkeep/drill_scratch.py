@@ -6,7 +6,6 @@ next drill removes what a killed one left, wherever that was made.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import tempfile
@@ -19,7 +18,8 @@ import msgspec
 from mulligan.engine import Engine
 from mulligan.errors import DiskFull, UnsafeWorkspace
 from mulligan.failpoints import Failpoint
-from mulligan.layout import STAGING, remove_tree, sync_directory, write_all
+from mulligan.layout import STAGING, remove_tree
+from mulligan.locked_notes import close_note, left_note, write_note
 from mulligan.workspace.entries import from_name, to_name
 from mulligan.workspace.restore.fileops import is_disk_full
 
@@ -78,7 +78,7 @@ def remove_leftovers(engine: Engine) -> None:
         return
     for file in sorted((engine.directory / "tmp").glob(DRILL_NOTES)):
         # What cannot be removed now stays noted; it must not keep this drill from running.
-        with suppress(OSError), _locked(file) as is_left:
+        with suppress(OSError), left_note(file) as is_left:
             if is_left:
                 _remove_noted(file)
 
@@ -116,8 +116,8 @@ def _noted(engine: Engine, token: str, scratch: ScratchDirectory) -> Iterator[No
         return
     engine.check_present()
     file = engine.directory / "tmp" / f"drill-{token}"
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    handle = _write_note(file, _Note(to_name(os.fsencode(scratch.path))))
+    note = _Note(to_name(os.fsencode(scratch.path)))
+    handle = write_note(file, msgspec.json.encode(note))
     try:
         engine.failpoint(Failpoint.DRILL_NOTED)
         yield
@@ -126,43 +126,7 @@ def _noted(engine: Engine, token: str, scratch: ScratchDirectory) -> Iterator[No
         if not os.path.lexists(scratch.path):
             with suppress(OSError):  # a note of nothing is removed by the next drill
                 file.unlink()
-        fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked off meanwhile shares the lock
-        os.close(handle)
-
-
-def _write_note(file: Path, note: _Note) -> int:
-    """Make a note durable and return its locked handle."""
-    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        # Locked before anything is in it: a drill that finds the note must not take it for that
-        # of a dead process.
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        write_all(handle, msgspec.json.encode(note))
-        # Durable before the directory is made: after a power cut, every scratch directory has its
-        # note.
-        os.fsync(handle)
-        sync_directory(file.parent)
-    except BaseException:
-        file.unlink(missing_ok=True)
-        os.close(handle)
-        raise
-    return handle
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[bool]:
-    """Hold the lock of a note; yields False while its process lives, or has just removed it."""
-    handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        try:
-            # Never wait: the other drill may run for minutes.
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield os.fstat(handle).st_nlink > 0
-    finally:
-        os.close(handle)
+        close_note(handle)
 
 
 def _remove_noted(file: Path) -> None:

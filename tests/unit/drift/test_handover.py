@@ -59,4 +59,5 @@ def test_it_stays_short() -> None:
 @pytest.mark.parametrize("odd", [None, 3, "text", [], [None], {"a": None}, {"tasks": 3}])
 def test_odd_states_are_no_error(odd: Any) -> None:
     for part in ("context", "tasks", "agents", "outside"):
-        handover({part: odd}, "coder", response(), [])
+        told = handover({part: odd}, "coder", response(), [])
+        assert told == handover({}, "coder", response(), [])

@@ -252,7 +252,9 @@ def test_odd_payloads_are_no_error(session: Session) -> None:
     event(session, "tool.called", call=None, name=None)
     event(session, "agent.cycle", changes=[[["memory"], 1], [["last_cycle"], 3]])
     event(session, "task.completed")
-    observed(session)
+    before = observed(session)
+    calls_of_openai(session)
+    assert len(observed(session)) > len(before)  # what follows them is seen
 
 
 def test_events_of_others_can_be_skipped(clock: FakeClock) -> None:

@@ -8,7 +8,6 @@ session, and removes it otherwise.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from mulligan.errors import MulliganError
 from mulligan.failpoints import Failpoint
 from mulligan.journal.protocol import View
 from mulligan.layout import FORK_NOTES, FORKING, remove_tree, sync_directory
+from mulligan.locked_notes import close_note, left_note, write_note
 from mulligan.timeline.checkpoints import event_at
 from mulligan.workspace import syscalls
 from mulligan.workspace.capture.file_reader import read_xattrs
@@ -65,7 +65,7 @@ def end_interrupted(engine: Engine) -> None:
         return
     for file in sorted((engine.directory / "tmp").glob(FORK_NOTES)):
         # One fork that cannot be ended must not keep the store from being opened.
-        with suppress(OSError, MulliganError), _locked(file) as is_left:
+        with suppress(OSError, MulliganError), left_note(file) as is_left:
             if is_left:
                 _end(engine, file)
 
@@ -114,7 +114,7 @@ def noted(engine: Engine, note: ForkNote) -> Iterator[ForkNote]:
         return
     engine.check_present()
     file = engine.directory / "tmp" / f"fork-{note.token}"
-    handle = _write_note(file, msgspec.json.encode(note))
+    handle = write_note(file, msgspec.json.encode(note))
     try:
         engine.failpoint(Failpoint.FORK_NOTED)
         try:
@@ -127,52 +127,7 @@ def noted(engine: Engine, note: ForkNote) -> Iterator[ForkNote]:
         with suppress(OSError):  # the fork is complete; the next process sees that from the note
             file.unlink()
     finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile shares the lock
-        os.close(handle)
-
-
-def _write_note(file: Path, data: bytes) -> int:
-    """Make a note durable and return its locked handle."""
-    file.parent.mkdir(mode=0o700, exist_ok=True)  # tmp/ may be deleted at any time
-    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        # Locked while it is empty: a process that finds the note must not mistake its owner for
-        # dead.
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        os.write(handle, data)
-        # Durable before the directory is made: after a power cut, every directory of a fork that
-        # was interrupted has its note.
-        os.fsync(handle)
-        sync_directory(file.parent)
-        # ``tmp`` was emptied by a user or a clean-up; without a name, no process would find the
-        # note.
-        if os.fstat(handle).st_nlink == 0:
-            raise FileNotFoundError(f"{file} was deleted")
-    except BaseException:
-        file.unlink(missing_ok=True)
-        os.close(handle)
-        raise
-    return handle
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[bool]:
-    """Hold the lock of a note; yields False while its process lives, or has just ended it."""
-    handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        try:
-            # Never wait: a fork of many files may hold the lock for minutes.
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        try:
-            # Deleted between open and lock: its process has just completed the fork.
-            yield os.fstat(handle).st_nlink > 0
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)
-    finally:
-        os.close(handle)
+        close_note(handle)
 
 
 def new_note(target: Path, entry: Directory | None) -> ForkNote:
