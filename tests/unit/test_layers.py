@@ -176,6 +176,7 @@ STORAGE_USERS = {
     "repair_files.py",
     "repair_trial.py",
     "workspace/checkout/worker_main.py",
+    "testing/bitrot.py",
     "testing/protections.py",
 }
 

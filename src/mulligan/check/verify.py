@@ -17,9 +17,10 @@ from mulligan.check.objects import ObjectCheck
 from mulligan.check.purges import PurgeCheck
 from mulligan.check.sessions import SessionCheck
 from mulligan.engine import Engine
-from mulligan.errors import MulliganError
+from mulligan.errors import DamageError, MulliganError
+from mulligan.journal.copies import copied_events
 from mulligan.journal.protocol import ALL_TABLES, STORE_SCOPE, TABLES, View
-from mulligan.model import Digest, Report, SessionRecord
+from mulligan.model import Digest, EventsCopied, ObjectKind, Report, SessionRecord
 from mulligan.timeline.losses import lost_objects
 
 Progress = Callable[[str], None]
@@ -64,7 +65,7 @@ def verify(
         graph.follow_bases()
         _check_store_indexes(view, findings, ids)
         PurgeCheck(engine, view, findings).check()
-        _check_copies(view, findings)
+        _check_copies(engine, view, findings, full=full)
         known = set() if full else _report_noted(engine, view, findings)
     bodies = BodyCheck(engine, stored, findings, known)
     if full or sample is not None:
@@ -136,18 +137,45 @@ def _check_session_keys(view: View, findings: Findings) -> None:
         findings.report("index", where, detail, table="keys", session=number)
 
 
-def _check_copies(view: View, findings: Findings) -> None:
-    """Check the list of copies of events; a missing copy is no loss while the events are there."""
+def _check_copies(engine: Engine, view: View, findings: Findings, *, full: bool) -> None:
+    """Check the copies of events, with ``full`` also what is in them.
+
+    A copy that is missing or wrong is no loss while the events are there.
+    """
     if not findings.can_read("copies", "objects"):
         return
     try:
         for copy in view.copies():
+            detail = None
             if view.locate(copy.digest) is None:
+                detail = "its object is missing"
+            elif full and copy.last and findings.can_read("events"):
+                detail = _difference(engine, view, copy)
+            if detail is not None:
                 where = f"copy of events #{copy.first} to #{copy.last}"
                 about = About(table="copies", session=copy.session, digest=copy.digest)
-                findings.warn("index", where, "its object is missing", **about)
+                findings.warn("index", where, detail, **about)
     except MulliganError as error:
         findings.report("table", "table 'copies'", error, table="copies")
+
+
+def _difference(engine: Engine, view: View, copy: EventsCopied) -> str | None:
+    """Return how a copy differs from the events of which it is one; folded ones are gone."""
+    try:
+        data = engine.objects.get(ObjectKind.EVENTS, copy.digest)
+        number, copied = copied_events(data)
+    except DamageError:
+        return None  # its bytes are reported with the objects
+    if (number, min(copied), max(copied)) != (copy.session, copy.first, copy.last):
+        return "it has other events than the index says"
+    first = copy.first
+    while first <= copy.last:
+        present = view.event_records(number, first, copy.last)
+        for seq, record in enumerate(present, first):
+            if copied[seq] != record:
+                return f"event #{seq} differs from the journal"
+        first += len(present) + 1
+    return None
 
 
 def _known_losses(engine: Engine, view: View) -> set[Digest]:

@@ -113,6 +113,12 @@ def copied_bodies(data: bytes) -> Iterator[bytes]:
         yield record_body(record)
 
 
+def copied_events(data: bytes) -> tuple[int, dict[int, bytes]]:
+    """Return the session of a copy, and the records of its events by seq; ``DamagedObject``."""
+    copy = _decoded(data)
+    return copy.session, dict(enumerate(copy.events, copy.first))
+
+
 def copy_removals(view: View, number: int, put: Put) -> Digest:
     """Put a copy of what no event holds: the session's folds, pruned checkpoints, all purges."""
     records = [*view.session_records(number), *view.removal_records(number)]

@@ -311,10 +311,12 @@ class _Rebuild:
         if latest is not None:
             head = msgspec.structs.replace(head, checkpoint=(latest[0], latest[1].hex()))
         self._heads[number] = head
-        known = self._found.tables["heads"].get(key)
-        # A fork may still name a keyframe of its parent that a fold has replaced since.
-        if known is not None and own is None and decode_head(known).seq == head.seq:
-            head = msgspec.structs.replace(head, keyframe=decode_head(known).keyframe)
+        content = self._found.tables["heads"].get(key)
+        known, base = content and decode_head(content), record.origin.seq if record.origin else 0
+        # A fork may still name a keyframe of its parent that a fold has replaced since. One of its
+        # own that is gone is lost.
+        if known and own is None and known.seq == head.seq and known.keyframe <= base:
+            head = msgspec.structs.replace(head, keyframe=known.keyframe)
         self._put("heads", key, encode_head(head))
 
     def _empty_head(self, record: SessionRecord) -> Head:

@@ -2,12 +2,13 @@
 
 ``python -m mulligan.testing.bitrot --rounds 1000 [--seed N]`` is part of ``make crash``. In each
 round one bit of one file of a store is flipped, or the file is cut short; half of the time its
-modification time stays, as with a failing disk. A process of its own then verifies every byte.
+times stay, as with a failing disk. A process of its own then verifies every byte.
 It must find the damage. If it finds none, the damage must be in free space: everything that can be
 read from the store must be what it was. The process may not die either way. Then the store is
 repaired. Every checkpoint that could be read before must be what it was, byte for byte; so must
 every one that the repair does not name as damaged; and verify must find nothing more. All but the
-newest events are in the packs as well, so damage to the journal may cost those alone.
+newest events are in the packs as well, so damage to the journal may cost those alone. With
+``--journal N``, the journal has N MiB.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from blake3 import blake3
 import mulligan
 from mulligan import Session
 from mulligan.errors import MulliganError
+from mulligan.journal.lmdb import clean_close
+from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.layout import NAME
 from mulligan.model import ObjectKind
 from mulligan.repair_store import repair_store
@@ -51,8 +54,11 @@ CACHES = ("tmp", "locks", "config.toml", ".gitignore")
 """What may be deleted at any time, or was written by a person; verify does not look at it."""
 
 
-def build(project: Path) -> Path:
-    """Make a store with some of everything, also with free space; return its directory."""
+def build(project: Path, journal_bytes: int = 0) -> Path:
+    """Make a store with some of everything, also with free space; return its directory.
+
+    Its journal has at least this many bytes.
+    """
     files = project / "files"
     files.mkdir(parents=True)
     with mulligan.open(project) as store:
@@ -65,6 +71,7 @@ def build(project: Path) -> Path:
         session.restore("point 4")
         session.fork("point 6", "branch").state.set("x", noise(9_000).hex())
         store.session("other").state.set("text", "long " * 40_000)
+        _grow(store.session("other"), project / NAME / "journal" / DATA, journal_bytes)
         engine = engine_of(store)
         with engine.pin():
             bundle = engine.bundle()
@@ -76,6 +83,15 @@ def build(project: Path) -> Path:
             reclaim(engine)
         session.checkpoint(label="last")
     return project / NAME
+
+
+def _grow(session: Session, journal: Path, size: int) -> None:
+    """Write events until the journal has this many bytes."""
+    while journal.stat().st_size < size:
+        with session.batch():
+            for number in range(1000):
+                value = noise(1_000, journal.stat().st_size + number).hex()
+                session.state.set(f"memory/{number % 50}", value)
 
 
 def content(project: Path) -> str:
@@ -123,8 +139,16 @@ def damage(file: Path, rng: random.Random) -> str:
     file.write_bytes(data)
     if rng.random() < 0.5:
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-        done += ", with the same time"
+        done += ", with the same times"
+        _keep_mark(file)
     return done
+
+
+def _keep_mark(file: Path) -> None:
+    """Let the mark of a clean close match a damaged journal, whose change time cannot be set."""
+    mark = clean_close.read(file.parent) if file.name == DATA else None
+    if mark is not None:
+        clean_close.write(file.parent, clean_close.look(file), mark.commit, mark.digest)
 
 
 def in_child(work: Callable[[], str], out: Path) -> str:
@@ -203,14 +227,14 @@ def repair(project: Path, sound: dict[str, str], *, is_journal: bool) -> str:
     return REPAIRED
 
 
-def run(rounds: int, seed: int, only: str | None = None) -> list[str]:
+def run(rounds: int, seed: int, only: str | None = None, journal_bytes: int = 0) -> list[str]:
     """Damage a store this many times; return the violations."""
     rng, counts, violations = random.Random(seed), Counter[tuple[str, str]](), []
     with tempfile.TemporaryDirectory(prefix="mulligan-bitrot-") as top:
         project, out = Path(top) / "project", Path(top) / "out"
         store, sound = project / NAME, Path(top) / "sound"
         # In a child: a process that has LMDB open must not fork others that use it.
-        _built(in_child(lambda: str(build(project)), out))
+        _built(in_child(lambda: str(build(project, journal_bytes)), out))
         shutil.copytree(store, sound)
         before = in_child(lambda: content(project), out)
         intact = json.loads(in_child(lambda: json.dumps(points(project)), out))
@@ -247,10 +271,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--only", help="damage only files whose path contains this")
+    parser.add_argument("--journal", type=int, default=0, help="MiB that the journal has")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    return 1 if run(options.rounds, seed, options.only) else 0
+    return 1 if run(options.rounds, seed, options.only, options.journal << 20) else 0
 
 
 if __name__ == "__main__":

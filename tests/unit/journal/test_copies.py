@@ -205,3 +205,27 @@ def test_nothing_to_copy_is_no_copy(tmp_path: Path) -> None:
             found = events_to_copy(view, 1)
         assert found is not None
         assert len(found.events) == 1
+
+
+def test_a_copy_that_differs_from_the_events_is_reported(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        session = store.session("run")
+        for number in range(3):
+            session.state.set("step", number)
+            session.checkpoint()
+        assert store.verify(full=True).warnings == ()
+        engine = store._engine
+        with engine.read() as view:
+            [*_, last] = view.copies()
+            records = view.event_records(1, last.first, last.last)
+        wrong = copies.EventCopy(1, 1, last.first, [bytes(reversed(r)) for r in records], [])
+        with engine.pin():
+            bundle = engine.bundle()
+            made = copies.put_copy(wrong, bundle.put)
+            with engine.write(bundle, session=1) as txn:
+                txn.put_copy(1, made.first, made.last, made.digest)
+        assert store.verify(full=False).warnings == ()
+        report = store.verify(full=True)
+        assert report.ok
+        [found] = report.warnings
+        assert found.detail == f"event #{last.first} differs from the journal"

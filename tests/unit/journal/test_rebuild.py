@@ -14,7 +14,7 @@ from mulligan.journal.found_records import DERIVED
 from mulligan.journal.lmdb.salvage import read_records
 from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.journal.rebuild import LOST, Rebuilt, rebuild
-from mulligan.journal.records import NUMBER, PLACE, RawRecord
+from mulligan.journal.records import CHECKSUM_SIZE, NUMBER, PLACE, RawRecord, decode_head
 from mulligan.layout import read_format
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
@@ -195,3 +195,19 @@ def test_a_lost_lease_counts_as_released_with_its_epoch(place: Path) -> None:
     made = rebuilt(place, [record for record in records(place) if record.value not in gone])
     assert made.tables["leases"].keys() == kept["leases"].keys()
     assert "coder" in made.assumed[0]
+
+
+def test_a_head_does_not_name_a_keyframe_that_is_lost(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        session = store.session("run")
+        with session.batch():
+            for number in range(600):
+                session.state.set("memory/step", number)
+    place = tmp_path / ".mulligan"
+    key = NUMBER.pack(1)
+    assert decode_head(tables(place)["heads"][key][:-CHECKSUM_SIZE]).keyframe
+    keyframes = tables(place)["keyframes"]
+    left = [one for one in records(place) if one.key not in keyframes or len(one.value) > 60]
+    made = rebuilt(place, left)
+    assert made.tables["keyframes"] == {}
+    assert decode_head(made.tables["heads"][key][:-CHECKSUM_SIZE]).keyframe == 0

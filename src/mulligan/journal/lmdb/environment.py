@@ -486,6 +486,30 @@ class Environment:
                 self.tables.damage[name] = "it is missing"
 
 
+def identity(path: Path) -> Key:
+    """Return the identity of a file or directory, independent of its path."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _identity_if_any(path: Path) -> Key | None:
+    try:
+        return identity(path)
+    except FileNotFoundError:
+        return None
+
+
+def _hold(directory: Path, read_only: bool) -> LockFile | None:
+    try:
+        return LockFile(directory, create=not read_only)
+    except FileNotFoundError:
+        return None  # read-only media, without writers
+    except OSError as error:
+        if read_only:
+            return None
+        raise translation(error, f"the journal in {directory}") from error
+
+
 # LMDB must not be opened twice in one process, so this registry is the one piece of global
 # state: environments by the identity of their directory.
 _environments: dict[Key, Environment] = {}
@@ -540,19 +564,6 @@ def _mark_all_clean() -> None:
         shared.mark_clean()
 
 
-def identity(path: Path) -> Key:
-    """Return the identity of a file or directory, independent of its path."""
-    status = path.stat()
-    return status.st_dev, status.st_ino
-
-
-def _identity_if_any(path: Path) -> Key | None:
-    try:
-        return identity(path)
-    except FileNotFoundError:
-        return None
-
-
 def acquire(key: Key, directory: Path, *, read_only: bool, salvage: bool = False) -> Environment:
     """Return the environment of this process for a directory; see ``release``."""
     with _registry_lock:
@@ -585,14 +596,3 @@ def release(key: Key, shared: Environment) -> None:
         # One that could not be closed stays registered, because LMDB still has the file open.
         if shared.users == 0 and shared.pid == os.getpid() and shared.close():
             _environments.pop(key, None)
-
-
-def _hold(directory: Path, read_only: bool) -> LockFile | None:
-    try:
-        return LockFile(directory, create=not read_only)
-    except FileNotFoundError:
-        return None  # read-only media, without writers
-    except OSError as error:
-        if read_only:
-            return None
-        raise translation(error, f"the journal in {directory}") from error

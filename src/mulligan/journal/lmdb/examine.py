@@ -28,9 +28,10 @@ IsShared = Callable[[], bool]
 
 
 def examine(directory: Path, *, is_shared: IsShared, may_be_new: bool) -> Verdict:
-    """Check a file before LMDB opens it, unless it matches its mark or others have it open.
+    """Check a file before LMDB opens it, unless it matches its mark.
 
-    Other processes checked it when they opened it, and may have committed any number of times.
+    Processes that have it open checked it when they opened it, and may have committed any number
+    of times. Beside them, it is only checked now and then: see ``shared_check``.
     """
     nothing = Verdict({} if may_be_new else {ALL_TABLES: "there is no data.mdb, or nothing in it"})
     file = directory / DATA
@@ -52,31 +53,56 @@ def examine(directory: Path, *, is_shared: IsShared, may_be_new: bool) -> Verdic
 
 def _verdict(fd: int, file: Path, mark: clean_close.Mark | None, *, is_shared: IsShared) -> Verdict:
     damage: dict[str, str] = {}
-    checked = -1
-    # If another process commits during the check, the pages read are not from one commit, and the
-    # check is repeated. Each time, look first whether another process has opened the file since:
-    # a busy writer would spoil every check.
+    # If other processes commit during the check, the pages read are not from one commit, and the
+    # check is repeated. Each time, look first whether another process has opened the file since.
     for _ in range(_MAX_ATTEMPTS):
         found = clean_close.look(file)
         try:
             newest = _newest(fd)
+            shared = is_shared()
+            if _is_trusted(fd, file.parent, mark, found, newest, shared=shared):
+                return Verdict({})
+            from mulligan.journal.lmdb import pages  # a journal in doubt is rare
+
+            damage = pages.check(fd, newest)
+            if not damage:
+                if shared:
+                    _note_checked(file.parent)
+                return Verdict({}, None if shared else (found, newest.number))
+            # LMDB keeps the pages of a commit until the third one after it, which may be under way
+            # once there are two more. Before that, what was found is damage.
+            if _newest(fd).number <= newest.number + 1:
+                return Verdict(damage)
         except layout.Unreadable as error:
             # A writer may be in the middle of a meta page; only a repeated failure is damage.
             damage = {ALL_TABLES: str(error)}
-            continue
-        # Nothing was committed during the check, so what it found is damage.
-        if newest.number == checked:
-            break
-        is_trusted = is_shared() or clean_close.is_clean(mark, found, newest.number, fd)
-        # A truncated file would crash LMDB even if another process has it open.
-        if is_trusted and found.size >= (newest.last_page + 1) * newest.page_size:
-            return Verdict({})
-        from mulligan.journal.lmdb import pages  # a journal in doubt is rare
+    # Busy writers overtook every check: they checked it when they opened it.
+    return Verdict({} if is_shared() and ALL_TABLES not in damage else damage)
 
-        damage, checked = pages.check(fd, newest), newest.number
-        if not damage:
-            return Verdict({}, (found, newest.number))
-    return Verdict(damage)
+
+def _note_checked(directory: Path) -> None:
+    from mulligan.journal.lmdb import shared_check
+
+    shared_check.note(directory)
+
+
+def _is_trusted(
+    fd: int,
+    directory: Path,
+    mark: clean_close.Mark | None,
+    found: clean_close.Look,
+    newest: layout.Commit,
+    *,
+    shared: bool,
+) -> bool:
+    # A truncated file would crash LMDB even if another process has it open.
+    if found.size < (newest.last_page + 1) * newest.page_size:
+        return False
+    if shared:
+        from mulligan.journal.lmdb import shared_check  # most commands have the journal alone
+
+        return not shared_check.is_due(directory, found.size)
+    return clean_close.is_clean(mark, found, newest.number, fd)
 
 
 def _newest(fd: int) -> layout.Commit:

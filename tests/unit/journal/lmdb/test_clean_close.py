@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
 
 import mulligan
 from mulligan.errors import DamagedJournal
-from mulligan.journal.lmdb import clean_close
+from mulligan.journal.lmdb import clean_close, layout, shared_check
+from mulligan.journal.lmdb.examine import examine
 from mulligan.journal.lmdb.tables import LmdbTables
 
 
@@ -172,6 +175,107 @@ def test_pages_that_the_disk_lost_without_a_trace_are_an_error_before_lmdb_sees_
         (journal / "data.mdb").write_bytes(sound)
         mulligan.open(place, read_only=True).close()
     assert ends == {"62 60", "The journal is damaged"}
+
+
+def flip_silently(journal: Path, at: int) -> None:
+    """Flip a bit as a failing disk does: the mark still matches size and times of the file."""
+    data, mark = journal / "data.mdb", clean_close.read(journal)
+    assert mark is not None
+    with data.open("r+b") as file:
+        file.seek(at)
+        [byte] = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << at % 8]))
+    clean_close.write(journal, clean_close.look(data), mark.commit, mark.digest)
+
+
+SHORT = """
+    import sys
+    import mulligan
+    from mulligan.errors import DamagedJournal
+    try:
+        mulligan.open(sys.argv[1], read_only=True).close()
+    except DamagedJournal as error:
+        print(error)
+"""
+
+
+def in_another_process(place: Path, script: str = READER) -> str:
+    """Read a journal in a process of its own, which must not die; return what it prints."""
+    command = [sys.executable, "-c", textwrap.dedent(script), str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def grow(place: Path, size: int) -> None:
+    """Let the journal become at least so many bytes large."""
+    noise, journal = random.Random(size), place / ".mulligan/journal/data.mdb"
+    with mulligan.open(place) as store:
+        session = store.session("run")
+        session.state.append("conversation", "first")
+        while journal.stat().st_size < size:
+            with session.batch():
+                for number in range(100):
+                    session.state.set(f"memory/{number % 50}", noise.randbytes(1_000).hex())
+
+
+def test_bits_lost_in_a_large_journal_are_an_error_before_lmdb_sees_them(place: Path) -> None:
+    """Of more than 32 MiB, each in a process of its own: LMDB would end some of them."""
+    grow(place, 33 << 20)
+    journal = place / ".mulligan/journal"
+    shutil.copytree(journal, place / "sound")
+    with (journal / "data.mdb").open("rb") as file:
+        commit = layout.commits(file.fileno())[0]
+    # The first pages of two trees: their numbers and their bounds.
+    for page, byte in ((commit.main.root, 0), (commit.main.root, 14), (commit.free.root, 12)):
+        flip_silently(journal, page * 4_096 + byte)
+        assert "The journal is damaged" in in_another_process(place, SHORT)
+        shutil.rmtree(journal)
+        shutil.copytree(place / "sound", journal)
+
+
+def test_bits_lost_beside_a_process_that_has_it_open_are_an_error_too(place: Path) -> None:
+    journal = place / ".mulligan/journal"
+    grow(place, 200_000)
+    with subprocess.Popen(
+        child(place, "wait"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        sound = (journal / "data.mdb").read_bytes()
+        assert len(sound) < shared_check.ALWAYS_BYTES
+        for page in range(2, len(sound) // 4_096, 7):
+            with (journal / "data.mdb").open("r+b") as file:
+                file.seek(page * 4_096 + 10)
+                file.write(b"\xff\xff\xff")
+            said = in_another_process(place)
+            with (journal / "data.mdb").open("r+b") as file:
+                file.write(sound)
+            # Pages of free space hold nothing.
+            assert "The journal is damaged" in said or said.split()[1] == "1"
+        assert in_another_process(place).split()[1] == "1"
+        other.communicate("\n")
+
+
+def test_a_large_journal_beside_others_is_checked_now_and_then(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = place / ".mulligan/journal"
+    size = (journal / "data.mdb").stat().st_size
+    monkeypatch.setattr(shared_check, "ALWAYS_BYTES", 0)
+    assert shared_check.is_due(journal, size)
+    for _ in range(2):  # beside a process that has it open
+        found = examine(journal, is_shared=lambda: True, may_be_new=False)
+        assert (found.damage, found.checked) == ({}, None)
+    assert not shared_check.is_due(journal, size)
+    lose_a_page(journal / "data.mdb", 2)
+    assert examine(journal, is_shared=lambda: True, may_be_new=False).damage == {}
+    for then in (-3600, 3600):  # long ago, or under a clock that was wrong
+        seconds = time.time() + then
+        os.utime(journal / "checked", (seconds, seconds))
+        assert shared_check.is_due(journal, size)
+    assert examine(journal, is_shared=lambda: True, may_be_new=False).damage
 
 
 def test_a_large_journal_is_not_read_as_a_whole(
