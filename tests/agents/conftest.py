@@ -249,9 +249,15 @@ def scripted(tmp_path: Path) -> Iterator[ScriptedModel]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place for what agents install for their plugins, once for all tests."""
+    return tmp_path_factory.mktemp("packages")
+
+
 @pytest.fixture(params=[Codex, Gemini, OpenCode])
 def agent(
-    request: pytest.FixtureRequest, tmp_path: Path, scripted: ScriptedModel
+    request: pytest.FixtureRequest, tmp_path: Path, scripted: ScriptedModel, packages: Path
 ) -> Iterator[OtherAgent]:
     """Each of the other agents, with hooks in its project."""
     place = os.environ.get(AGENTS)
@@ -260,5 +266,7 @@ def agent(
     kind: type[OtherAgent] = request.param
     if not (Path(place) / "node_modules" / ".bin" / kind.name).exists():
         pytest.skip(f"{kind.name} is NOT INSTALLED in {place}, and was not tested")
-    yield kind(Path(place).absolute(), tmp_path / "home", scripted)
+    made = kind(Path(place).absolute(), tmp_path / "home", scripted, packages)
+    yield made
     end_processes_in(tmp_path)  # the helper of its hooks
+    made.keep_packages(packages)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -87,7 +88,10 @@ class OtherAgent:
     resume_word: str
     """What is typed before the id of a session that is continued."""
 
-    def __init__(self, agents: Path, home: Path, model: Model) -> None:
+    def __init__(
+        self, agents: Path, home: Path, model: Model, packages: Path | None = None
+    ) -> None:
+        self.packages = packages
         self.program = agents / "node_modules" / ".bin" / self.name
         self.home, self.url = home, model.url
         self.project = home / "project"
@@ -103,6 +107,9 @@ class OtherAgent:
 
     def settle(self) -> None:
         """Write the settings that lead the agent to the model."""
+
+    def keep_packages(self, place: Path) -> None:
+        """Keep what it has installed for its plugins, for the next one of its kind."""
 
     def trust(self, directory: Path) -> None:
         """Let it run the hooks of a directory; most agents do without being told."""
@@ -215,7 +222,11 @@ class Gemini(OtherAgent):
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
         }
         (self.home / ".gemini").mkdir()
-        settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+        # Its own clean-up takes a session that was resumed in another minute for an empty one.
+        settings = {
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "general": {"sessionRetention": {"enabled": False}},
+        }
         (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings))
 
     def command(self, prompt: str, resume: Sequence[str] = ()) -> list[str]:
@@ -243,6 +254,21 @@ class OpenCode(OtherAgent):
             "permission": {"*": "allow"},
         }
         (self.project / "opencode.json").write_text(json.dumps(settings))
+        for place in self._plugin_places():
+            place.mkdir(parents=True)
+            for found in self.packages.iterdir() if self.packages else ():
+                (place / found.name).symlink_to(found)
+
+    def keep_packages(self, place: Path) -> None:
+        """Keep what it installs for plugins at its first start: that takes long."""
+        if not any(place.iterdir()):
+            for name in ("node_modules", "package.json", "package-lock.json"):
+                made = self.project / ".opencode" / name
+                if made.exists():
+                    shutil.move(made, place / name)
+
+    def _plugin_places(self) -> list[Path]:
+        return [self.project / ".opencode", self.home / ".config/opencode"]
 
     def command(self, prompt: str, resume: Sequence[str] = ()) -> list[str]:
         return [str(self.program), "run", *resume, prompt]

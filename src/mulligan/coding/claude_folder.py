@@ -21,7 +21,9 @@ from mulligan.coding.transcript_format import (
     Prompt,
     Rewritten,
     SideFile,
+    TranscriptOwner,
     is_plain_id,
+    owner_of,
     typed,
 )
 from mulligan.layout import sync_directory
@@ -81,9 +83,19 @@ class ClaudeFormat(Lines):
 
     def folder(self, transcript: str | None, variables: Mapping[str, str]) -> ClaudeFolder:
         """Return the configuration directory that a transcript is in, or else the usual one."""
-        home = Path(variables.get("HOME") or "~").expanduser()
-        usual = Path(variables.get(VARIABLE) or home / ".claude").absolute()
+        usual = _usual(variables)
         return ClaudeFolder(config_of(transcript) or usual, usual)
+
+    def transcripts(self, variables: Mapping[str, str], root: Path) -> Iterable[Path]:
+        """Return the files in the folder of a directory; those of directories below have others."""
+        folder = _usual(variables) / PROJECTS / folder_name(os.path.realpath(root))
+        return folder.glob(f"*{SUFFIX}")
+
+    def owner(self, path: Path, entries: Sequence[Any]) -> TranscriptOwner | None:
+        """Return the session that the first entry of a conversation names."""
+        said = (one for one in entries if claude_transcript.is_main(one))
+        found = (owner_of(one.get("sessionId"), one.get("cwd")) for one in said)
+        return next((one for one in found if one is not None), None)
 
     def prompts(self, entries: Sequence[Any], asked: Collection[str]) -> list[Prompt]:
         """Return the prompts of the conversation that the entries end with, oldest first."""
@@ -108,6 +120,12 @@ class ClaudeFormat(Lines):
     def subagent(self, entries: Iterable[Any], new: NewSession) -> list[Entry]:
         """Return the transcript of a subagent for the new session of its parent."""
         return claude_transcript.subagent(entries, new)
+
+
+def _usual(variables: Mapping[str, str]) -> Path:
+    """Return the configuration directory that the program uses with these variables."""
+    home = Path(variables.get("HOME") or "~").expanduser()
+    return Path(variables.get(VARIABLE) or home / ".claude").absolute()
 
 
 def config_of(transcript: str | None) -> Path | None:

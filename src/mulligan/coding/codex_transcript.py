@@ -8,7 +8,7 @@ inside of the program adds an entry that says how many turns no longer count.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from mulligan.coding.transcript_format import (
     Prompt,
     Rewritten,
     SideFile,
+    TranscriptOwner,
+    owner_of,
     typed,
 )
 
@@ -89,9 +91,19 @@ class CodexFormat(Lines):
 
     def folder(self, transcript: str | None, variables: Mapping[str, str]) -> CodexFolder:
         """Return the directory that a transcript is in, or else the usual one."""
-        home = Path(variables.get("HOME") or "~").expanduser()
-        usual = Path(variables.get(VARIABLE) or home / ".codex").absolute()
+        usual = _usual(variables)
         return CodexFolder(_config_of(transcript) or usual, usual)
+
+    def transcripts(self, variables: Mapping[str, str], root: Path) -> Iterable[Path]:
+        """Return all transcripts: they are in folders by day, whatever the directory."""
+        return (_usual(variables) / SESSIONS).glob("*/*/*/rollout-*.jsonl")
+
+    def owner(self, path: Path, entries: Sequence[Any]) -> TranscriptOwner | None:
+        """Return the session that the first entry tells of; none for a subagent."""
+        found = (payload for one in entries if (payload := _payload(one, META)))
+        meta = next(found, {})
+        is_subagent = isinstance(meta.get("source"), dict)
+        return None if is_subagent else owner_of(meta.get("id"), meta.get("cwd"))
 
     def prompts(self, entries: Sequence[Any], asked: Collection[str]) -> list[Prompt]:
         """Return the prompts that count, oldest first; each begins where its turn does."""
@@ -129,6 +141,12 @@ class CodexFormat(Lines):
         if any("ordinal" in one for one in made):
             made = [{**one, "ordinal": number} for number, one in enumerate(made)]
         return Rewritten(made, len(closed) - len(known))
+
+
+def _usual(variables: Mapping[str, str]) -> Path:
+    """Return the directory that the program uses with these variables."""
+    home = Path(variables.get("HOME") or "~").expanduser()
+    return Path(variables.get(VARIABLE) or home / ".codex").absolute()
 
 
 def _config_of(transcript: str | None) -> Path | None:

@@ -241,7 +241,7 @@ def _with_conversation(
         entries=made.entries,
         transcript=path,
         closed=made.closed,
-        side_files=tuple(folder.side_files(path, new, made.entries)) if made.entries else (),
+        side_files=tuple(folder.side_files(path, new, made.entries)),
         subagents={
             id: found
             for id, known in plan.target.subagents.items()
@@ -298,17 +298,18 @@ def _write_drafts(
     drafts: dict[str, Draft], plan: RewindPlan, folder: AgentFolder, failpoint: FailpointHook
 ) -> None:
     """Write the transcripts under draft names; the main one has the id "", and is the last."""
-    if not plan.entries or plan.transcript is None:
+    if plan.transcript is None or not (plan.entries or plan.side_files):
         return
-    folder.prepare(NewSession(plan.id, "", old=plan.agent.id), plan.entries)
+    entries = plan.entries or []
+    folder.prepare(NewSession(plan.id, "", old=plan.agent.id), entries)
     remove_left_drafts(plan.transcript.parent)
     for file in plan.side_files:
         drafts[str(file.path)] = Draft(file.path, file.data, failpoint)
-    for id, entries in plan.subagents.items():
+    for id, said in plan.subagents.items():
         path = folder.subagent(plan.transcript, id)
         if path is not None:
-            drafts[id] = Draft(path, encode(entries), failpoint)
-    drafts[""] = Draft(plan.transcript, encode(plan.entries), failpoint)
+            drafts[id] = Draft(path, encode(said), failpoint)
+    drafts[""] = Draft(plan.transcript, encode(entries), failpoint)
 
 
 @contextmanager

@@ -74,6 +74,13 @@ class NewSession(msgspec.Struct, frozen=True):
     old: str = ""
 
 
+class TranscriptOwner(msgspec.Struct, frozen=True):
+    """Whose transcript a file is: the agent's id of its session, and the directory it works in."""
+
+    id: str
+    cwd: str
+
+
 class SideFile(msgspec.Struct, frozen=True):
     """A file that a transcript needs beside it."""
 
@@ -122,6 +129,12 @@ class TranscriptFormat(Protocol):
 
     def folder(self, transcript: str | None, variables: Mapping[str, str]) -> AgentFolder:
         """Return the folder that a transcript is in, or else the one that the program uses."""
+
+    def transcripts(self, variables: Mapping[str, str], root: Path) -> Iterable[Path]:
+        """Return the files that may be transcripts of sessions in a directory."""
+
+    def owner(self, path: Path, entries: Sequence[Any]) -> TranscriptOwner | None:
+        """Return whose transcript a file is; None if it is none of this agent."""
 
     def session_id(self, id: str) -> str:
         """Return a new id of a session, made of a UUID."""
@@ -223,6 +236,13 @@ def text_of(content: Any) -> str:
     blocks = content if isinstance(content, list) else ()
     texts = (block.get("text") for block in blocks if isinstance(block, dict))
     return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def owner_of(id: Any, cwd: Any) -> TranscriptOwner | None:
+    """Return the owner that an entry names; None if it names none."""
+    if not isinstance(id, str) or not isinstance(cwd, str) or not cwd:
+        return None
+    return TranscriptOwner(id, cwd) if is_plain_id(id) else None
 
 
 def is_plain_id(id: str) -> bool:

@@ -6,8 +6,15 @@ from collections.abc import Mapping
 
 from mulligan.coding.claude_folder import ClaudeFormat
 from mulligan.coding.codex_transcript import CodexFormat
-from mulligan.coding.hook_input import CLAUDE, CODEX
+from mulligan.coding.gemini_transcript import GeminiFormat
+from mulligan.coding.hook_input import CLAUDE, CODEX, GEMINI, OPENCODE
+from mulligan.coding.opencode_transcript import OpenCodeFormat
 from mulligan.coding.transcript_format import TranscriptFormat
 
-FORMATS: Mapping[str, TranscriptFormat] = {CLAUDE: ClaudeFormat(), CODEX: CodexFormat()}
+FORMATS: Mapping[str, TranscriptFormat] = {
+    CLAUDE: ClaudeFormat(),
+    CODEX: CodexFormat(),
+    GEMINI: GeminiFormat(),
+    OPENCODE: OpenCodeFormat(),
+}
 """The formats by the names of their agents."""

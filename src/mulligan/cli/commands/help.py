@@ -11,7 +11,10 @@ from mulligan.cli.context import Command, example
 
 GUIDES = {
     "claude-code": ("guide-claude-code.md", "Claude Code: set-up, and what its hooks record."),
-    "rewinding": ("guide-rewind.md", "Claude Code back to an earlier prompt, and on from there."),
+    "rewinding": (
+        "guide-rewind.md",
+        "A coding agent back to an earlier prompt, and on from there.",
+    ),
     "coding": ("guide-coding-agents.md", "Codex, Gemini CLI, opencode and other programs."),
     "agents": ("guide-agents.md", "Agents, tasks, mail, workflow files."),
     "files": ("guide-files.md", "Which files checkpoints hold, and how they are restored."),

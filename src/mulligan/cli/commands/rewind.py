@@ -222,6 +222,9 @@ def _other_branch(agent: AgentSession | None) -> str | None:
     folder = None if agent is None else _folder(agent)
     if agent is None or folder is None:
         return None
+    if agent.transcript is not None and not os.path.exists(agent.transcript):
+        # Some agents delete conversations by themselves; the store has them.
+        return f"mulligan rewind {shlex.quote(agent.id)} --to @latest --chat"
     return _typed_in(Path(agent.cwd), folder.resume_command(agent.id, None, is_new=False))
 
 
