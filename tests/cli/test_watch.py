@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from mulligan.coding.transcript_format import encode
 from tests.cli.conftest import PATIENCE, Cli
+from tests.unit.coding.claude_entries import Transcript
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -55,3 +57,31 @@ def test_run_watch_keeps_what_a_program_changed(store: Cli, process: Start, plac
     run = process("run", "--watch", "--", sys.executable, "agent.py", stdin=subprocess.DEVNULL)
     _, err = run.communicate(timeout=PATIENCE * 2)
     assert run.returncode == 0, err
+
+
+def test_a_prompt_in_a_transcript_becomes_a_checkpoint(
+    store: Cli, process: Start, place: Path
+) -> None:
+    (place / "a.txt").write_text("hello")
+    watch = process(
+        "watch", "--settle", "1h", "--longest", "1h", "--transcript", "*.jsonl", "--json"
+    )
+    assert watch.stdout is not None
+    watch.stdout.readline()
+    said = Transcript(cwd=str(place))
+    said.prompt("fix the build", promptId="p0")
+    draft = place / "new"
+    draft.write_bytes(encode(said.entries))
+    draft.rename(place / "said.jsonl")
+    taken = json.loads(watch.stdout.readline())
+    assert (taken["kind"], taken["note"]) == ("prompt", "fix the build")
+    watch.send_signal(signal.SIGINT)
+    assert watch.wait(PATIENCE) == 0
+    (prompt,) = store("rewind", "--json").json["prompts"]
+    assert (prompt["text"], prompt["checkpoint_id"]) == ("fix the build", taken["checkpoint_id"])
+
+
+def test_a_transcript_is_followed_only_by_a_watch(store: Cli) -> None:
+    done = store("run", "--transcript", "x.jsonl", "--", "true")
+    assert done.code == 2
+    assert "--transcript needs --watch" in done.err

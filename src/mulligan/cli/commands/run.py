@@ -7,12 +7,15 @@ from pathlib import Path
 import click
 
 from mulligan.cli.context import CliContext, Command, example, files_options
+from mulligan.cli.following import following, transcript_option
+from mulligan.cli.render.text import clean
 from mulligan.cli.requests import Duration
 
 EXAMPLE = example(
     "mulligan run -- python agent.py",
     "mulligan run --checkpoint-interval 5m --prompt @task.md -- ./agent.sh",
     "mulligan run --again 'claude --continue' -- claude",
+    "mulligan run --watch -- codex",
 )
 
 AGENT = "agent"
@@ -30,6 +33,7 @@ AGENT = "agent"
     help="Time between routine checkpoints.",
 )
 @click.option("--watch", is_flag=True, help="Also when files have changed and then stayed so.")
+@transcript_option
 @click.option("--prompt", metavar="TEXT|@FILE", help="Instructions for the agent.")
 @click.option("--again", metavar="CMD", help="The command of every start but the first.")
 @click.option(
@@ -47,6 +51,7 @@ def command(
     agent: str,
     checkpoint_interval: float,
     watch: bool,
+    transcripts: tuple[str, ...],
     prompt: str | None,
     again: str | None,
     restart: str,
@@ -59,6 +64,9 @@ def command(
     it; a command that reads from the terminal gets the terminal, and Ctrl-C with it. An interrupted
     session is recovered first. The exit status is that of the command, 1 when a task is
     quarantined, 75 when it was paused, 130 when Ctrl-C paused it.
+
+    With --watch, the conversation of a coding agent without hooks (Claude Code, Codex, Gemini CLI)
+    is recorded as well, in a session of its own, with a checkpoint at every prompt.
     """
     from mulligan.cli.programs import check_program
     from mulligan.cli.teams import exit_code, print_end, run_options
@@ -67,6 +75,8 @@ def command(
     from mulligan.supervisor.workflow import AgentSpec, Workflow, read_prompt, split_command
 
     check_agent(agent, "agent")
+    if transcripts and not watch:
+        raise click.UsageError("--transcript needs --watch.")
     if agent == SUPERVISOR:
         raise click.UsageError(f"{SUPERVISOR!r} is the name of the supervisor itself.")
     try:
@@ -88,8 +98,13 @@ def command(
         watch=watch,
         agents={agent: spec},
     )
-    with run_options(call) as options:
+    followed = root if watch else None
+    with run_options(call) as options, following(store, followed, transcripts, _warn):
         outcome = run_team(store, session.name, workflow, options)
     print_end(call, session, outcome)
     known = session.state.get(("agents", agent), {})
     click.get_current_context().exit(exit_code(outcome, known))
+
+
+def _warn(said: str) -> None:
+    click.echo(f"Warning: {clean(said)}", err=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mulligan.cli.context import CliContext, Command, create_option, example, force_option
+from mulligan.cli.following import Follower, transcript_option
 from mulligan.cli.render.files import coverage_text
-from mulligan.cli.render.text import SHORT_ID, Cell, columns, local, print_json
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, columns, local, print_json
 from mulligan.cli.requests import Duration
 from mulligan.cli.upkeep import start_upkeep
 from mulligan.views.checkpoints import checkpoint_view
@@ -35,20 +37,29 @@ EXAMPLE = example("mulligan watch", "mulligan watch --settle 10s --json >> check
     show_default=True,
     help="How long a change waits if they never do.",
 )
+@transcript_option
 @create_option
 @force_option
 @click.pass_obj
-def command(call: CliContext, settle: float, longest: float, create: bool) -> None:
+def command(
+    call: CliContext, settle: float, longest: float, transcripts: tuple[str, ...], create: bool
+) -> None:
     """Take a checkpoint whenever files have changed and then stayed as they are.
 
     For programs that Mulligan does not run: start it in a second terminal. Ctrl-C takes a last
     checkpoint, if files changed since, and ends it. `mulligan run --watch` does the same for a
     program that it runs.
+
+    The conversation of a coding agent without hooks (Claude Code, Codex, Gemini CLI) is recorded as
+    well, in a session of its own, with a checkpoint at every prompt: `mulligan rewind` lists them.
     """
     from mulligan.session.runtime.quiet import LOOK_SECONDS, QuietCheckpoints
 
-    session = call.open_session(create, files=True)
+    store = call.open_store()
+    session = call.open_session(create, files=True, store=store)
     watch = QuietCheckpoints(session, settle, longest)
+    root = call.directory or Path.cwd()
+    follower = Follower(store, root, transcripts, lambda said: click.echo(clean(said), err=True))
     with call.working():
         first = watch.take()
     with suppress(KeyboardInterrupt):  # the normal way to end it
@@ -57,8 +68,10 @@ def command(call: CliContext, settle: float, longest: float, create: bool) -> No
             click.echo("Watching for changes; Ctrl-C ends it.", err=True)
         while True:
             session.internal.clock.sleep(min(LOOK_SECONDS, settle))
-            _show(call, watch.look())
-    _show(call, watch.take())
+            for taken in (watch.look(), *follower.look()):
+                _show(call, taken)
+    for taken in (watch.take(), *follower.close()):
+        _show(call, taken)
     start_upkeep(session, call.store_path)
 
 

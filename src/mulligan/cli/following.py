@@ -1,0 +1,88 @@
+"""Following transcripts of agents without hooks, for `watch` and `run --watch`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mulligan.errors import MulliganError
+from mulligan.session.runtime.quiet import LOOK_SECONDS
+
+if TYPE_CHECKING:
+    from mulligan.coding.follow import TranscriptFollower
+    from mulligan.model import Checkpoint
+    from mulligan.store import Store
+
+Say = Callable[[str], None]
+
+
+def transcript_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--transcript`` to a command that watches."""
+    return click.option(
+        "--transcript",
+        "transcripts",
+        multiple=True,
+        metavar="FILE|GLOB",
+        help="Where the agent writes its conversation, if not where it usually does.",
+    )(function)
+
+
+class Follower:
+    """Looks at transcripts until that fails: it must not end what runs beside it."""
+
+    def __init__(self, store: Store, root: Path, patterns: Sequence[str], say: Say) -> None:
+        from mulligan.coding.follow import TranscriptFollower
+
+        self._say = say
+        self._follower: TranscriptFollower | None = TranscriptFollower(
+            store, root, os.environ, patterns
+        )
+
+    def look(self) -> list[Checkpoint]:
+        """Record what is new; return the checkpoints that were taken."""
+        return self._attempt(lambda follower: follower.look())
+
+    def close(self) -> list[Checkpoint]:
+        """Record what was written last. Idempotent."""
+        taken = self._attempt(lambda follower: follower.close())
+        self._follower = None
+        return taken
+
+    def _attempt(self, work: Callable[[TranscriptFollower], list[Checkpoint]]) -> list[Checkpoint]:
+        if self._follower is None:
+            return []
+        try:
+            return work(self._follower)
+        except (MulliganError, OSError) as error:
+            self._follower = None
+            self._say(f"transcripts are no longer followed: {error}")
+            return []
+
+
+@contextmanager
+def following(store: Store, root: Path | None, patterns: Sequence[str], say: Say) -> Iterator[None]:
+    """Follow transcripts in a thread while the block runs."""
+    if root is None:
+        yield
+        return
+    follower, ended = Follower(store, root, patterns, say), Event()
+
+    def follow() -> None:
+        while not ended.wait(LOOK_SECONDS):
+            follower.look()
+        # In the same thread: its sessions belong to it.
+        follower.close()
+
+    thread = Thread(target=follow, name="mulligan-transcripts")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

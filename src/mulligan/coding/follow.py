@@ -1,0 +1,165 @@
+"""Following the transcripts of agents that have no hooks: a checkpoint at every prompt they show.
+
+An agent writes a prompt into its transcript and then acts on it. So a prompt that is new there is a
+moment to take a checkpoint, a little late: what the agent changed before the next look is in it.
+Everything is recorded as its hooks would: in a session of its own, with the lines of the
+transcript, so that `mulligan rewind` works on it. A prompt that hooks have recorded is left alone.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mulligan.coding import transcript
+from mulligan.coding.agent_session import agent_session
+from mulligan.coding.hook_input import HookEvent, HookKind
+from mulligan.coding.hooks import session_of
+from mulligan.coding.recorder import record
+from mulligan.coding.rewind_target import Conversation
+from mulligan.coding.transcript_format import TranscriptFormat, TranscriptOwner
+from mulligan.coding.transcript_formats import FORMATS
+
+if TYPE_CHECKING:
+    from mulligan.model import Checkpoint
+    from mulligan.session import Session
+    from mulligan.store import Store
+
+EVENT = "transcript"
+"""The name of the events that were seen in a transcript."""
+
+Stamp = tuple[int, int, int]
+"""By what a file is known to have changed: its inode, size and time."""
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """A transcript that is followed."""
+
+    path: Path
+    agent: str
+    owner: TranscriptOwner
+
+
+class TranscriptFollower:
+    """Records what agents write into their transcripts; call :meth:`look` now and then.
+
+    ``patterns`` are files to follow, or patterns of their names; without any, those of known agents
+    in the directory ``root`` are found by themselves. What was written before is not recorded,
+    unless its transcript goes on. From one thread.
+    """
+
+    def __init__(
+        self, store: Store, root: Path, variables: Mapping[str, str], patterns: Sequence[str] = ()
+    ) -> None:
+        self._store, self._root, self._variables = store, root, variables
+        self._patterns = patterns
+        self._stamps = dict(self._candidates())
+        self._sessions: dict[str, Session] = {}
+        self._followed: dict[Path, Followed] = {}
+
+    def look(self) -> list[Checkpoint]:
+        """Record what is new; return the checkpoints that were taken."""
+        taken = []
+        for path, stamp in self._candidates():
+            if self._stamps.get(path) == stamp:
+                continue
+            found = self._followed.get(path) or self._recognised(path)
+            # One without an owner yet has not been written far enough: it is looked at again.
+            if found is not None:
+                self._stamps[path] = stamp
+                self._followed[path] = found
+                taken += self._record(found)
+        return taken
+
+    def close(self) -> list[Checkpoint]:
+        """Record what was written last, and that the agents have ended; return the checkpoints."""
+        taken = self.look()
+        for found in self._followed.values():
+            session = self._session(found)
+            record(session, self._event(found, HookKind.SESSION_END))
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+        return taken
+
+    def _candidates(self) -> Iterator[tuple[Path, Stamp]]:
+        for path in self._paths():
+            with suppress(OSError):  # gone meanwhile
+                known = os.stat(path, follow_symlinks=False)
+                yield path, (known.st_ino, known.st_size, known.st_mtime_ns)
+
+    def _paths(self) -> Iterator[Path]:
+        for pattern in self._patterns:
+            yield from map(Path, glob.iglob(str(self._root / pattern), recursive=True))
+        if not self._patterns:
+            for format in FORMATS.values():
+                yield from format.transcripts(self._variables, self._root)
+
+    def _recognised(self, path: Path) -> Followed | None:
+        """Return whose transcript a file is; None if that of no known agent in the directory."""
+        entries = transcript.read_new(path).entries
+        for agent, format in FORMATS.items():
+            owner = format.owner(path, entries)
+            if owner is not None and self._is_ours(owner):
+                return Followed(path, agent, owner)
+        return None
+
+    def _is_ours(self, owner: TranscriptOwner) -> bool:
+        return Path(os.path.realpath(owner.cwd)).is_relative_to(os.path.realpath(self._root))
+
+    def _record(self, found: Followed) -> list[Checkpoint]:
+        session, format = self._session(found), FORMATS[found.agent]
+        before = session.head.seq
+        record(session, self._news(found, session, format))
+        return [one for one in session.checkpoints(since=before) if one.seq > before]
+
+    def _news(self, found: Followed, session: Session, format: TranscriptFormat) -> HookEvent:
+        """Return the event that the new lines of a transcript tell of."""
+        known = agent_session(session)
+        since = transcript.START if known is None else known.progress
+        new = format.parsed(transcript.read_new(found.path, since).entries)
+        if not format.prompts(new, ()):
+            return self._event(found, HookKind.BATCH_END)
+        newest = self._unrecorded(found, session, format, new)
+        if newest is None:
+            return self._event(found, HookKind.BATCH_END)
+        prompt, asked = newest
+        return self._event(found, HookKind.PROMPT, prompt=prompt, prompt_id=asked)
+
+    def _unrecorded(
+        self, found: Followed, session: Session, format: TranscriptFormat, new: list[Any]
+    ) -> tuple[str, str | None] | None:
+        """Return the newest prompt, unless a hook has taken its checkpoint."""
+        if agent_session(session) is None:
+            last = format.prompts(new, ())[-1]
+            return last.text, last.asked
+        known = Conversation(session).prompts
+        if not known or known[-1].checkpoint is not None:
+            return None
+        return known[-1].prompt.text, known[-1].prompt.asked
+
+    def _event(self, found: Followed, kind: HookKind, **fields: str | None) -> HookEvent:
+        return HookEvent(
+            agent=found.agent,
+            kind=kind,
+            name=EVENT,
+            session_id=found.owner.id,
+            cwd=found.owner.cwd,
+            transcript=str(found.path),
+            prompt=fields.get("prompt"),
+            prompt_id=fields.get("prompt_id"),
+        )
+
+    def _session(self, found: Followed) -> Session:
+        name = session_of(found.agent, found.owner.id)
+        if name not in self._sessions:
+            self._sessions[name] = self._store.session(
+                name, actor=found.agent, workspace=self._root
+            )
+        return self._sessions[name]

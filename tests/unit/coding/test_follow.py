@@ -1,0 +1,165 @@
+"""Transcripts of agents without hooks: prompts become checkpoints, and can be gone back to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mulligan
+from mulligan.coding.agent_session import agent_session
+from mulligan.coding.follow import EVENT, TranscriptFollower
+from mulligan.coding.hook_input import HookEvent, HookKind
+from mulligan.coding.recorder import record
+from mulligan.coding.rewind_target import Conversation
+from mulligan.coding.transcript_format import encode
+from tests.unit.coding.claude_entries import Transcript
+from tests.unit.coding.codex_entries import OLD, Rollout
+
+
+class Place:
+    """A directory with an agent in it that has no hooks."""
+
+    def __init__(self, place: Path) -> None:
+        self.work = place / "work"
+        self.work.mkdir()
+        self.variables = {"HOME": str(place)}
+        self.folder = place / ".codex/sessions/2026/11/18"
+        self.folder.mkdir(parents=True)
+        self.path = self.folder / f"rollout-2026-11-18T10-00-00-{OLD}.jsonl"
+        self.store = mulligan.open(place / "store")
+        self.said = Rollout(str(self.work))
+
+    def follower(self, *patterns: str) -> TranscriptFollower:
+        return TranscriptFollower(self.store, self.work, self.variables, patterns)
+
+    def write(self, path: Path | None = None) -> None:
+        (path or self.path).write_bytes(encode(self.said.entries))
+
+    def session(self) -> mulligan.Session:
+        return self.store.session(f"codex-{OLD}", create=False)
+
+    def names(self) -> list[str]:
+        return [one.name for one in self.store.sessions()]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_a_prompt_becomes_a_checkpoint_with_its_lines(place: Place):
+    follower = place.follower()
+    (place.work / "a").write_text("before")
+    place.said.prompt("first", "t1")
+    place.write()
+    (taken,) = follower.look()
+    assert (taken.kind, taken.note) == ("prompt", "first")
+    assert taken.data == {"event": EVENT, "prompt": 0, "prompt_id": "t1"}
+    (place.work / "a").write_text("after")
+    place.said.say("done")
+    place.write()
+    (taken,) = follower.look()
+    assert taken.kind == "routine"
+    assert follower.look() == []
+    session = place.session()
+    assert session.state.get("conversation") == place.said.entries
+    found = Conversation(session)
+    assert [(one.prompt.text, one.checkpoint and one.checkpoint.kind) for one in found.prompts] == [
+        ("first", "prompt")
+    ]
+    assert found.target("1").has_files
+
+
+def test_only_the_newest_of_several_prompts_has_a_checkpoint(place: Place):
+    follower = place.follower()
+    place.said.prompt("first", "t1")
+    place.said.say("done")
+    place.said.prompt("second", "t2")
+    place.write()
+    assert [one.note for one in follower.look()] == ["second"]
+    known = [one.checkpoint is not None for one in Conversation(place.session()).prompts]
+    assert known == [False, True]
+
+
+def test_what_was_said_before_is_left_alone_until_it_goes_on(place: Place):
+    place.said.prompt("first", "t1")
+    place.write()
+    follower = place.follower()
+    assert follower.look() == []
+    assert place.names() == []
+    place.said.prompt("second", "t2")
+    place.write()
+    assert [one.note for one in follower.look()] == ["second"]
+
+
+def test_a_prompt_that_a_hook_has_recorded_is_not_recorded_again(place: Place):
+    follower = place.follower()
+    place.said.prompt("first", "t1")
+    place.write()
+    session = place.store.session(f"codex-{OLD}", workspace=place.work)
+    event = HookEvent(
+        "codex",
+        HookKind.PROMPT,
+        "UserPromptSubmit",
+        OLD,
+        str(place.work),
+        prompt="first",
+        prompt_id="t1",
+    )
+    record(session, event)
+    assert follower.look() == []
+    assert len(session.checkpoints()) == 1
+
+
+@pytest.mark.parametrize("source", [{"subagent": "review"}, "exec"])
+def test_subagents_and_other_directories_are_not_followed(place: Place, source: Any):
+    cwd = str(place.work) if isinstance(source, dict) else "/somewhere/else"
+    place.said = Rollout(cwd, source)
+    follower = place.follower()
+    place.said.prompt("first", "t1")
+    place.write()
+    assert follower.look() == []
+    assert place.names() == []
+
+
+def test_a_file_that_was_begun_is_recognised_later(place: Place):
+    follower = place.follower()
+    place.path.write_text('{"type": "session_meta", "payl')
+    assert follower.look() == []
+    place.said.prompt("first", "t1")
+    place.write()
+    assert [one.note for one in follower.look()] == ["first"]
+
+
+def test_a_pattern_names_files_elsewhere_and_the_format_is_recognised(place: Place):
+    follower = place.follower("../kept/**/*.jsonl")
+    kept = place.work.parent / "kept/deep"
+    kept.mkdir(parents=True)
+    said = Transcript(cwd=str(place.work))
+    said.prompt("of another agent", promptId="p0")
+    (kept / "x.jsonl").write_bytes(encode(said.entries))
+    place.said.prompt("not named", "t1")
+    place.write()
+    assert [one.note for one in follower.look()] == ["of another agent"]
+    assert [name.partition("-")[0] for name in place.names()] == ["claude"]
+
+
+def test_the_end_records_what_was_written_last(place: Place):
+    follower = place.follower()
+    place.said.prompt("first", "t1")
+    place.write()
+    follower.look()
+    place.said.say("done")
+    place.write()
+    follower.close()
+    session = place.session()
+    assert session.state.get("conversation") == place.said.entries
+    assert session.state.get(("agents", "codex", "state")) == "done"
+    known = agent_session(session)
+    assert known is not None
+    assert known.prompts == 1
