@@ -18,7 +18,7 @@ import asyncio
 import inspect
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from itertools import islice
@@ -491,6 +491,16 @@ class AsyncStore(Handle[Store]):
         """Make a session that continues from the newest event of another; see ``Store.copy``."""
         copied = partial(self._sync.copy, name, new_name, **options)
         return AsyncSession(await self._worker.call(copied))
+
+    async def delete_checkpoints(
+        self, session: AsyncSession, points: Iterable[PointLike]
+    ) -> list[Checkpoint]:
+        """Delete checkpoints of a session; see ``mulligan.upkeep.delete_checkpoints``."""
+        from mulligan.upkeep import delete_checkpoints
+
+        delete = partial(delete_checkpoints, self._sync, session._sync, list(points))
+        # In the session's thread: it reads what the handle of the session knows.
+        return await session._worker.call(delete)
 
     async def sessions(self, prefix: str = "") -> list[AsyncSession]:
         """Return the sessions whose names begin with the prefix, oldest first; by default all."""

@@ -14,7 +14,7 @@ import pytest
 import mulligan
 from mulligan import Event, Mailbox, Message, aio
 from mulligan.aio import AsyncSession, AsyncStore
-from mulligan.errors import BatchOpen, InvalidPath, LeaseHeld
+from mulligan.errors import BatchOpen, CheckpointNeeded, InvalidPath, LeaseHeld
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 
@@ -59,6 +59,20 @@ async def test_state_tasks_mail_and_checkpoints(tmp_path: Path) -> None:
         assert (await fork.head()).session == "bold"
         await fork.close()
         assert (await store.verify()).ok
+
+
+@awaited
+async def test_checkpoints_are_deleted() -> None:
+    store, session = await opened()
+    for label in ("one", "two", "three"):
+        await session.checkpoint(label=label)
+    [gone] = await store.delete_checkpoints(session, ["two"])
+    assert gone.label == "two"
+    assert [one.label for one in await session.checkpoints()] == ["one", "three"]
+    with pytest.raises(CheckpointNeeded):
+        await store.delete_checkpoints(session, ["three"])
+    await session.close()
+    await store.close()
 
 
 @awaited
