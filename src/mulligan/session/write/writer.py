@@ -315,8 +315,7 @@ class Writer:
                 lease = leases.take(
                     txn, self.record, self.actor, now=now, ttl=ttl, steal=steal, under=under
                 )
-            self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
-            return lease
+            return self._write_under(lease, ttl)
 
     def hold_lease(self, process: int, ttl: float, *, steal: bool) -> Lease:
         """Write under a lease that another process holds; taken for it if it holds none.
@@ -334,9 +333,7 @@ class Writer:
                     lease = leases.take(
                         txn, self.record, self.actor, now=now, ttl=ttl, steal=steal, holder=holder
                     )
-            self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
-            self._is_for_other = True
-            return lease
+            return self._write_under(lease, ttl, is_for_other=True)
 
     @property
     def process(self) -> str:
@@ -350,8 +347,7 @@ class Writer:
         with self._guard():
             with self.engine.read() as view:
                 lease = leases.valid(view, self.record, self.actor, epoch)
-            self.lease, self._lease_pid, self._is_guest = lease, os.getpid(), True
-            return lease
+            return self._write_under(lease, self._ttl, is_guest=True)
 
     def adopt_lease(self, epoch: int, ttl: float) -> Lease:
         """Become the holder of a lease that was taken for this process; see ``leases.adopt``."""
@@ -359,8 +355,15 @@ class Writer:
             with self.engine.write(session=self.record.number) as txn:
                 expires = self.engine.journal.now() + timedelta(seconds=ttl)
                 lease = leases.adopt(txn, self.record, self.actor, epoch, expires)
-            self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
-            return lease
+            return self._write_under(lease, ttl)
+
+    def _write_under(
+        self, lease: Lease, ttl: float, *, is_guest: bool = False, is_for_other: bool = False
+    ) -> Lease:
+        """Write under a lease from now on; whose it was before means nothing any more."""
+        self.lease, self._ttl, self._lease_pid = lease, ttl, os.getpid()
+        self._is_guest, self._is_for_other = is_guest, is_for_other
+        return lease
 
     def renew_lease(self, *, wait: bool = True) -> None:
         """Extend the lease; raises ``StaleLease`` when another writer has it.

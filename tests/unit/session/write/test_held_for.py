@@ -15,7 +15,7 @@ from mulligan import Store
 from mulligan.errors import LeaseHeld, StaleLease
 from mulligan.recovery.detect import interrupted
 from mulligan.recovery.watch import RecoveryWatch
-from mulligan.session.write.leases import identity
+from mulligan.session.write.leases import identity, this_process
 from mulligan.store import HOLD_TTL
 from mulligan.testing.clock import START, FakeClock
 from mulligan.testing.stores import open_store
@@ -118,6 +118,17 @@ def test_an_agent_that_ended_in_order_leaves_no_lease(store: Store, agent: Agent
     again = store.agent("claude", session="run", process=agent.pid)
     assert again.agent.lease is not None
     assert again.agent.lease.epoch == 2
+
+
+def test_a_handle_that_takes_its_own_lease_writes_for_itself(store: Store, agent: Agent) -> None:
+    session = store.agent("claude", session="run", process=agent.pid)
+    session.internal.release_hold()
+    session.internal.take(60)
+    assert session._writer.process == this_process()
+    session.close()
+    # Its own lease is released with it, and another writer need not wait.
+    assert not store.session("run").internal.is_held("claude")
+    store.agent("claude", session="run").close()
 
 
 def test_a_long_pause_of_the_agent_does_not_cost_its_lease(
