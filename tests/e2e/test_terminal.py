@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import sys
 import termios
 import textwrap
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import mulligan
+from mulligan import procfs
 from tests.children import end_processes_in
 
 PATIENCE = 60.0
@@ -210,3 +214,89 @@ def test_a_pipe_reaches_the_program(place: Path, window: TerminalWindow) -> None
     window.type(f"echo sue | {MULLIGAN} run -- {program(place, READS)}\n")
     window.until("hello sue")
     assert window.status() == 0
+
+
+SIZES = """
+    import os, signal, tty
+
+    def tell(*_):
+        os.write(1, b"columns %d\\n" % os.get_terminal_size(0).columns)
+
+    signal.signal(signal.SIGWINCH, tell)
+    tty.setcbreak(0)
+    os.write(1, b"ready\\n")
+    while os.read(0, 1) != b"q":
+        pass
+"""
+
+
+def test_a_program_learns_of_another_size_of_the_window(
+    place: Path, window: TerminalWindow
+) -> None:
+    window.type(f"{MULLIGAN} run -- {program(place, SIZES)}\n")
+    window.until("ready\r\n")
+    fcntl.ioctl(window.master, termios.TIOCSWINSZ, struct.pack("4H", 40, 123, 0, 0))
+    window.until("columns 123")
+    window.type("q")
+    assert window.status() == 0
+
+
+def supervisor_of(place: Path) -> int:
+    """Return the process that holds the lease of the supervisor."""
+    with mulligan.open(place) as store:
+        lease = store.session("main").internal.lease_of("supervisor")
+    assert lease is not None
+    return lease.holder.process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_supervisor_that_is_told_to_end_leaves_a_usable_terminal(
+    place: Path, window: TerminalWindow, number: int
+) -> None:
+    window.type(f"{MULLIGAN} run -- {program(place, FULL_SCREEN)}\n")
+    window.until("raw ")
+    pid = int(window.until("\n"))
+    os.kill(supervisor_of(place), number)
+    assert window.status() == 75
+    assert window.has_echo()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_window_that_is_closed_pauses_the_session(place: Path, window: TerminalWindow) -> None:
+    window.type(f"{MULLIGAN} run -- {program(place, FULL_SCREEN)}\n")
+    window.until("raw ")
+    pid = int(window.until("\n"))
+    ended = [os.pidfd_open(supervisor_of(place)), os.pidfd_open(pid)]
+    os.close(window.master)
+    window.master = os.open(os.devnull, os.O_RDWR)
+    for handle in ended:
+        assert select.select([handle], [], [], PATIENCE)[0]
+        os.close(handle)
+    with mulligan.open(place) as store:
+        assert store.session("main").internal.control("status") == "paused"
+
+
+def test_a_program_in_the_background_waits_for_fg_before_it_reads(
+    place: Path, window: TerminalWindow
+) -> None:
+    window.type(f"{MULLIGAN} run -- {program(place, READS)} &\n")
+    window.until("restarts 0")
+    with mulligan.open(place) as store:
+        session = store.session("main", actor="test")
+        pid = session.state.get("agents/agent/process_id")
+    supervisor = supervisor_of(place)
+    until(lambda: procfs.is_stopped(supervisor) and procfs.is_stopped(pid))
+    window.type("fg\n")
+    window.until("name? ")
+    window.type("ann\n")
+    window.until("hello ann")
+    assert window.status() == 0
+    assert window.has_echo()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)

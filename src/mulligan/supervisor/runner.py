@@ -106,8 +106,8 @@ def supervise(
     That is ``done``, ``failed`` or ``paused``. ``resumed`` continues the previous run: agents that
     were done are not started. The agents get ``variables`` and what the workflow adds. What they
     print goes where this process prints (standard output to the descriptor ``output``, if given),
-    or all of it to ``show``. SIGTERM, SIGHUP and Ctrl-C pause the team, a second Ctrl-C ends it at
-    once, SIGUSR1 makes the supervisor look for a request. The lease stays held on return.
+    or all of it to ``show``. SIGTERM, SIGHUP and Ctrl-C pause the team, a second Ctrl-C or SIGQUIT
+    ends it at once, SIGUSR1 makes the supervisor look for a request. The lease stays held on return.
 
     An agent that is alone reads from ``stdin``, or borrows the ``terminal`` when it uses it.
     """
@@ -270,7 +270,7 @@ class Runner:
         """Turn signals into stimuli."""
         handlers = SignalHandlers(asyncio.get_running_loop())
         handlers.add(signal.SIGUSR1, partial(self._later, self._asked))
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
                 handlers.add(number, partial(self._told, number))
         if self._terminal is not None:
@@ -281,7 +281,8 @@ class Runner:
 
     def _told(self, number: int) -> None:
         name = signal.Signals(number).name
-        if number == signal.SIGINT and self._reason:
+        if number == signal.SIGQUIT or (number == signal.SIGINT and self._reason):
+            self._reason = self._reason or name
             self._say("ending all agents at once")
             self._is_ending = True
             self._later(EndAsked)
@@ -295,6 +296,9 @@ class Runner:
         if ending.had_terminal and ending.status in ENDED_BY_USER:
             # Before its exit: a program that a person ended is not restarted.
             self._told(signal.SIGINT)
+        elif ending.output_closed and self._terminal is not None and not self._terminal.is_there:
+            # Its window was closed. The signal that says so to this process may come later.
+            self._told(signal.SIGHUP)
         self._later(lambda: self._exited(name, ending))
 
     def _later(self, make: Callable[[], Stimulus | None]) -> None:

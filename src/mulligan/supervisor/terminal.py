@@ -33,7 +33,7 @@ MAX_HELD = 100
 
 
 class Terminal:
-    """A terminal in whose foreground this process is; see the module."""
+    """The terminal that controls this process, which may be in its background; see the module."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -44,6 +44,15 @@ class Terminal:
     def is_lent(self) -> bool:
         """Whether an agent has the terminal."""
         return self._borrower is not None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the terminal still exists; it goes with its window, or its connection."""
+        try:
+            termios.tcgetattr(self.descriptor)
+        except termios.error:
+            return False
+        return True
 
     @property
     def is_own(self) -> bool:
@@ -74,7 +83,10 @@ class Terminal:
                 os.write(self.descriptor, RESET)
 
     def _lend(self, group: int) -> None:
-        with contextlib.suppress(OSError):  # the group has ended meanwhile
+        # The group has ended meanwhile, or the terminal is gone.
+        with contextlib.suppress(OSError, termios.error):
+            # As they are now: before, in the background, they were those of another program.
+            self._modes = termios.tcgetattr(self.descriptor)
             self._make_foreground(group)
             self._borrower = group
             os.killpg(group, signal.SIGCONT)
@@ -119,9 +131,9 @@ class HeldReports:
 
 
 def terminal_of(descriptor: int) -> Terminal | None:
-    """Return the terminal of a descriptor, if this process is in its foreground."""
+    """Return the terminal of a descriptor, if it controls this process."""
     try:
-        if not os.isatty(descriptor) or _foreground(descriptor) != os.getpgrp():
+        if not os.isatty(descriptor) or _foreground(descriptor) is None:
             return None
         return Terminal(descriptor)
     except (OSError, termios.error):
