@@ -10,6 +10,7 @@ import pytest
 
 from mulligan.coding import doctor
 from mulligan.coding.hooks import run_hook
+from mulligan.coding.install import AGENTS
 from tests.cli.conftest import Cli
 from tests.contract import documented
 
@@ -36,16 +37,24 @@ def test_without_a_store_and_hooks_it_says_what_to_do(project: Path, cli: Cli) -
     assert "`mulligan install claude` installs them." in done.out
 
 
-def test_it_runs_a_hook_and_leaves_no_session(project: Path, cli: Cli) -> None:
-    (project / "a").write_text("1")
-    cli("install", "claude")
+def test_hooks_of_a_user_need_no_store_yet(project: Path, cli: Cli) -> None:
+    cli("install", "claude", "--user")
     done = cli("doctor")
+    assert done.code == 0, done.out
+    assert "✓ There is no store here yet" in done.out
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_it_runs_a_hook_and_leaves_no_session(project: Path, cli: Cli, agent: str) -> None:
+    (project / "a").write_text("1")
+    cli("install", agent)
+    done = cli("doctor", agent)
     assert done.code == 0, done.out
     assert "✓ A hook was run and recorded a checkpoint." in done.out
     assert "ms here." in done.out
     sessions = cli("status", "--json").json["sessions"]
     assert [session["name"] for session in sessions] == ["main"]
-    assert cli("doctor", "--quiet").out == ""
+    assert cli("doctor", agent, "--quiet").out == ""
 
 
 def test_the_json_has_the_documented_fields(project: Path, cli: Cli) -> None:

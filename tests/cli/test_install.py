@@ -29,7 +29,7 @@ def test_install_makes_a_store_and_shows_the_diff(project: Path, cli: Cli) -> No
     done = cli("install", "claude")
     assert done.code == 0
     assert '+      {"hooks": [{"type": "command"' in done.out
-    assert "mulligan doctor" in done.out
+    assert done.out.splitlines()[-1].startswith("`mulligan doctor` checks")
     assert (project / ".mulligan").is_file()
     command = json.loads((project / ".claude/settings.local.json").read_text())
     entry = command["hooks"]["Stop"][0]["hooks"][0]

@@ -80,8 +80,7 @@ def show(call: CliContext, done: Installation, store: Path | None, said: str) ->
     if call.quiet:
         click.echo(str(done.file))
         return
-    if done.diff:
-        click.echo("\n".join(map(clean, done.diff.splitlines())))
-    click.echo(clean(said))
+    for line in (*done.diff.splitlines(), *said.splitlines()):
+        click.echo(clean(line))
     if done.backup is not None:
         click.echo(clean(f"The file as it was before: {done.backup}"))

@@ -16,9 +16,9 @@ import msgspec
 from mulligan.clock import SystemClock
 from mulligan.coding import claude, hook_log
 from mulligan.coding.claude_settings import DISABLED
-from mulligan.coding.hook_input import EVENTS
+from mulligan.coding.hook_input import EVENTS, HookKind
 from mulligan.coding.hooks import said, session_of
-from mulligan.coding.install import has_mcp_server, read_settings, settings_module
+from mulligan.coding.install import CREATE, has_mcp_server, read_settings, settings_module
 from mulligan.errors import MulliganError, StoreNotFound, UnknownSession
 from mulligan.locate.find import Found, nearest
 from mulligan.locate.registry import state_directory
@@ -53,15 +53,15 @@ def examine(
     A hook is really run, as the agent would run it, in a session of its own, which is deleted
     afterwards.
     """
-    state = state_directory(variables)
+    state, found, problem = state_directory(variables), None, None
     try:
         found = nearest(place, state)
     except (MulliganError, OSError) as error:
-        hint = "`mulligan install` makes one." if isinstance(error, StoreNotFound) else None
-        yield Check("store", False, said(error), hint)
-        found = None
+        problem = error
     project = found.directory if found else place
     installed = _Installed(agent, project, variables)
+    if problem is not None:
+        yield _no_store(problem, makes_one=installed.makes_stores)
     yield from installed.checks()
     if found is not None and (owner := _other_owner(found.store)):
         yield owner
@@ -71,6 +71,16 @@ def examine(
         if store.ok and installed.command:
             yield from _fire(agent, found, installed.command, variables, open_store)
     yield _log(state)
+
+
+def _no_store(problem: Exception, *, makes_one: bool) -> Check:
+    if not isinstance(problem, StoreNotFound):
+        return Check("store", False, said(problem))
+    if makes_one:
+        return Check(
+            "store", True, "There is no store here yet; the agent's first session makes it."
+        )
+    return Check("store", False, said(problem), "`mulligan install` makes one.")
 
 
 class _Installed:
@@ -99,6 +109,11 @@ class _Installed:
         """The command that hooks run; None if there is none that can be run."""
         found = (words for words in self._events.values() if words)
         return next((words for words in found if os.access(words[0], os.X_OK)), None)
+
+    @property
+    def makes_stores(self) -> bool:
+        """Whether the hooks are those of a user: they make a store for a project without one."""
+        return any(CREATE in words for words in self._events.values())
 
     def checks(self) -> Iterator[Check]:
         """Yield what is wrong with the hooks, or that they are installed."""
@@ -155,28 +170,25 @@ def _fire(
 ) -> Iterator[Check]:
     """Run a hook as the agent does, and look whether it was recorded."""
     id = f"doctor-{os.urandom(4).hex()}"
-    event = {
-        "session_id": id,
-        "cwd": str(found.directory),
-        "hook_event_name": "UserPromptSubmit",
-        "prompt": "mulligan doctor",
-    }
     own = {**variables, claude.PROJECT: str(found.directory)}
     own.pop(claude.PROCESS, None)
+
+    def run(kind: HookKind) -> subprocess.CompletedProcess[bytes]:
+        event = _event(agent, kind, id, found.directory)
+        place, limit = found.directory, LIMIT_SECONDS
+        return subprocess.run(
+            command, input=event, env=own, cwd=place, capture_output=True, timeout=limit
+        )
+
     started = time.monotonic()
     try:
-        done = subprocess.run(
-            command,
-            input=msgspec.json.encode(event),
-            env=own,
-            cwd=found.directory,
-            capture_output=True,
-            timeout=LIMIT_SECONDS,
-        )
+        done = run(HookKind.PROMPT)
+        took = time.monotonic() - started
+        # The hooks of some agents hold the session for the process that runs them: this one.
+        run(HookKind.SESSION_END)
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Check("run", False, f"A hook could not be run: {error}.", "Look at its command.")
         return
-    took = time.monotonic() - started
     if not _recorded(found.store, session_of(agent, id), open_store):
         notes = hook_log.last_notes(state_directory(variables), 1)
         why = done.stderr.decode(errors="replace").strip() or "".join(notes)
@@ -185,6 +197,13 @@ def _fire(
         return
     yield Check("run", True, "A hook was run and recorded a checkpoint.")
     yield _speed(took)
+
+
+def _event(agent: str, kind: HookKind, id: str, cwd: Path) -> bytes:
+    """Return an event as the agent sends it."""
+    name = next(name for name, known in EVENTS[agent].items() if known is kind)
+    about = {"session_id": id, "cwd": str(cwd), "hook_event_name": name}
+    return msgspec.json.encode({**about, "prompt": "mulligan doctor"})
 
 
 def _recorded(path: Path, name: str, open_store: OpenStore) -> bool:

@@ -106,8 +106,8 @@ def supervise(
     That is ``done``, ``failed`` or ``paused``. ``resumed`` continues the previous run: agents that
     were done are not started. The agents get ``variables`` and what the workflow adds. What they
     print goes where this process prints (standard output to the descriptor ``output``, if given),
-    or all of it to ``show``. SIGTERM, SIGHUP and Ctrl-C pause the team, a second Ctrl-C or SIGQUIT
-    ends it at once, SIGUSR1 makes the supervisor look for a request. The lease stays held on return.
+    or all of it to ``show``. SIGTERM, SIGHUP and Ctrl-C pause the team, SIGQUIT and a second Ctrl-C
+    end it at once, SIGUSR1 makes the supervisor look for a request. The lease stays held on return.
 
     An agent that is alone reads from ``stdin``, or borrows the ``terminal`` when it uses it.
     """
