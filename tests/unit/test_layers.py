@@ -73,7 +73,7 @@ INNER = {
         {"gemini_transcript", "opencode_transcript"},
         {"mcp_input", "agent_process", "hook_groups"},
         {"agent_session", "claude", "tool_policy", "claude_folder", "claude_settings"},
-        {"codex_settings", "gemini_settings", "opencode_settings", "made_files"},
+        {"codex_settings", "gemini_settings", "opencode_settings", "additions"},
         {"install", "transcript_formats"},
         {"rewind_target"},
         {"rewind"},

@@ -34,15 +34,19 @@ def files(project: Path, variables: Mapping[str, str]) -> list[Path]:
     return [project_file(project), shared, user_file(variables)]
 
 
-def has_server(project: Path, variables: Mapping[str, str]) -> bool:
-    """Whether the agent starts Mulligan's MCP server in a project; hooks are faster through it."""
+def has_server(project: Path | None, variables: Mapping[str, str]) -> bool:
+    """Whether the agent starts Mulligan's MCP server in a project, or (None) in all of them.
+
+    Hooks are faster through it; but where it is not there, they would record nothing.
+    """
     return any(hook_groups.SERVER in servers for servers in _servers(project, variables))
 
 
-def _servers(project: Path, variables: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+def _servers(project: Path | None, variables: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     """Yield the tables of servers that the agent reads; a file of another shape has none."""
     home = Path(variables.get("CLAUDE_CONFIG_DIR") or variables.get("HOME") or "~").expanduser()
-    own, shared = _read(home / ".claude.json"), _read(project / ".mcp.json")
+    own = _read(home / ".claude.json")
+    shared = {} if project is None else _read(project / ".mcp.json")
     projects = own.get("projects")
     known = projects.get(str(project)) if isinstance(projects, dict) else None
     for table in (own, shared, known):

@@ -16,7 +16,7 @@ from mulligan.coding import (
     gemini_settings,
     opencode_settings,
 )
-from mulligan.coding.made_files import MadeFile
+from mulligan.coding.additions import AdditionsRecord, Switch, without_switches
 from mulligan.coding.settings_file import SettingsFile
 from mulligan.errors import InvalidSettings
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
@@ -35,6 +35,7 @@ AGENTS: Mapping[str, ModuleType] = {
 Such a module has ``project_file(project)``, ``user_file(variables)``, ``files(project, variables)``
 with all of them, ``merged(settings, command)``, ``without(settings)`` and ``installed(settings)``.
 ``FILE`` is how its file is read, if that is not JSON; ``ADVICE`` what is left for a person to do;
+``SWITCHES`` the keys that turn hooks on;
 ``has_server(project, variables)`` whether hooks can call our MCP server, with ``through_server``.
 """
 
@@ -92,24 +93,25 @@ def install(
     start = [*command, "hook"] if client is None else [str(client)]
     words = [*start, target.agent, *([CREATE] if target.scope == "user" else [])]
     module = settings_module(target.agent)
-    has_server = has_mcp_server(target.agent, target.project, target.variables)
+    # Hooks of a user run in all projects, so the server has to be there in all of them.
+    project = target.project if target.scope == "project" else None
+    has_server = has_mcp_server(target.agent, project, target.variables)
     options = {"through_server": True} if has_server else {}
     file = read_settings(target.agent, target.file)
     wanted = module.merged(file.settings, words, **options)
     if not dry_run:
-        _note_maker(target, file, module)
+        _note_additions(target, file, module)
         failpoint(Failpoint.SETTINGS_NOTED)
     return _change(target, file, wanted, dry_run, failpoint)
 
 
-def _note_maker(target: Target, file: SettingsFile, module: ModuleType) -> None:
-    """Record whether the file is made now; one that is there without our hooks is a person's."""
-    made = MadeFile(_records(target), target.file)
+def _note_additions(target: Target, file: SettingsFile, module: ModuleType) -> None:
+    """Record what is added now, unless hooks are there already, which were noted before."""
+    if file.exists and module.installed(file.settings):
+        return
+    settings = file.settings if file.exists else None
     try:
-        if not file.exists:
-            made.remember()
-        elif not module.installed(file.settings):
-            made.forget()
+        AdditionsRecord(_records(target), target.file).write(settings, _switches(module))
     except OSError as error:
         raise InvalidSettings(f"{file.path} cannot be recorded: {error.strerror}.") from error
 
@@ -121,16 +123,19 @@ def uninstall(
 
     A file that ``install`` made and that has nothing else in it is removed, and its directories.
     """
-    module, made = settings_module(target.agent), MadeFile(_records(target), target.file)
-    file = read_settings(target.agent, target.file)
-    left = module.without(file.settings)
-    # Not always an empty table: some agents have a switch for hooks, which stays in other files.
-    least = module.without(module.merged(file.EMPTY, ["mulligan", "hook", target.agent]))
-    is_empty = made.is_ours and left == least
+    module, record = settings_module(target.agent), AdditionsRecord(_records(target), target.file)
+    file, added = read_settings(target.agent, target.file), record.read()
+    left = without_switches(module.without(file.settings), added.switches)
+    is_empty = added.is_made and left == file.EMPTY
     done = _change(target, file, None if is_empty else left, dry_run, failpoint)
     if not dry_run:
-        made.tidy()
+        record.tidy()
     return done
+
+
+def _switches(module: ModuleType) -> Sequence[Switch]:
+    found: Sequence[Switch] = getattr(module, "SWITCHES", ())
+    return found
 
 
 def _change(
@@ -157,8 +162,8 @@ def _records(target: Target) -> Path:
     return state_directory(target.variables) / BACKUPS
 
 
-def has_mcp_server(agent: str, project: Path, variables: Mapping[str, str]) -> bool:
-    """Whether the hooks of an agent can call our MCP server in a project."""
+def has_mcp_server(agent: str, project: Path | None, variables: Mapping[str, str]) -> bool:
+    """Whether the hooks of an agent can call our MCP server in a project, or (None) in all."""
     found = getattr(settings_module(agent), "has_server", None)
     return found is not None and bool(found(project, variables))
 

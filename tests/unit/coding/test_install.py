@@ -128,13 +128,47 @@ def test_what_a_person_added_to_a_file_that_was_made_stays(target: Target) -> No
 
 def test_a_damaged_record_removes_no_directory(target: Target) -> None:
     install(target, COMMAND)
-    (record,) = Path(target.variables["XDG_STATE_HOME"]).rglob("made-*")
-    for text in ('{"directories": ["/", "/usr"]}', "[", '{"directories": 1}', "{}"):
+    (record,) = Path(target.variables["XDG_STATE_HOME"]).rglob("added-*")
+    odd = '{"is_made": true, "directories": ["/", "/usr", "x"], "switches": [["a", "b"]]}'
+    for text in (odd, "[", '{"directories": 1}', "{}"):
         record.write_text(text)
         uninstall(target)
         assert target.file.parent.is_dir()
         assert not record.exists()
         install(target, COMMAND)
+
+
+GEMINI = {"hooksConfig": {"enabled": True}, "tools": {"enableHooks": True}}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [{"a": 1}, {"tools": {"x": 1}}, {"tools": {"enableHooks": False}}, {"tools": {}}, GEMINI],
+)
+def test_switches_of_others_stay_and_ours_go(tmp_path: Path, before: dict[str, Any]) -> None:
+    target = made(tmp_path, "project", "gemini")
+    write(target, json.dumps(before))
+    install(target, COMMAND)
+    install(target, ["/new/mulligan"])
+    uninstall(target)
+    left = json.loads(target.file.read_text())
+    if before == {"tools": {"enableHooks": False}}:
+        before = {"tools": {"enableHooks": True}}  # it was in the way of hooks, and is a person's
+    assert left == {key: value for key, value in before.items() if value != {}}
+
+
+def test_hooks_of_a_user_call_only_a_server_that_is_there_in_all_projects(tmp_path: Path) -> None:
+    target = made(tmp_path, "user")
+    target.project.mkdir()
+    servers: dict[str, Any] = {"mcpServers": {"mulligan": {"command": "mulligan"}}}
+    (target.project / ".mcp.json").write_text(json.dumps(servers))
+    config = tmp_path / ".claude.json"
+    config.write_text(json.dumps({"projects": {str(target.project): servers}}))
+    install(target, COMMAND)
+    assert "mcp_tool" not in target.file.read_text()
+    config.write_text(json.dumps(servers))
+    install(target, COMMAND)
+    assert "mcp_tool" in target.file.read_text()
 
 
 def test_installing_again_changes_nothing(target: Target) -> None:
