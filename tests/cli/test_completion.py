@@ -64,6 +64,15 @@ def test_sessions_and_labels(used: list[str]) -> None:
     assert offered("label", "--drop") == ["tests-green"]
 
 
+def test_tasks_agents_and_topics(used: list[str], store) -> None:
+    store("tasks", "add", "write it", "--id", "write-it")
+    for command in ("claim", "complete", "fail", "retry"):
+        assert offered("tasks", command, start="wr") == ["write-it"]
+    for command in ("install", "uninstall", "doctor"):
+        assert offered(command, start="c") == ["claude", "codex"]
+    assert offered("help", start="rew") == ["rewind", "rewinding"]
+
+
 def test_commands(place: Path) -> None:
     assert offered(start="che") == ["checkpoint"]
 

@@ -1,4 +1,4 @@
-"""Shell completion of points, labels and sessions.
+"""Shell completion of points, labels, sessions and tasks.
 
 Completion runs while a person types. So it only reads, prints nothing else, and offers nothing if
 it cannot find a store.
@@ -47,6 +47,20 @@ def sessions(context: click.Context, start: str) -> list[CompletionItem]:
     """Return the sessions with a given prefix."""
     found = _ask(context, lambda _, store: _whole(s.name for s in store.sessions()))
     return [item for item in found if str(item.value).startswith(start)]
+
+
+def tasks(context: click.Context, start: str) -> list[CompletionItem]:
+    """Return the tasks with a given prefix."""
+    found = _ask(context, _tasks)
+    return [item for item in found if str(item.value).startswith(start)]
+
+
+def _tasks(call: CliContext, store: Store) -> list[CompletionItem]:
+    known = call.open_session(store=store).tasks
+    named = ((task, item) for task in known for item in _whole([task.id]))
+    return [
+        CompletionItem(item.value, help=f"{task.title} ({task.status})") for task, item in named
+    ]
 
 
 def _points(call: CliContext, store: Store) -> list[CompletionItem]:

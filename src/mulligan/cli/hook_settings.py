@@ -29,6 +29,13 @@ def scope_options(function: Callable[..., T]) -> Callable[..., T]:
     return project(user(function))
 
 
+def complete_agent(context: click.Context, param: click.Parameter, start: str) -> list[str]:
+    """Return the agents with a given prefix, for shells."""
+    from mulligan.coding.install import AGENTS
+
+    return [name for name in AGENTS if name.startswith(start)]
+
+
 def target(agent: str, scope: str) -> Target:
     """Return whose settings are meant, by the current directory."""
     from mulligan.coding.install import Target

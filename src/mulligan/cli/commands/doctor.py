@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mulligan.cli.context import CliContext, Command, example
+from mulligan.cli.hook_settings import complete_agent
 from mulligan.cli.render.text import clean, print_json
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ EXAMPLE = example("mulligan doctor")
 
 
 @click.command("doctor", cls=Command, epilog=EXAMPLE)
-@click.argument("agent", metavar="[AGENT]", default="claude")
+@click.argument("agent", metavar="[AGENT]", default="claude", shell_complete=complete_agent)
 @click.pass_obj
 def command(call: CliContext, agent: str) -> None:
     """Check that the hooks of a coding agent are installed and work.

@@ -32,8 +32,15 @@ GUIDES = {
 """The guides in the package, by the names that hints use."""
 
 
+def _complete(context: click.Context, param: click.Parameter, start: str) -> list[str]:
+    """Return the commands and guides with a given prefix, for shells."""
+    root = context.find_root()
+    commands = root.command.list_commands(root) if isinstance(root.command, click.Group) else []
+    return [name for name in (*commands, *GUIDES) if name.startswith(start)]
+
+
 @click.command("help", cls=Command, epilog=example("mulligan help restore", "mulligan help agents"))
-@click.argument("topic", nargs=-1, metavar="[COMMAND|GUIDE]")
+@click.argument("topic", nargs=-1, metavar="[COMMAND|GUIDE]", shell_complete=_complete)
 @click.pass_context
 def command(context: click.Context, topic: tuple[str, ...]) -> None:
     """Show the help of a COMMAND, or a GUIDE; without an argument, list both."""

@@ -10,7 +10,7 @@ import click
 
 from mulligan.cli import hook_settings
 from mulligan.cli.context import ACTOR, CliContext, Command, dry_run_option, example, force_option
-from mulligan.cli.hook_settings import scope_options
+from mulligan.cli.hook_settings import complete_agent, scope_options
 
 if TYPE_CHECKING:
     from mulligan.coding.install import Installation
@@ -19,7 +19,7 @@ EXAMPLE = example("mulligan install claude", "mulligan install claude --user --d
 
 
 @click.command("install", cls=Command, epilog=EXAMPLE)
-@click.argument("agent")
+@click.argument("agent", shell_complete=complete_agent)
 @scope_options
 @dry_run_option
 @force_option

@@ -12,6 +12,8 @@ from mulligan.cli.render.text import Cell, clean, echo_columns, print_json
 from mulligan.views.tasks import task_view, tasks_view
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from mulligan import Task
 
 SIGNS = {
@@ -21,6 +23,12 @@ SIGNS = {
     "failed": ("✗", "red"),
     "skipped": ("-", "yellow"),
 }
+
+
+def _complete(context: click.Context, param: click.Parameter, start: str) -> list[CompletionItem]:
+    from mulligan.cli.completion import tasks
+
+    return tasks(context, start)
 
 
 @click.group(
@@ -76,7 +84,7 @@ def add(
     short_help="Claim a task to work on.",
     epilog=example("mulligan tasks claim --agent coder"),
 )
-@click.argument("id", required=False)
+@click.argument("id", required=False, shell_complete=_complete)
 @agent_option
 @click.pass_obj
 def claim(call: CliContext, id: str | None, agent: str | None) -> None:
@@ -98,7 +106,7 @@ def _ending(name: str, text: str, line: str) -> Callable[..., click.Command]:
 
 
 @_ending("complete", "Mark a task as completed.", "mulligan tasks complete write-the-parser")
-@click.argument("id")
+@click.argument("id", shell_complete=_complete)
 @click.option("--result", metavar="TEXT", help="The result.")
 @agent_option
 @click.pass_obj
@@ -110,7 +118,7 @@ def complete(call: CliContext, id: str, result: str | None, agent: str | None) -
 
 
 @_ending("fail", "Mark a task as failed.", "mulligan tasks fail deploy 'no network'")
-@click.argument("id")
+@click.argument("id", shell_complete=_complete)
 @click.argument("error")
 @agent_option
 @click.pass_obj
@@ -125,7 +133,7 @@ def _add_change(name: str, text: str) -> None:
     """Add a command that changes the status of a task and prints the task."""
 
     @_ending(name, text, f"mulligan tasks {name} deploy")
-    @click.argument("id")
+    @click.argument("id", shell_complete=_complete)
     @agent_option
     @click.pass_obj
     def change(call: CliContext, id: str, agent: str | None) -> None:

@@ -6,13 +6,13 @@ import click
 
 from mulligan.cli import hook_settings
 from mulligan.cli.context import CliContext, Command, dry_run_option, example
-from mulligan.cli.hook_settings import scope_options
+from mulligan.cli.hook_settings import complete_agent, scope_options
 
 EXAMPLE = example("mulligan uninstall claude", "mulligan uninstall claude --user")
 
 
 @click.command("uninstall", cls=Command, epilog=EXAMPLE)
-@click.argument("agent")
+@click.argument("agent", shell_complete=complete_agent)
 @scope_options
 @dry_run_option
 @click.pass_obj

@@ -11,7 +11,7 @@ from mulligan.cli.context import CliContext, Command, example, files_options
 
 
 @click.command("up", cls=Command, epilog=example("mulligan up team.toml"))
-@click.argument("file", metavar="WORKFLOW.toml")
+@click.argument("file", metavar="WORKFLOW.toml", type=click.Path())
 @files_options
 @click.pass_obj
 def command(call: CliContext, file: str) -> None:
