@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,16 @@ def test_it_runs_a_hook_and_leaves_no_session(project: Path, cli: Cli, agent: st
     assert cli("doctor", agent, "--quiet").out == ""
 
 
+def test_a_store_that_is_gone_is_not_made_again(project: Path, cli: Cli) -> None:
+    cli("install", "claude", "--user")
+    cli("init")
+    shutil.rmtree(cli("status", "--json").json["store"])
+    done = cli("doctor")
+    assert done.code == 105
+    assert "which does not exist" in done.out
+    assert "`mulligan stores` lists all stores" in done.out
+
+
 def test_the_json_has_the_documented_fields(project: Path, cli: Cli) -> None:
     cli("install", "claude")
     done = cli("doctor", "--json")
@@ -76,7 +87,7 @@ def test_it_shows_what_hooks_noted(project: Path, cli: Cli) -> None:
     run_hook(b"{", dict(os.environ))
     done = cli("doctor")
     assert done.code == 105
-    assert "1 hooks failed in the last 24 hours" in done.out
+    assert "✗ A hook failed in the last 24 hours" in done.out
     assert "cannot be read" in done.out
 
 

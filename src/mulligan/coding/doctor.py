@@ -74,12 +74,12 @@ def examine(
 
 
 def _no_store(problem: Exception, *, makes_one: bool) -> Check:
-    if not isinstance(problem, StoreNotFound):
-        return Check("store", False, said(problem))
+    hint = getattr(problem, "hint", None)
+    if not isinstance(problem, StoreNotFound) or hint != StoreNotFound.default_hint:
+        return Check("store", False, said(problem), hint)  # there should be one
     if makes_one:
-        return Check(
-            "store", True, "There is no store here yet; the agent's first session makes it."
-        )
+        said_of = "There is no store here yet; the agent's first session makes it."
+        return Check("store", True, said_of)
     return Check("store", False, said(problem), "`mulligan install` makes one.")
 
 
@@ -120,6 +120,8 @@ class _Installed:
         yield from self._problems
         again = f"`mulligan install {self._agent}` installs them."
         missing = [event for event in EVENTS[self._agent] if event not in self._events]
+        if not self._events and self._problems:
+            return  # they may be in the file that cannot be read
         if not self._events:
             yield Check("hooks", False, f"No hooks of {self._agent} are installed here.", again)
         elif missing:
@@ -230,7 +232,8 @@ def _log(state: Path) -> Check:
     recent = [line for line in hook_log.last_notes(state, MAX_NOTES) if _is_since(line, since)]
     if not recent:
         return Check("log", True, "No hook has failed in the last 24 hours.")
-    said = f"{len(recent)} hooks failed in the last 24 hours, the last one: {recent[-1]}"
+    count = "A hook" if len(recent) == 1 else f"{len(recent)} hooks"
+    said = f"{count} failed in the last 24 hours, the last one: {recent[-1]}"
     return Check("log", False, said, f"All of them are in {state / hook_log.NAME}.")
 
 
