@@ -19,16 +19,21 @@ SOURCES = sorted(Path(mulligan.__file__).parent.glob("cli/demo/*.py"))
 DEMO = [sys.executable, "-c", "from mulligan.cli.main import main; main()", "demo"]
 
 
-def run_demo(*args: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run the demo without a terminal, its temporary files in a directory of their own."""
+def run(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a demo without a terminal, its temporary files in a directory of their own."""
     return subprocess.run(
-        [*DEMO, *args],
+        command,
         capture_output=True,
         text=True,
         check=False,
         timeout=PATIENCE,
         env={**os.environ, "TMPDIR": str(directory)},
     )
+
+
+def run_demo(*args: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run the demo as people do."""
+    return run([*DEMO, *args], directory)
 
 
 def test_the_demo_tells_a_story_that_holds(tmp_path: Path):
@@ -112,14 +117,7 @@ def test_the_demo_holds_on_a_slow_machine(tmp_path: Path):
         "demo_story.wait_for = late\n"
         "from mulligan.cli.main import run; sys.exit(run(['demo']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+    done = run([sys.executable, "-c", script], tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
@@ -135,13 +133,7 @@ def test_a_restore_that_loses_a_byte_fails_the_demo(tmp_path: Path):
         "spoil.armed = False; demo_story.picture = spoil\n"
         "from mulligan.cli.main import run; sys.exit(run(['demo']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = run([sys.executable, "-c", script], tmp_path)
     assert done.returncode == 1
     assert "✗ not so: a restore brings all back" in done.stdout
 
@@ -152,13 +144,7 @@ def test_a_check_that_fails_fails_the_demo(tmp_path: Path):
         "demo_story.completions = lambda session: {}; "
         "from mulligan.cli.main import run; sys.exit(run(['demo']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = run([sys.executable, "-c", script], tmp_path)
     assert done.returncode == 1
     assert "✗ not so: each of the 6 tasks" in done.stdout
     assert "This check failed: each of the 6 tasks" in done.stderr

@@ -20,18 +20,14 @@ from mulligan.engine import Engine
 from mulligan.errors import FilesPruned, PointFolded
 from mulligan.journal.protocol import View
 from mulligan.model import SessionRecord
-from mulligan.testing.clock import FakeClock
-from mulligan.testing.stores import open_store
 from mulligan.upkeep import fold as folding
 from mulligan.upkeep.fold import fold_session
 from mulligan.upkeep.gc import collect
 from tests.properties.test_points_in_time import (
     SCRIPTS,
-    Hook,
     Track,
     copied,
-    fork,
-    scratch,
+    played,
 )
 
 PRUNE = st.tuples(st.just("prune"), st.integers(0, 2), st.sets(st.integers(0, 7), min_size=1))
@@ -125,22 +121,7 @@ def prune(engine: Engine, record: SessionRecord, which: set[int]) -> None:
 
 @given(SCRIPTS, UPKEEP)
 def test_what_stays_is_what_it_was(script: list[Any], upkeep: list[Any]) -> None:
-    hook = Hook()
-    clock = FakeClock(tick=1.0)
-    with scratch() as place, open_store("memory:", clock=clock, failpoint=hook) as store:
-        work = place / "work 0"
-        work.mkdir()
-        first = Track(store, hook, store.session("run", workspace=work), work)
-        first.note_events({}, {})
-        tracks = [first]
-        for which, *actions in script:
-            track = tracks[which % len(tracks)]
-            for action in actions:
-                note(f"{track.session.name} #{len(track)}: {action}")
-                if action[0] == "fork":
-                    fork(store, tracks, track, action[1], place)
-                else:
-                    track.play(*action)
+    with played(script) as (store, tracks, place):
         engine = store._engine
         histories = [History(track, store) for track in tracks]
         for what, which, rest in upkeep:

@@ -238,8 +238,9 @@ def fork(store: Store, tracks: list[Track], parent: Track, where: int, place: Pa
     tracks.append(track)
 
 
-@given(SCRIPTS)
-def test_files_and_state_of_any_point_are_those_of_that_moment(script: list[Any]) -> None:
+@contextmanager
+def played(script: list[Any]) -> Iterator[tuple[Store, list[Track], Path]]:
+    """Play a script in a new store; yields the store, its sessions, and where their files are."""
     hook = Hook()
     clock = FakeClock(tick=1.0)
     with scratch() as place, open_store("memory:", clock=clock, failpoint=hook) as store:
@@ -256,6 +257,12 @@ def test_files_and_state_of_any_point_are_those_of_that_moment(script: list[Any]
                     fork(store, tracks, track, action[1], place)
                 else:
                     track.play(*action)
+        yield store, tracks, place
+
+
+@given(SCRIPTS)
+def test_files_and_state_of_any_point_are_those_of_that_moment(script: list[Any]) -> None:
+    with played(script) as (store, tracks, place):
         for track in tracks:
             note(f"{track.session.name}: {[e.kind for e in track.session.events()]}")
             track.check(place)
