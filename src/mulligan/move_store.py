@@ -96,6 +96,8 @@ def move_outside(store: Path, state: Path, failpoint: FailpointHook = ignore) ->
         failpoint(Failpoint.MOVE_COPIED)
         # Chosen under the lock of ``staged``, so that no other process takes the name.
         target = place_for(state, project, layout.read_format(store).id)
+        # After the copy is durable, and before it has its name: at no moment are there two stores
+        # that commands may find, and the old one says where to look.
         _announce(store, target, failpoint)
         publish(staging, target)
         failpoint(Failpoint.MOVE_DONE)
@@ -120,6 +122,7 @@ def move_inside(store: Path, project: Path, state: Path, failpoint: FailpointHoo
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             _copy(store, staging)
+            # In the copy alone: until it is in place, the old store is the one that commands find.
             forget_project(staging)
             failpoint(Failpoint.MOVE_COPIED)
             _announce(store, target, failpoint)

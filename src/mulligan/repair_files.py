@@ -235,6 +235,8 @@ class _Repair:
         draft = Draft(self._journal, self._failpoint)
         try:
             draft.write({name: table.items() for name, table in tables.items()})
+            # The damaged file keeps a name among the originals: a better tool may read more of it
+            # one day.
             draft.put_in_place(lock, self._originals.path(f"journal/{DATA}"))
         finally:
             draft.discard()

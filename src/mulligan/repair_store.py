@@ -96,6 +96,7 @@ def _repaired(
     with open_store(directory, variables, False, (), clock, failpoint, upkeep=False) as store:
         engine = engine_of(store)
         with upkeep_lock(engine, wait=True):
+            # Under the lock: a collection beside it could remove what is being stored again.
             healed = _healed(store, progress)
         report = store.verify(True, progress) if verify else None
     return Repaired(

@@ -268,6 +268,7 @@ def _delete_old(store: Path) -> None:
 def _is_at(place: Place) -> bool:
     """Whether a directory is still at the path that the store recorded."""
     try:
+        # By identity, not by path: another directory may have been moved to where the project was.
         return place.identity.matches(identity_of(Path(place.path)))
     except OSError:
         return False

@@ -78,6 +78,7 @@ def read_pointer(directory: Path) -> Pointer | None:
     try:
         said = decoded(data, _Content)
         is_path = b"\0" not in os.fsencode(said.store)
+    # Anything may be in a project's directory; what is no pointer is treated as not there.
     except (ValueError, RecursionError):
         return None
     if not is_path:
@@ -122,6 +123,7 @@ def write_pointer(
         # Sync before the rename: otherwise a power cut could leave an empty pointer.
         os.fsync(handle)
         failpoint(Failpoint.POINTER_WRITTEN)
+        # After the sync above: the name must not lead to bytes that a power cut can lose.
         temporary.replace(directory / NAME)
     except BaseException:
         temporary.unlink(missing_ok=True)

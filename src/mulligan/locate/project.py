@@ -92,6 +92,7 @@ def _known(store: Path) -> list[Place]:
     """Return what to write again; an unreadable file must raise rather than be overwritten."""
     try:
         return _parse((store / PROJECT).read_bytes())
+    # Only that: an error of the disk must not look like an empty list, and drop all entries.
     except FileNotFoundError:
         return []
 

@@ -126,6 +126,8 @@ class Workspace:
         """Return the files as they are now, with a bundle that never becomes part of the store."""
         with self._state.lock():
             try:
+                # What it has seen is forgotten afterwards: the index must not refer to objects that
+                # are never stored.
                 return self._capture(bundle)
             finally:
                 self._reset()

@@ -284,6 +284,8 @@ class Capture:
             read = self._read_as_set(parent, path, name, room)
         except (FileNotFoundError, NotADirectoryError):
             self._keep_leaf(directory, name, None)
+            # Its listing is out of date, so the next scan lists it again instead of trusting its
+            # time.
             directory.invalidate()
             self.vanished.add(path)
         except (TooLarge, Unreadable, OSError) as error:

@@ -91,6 +91,7 @@ class FileCopies:
                 lambda: self._clock.monotonic() > end,
             )
         except BaseException as error:
+            # A file without a name takes space until it is closed.
             file.close()
             if isinstance(error, _NoRoom):
                 return None

@@ -291,6 +291,7 @@ def save_index(index: Index, file: Path) -> None:
             temporary.replace(file)
     except OSError:
         with suppress(OSError):
+            # An index only saves time: without it, the next process reads all files again.
             temporary.unlink()
 
 

@@ -139,6 +139,8 @@ class Scan:
         """List a directory if it may have changed, and scan below the new directories in it."""
         known, changes = self._known[path], self.changes
         with suppress(OSError):
+            # A time within the clock's grain proves nothing: a second change in the same grain
+            # would not move it.
             is_old = known.ctime < self._fresh_from
             is_same = _is_listed(os.lstat(self._prefix + path), known)
             if is_old and is_same:

@@ -72,6 +72,7 @@ class ReflinkSource:
         try:
             fcntl.ioctl(handle, FICLONE, source)
         except OSError as error:
+            # Tried no more where the filesystem cannot; other errors concern this file alone.
             self.is_possible = error.errno not in _NEVER
             return False
         return True

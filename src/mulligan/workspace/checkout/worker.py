@@ -69,6 +69,7 @@ class CheckoutWorkers:
         self._queue, self._tokens = os.pipe()
         try:
             for _ in range(count):
+                # Kept one by one: if the next start fails, those that run are ended.
                 self._processes.append(self._start(root))
         except BaseException:
             self.close()

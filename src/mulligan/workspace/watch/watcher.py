@@ -241,6 +241,7 @@ class Watcher:
                 self._add(queue, path, stale)
                 pending += self._directories(path)
             except OSError as error:
+                # A directory may be gone or closed again by now; only the root must be there.
                 if not path or not isinstance(error, _PASSING):
                     raise
                 if isinstance(error, PermissionError):
