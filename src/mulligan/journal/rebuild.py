@@ -122,6 +122,7 @@ class _Rebuild:
         self._unproven: list[tuple[str, int]] = []
         self._assumed: list[str] = []
         self._sessions: dict[int, SessionRecord] = {}
+        self._owners: dict[tuple[str, str | None], int] = {}
         self._events: dict[int, dict[int, _Event]] = {}
         self._folds: dict[int, list[Fold]] = {}
         self._heads: dict[int, Head] = {}
@@ -131,6 +132,7 @@ class _Rebuild:
         self._put("meta", STORE, self._store_id)
         known = self._numbers()
         self._collect_misplaced(known)
+        self._find_owners(known)
         for number in sorted(known):
             self._session(number)
         self._meta()
@@ -147,6 +149,24 @@ class _Rebuild:
             if first is not None and first[1][4].get("name") not in names:
                 known.add(number)
         return known
+
+    def _find_owners(self, known: set[int]) -> None:
+        """Note which session has a name or a key, if several seem to.
+
+        A deleted session may be known from an older version of its record, or from its first event
+        alone. Both have the name and the key from before, which another session may have by now.
+        """
+        for number in sorted(known, key=self._trust):
+            record = self._read(number)
+            if record is not None:
+                self._owners["name", record.name] = number
+                self._owners["key", record.key] = number
+
+    def _trust(self, number: int) -> tuple[bool, bool, int]:
+        """Return how sure the name of a session is; of two, the later one got it last."""
+        key = NUMBER.pack(number)
+        is_current = self._found.is_current("sessions", key)
+        return is_current, key in self._found.tables["sessions"], number
 
     def _collect_misplaced(self, known: set[int]) -> None:
         """Set aside the events whose keys name no session: their keys may be damaged."""
@@ -188,6 +208,21 @@ class _Rebuild:
         self._put_head(number, record)
 
     def _record(self, number: int) -> SessionRecord | None:
+        """Return the record of a session, with a name and a key that no other session has."""
+        record = self._read(number)
+        if record is None:
+            return None
+        if self._owners["name", record.name] != number:
+            name = f"{record.name}-recovered-{number}"
+            record = msgspec.structs.replace(record, name=name)
+        if self._owners["key", record.key] != number:
+            record = msgspec.structs.replace(record, key=None)
+        if NUMBER.pack(number) not in self._found.tables["sessions"]:
+            made = f"session {record.name!r}: its record was made from its first event"
+            self._assumed.append(made)
+        return record
+
+    def _read(self, number: int) -> SessionRecord | None:
         content = self._found.tables["sessions"].get(NUMBER.pack(number))
         if content is not None:
             return decode(content, SessionRecord, "sessions")
@@ -196,9 +231,6 @@ class _Rebuild:
             return None
         seq, (time, _, _, kind, payload), _ = started
         name = str(payload.get("name") or f"recovered-{number}")
-        taken = {record.name for record in self._sessions.values()}
-        name = name if name not in taken else f"{name}-recovered-{number}"
-        self._assumed.append(f"session {name!r}: its record was made from its first event")
         origin = None
         if kind == _FORKED:
             parents = {record.name: record.number for record in self._sessions.values()}

@@ -14,9 +14,19 @@ from mulligan.journal.found_records import DERIVED
 from mulligan.journal.lmdb.salvage import read_records
 from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.journal.rebuild import LOST, Rebuilt, rebuild
-from mulligan.journal.records import CHECKSUM_SIZE, NUMBER, PLACE, RawRecord, decode_head
+from mulligan.journal.records import (
+    CHECKSUM_SIZE,
+    NUMBER,
+    PLACE,
+    RawRecord,
+    checksum,
+    decode,
+    decode_head,
+    encode,
+)
 from mulligan.layout import read_format
-from mulligan.testing.clock import FakeClock
+from mulligan.model import SessionRecord
+from mulligan.testing.clock import START, FakeClock
 from mulligan.testing.stores import open_store
 from mulligan.upkeep.fold import fold_session
 from mulligan.upkeep.lock import upkeep_lock
@@ -211,3 +221,37 @@ def test_a_head_does_not_name_a_keyframe_that_is_lost(tmp_path: Path) -> None:
     made = rebuilt(place, left)
     assert made.tables["keyframes"] == {}
     assert decode_head(made.tables["heads"][key][:-CHECKSUM_SIZE]).keyframe == 0
+
+
+@pytest.mark.parametrize("is_older_found", [False, True])
+def test_a_deleted_session_does_not_get_a_key_or_name_back_that_another_has(
+    tmp_path: Path, is_older_found: bool
+) -> None:
+    """The record that says it is deleted is lost; one from before may be found, or its events."""
+    with open_store(tmp_path) as store:
+        for name in ("first", "second"):
+            store.session(name, key=f"id of {name}").state.set("memory/a", 1)
+            store.delete(name)
+        store.session("other", key="id of first").state.set("memory/a", 2)
+        store.session("second").state.set("memory/a", 2)
+    place = tmp_path / ".mulligan"
+    gone = [NUMBER.pack(number) for number in (1, 2)]
+    found = [record for record in records(place) if not _is_session(record, gone)]
+    if is_older_found:
+        for number, name in enumerate(("first", "second"), 1):
+            older = encode(SessionRecord(number, name, START, None, f"id of {name}"))
+            check = checksum("sessions", NUMBER.pack(number), older)
+            found.append(RawRecord(NUMBER.pack(number), older + check, False))
+    made = rebuilt(place, found).tables
+    sessions = [decode(value[:-8], SessionRecord, "") for value in made["sessions"].values()]
+    by_name = {one.name: one.number for one in sessions}
+    assert len(by_name) == len(sessions)
+    assert (by_name["other"], by_name["second"]) == (3, 4)
+    keys = [one.key for one in sessions if one.key]
+    assert len(set(keys)) == len(keys)
+    assert next(one.key for one in sessions if one.number == 3) == "id of first"
+
+
+def _is_session(record: RawRecord, keys: list[bytes]) -> bool:
+    content, check = record.value[:-8], record.value[-8:]
+    return record.key in keys and check == checksum("sessions", record.key, content)
