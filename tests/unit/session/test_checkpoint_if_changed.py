@@ -12,6 +12,7 @@ from mulligan import Session, Store
 from mulligan.store import engine_of
 from mulligan.testing.failpoints import FailpointCounter
 from mulligan.testing.stores import open_store
+from mulligan.upkeep.gc import collect
 
 
 def test_a_step_that_changed_nothing_costs_no_event_and_no_write(tmp_path: Path) -> None:
@@ -75,6 +76,51 @@ def test_another_process_finds_the_same_files(tmp_path: Path, has_index: bool) -
         assert session.checkpoint(if_changed=True) == taken
         (work / "more").touch()
         assert session.checkpoint(if_changed=True) != taken
+
+
+def test_a_lost_index_takes_no_checkpoint_although_the_latest_is_a_patch(tmp_path: Path) -> None:
+    work, place = tmp_path / "work", tmp_path / "store"
+    (work / "inner").mkdir(parents=True)
+    for number in range(100):
+        (work / "inner" / f"file {number}").write_text(str(number))
+    with mulligan.open(place) as store, store.session("run", workspace=work) as session:
+        session.checkpoint()
+        (work / "inner" / "file 7").write_text("changed")
+        taken = session.checkpoint()
+    for index in place.rglob("index-*"):
+        index.unlink()
+    with mulligan.open(place) as store, store.session("run", workspace=work) as session:
+        before = session.head
+        assert session.checkpoint(if_changed=True) == taken
+        assert session.checkpoint(if_changed=True) == taken
+        assert session.head == before
+        (work / "inner" / "file 7").write_text("again")
+        later = session.checkpoint(if_changed=True)
+        assert later.seq > taken.seq
+        assert session.files.read(later, "inner/file 7") == b"again"
+        assert session.files.read(later, "inner/file 8") == b"8"
+        collect(engine_of(store))
+        assert store.verify(full=True).problems == ()
+        assert session.checkpoint(if_changed=True) == later
+
+
+def test_a_tree_that_was_stored_for_the_index_alone_may_be_collected(tmp_path: Path) -> None:
+    work, place = tmp_path / "work", tmp_path / "store"
+    work.mkdir()
+    (work / "file").write_text("one")
+    with mulligan.open(place) as store, store.session("run", workspace=work) as session:
+        session.checkpoint()
+        (work / "file").write_text("two")
+        taken = session.checkpoint()
+    for index in place.rglob("index-*"):
+        index.unlink()
+    with mulligan.open(place) as store, store.session("run", workspace=work) as session:
+        assert session.checkpoint(if_changed=True) == taken
+        assert collect(engine_of(store)).removed
+        assert session.checkpoint(if_changed=True) == taken
+        (work / "file").write_text("three")
+        assert session.files.read(session.checkpoint(), "file") == b"three"
+        assert store.verify(full=True).problems == ()
 
 
 def test_what_another_process_wrote_is_a_change(session: Session, store: Store) -> None:

@@ -122,9 +122,34 @@ class Checkpointer:
                 # stored again: they need the commit of a checkpoint.
                 yield latest
                 return
+            if latest is not None and self._has_same_files(latest, captured, bundle):
+                # The index refers to the tree as it was captured, so that must be stored. It is
+                # garbage as soon as no later checkpoint is a patch to it.
+                with self._engine.write(bundle, session=self._number):
+                    pass
+                yield latest
+                return
             parts, shared = self._described(bundle, started, captured)
             yield parts
         self._stored = shared
+
+    def _has_same_files(
+        self, latest: Checkpoint, found: Captured | Coverage | None, bundle: PendingObjects
+    ) -> bool:
+        """Whether a checkpoint holds the files that were found, as a patch to another base.
+
+        Without an index, a capture stores a whole tree, although the latest one is a patch.
+        """
+        if found is None or isinstance(found, Coverage):
+            return False
+        if self._workspace is None or latest.workspace is None:
+            return False
+        if latest.coverage != found.coverage or latest.workspace == found.tree:
+            return False
+        # One that continues from an index has another tree if anything differs.
+        if found.tree != found.index.edits.base:
+            return False
+        return not self._workspace.tree_changes(latest.workspace, found.tree, bundle=bundle)
 
     @contextmanager
     def _captured(
