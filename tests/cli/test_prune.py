@@ -51,7 +51,10 @@ def test_a_prune_removes_and_says_so(store, place: Path):
     assert before["upkeep"]["last_prune"] is None
     done = store("prune")
     assert done.code == 0
-    assert "Removed 2 checkpoints, 51 KB of files; 3 checkpoints kept. The store has" in done.out
+    lines = done.out.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["remove", "remove", "keep"]
+    assert lines[2].split() == ["keep", "3", "checkpoints", "routine.keep_last"]
+    assert lines[3].startswith("Removed 2 checkpoints, 51 KB of files; 3 checkpoints kept. The ")
     entries = [e for e in store("log", "--json").json["entries"] if e["kind"] == "routine"]
     assert [entry["checkpoint_id"] for entry in reversed(entries)] == taken[2:]
     after = store("status", "--json").json["upkeep"]
@@ -59,6 +62,20 @@ def test_a_prune_removes_and_says_so(store, place: Path):
     assert "2 checkpoints removed" in store("status").out
     assert store("verify").code == 0
     assert store("prune", "-q").out == ""
+
+
+def test_every_checkpoint_that_stays_is_listed_if_asked(store, place: Path):
+    taken = five(store, place)
+    lines = store("prune", "--verbose").out.splitlines()
+    assert [line.split()[0] for line in lines[:5]] == ["remove", "remove", "keep", "keep", "keep"]
+    assert [line.split()[1] for line in lines[:5]] == [identity[:12] for identity in taken]
+    assert "One of the last 3 routine checkpoints of 'cli'." in lines[4]
+
+
+def test_a_prune_says_how_long_writers_waited(store, place: Path):
+    five(store, place)
+    assert store("prune", "-n", "--json").json["longest_hold_ms"] is None
+    assert store("prune", "--json").json["longest_hold_ms"] > 0
 
 
 def test_recovery_checkpoints_are_cleared(store, place: Path):

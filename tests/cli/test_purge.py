@@ -196,6 +196,33 @@ def test_du_shows_where_the_bytes_are(store: Cli, place: Path):
     assert "large" not in store("du", "--paths", "0").out
 
 
+def test_du_counts_copies_of_events_as_such(store: Cli, place: Path):
+    for number in range(3):
+        store("state", "set", "memory/long", f"{number}" * 30_000)
+        (place / "file").write_bytes(os.urandom(3_000))
+        store("checkpoint", "-q")
+    kinds = store("du", "--json").json["kinds"]
+    assert kinds["copies"] > 0
+    # A pack takes whole blocks of the disk.
+    assert kinds["garbage"] < 4_096
+    assert "  copies " in store("du").out
+
+
+def test_du_does_not_list_a_deleted_session(store: Cli, place: Path):
+    assert store("checkpoint", "-s", "doomed", "--create", "--no-files").code == 0
+    assert store("state", "-s", "doomed", "set", "memory/long", "x" * 50_000).code == 0
+    assert store("checkpoint", "-s", "doomed", "--no-files", "--label", "one").code == 0
+    assert store("fork", "-s", "doomed", "one", "--name", "branch").code == 0
+    before = store("du", "--json").json
+    assert store("delete", "doomed", "--yes").code == 0
+    found = store("du", "--json").json
+    names = [one["session"] for one in found["sessions"]]
+    assert "branch" in names
+    assert [name for name in names if "doomed" in name or "deleted" in name] == []
+    # The fork needs what it continues from.
+    assert found["kinds"]["state"] == before["kinds"]["state"]
+
+
 def test_du_says_what_the_next_prune_frees(store: Cli, place: Path):
     for _ in range(5):
         (place / "file").write_bytes(os.urandom(50_000))

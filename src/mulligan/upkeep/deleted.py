@@ -48,7 +48,7 @@ def _remove(engine: Engine, record: SessionRecord, slices: SliceSize, stop: Stop
     removed = 0
     while not stop():
         with engine.read() as view:
-            head, last = view.head(record.number).seq, _last_needed(view, record)
+            head, last = view.head(record.number).seq, last_needed(view, record)
             if head <= last:
                 break
             end = _slice_end(view, record, max(last, head - slices.now))
@@ -68,7 +68,7 @@ def _cut(engine: Engine, record: SessionRecord, end: int, slices: SliceSize) -> 
             made = list(_copied_again(view, number, end, bundle.put))
         with slices.transaction(engine.write(bundle)) as txn:
             # Looked at in the transaction: a fork may have been made since. It keeps its origin.
-            if _last_needed(txn, record) > end:
+            if last_needed(txn, record) > end:
                 return False
             txn.cut_session(number, end)
             for copy in made:
@@ -85,7 +85,7 @@ def _copied_again(view: View, number: int, end: int, put: Put) -> Iterator[Copie
             yield from copy_again(view, number, copy.first, end, put)
 
 
-def _last_needed(view: View, record: SessionRecord) -> int:
+def last_needed(view: View, record: SessionRecord) -> int:
     """Return the seq up to which forks need the session's own events.
 
     A fork of a fork may continue from an event of the first session: then the record of the one in

@@ -24,6 +24,7 @@ from mulligan.journal.protocol import View
 from mulligan.model import Digest, Location, ObjectKind, SessionRecord
 from mulligan.store import Store, engine_of
 from mulligan.timeline.references import event_references, references, tree_references
+from mulligan.upkeep.deleted import last_needed
 from mulligan.upkeep.mark import BATCH_OBJECTS, PAGE_ENTRIES, PAGE_EVENTS, is_pruned
 from mulligan.upkeep.policy import read_policy
 from mulligan.upkeep.prune import Pruner
@@ -33,7 +34,7 @@ from mulligan.workspace.entries import TreePath, shown
 LARGEST = 10
 """How many paths are named."""
 
-_NOBODY, _SHARED = 0, 0xFFFFFFFF
+_NOBODY, _SHARED, _COPY = 0, 0xFFFFFFFF, 0xFFFFFFFE
 
 
 class SessionUsage(msgspec.Struct, frozen=True):
@@ -55,14 +56,16 @@ class PathUsage(msgspec.Struct, frozen=True):
 class Usage(msgspec.Struct, frozen=True):
     """Where the bytes of a store are, as they occupy the disk.
 
-    ``garbage`` is what nothing refers to, and ``other`` what is neither in packs nor in the
-    journal. ``shared_files`` and ``shared_state`` are held by several sessions. ``prunable_count``
-    is how many checkpoints the next prune would remove, and ``prunable`` what only they hold.
+    ``copies`` are those of events, ``garbage`` is what nothing refers to, and ``other`` what is
+    neither in packs nor in the journal. ``shared_files`` and ``shared_state`` are held by several
+    sessions. ``prunable_count`` is how many checkpoints the next prune would remove, and
+    ``prunable`` what only they hold.
     """
 
     total: int
     files: int
     state: int
+    copies: int
     journal: int
     garbage: int
     other: int
@@ -143,14 +146,21 @@ class _Counting:
         self._paths: Counter[TreePath] = Counter()
         self._records: list[SessionRecord] = []
         self._events: Counter[int] = Counter()
+        self._copies = 0
 
     def run(self) -> None:
         """Visit everything that the sessions hold, in short snapshots."""
         with self._engine.read() as view:
-            self._records = view.sessions()
+            records = view.sessions()
             left = [stone.replacement for _, stone in view.buried_objects() if stone.replacement]
-        for record in self._records:
-            self._session(record)
+            # What is left of a deleted session is there for its forks; the rest is garbage.
+            needed = {r.number: last_needed(view, r) for r in records if r.deleted is not None}
+            copies = [copy.digest for copy in view.copies()]
+        self._records = [record for record in records if record.deleted is None]
+        for record in records:
+            self._session(record, needed.get(record.number), _holder(record, records))
+        for digest in copies:
+            self._copies += self._sizes.visit(digest, _COPY)[1]
         # What purges left is reached by no reference; it counts as a part of the first session.
         if self._records:
             self._walk_values(left, self._records[0].number)
@@ -164,8 +174,9 @@ class _Counting:
             total=packs + journal + other,
             files=files,
             state=state,
+            copies=self._copies,
             journal=journal,
-            garbage=max(0, packs - files - state),
+            garbage=max(0, packs - files - state - self._copies),
             other=other,
             shared_files=self._files[_SHARED],
             shared_state=self._state[_SHARED],
@@ -200,16 +211,18 @@ class _Counting:
         plan = Pruner(self._engine, read_policy(directory)).plan(count_bytes=True)
         return plan.freed or 0, len(plan.plan.remove)
 
-    def _session(self, record: SessionRecord) -> None:
+    def _session(self, record: SessionRecord, end: int | None, holder: int) -> None:
+        """Count what the events of a session up to ``end`` hold, for a session of that number."""
         first = (record.origin.seq if record.origin else 0) + 1
         while True:
             with self._engine.read() as view:
-                last = min(view.head(record.number).seq, first + PAGE_EVENTS - 1)
+                head = view.head(record.number).seq
+                last = min(head if end is None else end, first + PAGE_EVENTS - 1)
                 if first > last:
                     return
                 values, trees = self._roots(view, record.number, first, last)
-            self._walk_trees([(tree, ()) for tree in trees], record.number)
-            self._walk_values(values, record.number)
+            self._walk_trees([(tree, ()) for tree in trees], holder)
+            self._walk_values(values, holder)
             first = last + 1
 
     def _roots(
@@ -266,6 +279,14 @@ class _Counting:
             kind[before] -= size
             kind[_SHARED] += size
         return True
+
+
+def _holder(record: SessionRecord, records: Iterable[SessionRecord]) -> int:
+    """Return the number of the session that holds what a session refers to: itself, or a fork."""
+    if record.deleted is None:
+        return record.number
+    forks = (r for r in records if r.origin and r.origin.session == record.number)
+    return next((r.number for r in forks if r.deleted is None), _SHARED)
 
 
 def _index(engine: Engine) -> Iterator[tuple[Digest, Location]]:

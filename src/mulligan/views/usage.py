@@ -15,6 +15,7 @@ def usage_view(usage: Usage) -> dict[str, Any]:
         "kinds": {
             "files": usage.files,
             "state": usage.state,
+            "copies": usage.copies,
             "journal": usage.journal,
             "garbage": usage.garbage,
             "other": usage.other,

@@ -25,8 +25,9 @@ def command(call: CliContext, paths: int) -> None:
     """Show where the bytes of the store are: by kind, by session, by largest paths.
 
     Sizes are as stored: compressed, and each content once. What several sessions hold is shown as
-    shared and in none of them. Garbage is what nothing refers to; the next prune frees it, as soon
-    as it fills whole blocks of the disk.
+    shared and in none of them. Copies are those of events, from which a damaged journal is rebuilt.
+    Garbage is what nothing refers to; the next prune frees it, as soon as it fills whole blocks of
+    the disk.
     """
     from mulligan.upkeep import disk_usage
 
@@ -40,7 +41,7 @@ def command(call: CliContext, paths: int) -> None:
 
 
 def _print(usage: Usage) -> None:
-    kinds = ("files", "state", "journal", "garbage", "other")
+    kinds = ("files", "state", "copies", "journal", "garbage", "other")
     rows = [[Cell("total", bold=True), Cell(size(usage.total), bold=True)]]
     rows += [[Cell(f"  {kind}"), Cell(size(getattr(usage, kind)))] for kind in kinds]
     echo_columns(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,6 +51,7 @@ COUNT = click.IntRange(min=0)
 @click.option("--keep-good", type=COUNT, help="The last ones that are marked good.")
 @click.option("--undo-window", metavar="TIME", help="How far back undo reaches.")
 @click.option("--quota", metavar="SIZE", help="How large the store may be, such as 20GB.")
+@click.option("-v", "--verbose", is_flag=True, help="Also list every checkpoint that stays.")
 @click.option("--background", is_flag=True, hidden=True)
 @click.option("--wait", is_flag=True, help="Wait while another process looks after the store.")
 @click.pass_obj
@@ -58,6 +60,7 @@ def command(
     /,
     dry_run: bool,
     cleared: tuple[str, ...],
+    verbose: bool,
     background: bool,
     wait: bool,
     **options: Any,
@@ -70,8 +73,9 @@ def command(
     your own. Labelled, pinned and manual checkpoints stay, and so does what a fork, an undo, an
     unfinished restore or an open operation needs.
 
-    Bytes are those of files that only removed checkpoints hold. The exit code is 29 if what must
-    be kept is larger than the quota.
+    What is removed is listed with the rule, and what stays is counted by rule; --dry-run and
+    --verbose list all. Bytes are those of files that only removed checkpoints hold. The exit code
+    is 29 if what must be kept is larger than the quota.
     """
     if background:
         os.nice(BACKGROUND_NICENESS)
@@ -91,7 +95,7 @@ def command(
     if call.json:
         print_json(prune_view(plan, pruned))
     else:
-        _print(call, plan, pruned)
+        _print(call, plan, pruned, lists_all=verbose or dry_run)
     if pruned is not None:
         _check_quota(plan.quota, pruned.size_after)
 
@@ -149,13 +153,17 @@ def _prune(store: Store, pruner: Pruner, cleared: tuple[str, ...], *, wait: bool
     return pruned
 
 
-def _print(call: CliContext, plan: PrunePlan, pruned: Pruned | None) -> None:
+def _print(call: CliContext, plan: PrunePlan, pruned: Pruned | None, *, lists_all: bool) -> None:
     if call.quiet:
         for ruling in plan.plan.remove:
             click.echo(ruling.id)
         return
     candidates = {one.id: one for one in plan.candidates}
-    echo_columns([_row(one, candidates[one.id]) for one in plan.plan.rulings], below=True)
+    listed = plan.plan.rulings if lists_all else plan.plan.remove
+    echo_columns([_row(one, candidates[one.id]) for one in listed], below=True)
+    if not lists_all:
+        counts = Counter(ruling.rule for ruling in plan.plan.keep)
+        echo_columns([_counted(rule, counts[rule]) for rule in sorted(counts)])
     count = plural(pruned.removed if pruned else len(plan.plan.remove), "checkpoint")
     freed = f", {size(plan.freed)} of files" if plan.freed else ""
     kept = f"{plural(len(plan.plan.keep), 'checkpoint')} kept"
@@ -165,6 +173,10 @@ def _print(call: CliContext, plan: PrunePlan, pruned: Pruned | None) -> None:
         now = f"The store has {size(pruned.size_after)}"
         quota = f" of {size(plan.quota)}" if plan.quota else ""
         click.echo(f"Removed {count}{freed}; {kept}. {now}{quota}.")
+
+
+def _counted(rule: str, count: int) -> list[Cell]:
+    return [Cell("keep", "green"), Cell(plural(count, "checkpoint")), Cell(clean(rule), dim=True)]
 
 
 def _row(ruling: Ruling, candidate: Candidate) -> list[Cell]:
