@@ -586,7 +586,7 @@ TABLES: Iterable[str] = (
     "keyframes", "leases", "objects", "packs", "folds", "pruned", "condemned", "fresh", "damaged",
     "purges", "purged", "copies",
 )  # fmt: skip
-"""The tables of a journal; docs/FORMAT.md describes each."""
+"""The tables of a journal; the document on the format has a row for each."""
 
 LATER_TABLES = frozenset(
     {"folds", "pruned", "condemned", "fresh", "damaged", "purges", "purged", "copies", "keys"}
