@@ -1,6 +1,6 @@
 """Canonical encoding: every value has exactly one byte sequence.
 
-Values are msgpack with sorted keys and five extension types. ``docs/FORMAT.md`` describes every
+Values are msgpack with sorted keys and six extension types. ``docs/FORMAT.md`` describes every
 byte; this module and ``mulligan.objects`` are its only implementation.
 """
 
@@ -35,6 +35,7 @@ EXT_DATETIME = 2
 EXT_BIGINT = 3
 EXT_LIST = 4
 EXT_MAP = 5
+EXT_ORDERED = 6
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -73,6 +74,26 @@ class MapBranch:
         self.depth = depth
         self.count = count
         self.slots = slots
+
+
+class OrderedBranch:
+    """An inner node of a large dict by sorted keys; ``height`` 1 is just above the leaves.
+
+    Slot n + 1 begins at key n, and ``counts`` are the numbers of entries in the slots.
+    """
+
+    __slots__ = ("counts", "height", "keys", "slots")
+
+    def __init__(self, height: int, keys: list[str], counts: list[int], slots: list[Any]) -> None:
+        self.height = height
+        self.keys = keys
+        self.counts = counts
+        self.slots = slots
+
+    @property
+    def count(self) -> int:
+        """Return the number of entries."""
+        return sum(self.counts)
 
 
 _CONCATENATE_BELOW_BYTES = 64 << 10
@@ -217,6 +238,9 @@ def _encode_hook(value: Any) -> msgspec.msgpack.Ext:
         return msgspec.msgpack.Ext(EXT_LIST, encode([value.height, value.count, value.slots]))
     if isinstance(value, MapBranch):
         return msgspec.msgpack.Ext(EXT_MAP, encode([value.depth, value.count, value.slots]))
+    if isinstance(value, OrderedBranch):
+        fields = [value.height, value.keys, value.counts, value.slots]
+        return msgspec.msgpack.Ext(EXT_ORDERED, encode(fields))
     raise TypeError(f"{type(value).__name__} has no canonical encoding")
 
 
@@ -231,6 +255,8 @@ def _frozen_hook(code: int, data: memoryview) -> Any:
         return ListBranch(*decode(data))
     if code == EXT_MAP:
         return MapBranch(*decode(data))
+    if code == EXT_ORDERED:
+        return OrderedBranch(*decode(data))
     if code in (EXT_DATETIME, EXT_BIGINT):
         return msgspec.msgpack.Ext(code, bytes(data))
     raise ValueError(f"unknown extension type {code}")
@@ -263,6 +289,9 @@ def plain_decoder(load: Callable[[Digest], bytes]) -> Callable[[bytes], Any]:
             slots = decoder.decode(data)[2]
             # The slots are in hash order; a large dict is returned in the order of a small one.
             return dict(sorted(pair for slot in slots if slot for pair in slot.items()))
+        if code == EXT_ORDERED:
+            slots = decoder.decode(data)[3]
+            return {key: item for slot in slots if slot for key, item in slot.items()}
         raise ValueError(f"unknown extension type {code}")
 
     decoder = msgspec.msgpack.Decoder(ext_hook=hook)

@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from itertools import chain, permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,17 +58,21 @@ ORPHANS_HINT = (
 PINS = "pins"
 """The feature of stores whose every process takes pins, so that upkeep may remove what it likes."""
 
+ORDERED = "ordered"
+"""The feature of stores whose states may have dicts by sorted keys; see
+``mulligan.document.ordered``."""
+
 TOMBSTONES = "tombstones"
 """The feature of stores from which something was purged; see ``mulligan.upkeep.purge``."""
 
-FEATURES = (PATCHES, PINS)
+FEATURES = (PATCHES, PINS, ORDERED)
 """Features that new stores get."""
 
-KNOWN_FEATURES = (PATCHES, PINS, TOMBSTONES)
+KNOWN_FEATURES = (PATCHES, PINS, ORDERED, TOMBSTONES)
 """Features known to this version.
 
 An older store gains ``PINS`` with its first upkeep, and any store ``TOMBSTONES`` with its first
-purge.
+purge. ``ORDERED`` is listed by new stores alone.
 """
 
 
@@ -156,9 +161,10 @@ def is_damaged_format(directory: Path, identity: str) -> bool:
         data = (directory / FORMAT).read_bytes()
     except OSError:
         return True
-    # In the order in which stores gained them.
-    for count in range(len(KNOWN_FEATURES) + 1):
-        expected = _encoded(Format(FORMAT_VERSION, identity, list(KNOWN_FEATURES[:count])))
+    counts = range(len(KNOWN_FEATURES) + 1)
+    # In any order: an older store may gain them in another one than a new store.
+    for features in chain.from_iterable(permutations(KNOWN_FEATURES, count) for count in counts):
+        expected = _encoded(Format(FORMAT_VERSION, identity, list(features)))
         differ = sum(a != b for a, b in zip(data, expected, strict=False))
         if len(data) == len(expected) and differ <= 1:
             return True

@@ -63,7 +63,7 @@ class Store:
 
         entries = {to_name(name): Raw(leaf.entry) for name, leaf in self.root.leaves.items()}
         entries[SELF] = Raw(self.root.entry)
-        return settle_root(_decoded(nodes.build_map(entries)), put), made
+        return settle_root(_decoded(nodes.build_trie(entries)), put), made
 
 
 def _decoded(node: object) -> object:

@@ -41,7 +41,7 @@ def test_format_says_what_it_is(tmp_path: Path) -> None:
     mulligan.open(tmp_path).close()
     found = json.loads((tmp_path / ".mulligan" / "FORMAT").read_text())
     assert found["format"] == 1
-    assert found["features"] == ["patches", "pins"]
+    assert found["features"] == ["patches", "pins", "ordered"]
     assert len(bytes.fromhex(found["id"])) == 16
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mulligan import codec
-from mulligan.codec import ListBranch, MapBranch
-from mulligan.document import nodes
+from mulligan.codec import ListBranch, MapBranch, OrderedBranch
+from mulligan.document import nodes, ordered
 from mulligan.document.document import MISSING, Document, settle
 from mulligan.document.fold import APPEND, DELETE, SET, Change
 from mulligan.model import Path
@@ -115,11 +115,46 @@ def _entries_apart(document: Document, old: Any, new: Any) -> Iterator[tuple[str
             if not same(one, other):
                 yield from _entries_apart(document, _slot(document, one), _slot(document, other))
         return
-    left, right = document.entries(old), document.entries(new)
+    if isinstance(old, OrderedBranch) and isinstance(new, OrderedBranch):
+        left, right = _leaves_apart(document, old, new)
+    else:
+        left, right = document.entries(old), document.entries(new)
     for key in left.keys() | right.keys():
         one, other = left.get(key, MISSING), right.get(key, MISSING)
         if not same(one, other):
             yield key, one, other
+
+
+def _leaves_apart(
+    document: Document, old: OrderedBranch, new: OrderedBranch
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the entries of the leaves that two ordered dicts do not share."""
+    sides: list[list[tuple[str, Any]]] = [[("", old)], [("", new)]]
+    for height in range(max(old.height, new.height), 0, -1):
+        sides = [_opened(document, side, height) for side in sides]
+        # What begins at the same key and is the same has the same entries.
+        one, other = map(dict, sides)
+        equal = {key for key in one.keys() & other.keys() if same(one[key], other[key])}
+        sides = [[pair for pair in side if pair[0] not in equal] for side in sides]
+    left, right = ({k: v for _, leaf in side for k, v in _leaf(document, leaf)} for side in sides)
+    return left, right
+
+
+def _opened(document: Document, side: list[tuple[str, Any]], height: int) -> list[tuple[str, Any]]:
+    """Return the slots of branches of a height, with the keys at which they begin."""
+    found: list[tuple[str, Any]] = []
+    for start, slot in side:
+        node = document.resolved(slot)
+        is_opened = isinstance(node, OrderedBranch) and node.height == height
+        if is_opened and not ordered.is_unsorted(node):
+            found += ordered.starts(node, start)
+        else:
+            found.append((start, node))
+    return found
+
+
+def _leaf(document: Document, slot: Any) -> Iterator[tuple[str, Any]]:
+    return nodes.map_items(slot, document.resolved)
 
 
 def _slot(document: Document, slot: Any) -> Any:

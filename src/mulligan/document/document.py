@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from mulligan import codec
-from mulligan.codec import ListBranch, MapBranch, Ref
+from mulligan.codec import ListBranch, MapBranch, OrderedBranch, Ref
 from mulligan.document import nodes
 from mulligan.document.values import format_path
 from mulligan.errors import InvalidPath, PathNotFound
@@ -221,4 +221,7 @@ def _with_settled_parts(value: Any, put: Put, data: bytes) -> bytes:
         return codec.encode(ListBranch(value.height, value.count, [part(s) for s in value.slots]))
     if isinstance(value, MapBranch):
         return codec.encode(MapBranch(value.depth, value.count, [part(s) for s in value.slots]))
+    if isinstance(value, OrderedBranch):
+        slots = [part(s) for s in value.slots]
+        return codec.encode(OrderedBranch(value.height, value.keys, value.counts, slots))
     return data

@@ -4,7 +4,9 @@ A frozen value is never changed in place; an update copies the nodes on its path
 rest. The shape of a tree depends on its content alone, so equal values have equal digests:
 
 - a list of up to ``FAN`` items is one segment; a longer one is a tree of full segments;
-- a dict of up to ``FAN`` entries is one leaf; a larger one is a trie over the hashes of its keys.
+- a dict of up to ``FAN`` entries is one leaf; one of up to ``MAX_TRIE`` is a trie over the hashes
+  of its keys, and so is a directory of any size; a larger one is a tree by sorted keys: see
+  ``mulligan.document.ordered``.
 
 Any slot may hold a ``Ref`` to a node that has not been loaded; ``load`` resolves it.
 """
@@ -16,13 +18,17 @@ from typing import Any
 
 from blake3 import blake3
 
-from mulligan.codec import ListBranch, MapBranch, Ref
+from mulligan.codec import ListBranch, MapBranch, OrderedBranch, Ref
+from mulligan.document import ordered
 from mulligan.errors import DamageError
 
 FAN = 64
 """Items per list segment, children per list branch, and entries per dict leaf."""
 
 WAYS = 16
+
+MAX_TRIE = 1_024
+"""Entries of a dict that is a trie. One that an earlier version has written may be larger."""
 
 Load = Callable[[Ref], Any]
 
@@ -39,12 +45,12 @@ def is_list(node: Any) -> bool:
 
 def is_map(node: Any) -> bool:
     """Whether the resolved node is a dict."""
-    return isinstance(node, dict | MapBranch)
+    return isinstance(node, dict | MapBranch | OrderedBranch)
 
 
 def size(node: Any) -> int:
     """Return the number of items or entries of a resolved container."""
-    return node.count if isinstance(node, ListBranch | MapBranch) else len(node)
+    return node.count if isinstance(node, ListBranch | MapBranch | OrderedBranch) else len(node)
 
 
 # --- lists -----------------------------------------------------------------------------------
@@ -175,15 +181,9 @@ def _grouped(slots: list[Any], height: int, count: int) -> list[Any]:
 # --- dicts -----------------------------------------------------------------------------------
 
 
-def build_map(entries: dict[str, Any], depth: int = 0) -> Any:
+def build_map(entries: dict[str, Any]) -> Any:
     """Return the node for a dict."""
-    if len(entries) <= FAN:
-        return entries
-    parts: list[dict[str, Any]] = [{} for _ in range(WAYS)]
-    for key, value in entries.items():
-        parts[way_of(key, depth)][key] = value
-    slots = [build_map(part, depth + 1) if part else None for part in parts]
-    return MapBranch(depth, len(entries), slots)
+    return build_trie(entries) if len(entries) <= MAX_TRIE else ordered.build(entries)
 
 
 def map_get(node: Any, key: str, default: Any, load: Load) -> Any:
@@ -191,23 +191,76 @@ def map_get(node: Any, key: str, default: Any, load: Load) -> Any:
     node = resolve(node, load)
     while isinstance(node, MapBranch):
         node = resolve(node.slots[way_of(key, node.depth)], load)
+    if isinstance(node, OrderedBranch):
+        node = ordered.get(node, key, load)
     return default if node is None else node.get(key, default)
 
 
-def map_set(node: Any, key: str, value: Any, load: Load, depth: int = 0) -> Any:
+def map_set(node: Any, key: str, value: Any, load: Load) -> Any:
     """Return the dict with one entry set."""
     node = resolve(node, load)
-    if not isinstance(node, MapBranch):
-        return build_map({**(node or {}), key: value}, depth)
-    slots = list(node.slots)
-    way = way_of(key, node.depth)
-    before = _slot_size(slots[way], load)
-    slots[way] = map_set(slots[way], key, value, load, node.depth + 1)
-    return MapBranch(node.depth, node.count + _slot_size(slots[way], load) - before, slots)
+    if isinstance(node, OrderedBranch):
+        return ordered.put(node, key, value, load)
+    found = trie_set(node, key, value, load)
+    # Only when it grows: to convert a large one that an earlier version has written, all of it
+    # would have to be loaded.
+    if size(node) == MAX_TRIE < size(found):
+        return ordered.build(dict(map_items(found, load)))
+    return found
 
 
 def map_delete(node: Any, key: str, load: Load) -> Any:
     """Return the dict without a key that it contains."""
+    node = resolve(node, load)
+    if not isinstance(node, OrderedBranch):
+        return trie_delete(node, key, load)
+    # Back to a trie: the shape must depend on the content alone, not on its history.
+    if node.count - 1 <= MAX_TRIE:
+        return build_trie({k: v for k, v in map_items(node, load) if k != key})
+    return ordered.delete(node, key, load)
+
+
+def map_items(node: Any, load: Load) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a dict, in no particular order."""
+    node = resolve(node, load)
+    if isinstance(node, OrderedBranch):
+        yield from ordered.items(node, load)
+    elif isinstance(node, MapBranch):
+        for slot in node.slots:
+            if slot is not None:
+                yield from map_items(slot, load)
+    else:
+        yield from node.items()
+
+
+# --- tries -----------------------------------------------------------------------------------
+
+
+def build_trie(entries: dict[str, Any], depth: int = 0) -> Any:
+    """Return the node for a directory, or for a dict that is not very large."""
+    if len(entries) <= FAN:
+        return entries
+    parts: list[dict[str, Any]] = [{} for _ in range(WAYS)]
+    for key, value in entries.items():
+        parts[way_of(key, depth)][key] = value
+    slots = [build_trie(part, depth + 1) if part else None for part in parts]
+    return MapBranch(depth, len(entries), slots)
+
+
+def trie_set(node: Any, key: str, value: Any, load: Load, depth: int = 0) -> Any:
+    """Return the trie with one entry set."""
+    node = resolve(node, load)
+    if not isinstance(node, MapBranch):
+        return build_trie({**(node or {}), key: value}, depth)
+    slots = list(node.slots)
+    way = way_of(key, node.depth)
+    before = _slot_size(slots[way], load)
+    slots[way] = trie_set(slots[way], key, value, load, node.depth + 1)
+    return MapBranch(node.depth, node.count + _slot_size(slots[way], load) - before, slots)
+
+
+def trie_delete(node: Any, key: str, load: Load) -> Any:
+    """Return the trie without a key that it contains."""
     node = resolve(node, load)
     if not isinstance(node, MapBranch):
         return {k: v for k, v in node.items() if k != key}
@@ -216,19 +269,8 @@ def map_delete(node: Any, key: str, load: Load) -> Any:
         return {k: v for k, v in map_items(node, load) if k != key}
     slots = list(node.slots)
     way = way_of(key, node.depth)
-    slots[way] = map_delete(slots[way], key, load) or None
+    slots[way] = trie_delete(slots[way], key, load) or None
     return MapBranch(node.depth, node.count - 1, slots)
-
-
-def map_items(node: Any, load: Load) -> Iterator[tuple[str, Any]]:
-    """Yield the entries of a dict, in no particular order."""
-    node = resolve(node, load)
-    if isinstance(node, MapBranch):
-        for slot in node.slots:
-            if slot is not None:
-                yield from map_items(slot, load)
-    else:
-        yield from node.items()
 
 
 def _slot_size(slot: Any, load: Load) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from mulligan import codec
-from mulligan.codec import ListBranch, MapBranch, Ref
+from mulligan.codec import ListBranch, MapBranch, OrderedBranch, Ref
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, PurgedContent
 from mulligan.model import Digest
@@ -170,7 +170,7 @@ class LostInState:
         if isinstance(value, list):
             items = enumerate(value)
             return [p for at, inner in items for p in self._paths(inner, (*path, str(at)))]
-        if isinstance(value, MapBranch):
+        if isinstance(value, MapBranch | OrderedBranch):
             return [p for slot in value.slots for p in self._paths(slot, path)]
         if isinstance(value, ListBranch):
             lost = [p for slot in value.slots for p in self._paths(slot, path)]

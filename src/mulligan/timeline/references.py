@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mulligan.codec import ListBranch, MapBranch, Ref
+from mulligan.codec import ListBranch, MapBranch, OrderedBranch, Ref
 from mulligan.document.fold import CHECKPOINT, RESTORE_BEGUN, RESTORED
 from mulligan.model import DIGEST_SIZE, Digest, Event
 
@@ -50,7 +50,7 @@ def references(value: Any) -> Iterator[Digest]:
     elif isinstance(value, list):
         for item in value:
             yield from references(item)
-    elif isinstance(value, ListBranch | MapBranch):
+    elif isinstance(value, ListBranch | MapBranch | OrderedBranch):
         yield from references(value.slots)
 
 
@@ -69,5 +69,5 @@ def bare_digests(value: Any) -> Iterator[bytes]:
     elif isinstance(value, list):
         for item in value:
             yield from bare_digests(item)
-    elif isinstance(value, ListBranch | MapBranch):
+    elif isinstance(value, ListBranch | MapBranch | OrderedBranch):
         yield from bare_digests(value.slots)

@@ -35,7 +35,8 @@ def older(tmp_path: Path) -> Path:
         for _ in range(8):
             session.checkpoint("routine")
     directory = tmp_path / "store" / ".mulligan"
-    layout.drop_feature(directory, PINS)
+    for feature in (PINS, layout.ORDERED):
+        layout.drop_feature(directory, feature)
     return directory
 
 

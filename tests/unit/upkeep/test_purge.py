@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from mulligan import Session, Store, codec, layout
+from mulligan.document import ordered
 from mulligan.errors import PurgedContent, PurgeRefused, UnknownFormat
 from mulligan.journal.protocol import Txn
 from mulligan.model import Digest, Tombstone
@@ -105,6 +106,24 @@ def test_it_goes_from_tool_calls_steps_and_effects(store: Store, session: Sessio
     [known] = session.effects.list()
     assert known.status == "done"
     assert MARK in known.result["session"]
+
+
+def test_it_goes_from_a_key_at_which_a_part_of_a_large_dictionary_begins(
+    store: Store, session: Session
+) -> None:
+    secret = next(f"{SECRET}{n}" for n in range(1_000) if ordered.level(f"{SECRET}{n}"))
+    session.state.set("memory", {f"key {n:05}": n for n in range(3_000)} | {secret: "x"})
+    session.checkpoint()
+    check_gone(store, purge(store, match=PATTERN))
+    session.state.set(("memory", "key 02000"), "new")
+    session.state.delete(("memory", "key 01999"))
+    assert [session.state.get(("memory", f"key {n:05}"), None) for n in (0, 1_999, 2_000)] == [
+        0,
+        None,
+        "new",
+    ]
+    assert session.state.length("memory") == 3_000
+    assert store.verify(full=True).problems == ()
 
 
 def test_it_goes_from_files_also_between_two_chunks(store: Store, session: Session, work: Path):

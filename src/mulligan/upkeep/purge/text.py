@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.msgpack import Ext
 
-from mulligan.codec import EXT_BIGINT, ListBranch, MapBranch
+from mulligan.codec import EXT_BIGINT, ListBranch, MapBranch, OrderedBranch
 from mulligan.errors import PurgeRefused
 from mulligan.model import DIGEST_SIZE, Purge
 
@@ -128,7 +128,9 @@ def places(value: Any, above: Where = ()) -> Iterator[tuple[Where, bytes]]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from places(item, (*above, str(index)))
-    elif isinstance(value, ListBranch | MapBranch):
+    elif isinstance(value, ListBranch | MapBranch | OrderedBranch):
+        if isinstance(value, OrderedBranch):
+            yield from ((above, key.encode()) for key in value.keys)
         for slot in value.slots:
             yield from places(slot, above)
     elif isinstance(value, Ext) and value.code == EXT_BIGINT:
@@ -151,6 +153,11 @@ def redacted(value: Any, replace: Callable[[bytes], bytes]) -> Any:
     if isinstance(value, MapBranch):
         slots = [redacted(slot, replace) for slot in value.slots]
         return MapBranch(value.depth, value.count, slots)
+    if isinstance(value, OrderedBranch):
+        slots = [redacted(slot, replace) for slot in value.slots]
+        # Other keys might be out of order, and no key would be found.
+        is_changed = any(redacted(key, replace) != key for key in value.keys)
+        return OrderedBranch(value.height, [] if is_changed else value.keys, value.counts, slots)
     if isinstance(value, Ext) and value.code == EXT_BIGINT:
         digits = bytes(value.data)
         text = replace(digits)

@@ -64,7 +64,7 @@ def _encoded(
     if before is None:
         entries = {to_name(name): Raw(part) for name, part in _parts_of(path, directories).items()}
         entries[SELF] = Raw(directories[path].entry)
-        node = nodes.build_map(entries)
+        node = nodes.build_trie(entries)
     else:
         node = _renewed(before.node, path, directories, changed)
     if not isinstance(node, MapBranch):
@@ -106,9 +106,9 @@ def _renewed(node: MapBranch, path: bytes, directories: Directories, names: Iter
     for name in names:
         part = part_of(path, name, directories)
         if part is not None:
-            node = nodes.map_set(node, to_name(name), Raw(part), _never)
+            node = nodes.trie_set(node, to_name(name), Raw(part), _never)
         elif nodes.map_get(node, to_name(name), None, _never) is not None:
-            node = nodes.map_delete(node, to_name(name), _never)
+            node = nodes.trie_delete(node, to_name(name), _never)
     return node
 
 
