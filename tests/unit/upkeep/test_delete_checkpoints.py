@@ -13,8 +13,9 @@ from mulligan.errors import CheckpointNeeded, CheckpointPruned, UnknownPoint
 from mulligan.model import Checkpoint
 from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
+from mulligan.timeline.lost_objects import LostInTrees
 from mulligan.timeline.points import PointLike
-from mulligan.upkeep import delete_checkpoints
+from mulligan.upkeep import PurgeTarget, delete_checkpoints, plan_purge
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.space import reclaim
 from tests.raw_bytes import files_with
@@ -141,6 +142,12 @@ def test_files_that_only_a_deleted_base_tree_has_are_gone(store: Store, work: Pa
     delete_checkpoints(store, session, [first])
     collect(store)
     assert store.verify(full=True).problems == ()
+    # It counts as nothing that is lost or that could be purged, though the base names it.
+    lost = LostInTrees(engine_of(store))
+    assert all(not lost.lost_in(one.workspace) for one in (second, third) if one.workspace)
+    assert lost.missing == set()
+    assert not plan_purge(store, PurgeTarget(paths=("deep/er/removed",)))
+    assert not plan_purge(store, PurgeTarget(match=TEXTS[0]))
     # The second one still has the last of them.
     assert [bool(files_with(place, text.encode())) for text in TEXTS[:3]] == [False, False, True]
     for point, content in ((second, "second"), (third, "third")):

@@ -231,7 +231,8 @@ class _Search:
             others = sorted({shown(path) for path in found.others.values()})
             self._shared = tuple(SharedContent(names, other) for other in others)
         with self._engine.read() as view:
-            self.chunks -= view.tombstones(self.chunks).keys()
+            # Others are purged already, or were files of a base tree that no checkpoint has.
+            self.chunks &= view.locate_all(self.chunks).keys()
 
     @property
     def values(self) -> set[Digest]:
