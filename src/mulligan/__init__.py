@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from mulligan.store import Store
     from mulligan.timeline.diff import Diff, Difference
     from mulligan.timeline.marks import Mark
+    from mulligan.timeline.pinned import PinnedBy
     from mulligan.timeline.points import PointLike
 
 __all__ = [
@@ -160,6 +161,7 @@ __all__ = [
     "PathChange",
     "PathLike",
     "PendingRestore",
+    "PinnedBy",
     "Plan",
     "Point",
     "PointLike",
@@ -223,6 +225,7 @@ _HOMES = {
     "PathChange": "mulligan.model",
     "PathLike": "mulligan.document.values",
     "PendingRestore": "mulligan.model",
+    "PinnedBy": "mulligan.timeline.pinned",
     "Plan": "mulligan.model",
     "Point": "mulligan.model",
     "PointLike": "mulligan.timeline.points",

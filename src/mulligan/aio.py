@@ -197,6 +197,9 @@ class AsyncCheckpoints(Handle[Checkpoints]):
     marks = awaitable(Checkpoints.marks)
     labels = awaitable(Checkpoints.labels)
     drop_label = awaitable(Checkpoints.drop_label)
+    pin = awaitable(Checkpoints.pin)
+    unpin = awaitable(Checkpoints.unpin)
+    pinned = awaitable(Checkpoints.pinned)
 
     async def walk(
         self, newest_first: bool = True, limit: int | None = None, **options: Any

@@ -67,7 +67,7 @@ class History:
         session.checkpoints.mark("@latest", "good")
 
     def _pin(self, session: Session) -> None:
-        session.internal.pin("@latest")
+        session.checkpoints.pin("@latest")
 
     def _restore(self, session: Session) -> None:
         before = (self.file.read_bytes(), session.state.get("step"))

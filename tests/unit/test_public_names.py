@@ -77,6 +77,7 @@ NAMES = [
     "PathChange",
     "PathLike",
     "PendingRestore",
+    "PinnedBy",
     "Plan",
     "Point",
     "PointLike",

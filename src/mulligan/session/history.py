@@ -192,6 +192,10 @@ class History:
         # meanwhile.
         return self.find_checkpoint(seq)
 
+    def own_checkpoint(self, point: PointLike, verb: str) -> Checkpoint:
+        """Return the checkpoint at or before a point of this timeline; others are refused."""
+        return self.find_checkpoint(self._own_point(point, verb))
+
     def _own_point(self, point: PointLike, verb: str) -> Point:
         """Return a point of this timeline; one of another session is refused."""
         place = self.point(point)

@@ -18,15 +18,12 @@ from mulligan.document.document import MISSING, Document, settle_root
 from mulligan.document.fold import CONTROL, STATE, Change
 from mulligan.document.values import PathLike, parse_path
 from mulligan.errors import (
-    InvalidMark,
     MissingObject,
     PointError,
     StoreGone,
-    UnknownPoint,
     WorkspaceError,
 )
 from mulligan.model import (
-    Checkpoint,
     Digest,
     FileChange,
     Fold,
@@ -58,7 +55,6 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
     from mulligan.session.parts.steps import Steps
     from mulligan.session.write.writer import Writer
     from mulligan.timeline.losses import Loss
-    from mulligan.timeline.pinned import PinnedBy
     from mulligan.timeline.points import PointLike
     from mulligan.workspace.workspace import Workspace
 
@@ -232,44 +228,6 @@ class Internals:
         document = self._writer.document()
         found = document.find((*CONTROL, *parse_path(path)))
         return default if found is MISSING else document.plain(found)
-
-    def pin(self, point: PointLike, note: str | None = None) -> Checkpoint:
-        """Keep the checkpoint at or before a point, whatever the retention policy says."""
-        from mulligan.timeline.pinned import PinnedBy, pin_change
-
-        arguments.optional_text(note, "A note", InvalidMark)
-        checkpoint = self._own_checkpoint(point)
-        pinned = PinnedBy(self._writer.actor, note)
-        self.commit_events(lambda _: [pin_change(checkpoint.id, pinned)])
-        return checkpoint
-
-    def unpin(self, point: PointLike) -> Checkpoint:
-        """Leave a pinned checkpoint to the retention policy again; no error if it was not."""
-        from mulligan.timeline.pinned import read_pinned, unpin_change
-
-        checkpoint = self._own_checkpoint(point)
-        self.commit_events(
-            lambda document: (
-                [unpin_change(checkpoint.id)] if checkpoint.id in read_pinned(document) else []
-            )
-        )
-        return checkpoint
-
-    def pinned(self) -> dict[str, PinnedBy]:
-        """Return the checkpoints that are pinned in this session, by their ids."""
-        from mulligan.timeline.pinned import read_pinned
-
-        return read_pinned(self._writer.document())
-
-    def _own_checkpoint(self, point: PointLike) -> Checkpoint:
-        place = self._history.point(point)
-        if place.session != self._record.name:
-            raise UnknownPoint(
-                f"#{place.seq} of {place.session!r} is not on the timeline of "
-                f"{self._record.name!r}.",
-                hint=f"Name the session: -s {place.session}.",
-            )
-        return self._history.find_checkpoint(place)
 
     def watch(self) -> None:
         """Learn of changes to the workspace as they happen, for checkpoints without a scan.

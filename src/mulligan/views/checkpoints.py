@@ -72,13 +72,13 @@ def deleted_view(session: str, checkpoints: Sequence[Checkpoint] | None) -> dict
 
 def pinned_checkpoints(session: Session) -> list[Checkpoint]:
     """Return the checkpoints that are pinned in a session, newest first."""
-    found = [session.checkpoints.at(identity) for identity in session.internal.pinned()]
+    found = [session.checkpoints.at(identity) for identity in session.checkpoints.pinned()]
     return sorted(found, key=lambda one: one.seq, reverse=True)
 
 
 def pinned_view(session: Session) -> dict[str, Any]:
     """Return the pinned checkpoints of a session, with who pinned each and why."""
-    pins = session.internal.pinned()
+    pins = session.checkpoints.pinned()
     found = [
         {
             "checkpoint_id": one.id,

@@ -68,7 +68,7 @@ def test_a_deleted_checkpoint_is_gone_with_its_files(
 
 def test_what_is_needed_is_refused_and_nothing_is_deleted(store: Store, session: Session) -> None:
     session.fork("step 0", "fork").checkpoint()
-    session.internal.pin("step 1")
+    session.checkpoints.pin("step 1")
     session.restore("step 2")
     safety = session.checkpoints()[-1]
     session.checkpoint()
@@ -82,7 +82,7 @@ def test_what_is_needed_is_refused_and_nothing_is_deleted(store: Store, session:
         with pytest.raises(CheckpointNeeded, match=why):
             delete_checkpoints(store, session, ["step 3", point])
     assert session.checkpoints() == before
-    session.internal.unpin("step 1")
+    session.checkpoints.unpin("step 1")
     delete_checkpoints(store, session, ["step 1"])
     assert store.verify().problems == ()
 

@@ -137,7 +137,7 @@ def test_agents_with_similar_names_do_not_touch_each_other(store: Store) -> None
 
 def test_pinned_and_labelled_ones_stay(store: Store, session: Session, work: Path) -> None:
     first, second, third, *_ = steps(session, work, 5)
-    session.internal.pin(first, "the start")
+    session.checkpoints.pin(first, "the start")
     session.checkpoint("routine", label="here")
     session.checkpoint("routine")
     session.checkpoints.mark(third, "good")
@@ -146,7 +146,7 @@ def test_pinned_and_labelled_ones_stay(store: Store, session: Session, work: Pat
     assert kept[third.seq] == "keep_good"
     assert "label" in kept.values()
     assert second.seq not in kept
-    session.internal.unpin(first)
+    session.checkpoints.unpin(first)
     assert first.seq not in reasons(store)
 
 
@@ -257,7 +257,7 @@ def test_a_workflows_policy_is_that_of_its_session(store: Store, session: Sessio
 
 def test_the_quota_takes_the_oldest_that_may_go(store: Store, session: Session, work: Path) -> None:
     taken = steps(session, work, 3)
-    session.internal.pin(taken[0])
+    session.checkpoints.pin(taken[0])
     quota = with_options(Policy(), {}, {"quota": 1})
     plan = Pruner(engine_of(store), quota).plan()
     assert [one.seq for one in plan.plan.keep] == [taken[0].seq, taken[2].seq]
@@ -315,7 +315,7 @@ def test_what_becomes_needed_meanwhile_stays(tmp_path: Path, work: Path, what: s
             if what == "restore":
                 session.restore(needed)
             elif what == "pin":
-                session.internal.pin(needed)
+                session.checkpoints.pin(needed)
             else:
                 session.fork(needed, "branch")
 

@@ -31,7 +31,7 @@ def command(call: CliContext, point: str | None, note: str | None, drop: bool) -
         raise click.UsageError("A POINT is missing.")
     session = call.open_to_look() if point is None else call.open_session()
     if point is not None:
-        named = session.internal.unpin(point) if drop else session.internal.pin(point, note)
+        named = session.checkpoints.unpin(point) if drop else session.checkpoints.pin(point, note)
     if call.json:
         print_json(pinned_view(session))
     elif call.quiet:
@@ -41,7 +41,7 @@ def command(call: CliContext, point: str | None, note: str | None, drop: bool) -
         said = "is no longer pinned" if drop else "is pinned and stays"
         click.echo(clean(f"{named.id[:SHORT_ID]}  {named.session} #{named.seq} {said}."))
     else:
-        pins = session.internal.pinned()
+        pins = session.checkpoints.pinned()
         if not pins:
             click.echo(clean(f"Session {session.name!r} has no pinned checkpoint."), err=True)
         echo_columns([_row(one, pins[one.id]) for one in pinned_checkpoints(session)])

@@ -24,6 +24,8 @@ SESSION, BRANCH, TEAM, BEFORE = "demo", "demo-rewrite", "demo-team", "before-cle
 KILL_AT, HARD_STEP = f"conversation/{1 + 2 * len(STEPS)}", "2.1"
 """The first agent is killed once step 2.0 is in the journal, while it works on the next."""
 
+FACTS = ("killed", "resumed", "restored", "outside", "wrecked", "branches", "team", "upkeep")
+
 PATIENCE = 60.0
 """Seconds after which the story gives up waiting."""
 
@@ -40,17 +42,7 @@ class Story:
         self.session = store.session(SESSION, actor="demo", workspace=project)
         self.crew = store.session(TEAM, actor="demo")
         self.checks: list[dict[str, Any]] = []
-        names = (
-            "killed",
-            "resumed",
-            "restored",
-            "outside",
-            "wrecked",
-            "branches",
-            "team",
-            "upkeep",
-        )
-        self.facts: dict[str, dict[str, Any]] = {name: {} for name in names}
+        self.facts: dict[str, dict[str, Any]] = {name: {} for name in FACTS}
         self._chapters = 0
         self._processes: list[Process] = []
 

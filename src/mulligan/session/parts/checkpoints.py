@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
     from mulligan.session.history import History
     from mulligan.session.state_view import StateView
     from mulligan.session.write.writer import Writer
+    from mulligan.timeline.pinned import PinnedBy
     from mulligan.timeline.points import PointLike
 
 
@@ -120,3 +121,34 @@ class Checkpoints:
         change = drop_change(label, checkpoint.seq, checkpoint.id)
         self._writer.write(adding(lambda _: [change]))
         return checkpoint
+
+    def pin(self, point: PointLike, note: str | None = None) -> Checkpoint:
+        """Keep the checkpoint at or before a point, whatever the retention policy says."""
+        from mulligan.timeline.pinned import PinnedBy, pin_change  # here and below: seldom needed
+
+        arguments.optional_text(note, "A note", InvalidMark)
+        checkpoint = self._history.own_checkpoint(point, "Pin")
+        change = pin_change(checkpoint.id, PinnedBy(self._writer.actor, note))
+        self._writer.write(adding(lambda _: [change]))
+        return checkpoint
+
+    def unpin(self, point: PointLike) -> Checkpoint:
+        """Leave a pinned checkpoint to the retention policy again; no error if it was not."""
+        from mulligan.timeline.pinned import read_pinned, unpin_change
+
+        checkpoint = self._history.own_checkpoint(point, "Unpin")
+        # Looked up in the decision: another process may unpin it at the same time.
+        self._writer.write(
+            adding(
+                lambda document: (
+                    [unpin_change(checkpoint.id)] if checkpoint.id in read_pinned(document) else []
+                )
+            )
+        )
+        return checkpoint
+
+    def pinned(self) -> dict[str, PinnedBy]:
+        """Return the checkpoints that are pinned in this session, by their ids."""
+        from mulligan.timeline.pinned import read_pinned
+
+        return read_pinned(self._writer.document())
