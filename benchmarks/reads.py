@@ -108,7 +108,7 @@ def _lists(store: Store, setting: Setting) -> tuple[Table, dict[str, float]]:
 def _puts(store: Store, setting: Setting) -> tuple[Table, dict[str, float]]:
     rows: list[Row] = []
     ratio = 0.0
-    for size in (200, 2_000):
+    for size in (200, 2_000, setting.choose(full=20_000, quick=4_000)):
         session, numbers = store.session(f"puts of {size}".replace(" ", "-")), count(size)
         log = [_message(number) for number in range(size)]
         session.state.put("log", log)
@@ -124,7 +124,7 @@ def _puts(store: Store, setting: Setting) -> tuple[Table, dict[str, float]]:
         grow(session)
         known = _cpu(lambda s=session: grow(s), 20)  # type: ignore[misc]
         append = _cpu(lambda s=session: s.state.append("other", _message(1)), 20)  # type: ignore[misc]
-        ratio = new / known
+        ratio = new / known if size == 2_000 else ratio
         rows.append(
             {"items": size, "new handle ms": new, "next put ms": known, "append ms": append}
         )
