@@ -52,6 +52,7 @@ class Plans:
         plan = RestorePlan(id, session.name, head, point, what, preview.parts, files)
         self._plans[id] = plan
         self._plans.move_to_end(id)
+        # Bounded: an agent may make plans for days and apply none.
         while len(self._plans) > MAX_PLANS:
             self._plans.popitem(last=False)
         return plan

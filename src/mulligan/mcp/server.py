@@ -96,6 +96,8 @@ class Server:
         finally:
             # What was asked for is completed: a checkpoint that a client did not wait for is taken.
             if self._hook is not None:
+                # Through the lanes: what was queued before is done first, by the thread that has
+                # the stores open.
                 self._hooks.add(self._hook.close)
             self._hooks.finish(END_SECONDS)
             self._work.add(self._project.close)
@@ -137,6 +139,7 @@ class Server:
             done(self._answered(request))
             return
         with self._lock:
+            # Before it is queued: a cancellation may come while it waits there.
             self._waiting.add(request.id)
         lane.add(lambda: done(self._performed(request)))
 
@@ -161,6 +164,8 @@ class Server:
     def _performed(self, request: Request) -> Reply | None:
         """Answer a queued request, unless it was cancelled before or meanwhile."""
         with self._lock:
+            # Looked up twice: before it starts, which saves the work, and after it, because a
+            # client expects no answer to what it has cancelled.
             is_cancelled = request.id in self._cancelled
         reply = None if is_cancelled else self._answered(request)
         with self._lock:

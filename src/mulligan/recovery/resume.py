@@ -96,6 +96,7 @@ def resume(store: Store, session: Session, plan: ResumePlan) -> Resumed:
     then on their writes are refused. On the last rung of the ladder nothing else is done: that
     recovery gave up is recorded, and ``RecoveryStopped`` is raised.
     """
+    # Before the first write: a person who does not accept it finds everything as it was.
     refuse_left_behind(plan)
     # First: a process that only seemed dead must not write between the checkpoint and the restore.
     _shut_out(store, session, plan)
@@ -139,6 +140,7 @@ def try_out(
     the agents report nothing.
     """
     lived = threading.Timer(limits.settled, _has_lived, (session, at))
+    # It must not keep a program from exiting that ends before the time.
     lived.daemon = True
     lived.start()
     try:
@@ -268,6 +270,8 @@ def _restore(session: Session, plan: ResumePlan) -> Restored | None:
         restored = session.restore(plan.point, accept_left_behind=plan.accepts)
     else:
         restored = session.internal.roll_back(plan.point, list(plan.parts), plan.only)
+    # Agents must not start on half of the files: the attempt counts as failed, and the ladder goes
+    # on.
     if restored.problems:
         first = restored.problems[0]
         raise RestoreIncomplete(
@@ -293,6 +297,7 @@ def _finish(
             "orchestrator": (_orchestrator(document, plan), _requests(document, plan)),
             "agents": (_agents(document, plan, counts), []),
         }
+        # One transaction, so a crash repeats all of it; the order is for readers of the timeline.
         for name in RESTORE_ORDER:
             changes, control = steps[name]
             yield event_change("recovery.step", changes, control, **_facts(name, plan, restored))

@@ -100,6 +100,7 @@ class Mailbox:
             message = self._receive()
             if message is not None or clock.monotonic() >= until:
                 return message
+            # Polled: a message may come from any process, and the journal wakes none.
             clock.sleep(_POLL_SECONDS)
 
     def ack(self, message: Message | str) -> None:
@@ -199,6 +200,8 @@ class _Box:
         if nodes.size(done) < 2 * MIN_REMEMBERED_IDS:
             return [self.path("done", name), self.position]
         since = self.position - MIN_REMEMBERED_IDS
+        # Rarely, and half of them at once: dropping one id per message would write the whole list
+        # each time.
         newest = {known: at for known, at in nodes.map_items(done, resolve) if at > since}
         return [self.path("done"), freeze({**newest, name: self.position})]
 

@@ -180,18 +180,22 @@ class Steps:
     ) -> Any:
         call = self._call(name, args, kwargs, options)
         try:
+            # Looked up before every attempt: another process may have recorded the step meanwhile.
             while (found := self._recorded(call)) is None:
                 try:
                     with self._effect(call, args, kwargs, function) as effect:
                         call.is_running = not effect.settled
                         result = effect.result if effect.settled else function(*args, **kwargs)
                         self._ran(call, effect, result)
+                    # The effect was settled elsewhere, for example by a person: only the step is
+                    # left to record.
                     self._record_settled(call, effect, result)
                 except Exception as error:
                     self._clock.sleep(self._pause(call, error))
                 else:
                     return result
         except BaseException:
+            # The next call of the name is this occurrence again: a step that failed was not taken.
             self._put_back(call)
             raise
         return found.result
@@ -233,6 +237,7 @@ class Steps:
         # Chosen inside a batch, the result would count although the batch may still fail.
         self._writer.check_alone("A step")
         scope = self._scope.name
+        # Counted in the order of the calls, which a program that starts again repeats.
         number = self._scope.occurrences.take(scope, f"step {name}")
         return _StepCall(name, scope, number, _digests(args, kwargs), options)
 
@@ -288,6 +293,7 @@ class Steps:
         if isinstance(effect, ActiveEffect):
             if not effect.settled:
                 effect.result = result
+                # In the transaction of the outcome: the records of step and effect never disagree.
                 effect.also.append(change)
             return
         self._commit(change)
@@ -309,6 +315,7 @@ class Steps:
         call.failures += 1
         options = call.options
         record = {"args": call.arguments, "error": said(error), "attempts": call.failures}
+        # Before the pause: the timeline shows the failure even if the process dies while it waits.
         self._commit(_step_change("step.failed", call, record, error=said(error)))
         if not isinstance(error, options.errors) or call.failures > options.retries:
             raise error
