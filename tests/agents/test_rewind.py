@@ -298,6 +298,22 @@ def test_a_subagent_comes_along(prompts: Prompts, claude: ClaudeCode, model: Mod
     assert claude.notes() == ""
 
 
+def test_a_large_result_comes_along(
+    prompts: Prompts, claude: ClaudeCode, model: ModelServer
+) -> None:
+    claude.run(model.prompt("long", [shell("seq 1 60000")], [text("done")], say="say long"))
+    (id,) = claude.ids()
+    prompts.go_on(id, "two")
+    found = prompts.rewind("--to", "2")
+    (copy,) = Path(found["transcript"]).with_suffix("").glob("tool-results/*")
+    assert copy.read_text().split()[-1] == "60000"
+    prompts.go_on(found["new_agent_session"], "other")
+    said = json.dumps(model.requests[-1]["messages"])
+    assert str(copy) in said
+    assert f"{id}/tool-results" not in said
+    assert claude.notes() == ""
+
+
 @pytest.mark.parametrize(
     "name", ["odd dir ü.x_y (1)", "😀", "/".join(["abcdefghijklmnopqrstuvwxyz0123456789"] * 7)]
 )

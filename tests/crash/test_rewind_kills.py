@@ -78,6 +78,8 @@ class Place:
         self.rewind(id="again")
         assert self.files() == AFTER
         assert self.transcript("again").is_file()
+        left = [one.name for one in self.path.parent.rglob("*.mulligan")]
+        assert left == [], "the next rewind removes drafts that a killed one has left"
 
     def _check_branch(self, store: mulligan.Store) -> None:
         made = self.transcript(NEW)

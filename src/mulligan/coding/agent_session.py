@@ -6,11 +6,13 @@ path                 value
 ``conversation``     the entries of the main transcript, in order: parsed, or text if a line
                      is no JSON
 ``subagents/ID``     the same of the transcript of a subagent
+``tool_results/N``   the content of a file beside the main transcript, with a result of a tool
+                     that was too large for it
 ``agent_session``    an ``AgentSession``: whose session it is, and how far its transcripts
                      were read
 ===================  ======================================================================
 
-A restore brings all three back together, so the next hook continues to read where that point was.
+A restore brings all of them back together, so the next hook continues to read where that point was.
 The data of a checkpoint that a hook takes has ``event`` (the agent's name of it) and ``prompt``:
 the number of the prompt that is acted on, from 0, or None before the first one.
 """
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 CONVERSATION = "conversation"
 SUBAGENTS = "subagents"
+TOOL_RESULTS = "tool_results"
 AGENT_SESSION = "agent_session"
 
 
@@ -51,6 +54,7 @@ class AgentSession(msgspec.Struct, frozen=True):
     ``prompts`` counts the prompts, and ``prompt_id`` is the agent's id of the last one.
     ``subagents`` are the transcripts of subagents by their ids. ``handled`` are the ids of the last
     events: one that comes again, because its hook got no answer, is not recorded twice.
+    ``tool_results`` are the sizes of the files with large results that were read.
     """
 
     agent: str
@@ -64,6 +68,7 @@ class AgentSession(msgspec.Struct, frozen=True):
     prompt_id: str | None = None
     subagents: dict[str, Transcript] = {}
     handled: list[str] = []
+    tool_results: dict[str, int] = {}
 
     @property
     def progress(self) -> Progress:

@@ -10,14 +10,16 @@ from typing import Any
 
 import msgspec
 
-from mulligan.coding import claude_transcript
+from mulligan.coding import claude, claude_transcript
 from mulligan.coding.claude_transcript import backups, folder_name
 from mulligan.coding.transcript_draft import make_private
 from mulligan.coding.transcript_format import (
     Entry,
+    KeptFile,
     Lines,
     NewId,
     NewSession,
+    Placed,
     Prompt,
     Rewritten,
     SideFile,
@@ -51,11 +53,21 @@ class ClaudeFolder(msgspec.Struct, frozen=True):
         """Return where the transcript of a subagent is."""
         return transcript.with_suffix("") / "subagents" / f"agent-{id}{SUFFIX}"
 
-    def side_files(
-        self, transcript: Path, new: NewSession, entries: Sequence[Entry]
-    ) -> Sequence[SideFile]:
-        """Return nothing: the program needs no other file."""
-        return ()
+    def placed(
+        self, transcript: Path, new: NewSession, entries: list[Entry], beside: KeptFile
+    ) -> Placed:
+        """Return the large results of tools, too, which the entries then name in their new place.
+
+        One that was not kept stays where it is, as long as the old session does.
+        """
+        if new.transcript is None:
+            return Placed(entries)
+        old, now = (f"{claude.tool_results_of(str(one))}/" for one in (new.transcript, transcript))
+        found = {name: beside(name) for name in sorted(_names(entries, old))}
+        kept = {name: data for name, data in found.items() if data is not None}
+        files = tuple(SideFile(Path(now, name), data) for name, data in kept.items())
+        moved = {old + name: now + name for name in kept}
+        return Placed([_renamed(one, moved) for one in entries] if moved else entries, files)
 
     def prepare(self, new: NewSession, entries: Iterable[Entry]) -> None:
         """Give a new session the program's own copies of files, which its notes refer to.
@@ -126,6 +138,28 @@ def _usual(variables: Mapping[str, str]) -> Path:
     """Return the configuration directory that the program uses with these variables."""
     home = Path(variables.get("HOME") or "~").expanduser()
     return Path(variables.get(VARIABLE) or home / ".claude").absolute()
+
+
+def _names(value: Any, folder: str) -> set[str]:
+    """Return the names of files in a folder that a value refers to."""
+    if isinstance(value, str):
+        rests = value.split(folder)[1:]
+        return {found[0] for rest in rests if (found := claude.RESULT_NAME.match(rest))}
+    inner = value.values() if isinstance(value, dict) else value
+    every = (_names(one, folder) for one in inner) if isinstance(value, dict | list) else ()
+    return set().union(*every)
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a value with other paths in its texts."""
+    if isinstance(value, dict):
+        return {key: _renamed(one, names) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_renamed(one, names) for one in value]
+    if isinstance(value, str):
+        for old, new in names.items():
+            value = value.replace(old, new)
+    return value
 
 
 def config_of(transcript: str | None) -> Path | None:

@@ -17,13 +17,14 @@ import msgspec
 from mulligan.coding.transcript_format import (
     INTERRUPTED,
     Entry,
+    KeptFile,
     Lines,
     Move,
     NewId,
     NewSession,
+    Placed,
     Prompt,
     Rewritten,
-    SideFile,
     TranscriptOwner,
     owner_of,
     typed,
@@ -71,11 +72,11 @@ class CodexFolder(msgspec.Struct, frozen=True):
     def subagent(self, transcript: Path, id: str) -> None:
         """Return None: what a subagent answered is part of the conversation."""
 
-    def side_files(
-        self, transcript: Path, new: NewSession, entries: Sequence[Entry]
-    ) -> Sequence[SideFile]:
-        """Return nothing: the program finds the file by the id in its name."""
-        return ()
+    def placed(
+        self, transcript: Path, new: NewSession, entries: list[Entry], beside: KeptFile
+    ) -> Placed:
+        """Return the entries alone: the program finds the file by the id in its name."""
+        return Placed(entries)
 
     def prepare(self, new: NewSession, entries: Sequence[Entry]) -> None:
         """Do nothing: the program keeps all of a session in its transcript."""

@@ -19,9 +19,11 @@ import msgspec
 from mulligan.coding.transcript_format import (
     INTERRUPTED,
     Entry,
+    KeptFile,
     Lines,
     NewId,
     NewSession,
+    Placed,
     Prompt,
     Rewritten,
     SideFile,
@@ -72,14 +74,14 @@ class GeminiFolder(msgspec.Struct, frozen=True):
     def subagent(self, transcript: Path, id: str) -> None:
         """Return None: what a subagent answered is part of the conversation."""
 
-    def side_files(
-        self, transcript: Path, new: NewSession, entries: Sequence[Entry]
-    ) -> Sequence[SideFile]:
-        """Return the file that makes a new folder the one of its directory."""
+    def placed(
+        self, transcript: Path, new: NewSession, entries: list[Entry], beside: KeptFile
+    ) -> Placed:
+        """Return the file that makes a new folder the one of its directory, too."""
         owner = transcript.parents[1] / OWNER
         if new.move is None or not entries or owner.exists():
-            return ()
-        return (SideFile(owner, new.move.new.encode()),)
+            return Placed(entries)
+        return Placed(entries, (SideFile(owner, new.move.new.encode()),))
 
     def prepare(self, new: NewSession, entries: Sequence[Entry]) -> None:
         """Do nothing: the program keeps all of a session in its transcript."""

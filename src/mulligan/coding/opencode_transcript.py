@@ -19,10 +19,12 @@ import msgspec
 from mulligan.coding.transcript_format import (
     INTERRUPTED,
     Entry,
+    KeptFile,
     Lines,
     Move,
     NewId,
     NewSession,
+    Placed,
     Prompt,
     Rewritten,
     SideFile,
@@ -54,10 +56,10 @@ class OpenCodeFolder(msgspec.Struct, frozen=True):
     def subagent(self, transcript: Path, id: str) -> None:
         """Return None: what a subagent answered is part of the conversation."""
 
-    def side_files(
-        self, transcript: Path, new: NewSession, entries: Sequence[Entry]
-    ) -> Sequence[SideFile]:
-        """Return the file for the import; it takes project and directory from where it runs."""
+    def placed(
+        self, transcript: Path, new: NewSession, entries: list[Entry], beside: KeptFile
+    ) -> Placed:
+        """Return the file for the import, too; it takes project and directory from its place."""
         time = _milliseconds(new.time)
         info = {
             "id": new.id,
@@ -68,8 +70,8 @@ class OpenCodeFolder(msgspec.Struct, frozen=True):
             "version": "0.0.0",
             "time": {"created": time, "updated": time},
         }
-        whole = encode_one({"info": info, "messages": list(entries)})
-        return (SideFile(transcript.with_suffix(IMPORT), whole),)
+        whole = encode_one({"info": info, "messages": entries})
+        return Placed(entries, (SideFile(transcript.with_suffix(IMPORT), whole),))
 
     def prepare(self, new: NewSession, entries: Sequence[Entry]) -> None:
         """Do nothing: all of the conversation is in its messages."""

@@ -29,6 +29,7 @@ from mulligan.coding.agent_session import (
     AGENT_SESSION,
     CONVERSATION,
     SUBAGENTS,
+    TOOL_RESULTS,
     AgentSession,
     Transcript,
     one_line,
@@ -171,7 +172,9 @@ class _News:
         self.conversation = NewEntries([], since)
         self.subagents: dict[str, NewEntries] = {}
         files: dict[str, str] = {}
+        self.tool_results: dict[str, bytes] = {}
         if path is not None:
+            self.tool_results = claude.large_results(path, known.tool_results)
             self.conversation = transcript.read_new(path, since)
             files = claude.subagent_files(path)
         if event.subagent and event.subagent_transcript:
@@ -182,6 +185,8 @@ class _News:
             cwd=event.cwd,
             transcript=path,
             subagents=dict(self._read(known.subagents, files)),
+            tool_results=known.tool_results
+            | {name: len(data) for name, data in self.tool_results.items()},
         )
 
     def _read(
@@ -217,6 +222,8 @@ def _write(session: Session, event: HookEvent, before: Any, new: _News) -> None:
         _add(session, (CONVERSATION,), new.conversation)
         for id, found in new.subagents.items():
             _add(session, (SUBAGENTS, id), found)
+        for name, data in new.tool_results.items():
+            session.state.set((TOOL_RESULTS, name), data)
         if (state := _STATES.get(event.kind)) is not None:
             prompt = event.prompt if is_new_prompt else None
             session.agent.update(state=state, prompt=prompt, directory=event.cwd)

@@ -34,8 +34,8 @@ from mulligan.coding.transcript_format import (
     Entry,
     Move,
     NewSession,
+    Rewritten,
     SideFile,
-    TranscriptFormat,
     encode,
     is_plain_id,
 )
@@ -61,7 +61,7 @@ class Rewound(msgspec.Struct, frozen=True):
     ``session`` and ``seq`` are the point that was gone back to, ``left`` and ``agent_id`` the
     session that was left, and the agent's id of it. ``restore`` is the restore of files in that
     session, None if there was none. ``length`` and ``digest`` are those of the transcript as it was
-    written.
+    written, and ``beside`` are the files that were written for it.
     """
 
     session: str
@@ -73,6 +73,7 @@ class Rewound(msgspec.Struct, frozen=True):
     digest: str = ""
     restore: int | None = None
     undone: bool = False
+    beside: list[str] = []
 
 
 class RewindPlan(msgspec.Struct, frozen=True):
@@ -153,8 +154,10 @@ def plan_rewind(
     )
     if options.what != "files" and format is not None and folder is not None:
         time = _now(session.internal.clock.now())
-        new = NewSession(format.session_id(made.id), time, _move(options), agent.id)
-        made = _with_conversation(made, new, format, folder, new_id)
+        id = format.session_id(made.id)
+        new = NewSession(id, time, _move(options), agent.id, agent.transcript)
+        rewritten = format.rewound(target.entries, new, new_id)
+        made = _with_conversation(made, new, rewritten, conversation, folder)
     if options.what != "chat" and options.fork is None:
         files = session.files.plan(target.point, (WORKSPACE,))
         made = msgspec.structs.replace(made, files=files)
@@ -226,26 +229,27 @@ def _move(options: RewindOptions) -> Move | None:
 def _with_conversation(
     plan: RewindPlan,
     new: NewSession,
-    format: TranscriptFormat,
+    rewritten: Rewritten,
+    conversation: Conversation,
     folder: AgentFolder,
-    new_id: Callable[[], str],
 ) -> RewindPlan:
     """Add the conversation to a plan, as a transcript of a new session."""
     start = plan.start if new.move is None else Path(new.move.path(str(plan.start)))
-    made = format.rewound(plan.target.entries, new, new_id)
     path = folder.transcript(start, new)
+    placed = folder.placed(path, new, rewritten.entries, conversation.tool_result)
+    subagents = conversation.format.subagent if conversation.format else lambda known, new: []
     return msgspec.structs.replace(
         plan,
         id=new.id,
         start=start,
-        entries=made.entries,
+        entries=placed.entries,
         transcript=path,
-        closed=made.closed,
-        side_files=tuple(folder.side_files(path, new, made.entries)),
+        closed=rewritten.closed,
+        side_files=placed.side_files,
         subagents={
             id: found
             for id, known in plan.target.subagents.items()
-            if is_plain_id(id) and (found := format.subagent(known, new))
+            if is_plain_id(id) and (found := subagents(known, new))
         },
     )
 
@@ -352,6 +356,7 @@ def _record(made: Session, plan: RewindPlan, drafts: dict[str, Draft]) -> None:
         what=plan.what,
         length=progress.offset,
         digest=progress.digest,
+        beside=[str(file.path) for file in plan.side_files],
     )
     with made.batch():
         made.state.put(CONVERSATION, read[""].entries if read else [])
@@ -386,7 +391,8 @@ def _remove_unused(rewound: Session, known: Rewound) -> None:
         return
     now = transcript.read_new(found).progress
     if (now.offset, now.digest) == (known.length, known.digest):
-        Path(found).unlink(missing_ok=True)
+        for path in (found, *known.beside):
+            Path(path).unlink(missing_ok=True)
 
 
 def _now(time: datetime) -> str:

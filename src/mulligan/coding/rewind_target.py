@@ -13,6 +13,7 @@ from mulligan.coding.agent_session import (
     AGENT_SESSION,
     CONVERSATION,
     SUBAGENTS,
+    TOOL_RESULTS,
     AgentSession,
     agent_session,
     one_line,
@@ -109,6 +110,11 @@ class Conversation:
         if to.isascii() and to.isdigit() and len(to) < 8:
             return self._before(int(to))
         return self._at(self.session.point(to))
+
+    def tool_result(self, name: str) -> bytes | None:
+        """Return a large result of a tool that was kept beside the conversation."""
+        found = self.session.state.get((TOOL_RESULTS, name), None)
+        return found if isinstance(found, bytes) else None
 
     def _before(self, number: int) -> Target:
         """Return the moment before a prompt."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -81,8 +80,8 @@ class Draft:
 
 
 def remove_left_drafts(directory: Path) -> list[Path]:
-    """Remove the drafts that killed rewinds have left in a directory; return which."""
-    return [path for path in sorted(_drafts(directory)) if _remove_left(path)]
+    """Remove the drafts that killed rewinds have left in a directory or below; return which."""
+    return [path for path in sorted(directory.rglob(f"*{SUFFIX}")) if _remove_left(path)]
 
 
 def make_private(directory: Path) -> None:
@@ -112,11 +111,6 @@ def _opened(draft: Path) -> int:
             raise
         os.close(handle)
         draft.unlink(missing_ok=True)
-
-
-def _drafts(directory: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        yield from (path for path in directory.iterdir() if path.name.endswith(SUFFIX))
 
 
 def _remove_left(path: Path) -> bool:

@@ -21,6 +21,9 @@ Entry = dict[str, Any]
 NewId = Callable[[], str]
 """Makes an id that nothing else has."""
 
+KeptFile = Callable[[str], bytes | None]
+"""Returns a file that was kept with a transcript, by its name; None if there is none."""
+
 INTERRUPTED = (
     "[Interrupted: the conversation was taken back to a moment at which this call had not "
     "returned, so its result is unknown. Check what it did before you repeat it.]"
@@ -66,12 +69,16 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class NewSession(msgspec.Struct, frozen=True):
-    """The session that a rewound transcript is for; ``old`` is the id of the one that is left."""
+    """The session that a rewound transcript is for.
+
+    ``old`` is the id of the one that is left, and ``transcript`` where its transcript is.
+    """
 
     id: str
     time: str
     move: Move | None = None
     old: str = ""
+    transcript: str | None = None
 
 
 class TranscriptOwner(msgspec.Struct, frozen=True):
@@ -86,6 +93,13 @@ class SideFile(msgspec.Struct, frozen=True):
 
     path: Path
     data: bytes
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """The entries of a transcript as they are in its file, and the files beside it."""
+
+    entries: list[Entry]
+    side_files: tuple[SideFile, ...] = ()
 
 
 class Rewritten(msgspec.Struct, frozen=True):
@@ -108,10 +122,13 @@ class AgentFolder(Protocol):
     def subagent(self, transcript: Path, id: str) -> Path | None:
         """Return where the transcript of a subagent is; None if it has no use for one."""
 
-    def side_files(
-        self, transcript: Path, new: NewSession, entries: Sequence[Entry]
-    ) -> Sequence[SideFile]:
-        """Return what has to be written beside a new transcript, before it is published."""
+    def placed(
+        self, transcript: Path, new: NewSession, entries: list[Entry], beside: KeptFile
+    ) -> Placed:
+        """Return the entries for a file, and what has to be beside it before it is published.
+
+        ``beside`` returns what was kept of a file beside the old transcript, by its name.
+        """
 
     def prepare(self, new: NewSession, entries: Sequence[Entry]) -> None:
         """Give a new session what the program itself keeps of the old one. Idempotent."""

@@ -10,6 +10,12 @@ from mulligan.coding.transcript_format import INTERRUPTED, Entry, Move, NewSessi
 
 OLD, NEW = "0aaaaaaa-old", "0bbbbbbb-new"
 SESSION = NewSession(NEW, "2026-11-18T11:02:03.004Z", old=OLD)
+
+
+def nothing(name: str) -> None:
+    """Return that nothing was kept beside a transcript."""
+
+
 FORMAT = GeminiFormat()
 
 HEADER = {"sessionId": OLD, "projectHash": "h", "startTime": "t", "kind": "main"}
@@ -136,13 +142,13 @@ def test_a_fork_gets_a_folder_that_its_directory_owns(tmp_path: Path):
     new = NewSession(NEW, SESSION.time, Move("/p", "/Copy of p"), OLD)
     path = folder.transcript(Path("/Copy of p"), new)
     assert path.parents[1] == tmp_path / ".gemini/tmp/copy-of-p-0bbbbbbb"
-    (file,) = folder.side_files(path, new, [{}])
+    (file,) = folder.placed(path, new, [{}], nothing).side_files
     assert (file.path, file.data) == (path.parents[1] / ".project_root", b"/Copy of p")
     file.path.parent.mkdir(parents=True)
     file.path.write_bytes(file.data)
     later = NewSession("0ccccccc", SESSION.time, new.move, OLD)
     assert folder.transcript(Path("/Copy of p"), later).parents[1] == path.parents[1]
-    assert folder.side_files(path, later, [{}]) == ()
+    assert folder.placed(path, later, [{}], nothing).side_files == ()
 
 
 def test_what_to_type():

@@ -12,6 +12,12 @@ from mulligan.coding.transcript_format import INTERRUPTED, Entry, Move, NewSessi
 
 OLD, NEW = "ses_e1155c32dffevIbOcy7LISF2oD", "ses_new"
 SESSION = NewSession(NEW, "2026-11-18T11:02:03.004Z", old=OLD)
+
+
+def nothing(name: str) -> None:
+    """Return that nothing was kept beside a transcript."""
+
+
 FORMAT = OpenCodeFormat()
 
 
@@ -106,7 +112,7 @@ def test_the_import_has_the_messages_and_the_command_names_it():
     folder = FORMAT.folder("/state/opencode/ses_x.jsonl", {"HOME": "/h"})
     path = folder.transcript(Path("/p"), SESSION)
     made = FORMAT.rewound(turns(), SESSION, new_ids()).entries
-    (file,) = folder.side_files(path, SESSION, made)
+    (file,) = folder.placed(path, SESSION, made, nothing).side_files
     assert file.path == Path(f"/state/opencode/{NEW}.json")
     found = json.loads(file.data)
     assert (found["info"]["id"], found["info"]["title"]) == (NEW, "first")
@@ -118,7 +124,8 @@ def test_the_import_has_the_messages_and_the_command_names_it():
 
 def test_before_the_first_prompt_there_is_a_session_without_messages():
     folder = FORMAT.folder(None, {"HOME": "/h", "XDG_STATE_HOME": "/s"})
-    (file,) = folder.side_files(folder.transcript(Path("/p"), SESSION), SESSION, [])
+    path = folder.transcript(Path("/p"), SESSION)
+    (file,) = folder.placed(path, SESSION, [], nothing).side_files
     assert json.loads(file.data)["messages"] == []
 
 

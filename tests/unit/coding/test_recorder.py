@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -259,3 +260,23 @@ def test_an_agent_whose_process_is_unknown_is_recorded_without_a_lease(agent: Co
     session = agent.session()
     assert session.tools.get("t1").status == "returned"
     assert session.internal.lease_of("claude") is None
+
+
+def test_large_results_beside_the_transcript_are_kept_once(agent: CodingAgent) -> None:
+    agent.hook("UserPromptSubmit", prompt="one")
+    beside = agent.transcript.with_suffix("") / "tool-results"
+    beside.mkdir(parents=True)
+    (beside / "b1.txt").write_bytes(b"very long \xff")
+    (beside / "link.txt").symlink_to("b1.txt")
+    (beside / ".hidden").write_bytes(b"x")
+    os.mkfifo(beside / "fifo.txt")
+    agent.hook("Stop")
+    assert agent.session().state.get("tool_results") == {"b1.txt": b"very long \xff"}
+    head = agent.session().head.seq
+    agent.hook("Stop")
+    events = agent.session().events(since=head)
+    assert [one for one in events if "tool_results" in str(one.payload)] == []
+    (beside / "b1.txt").write_bytes(b"very long, and longer")
+    agent.hook("Stop")
+    assert agent.session().state.get("tool_results/b1.txt") == b"very long, and longer"
+    assert not agent.notes()

@@ -382,3 +382,21 @@ def test_a_rewind_that_fails_leaves_no_transcript(tmp_path: Path, point: Failpoi
             rewind(session, wanted, made.folder)
         session.close()
     assert [one.name for one in made.path.parent.iterdir()] == [f"{OLD}.jsonl"]
+
+
+def test_large_results_come_along_and_are_named_in_their_new_place(agent: Recorded):
+    old = agent.path.with_suffix("") / "tool-results"
+    agent.session.state.set(("tool_results", "b1.txt"), b"very long")
+    agent.said.prompt(f"see {old}/b1.txt, {old}/gone.txt and {old}x/b2.txt", promptId="p3")
+    agent.hook("Stop", "routine")
+    done = go(agent, "@latest", "chat")
+    path = agent.transcript(agent.work, NEW)
+    now = path.with_suffix("") / "tool-results"
+    assert (now / "b1.txt").read_bytes() == b"very long"
+    assert stat.S_IMODE((now / "b1.txt").stat().st_mode) == 0o600
+    said = texts(written(path))[-1]
+    assert said == f"see {now}/b1.txt, {old}/gone.txt and {old}x/b2.txt"
+    assert [file.path.name for file in done.plan.side_files] == ["b1.txt"]
+    undo_rewind(agent.session, agent.store.session(f"claude-{NEW}", create=False))
+    assert not path.exists()
+    assert not (now / "b1.txt").exists()
