@@ -6,6 +6,7 @@ also runs it with a ``DeltaChannel``, for which a program has to change the type
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 from benchmarks import harness
 from benchmarks.harness import Result, Row, Setting, Table, Target
 from benchmarks.messages import raw_size, text_messages
-from benchmarks.timing import MILLISECONDS, median, occupied
+from benchmarks.timing import MILLISECONDS, median, occupied, timed
 
 EDGE = 50
 """How many puts at the beginning and at the end are compared."""
@@ -47,11 +48,15 @@ CONFIG: Any = {"configurable": {"thread_id": "bench"}}
 
 
 class Measured(NamedTuple):
-    """What one saver cost: seconds of processor for each put and call, and bytes on disk."""
+    """What one saver cost: seconds of processor for each put and call, and bytes on disk.
+
+    ``step`` is what a step of the graph takes by the clock, put and writes included.
+    """
 
     puts: list[float]
     put_wall: list[float]
     writes: list[float]
+    step: float
     get: float
     listing: float
     bytes: int
@@ -67,9 +72,13 @@ def run(setting: Setting) -> Result:
         DELTA: _measured(_sqlite(setting.directory / "delta"), texts, delta=True),
     }
     raw = raw_size(text_messages(count))
+    lmdb, sqlite = _lmdb_commit(setting.directory), _sqlite_commit(setting.directory)
     notes = [
-        f"{count:,} messages of 1 KB; processor time, but for the column by the clock",
-        "get_state: the best of three, by the same process; every put of ours waits for the disk",
+        f"{count:,} messages of 1 KB; processor time, but for put and step by the clock",
+        "get_state: the best of three, by the same process; all savers wait for the disk at a put",
+        "ours saves the writes of a step in the transaction of its put if they come together",
+        f"by the clock, a durable commit of 1 KB alone: LMDB {lmdb * MILLISECONDS:.2f} ms, "
+        f"SQLite {sqlite * MILLISECONDS:.2f} ms",
     ]
     table = Table("a graph with a long conversation", _rows(found, raw), notes)
     return Result([table], _measures(found, raw))
@@ -81,8 +90,9 @@ def _rows(found: dict[str, Measured], raw: int) -> list[Row]:
             "saver": name,
             "put ms, first 50": _first(one.puts) * MILLISECONDS,
             "last 50": _last(one.puts) * MILLISECONDS,
-            "by the clock": _last(one.put_wall) * MILLISECONDS,
+            "put by the clock": _last(one.put_wall) * MILLISECONDS,
             "put_writes": _last(one.writes) * MILLISECONDS,
+            "step by the clock": one.step * MILLISECONDS,
             "get_state": one.get * MILLISECONDS,
             "listing s": one.listing,
             "× messages": one.bytes / raw,
@@ -141,19 +151,54 @@ def _measured(opened: _Saver, texts: list[str], *, delta: bool) -> Measured:
     graph = _graph(texts, saver, delta=delta)
     start: Any = {"messages": []}
     # Each save is waited for, so that none runs beside another step.
-    graph.invoke(start, {**CONFIG, "recursion_limit": len(texts) + 10}, durability="sync")
+    config: Any = {**CONFIG, "recursion_limit": len(texts) + 10}
+    seconds, _ = timed(graph.invoke, start, config, durability="sync")
     get = _best(lambda: len(graph.get_state(CONFIG).values["messages"]), expected=len(texts))
     listing = _best(lambda: sum(1 for _ in saver.list(CONFIG)), expected=len(texts) + 2, rounds=1)
     size = occupied(opened.directory)
     opened.close()
-    return Measured(puts, put_wall, writes, get, listing, size)
+    return Measured(puts, put_wall, writes, seconds / len(texts), get, listing, size)
+
+
+COMMITS = 100
+"""How many commits of a bare database are measured."""
+
+
+def _lmdb_commit(directory: Path) -> float:
+    """Return the seconds of a durable commit to LMDB, which no put of ours can go below."""
+    import lmdb
+
+    environment = lmdb.open(str(directory / "bare-lmdb"), map_size=1 << 28)
+
+    def commit(number: int) -> None:
+        with environment.begin(write=True) as transaction:
+            transaction.put(number.to_bytes(8), os.urandom(1024))
+
+    seconds = median([timed(commit, number)[0] for number in range(COMMITS)])
+    environment.close()
+    return seconds
+
+
+def _sqlite_commit(directory: Path) -> float:
+    """Return the seconds of a durable commit to SQLite, as its saver configures it."""
+    connection = sqlite3.connect(directory / "bare.sqlite")
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, bytes BLOB)")
+
+    def commit(number: int) -> None:
+        connection.execute("INSERT INTO rows VALUES (?, ?)", (number, os.urandom(1024)))
+        connection.commit()
+
+    seconds = median([timed(commit, number)[0] for number in range(COMMITS)])
+    connection.close()
+    return seconds
 
 
 def _timed(saver: Any, name: str) -> tuple[list[float], list[float]]:
     """Let a method of a saver note the seconds of processor and of the clock that it takes."""
     call, processor, wall = getattr(saver, name), list[float](), list[float]()
 
-    def timed(*args: Any, **kwargs: Any) -> Any:
+    def noting(*args: Any, **kwargs: Any) -> Any:
         started, clock = time.thread_time(), time.perf_counter()
         try:
             return call(*args, **kwargs)
@@ -161,7 +206,7 @@ def _timed(saver: Any, name: str) -> tuple[list[float], list[float]]:
             processor.append(time.thread_time() - started)
             wall.append(time.perf_counter() - clock)
 
-    setattr(saver, name, timed)
+    setattr(saver, name, noting)
     return processor, wall
 
 

@@ -101,7 +101,7 @@ class Pins:
         """Pin one operation; ends with ``leave``."""
         with self._guard():
             epoch = self._current
-            if epoch is None or not self._is_current(epoch):
+            if epoch is None:
                 epoch = self._renewed()
             elif not epoch.users and epoch.handle >= 0:
                 # Shared: operations do not wait for each other, only a grace period waits for all
@@ -111,6 +111,8 @@ class Pins:
                 if not self._is_current(epoch):
                     epoch.unlock()
                     epoch = self._renewed()
+            elif not self._is_current(epoch):
+                epoch = self._renewed()
             epoch.users += 1
             return epoch
 

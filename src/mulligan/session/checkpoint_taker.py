@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mulligan.session.write.checkpointer import CheckpointParts
     from mulligan.session.write.writer import Work, Writer
 
+T = TypeVar("T")
+
 
 class CheckpointTaker:
     """Takes the checkpoints of a session, alone or together with the changes of a batch."""
@@ -35,7 +37,7 @@ class CheckpointTaker:
     def take(
         self,
         request: CheckpointRequest,
-        changes: Callable[[Work], None] | None = None,
+        changes: Callable[[Work], object] | None = None,
         *,
         if_changed: bool = False,
     ) -> Checkpoint:
@@ -44,6 +46,21 @@ class CheckpointTaker:
         With ``if_changed``, the latest one is returned if it holds the same state and files. If the
         request is only for changed files, it is returned after the changes are written.
         """
+        return self._take(request, changes, self._history.checkpoint_at, if_changed=if_changed)
+
+    def take_after(self, changes: Callable[[Work], object], request: CheckpointRequest) -> int:
+        """Take a checkpoint of the state after changes, in one transaction; return its seq."""
+        taken = self._take(request, changes, lambda seq: seq)
+        return taken.seq if isinstance(taken, Checkpoint) else taken
+
+    def _take(
+        self,
+        request: CheckpointRequest,
+        changes: Callable[[Work], object] | None,
+        read: Callable[[int], T],
+        *,
+        if_changed: bool = False,
+    ) -> T | Checkpoint:
         started = self._engine.clock.monotonic()
         # Objects first, in a bundle of this call alone: they are durable before the journal's
         # transaction names them, and are left unused if that fails.
@@ -60,7 +77,7 @@ class CheckpointTaker:
                     return found
                 seq = self._commit(_noted(request, found, pending), changes, found, bundle)
             # Under the lock: another thread's transaction would replace the event that is kept.
-            taken = self._history.checkpoint_at(seq)
+            taken = read(seq)
         if self._engine.upkeep is not None:
             self._engine.upkeep.work_done()
         return taken
@@ -74,7 +91,7 @@ class CheckpointTaker:
     def _commit(
         self,
         request: CheckpointRequest,
-        changes: Callable[[Work], None] | None,
+        changes: Callable[[Work], object] | None,
         parts: CheckpointParts,
         bundle: PendingObjects,
     ) -> int:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # imported where they are used: a command that only looks nee
     from mulligan.session.history import History
     from mulligan.session.parts.state import State
     from mulligan.session.parts.steps import Steps
+    from mulligan.session.write.checkpoint_request import CheckpointRequest
     from mulligan.session.write.writer import Writer
     from mulligan.timeline.losses import Loss
     from mulligan.timeline.points import PointLike
@@ -222,6 +223,20 @@ class Internals:
     def commit(self, decision: Decision[T]) -> T:
         """Write what a decision adds, in one transaction, and return what it returned."""
         return self._writer.write(decision)
+
+    def checkpoint_after(self, decision: Decision[object], request: CheckpointRequest) -> int:
+        """Write what a decision adds and a checkpoint after it in one transaction; return its seq.
+
+        The decision runs once, unless another process wrote meanwhile; in a batch it runs twice.
+        """
+        from mulligan.session.checkpoint_taker import CheckpointTaker
+
+        taker = CheckpointTaker(self._engine, self._writer, self._files, self._history)
+        return taker.take_after(decision, request)
+
+    def document(self) -> Document:
+        """Return the newest document, including the open batch."""
+        return self._writer.document()
 
     def control(self, path: PathLike = "", default: Any = None) -> Any:
         """Return what supervision and recovery have recorded; no restore changes it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
+from mulligan.integrations.langgraph.changes import StateChanges
 from mulligan.integrations.langgraph.layout import SMALL_VALUE, Record
 from mulligan.integrations.langgraph.lists import KnownList, ListChange, after, list_change
 from mulligan.integrations.langgraph.references import RecentWrites
 from mulligan.integrations.langgraph.values import ValueCodec
-from mulligan.session.parts.state import State
 
 MAX_KNOWN = 8
 """How many checkpoints of a thread are known at a time."""
@@ -166,7 +166,9 @@ class Update(NamedTuple):
             stored[index] = value
         return stored + change.added
 
-    def write_changes(self, state: State, place: tuple[str, ...], recent: RecentWrites) -> None:
+    def write_changes(
+        self, state: StateChanges, place: tuple[str, ...], recent: RecentWrites
+    ) -> None:
         """Change the state from the checkpoint before to this one."""
         for part, before, now in (
             ("lists", self.before.lists, self.changes),

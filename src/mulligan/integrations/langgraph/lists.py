@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import compress, count
-from operator import is_not
+from operator import is_, is_not
 from typing import Any, NamedTuple
 
 from mulligan.integrations.langgraph.values import ValueCodec
 
-RECENT = 4
+RECENT = 2
 """How many items before the new ones are always compared by value."""
 
 IN_TURN = 4
@@ -90,6 +90,8 @@ def after(known: KnownList, items: list[Any], change: ListChange) -> KnownList:
 
 def _identical(known: list[Any], items: list[Any]) -> int:
     """Return how many items at the beginning of both lists are the same objects."""
+    if all(map(is_, known, items)):
+        return min(len(known), len(items))
     return next(compress(count(), map(is_not, known, items)), min(len(known), len(items)))
 
 

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from mulligan.integrations.langgraph.changes import StateChanges
 from mulligan.integrations.langgraph.layout import WRITES
 from mulligan.integrations.langgraph.values import ITEMS
-from mulligan.session.parts.state import State
 
 MIN_BYTES = 64
 """Smaller items are stored again: a reference would not be much smaller."""
@@ -39,11 +39,11 @@ class RecentWrites:
         while len(self._places) > MAX_RECENT:
             self._places.popitem(last=False)
 
-    def referred(self, items: list[Any], state: State) -> list[Any]:
+    def referred(self, items: list[Any], state: StateChanges) -> list[Any]:
         """Return items as a list stores them: those that were written before as references."""
         return [self._referred(item, state) if type(item) is bytes else item for item in items]
 
-    def _referred(self, item: bytes, state: State) -> Any:
+    def _referred(self, item: bytes, state: StateChanges) -> Any:
         place = self._places.get(item)
         # Compared: after a restore of the state, another write may be in that place.
         return item if place is None or state.get(_path(*place)) != item else place

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import chain, count
+from itertools import chain, count, takewhile
 from typing import Any, NamedTuple
 
 import msgspec
 
-from mulligan.document.document import gc_paused
+from mulligan.document.document import Document, gc_paused
 from mulligan.errors import CheckpointNeeded, KeyTaken
+from mulligan.integrations.langgraph.changes import StateChanges, deciding, length_at, value_at
 from mulligan.integrations.langgraph.files import FORK_OF, ThreadFiles
 from mulligan.integrations.langgraph.known import KnownCheckpoint, KnownCheckpoints, Update
 from mulligan.integrations.langgraph.layout import (
@@ -29,12 +30,13 @@ from mulligan.integrations.langgraph.layout import (
     encode_record,
     graph_path,
 )
+from mulligan.integrations.langgraph.queue import QueuedCall, WritesQueue
 from mulligan.integrations.langgraph.references import RecentWrites, resolved
 from mulligan.integrations.langgraph.values import ValueCodec
 from mulligan.integrations.langgraph.writes import PendingWrites, StoredWrites
 from mulligan.model import Checkpoint
 from mulligan.session import Session
-from mulligan.session.parts.state import State
+from mulligan.session.write.checkpoint_request import checked_request
 from mulligan.store import Store
 
 MAX_GRAPHS = 64
@@ -81,6 +83,7 @@ class Thread:
         self._gone: set[str] = set()
         self._known = KnownCheckpoints()
         self._recent = RecentWrites()
+        self._queue = WritesQueue()
         self.writes = StoredWrites(session)
         self._files = ThreadFiles(session) if has_files else None
 
@@ -113,10 +116,13 @@ class Thread:
 
     def record(self, namespace: str, id: str | None) -> tuple[Record, int] | None:
         """Return the record of a checkpoint and its seq, or of the latest one of a namespace."""
-        state, place = self.session.state, graph_path(namespace)
+        document = self.session.internal.document()
         if id is None:
-            id = state.get((*place, "latest")) or state.get((*place, "id"))
-        taken = None if id is None else self.session.checkpoints.find(self._key(namespace, id))
+            place = graph_path(namespace)
+            id = value_at(document, (*place, "latest")) or value_at(document, (*place, "id"))
+        if id is None:
+            return None
+        taken = self.session.checkpoints.find(self._key(namespace, id, document))
         return None if taken is None else (self._read(taken), taken.seq)
 
     def records(self) -> Iterator[tuple[Record, int]]:
@@ -151,45 +157,86 @@ class Thread:
 
     def save(self, saved: Saved, changed: set[str], codec: ValueCodec) -> None:
         """Save a checkpoint; durable on return. ``changed`` names the channels that changed."""
-        with self._lock:
-            if self._files is not None:
-                source = saved.metadata.get("source")
-                self._files.at_save(saved.namespace, saved.parent, source)
-            known = self._known.take(saved.namespace, saved.parent)
-            update = Update.of(saved.checkpoint, changed, known, codec)
-            record = self._new_record(saved, update, codec)
+        if not self._lock.acquire(blocking=False):
+            self._queue.met()
+            self._lock.acquire()
+        try:
+            self._save(saved, changed, codec)
+        finally:
+            self._lock.release()
+
+    def _save(self, saved: Saved, changed: set[str], codec: ValueCodec) -> None:
+        if self._files is not None:
+            source = saved.metadata.get("source")
+            self._files.at_save(saved.namespace, saved.parent, source)
+        document = self.session.internal.document()
+        known = self._known.take(saved.namespace, saved.parent)
+        update = Update.of(saved.checkpoint, changed, known, codec)
+        calls = self._waiting()
+        # Its own writes come after those that are there, and after those that come with it.
+        others = takewhile(lambda call: call.checkpoint != (saved.namespace, saved.id), calls)
+        first_write = length_at(document, WRITES) + sum(1 for _ in others)
+        record = self._new_record(saved, update, codec, first_write)
+        key = self._key(saved.namespace, record.id, document)
+        try:
+            seq = self._commit(key, record, saved, update, calls, is_known=known is not None)
+        except KeyTaken:
+            # A checkpoint that is saved again takes the place of the one before.
+            self.session.state.append(REMOVED, key)
             key = self._key(saved.namespace, record.id)
-            try:
-                seq = self._commit(key, record, saved, update, is_known=known is not None)
-            except KeyTaken:
-                # A checkpoint that is saved again takes the place of the one before.
-                self.session.state.append(REMOVED, key)
-                key = self._key(saved.namespace, record.id)
-                seq = self._commit(key, record, saved, update, is_known=False)
-            if self._files is not None:
-                self._files.saved(saved.namespace)
-            self._last[saved.namespace] = record.id
-            self._early.pop((saved.namespace, record.id), None)
-            self._known.add(saved.namespace, record.id, update.known(seq))
+            seq = self._commit(key, record, saved, update, calls, is_known=False)
+        if self._files is not None:
+            self._files.saved(saved.namespace)
+        self._last[saved.namespace] = record.id
+        self._early.pop((saved.namespace, record.id), None)
+        self._known.add(saved.namespace, record.id, update.known(seq))
 
     def save_writes(
         self, namespace: str, id: str, task: str, path: str, writes: list[list[Any]]
     ) -> None:
         """Save pending writes of a task; durable on return."""
-        call = [namespace, id, task, path, writes]
+        call = QueuedCall(namespace, id, task, path, writes)
+        self._queue.add(call)
+        try:
+            if not self._queue.let_take(call):
+                self._write_waiting(call)
+        except BaseException:
+            # Those of other threads stay: each of them tries by itself.
+            self._queue.remove(call)
+            raise
 
-        def append(state: State) -> int:
-            position = state.length(WRITES)
-            state.append(WRITES, call)
-            return position
-
+    def _write_waiting(self, call: QueuedCall) -> None:
+        """Write all calls that wait, unless another thread has written this one meanwhile."""
         with self._lock:
-            is_saved = self._is_saved(namespace, id)
-            position = self.session.state.transaction(append)
-            self._recent.add(position, writes)
-            if not is_saved:
+            if not call.is_written:
+                calls = self._waiting()
+                self.session.internal.commit(deciding(lambda state: self._append(state, calls)))
+                self._written(calls)
+
+    def _waiting(self) -> list[QueuedCall]:
+        """Return the calls that the next transaction writes."""
+        calls = self._queue.waiting()
+        for call in calls:
+            call.is_early = not self._is_saved(*call.checkpoint)
+        return calls
+
+    def _append(self, state: StateChanges, calls: list[QueuedCall]) -> None:
+        """Append the pending writes of calls to the state."""
+        if not calls:
+            return
+        first = state.length(WRITES)
+        state.extend_frozen(WRITES, [call.stored for call in calls])
+        for position, call in enumerate(calls, first):
+            # Of a run that does not count, these are overwritten, or compared before they are used.
+            call.position = position
+            self._recent.add(position, call.writes)
+
+    def _written(self, calls: list[QueuedCall]) -> None:
+        for call in calls:
+            if call.is_early:
                 # They may be saved before their checkpoint, which then looks for them from here.
-                self._early.setdefault((namespace, id), position)
+                self._early.setdefault(call.checkpoint, call.position)
+        self._queue.written(calls)
 
     def remove(self, store: Store, records: list[Record]) -> None:
         """Remove checkpoints with their pending writes, in one transaction.
@@ -204,7 +251,7 @@ class Thread:
                     place = graph_path(record.namespace)[-1]
                     latest[place] = max(record.id, latest.get(place, ""))
             keys = {place: self._key(*place) for place in doomed}
-            self.session.state.transaction(lambda state: _remove(state, keys, latest))
+            self.session.internal.commit(deciding(lambda state: _remove(state, keys, latest)))
             self._last.clear()
         self._erase(store, list(keys.values()))
 
@@ -231,15 +278,17 @@ class Thread:
             return True
         return self.session.checkpoints.find(self._key(namespace, id)) is not None
 
-    def _key(self, namespace: str, id: str) -> str:
+    def _key(self, namespace: str, id: str, document: Document | None = None) -> str:
         """Return the key of a checkpoint: the first one that was not removed."""
-        removed, base = self._removed(), checkpoint_key(namespace, id)
+        removed, base = self._removed(document), checkpoint_key(namespace, id)
+        if base not in removed:
+            return base
         keys = chain([base], (f"{base}~{number}" for number in count(2)))
         return next(key for key in keys if key not in removed)
 
-    def _removed(self) -> set[str]:
+    def _removed(self, document: Document | None = None) -> set[str]:
         """Return the keys of checkpoints that were removed from the thread."""
-        count = self.session.state.length(REMOVED)
+        count = length_at(document or self.session.internal.document(), REMOVED)
         if count != len(self._gone):
             self._gone = set(self.session.state.get(REMOVED, []))
         return self._gone
@@ -263,14 +312,16 @@ class Thread:
         )
         return record if is_there else msgspec.structs.replace(record, parent=None)
 
-    def _new_record(self, saved: Saved, update: Update, codec: ValueCodec) -> Record:
+    def _new_record(
+        self, saved: Saved, update: Update, codec: ValueCodec, first_write: int
+    ) -> Record:
         rest = {k: v for k, v in saved.checkpoint.items() if k not in ("id", "channel_values")}
         early = self._early.get((saved.namespace, saved.id))
         return Record(
             namespace=saved.namespace,
             id=saved.id,
             parent=saved.parent,
-            first_write=self.session.state.length(WRITES) if early is None else early,
+            first_write=first_write if early is None else early,
             checkpoint=codec.encode(rest),
             metadata=codec.encode(saved.metadata),
             small=update.small,
@@ -279,7 +330,14 @@ class Thread:
         )
 
     def _commit(
-        self, key: str, record: Record, saved: Saved, update: Update, *, is_known: bool
+        self,
+        key: str,
+        record: Record,
+        saved: Saved,
+        update: Update,
+        calls: list[QueuedCall],
+        *,
+        is_known: bool,
     ) -> int:
         """Write a checkpoint in one transaction: the change to the last one, or all of it.
 
@@ -288,7 +346,8 @@ class Thread:
         place, encoded = graph_path(record.namespace), encode_record(record)
         is_large = len(encoded) > MAX_RECORD
 
-        def write(state: State) -> None:
+        def write(state: StateChanges) -> None:
+            self._append(state, calls)
             # Decided here, where no other process can save a checkpoint meanwhile.
             last, latest = state.get((*place, "id")), state.get((*place, "latest"))
             if is_known and last == saved.parent:
@@ -304,19 +363,14 @@ class Thread:
         data: dict[str, Any] = {IN_STATE: record.namespace} if is_large else {RECORD: encoded}
         if self._files is not None and saved.metadata.get("source") == "fork":
             data[FORK_OF] = saved.parent
-        with self.session.batch() as batch:
-            self.session.state.transaction(write)
-            batch.checkpoint(
-                KIND,
-                note=_note(saved),
-                key=key,
-                data=data,
-            )
-        return batch.seq
+        request = checked_request(KIND, _note(saved), None, key, data)
+        seq = self.session.internal.checkpoint_after(deciding(write), request)
+        self._written(calls)
+        return seq
 
 
 def _write_latest(
-    state: State, place: tuple[str, ...], id: str, last: str | None, latest: str | None
+    state: StateChanges, place: tuple[str, ...], id: str, last: str | None, latest: str | None
 ) -> None:
     """Note which checkpoint is the latest, if it is not the last one that was saved."""
     highest = latest or last
@@ -327,7 +381,7 @@ def _write_latest(
         state.delete((*place, "latest"))
 
 
-def _make_room(state: State, namespace: str) -> None:
+def _make_room(state: StateChanges, namespace: str) -> None:
     """Remove the lists of the oldest namespace from the newest state if it has those of many.
 
     Every checkpoint keeps its own. Namespaces around this one are in use and stay.
@@ -346,7 +400,7 @@ def _make_room(state: State, namespace: str) -> None:
         state.delete((*OPENED, position))
 
 
-def _remove(state: State, keys: dict[tuple[str, str], str], latest: dict[str, str]) -> None:
+def _remove(state: StateChanges, keys: dict[tuple[str, str], str], latest: dict[str, str]) -> None:
     """Remove checkpoints from the state; ``latest`` are those that are the latest without them."""
     for position, call in enumerate(state.get(WRITES, [])):
         if call is not None and (call[0], call[1]) in keys:

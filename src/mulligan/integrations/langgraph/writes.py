@@ -6,6 +6,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import writes_sort_key
 
+from mulligan.integrations.langgraph.changes import length_at
 from mulligan.integrations.langgraph.layout import WRITES, Record
 from mulligan.integrations.langgraph.values import ValueCodec
 from mulligan.session import Session
@@ -50,8 +51,12 @@ class StoredWrites:
     def of(self, record: Record) -> PendingWrites:
         """Return the writes of a checkpoint."""
         found = PendingWrites()
+        document = self._session.internal.document()
+        count = length_at(document, WRITES)
+        if count == record.first_write:
+            return found
         state = self._session.state
-        if state.length(WRITES) - record.first_write <= NEAR:
+        if count - record.first_write <= NEAR:
             calls = state.slice(WRITES, record.first_write)
         else:
             self._read_index()
