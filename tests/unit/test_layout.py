@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -254,3 +255,38 @@ def test_a_store_found_through_a_symlink_is_the_same_store(tmp_path: Path) -> No
     with mulligan.open(tmp_path / "real") as one, mulligan.open(tmp_path / "link") as other:
         one.session("s").state.set("a", 1)
         assert other.session("s").state.get("a") == 1
+
+
+def odd_tree(place: Path) -> tuple[Path, Path]:
+    """Return a directory of all kinds of entries, and one outside that a symlink in it names."""
+    outside, tree = place / "outside", place / "tree"
+    outside.mkdir()
+    (outside / "kept").touch()
+    for number in range(40):
+        (tree / f"d{number % 4}" / "deep").mkdir(parents=True, exist_ok=True)
+        (tree / f"d{number % 4}" / "deep" / str(number)).write_text("x")
+    (tree / "link").symlink_to(outside)
+    (tree / "d0" / "dangling").symlink_to("nowhere")
+    os.mkfifo(tree / "fifo")
+    return tree, outside
+
+
+def test_a_tree_is_removed_and_nothing_outside_of_it(tmp_path: Path) -> None:
+    tree, outside = odd_tree(tmp_path)
+    layout.remove_tree(tree)
+    assert not tree.exists()
+    assert [one.name for one in outside.iterdir()] == ["kept"]
+    with pytest.raises(FileNotFoundError):
+        layout.remove_tree(tree)
+
+
+def test_a_tree_is_removed_where_no_thread_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    tree, _ = odd_tree(tmp_path)
+    layout.remove_tree(tree)
+    assert not tree.exists()
