@@ -35,7 +35,8 @@ from mulligan.journal.lmdb.lockfile import LockFile
 from mulligan.journal.lmdb.replace import Draft, damage_of, is_older_copy, locked, remove_drafts
 from mulligan.journal.lmdb.salvage import read_records
 from mulligan.journal.protocol import ALL_TABLES
-from mulligan.journal.rebuild import LostEvent, Rebuilt, rebuild
+from mulligan.journal.rebuild import Rebuilt, rebuild
+from mulligan.journal.rebuild_chain import LostEvent
 from mulligan.journal.records import (
     CHECKSUM_SIZE,
     COLLECTION,

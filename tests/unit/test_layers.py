@@ -89,6 +89,7 @@ INNER = {
         {"protocol", "chain", "lock_owner", "records"},
         {"table_protocol"},
         {"lmdb", "memory", "found_records", "copies"},
+        {"rebuild_chain"},
         {"rebuild"},
         {"kv_view"},
         {"kv_removal"},

@@ -13,7 +13,8 @@ from mulligan.journal.chain import is_unproven
 from mulligan.journal.found_records import DERIVED
 from mulligan.journal.lmdb.salvage import read_records
 from mulligan.journal.lmdb.tables import LmdbTables
-from mulligan.journal.rebuild import LOST, Rebuilt, rebuild
+from mulligan.journal.rebuild import Rebuilt, rebuild
+from mulligan.journal.rebuild_chain import LOST
 from mulligan.journal.records import (
     CHECKSUM_SIZE,
     NUMBER,
