@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks import (
     append,
     busy,
+    copies,
     drift,
     effects,
     harness,
@@ -32,6 +33,7 @@ if __name__ == "__main__":
         busy,
         team,
         upkeep,
+        copies,
         drift,
         langgraph,
     )

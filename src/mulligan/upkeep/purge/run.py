@@ -435,6 +435,10 @@ def _finish(
     open_ = unfinished_purges(engine)
     unfinished = [*left, *(erase(engine, wait, stop) if open_ else ())]
     proof = prove(engine, texts)
+    if not proof and not open_:
+        # Other dead bytes are in the way, such as those that a repair has left behind.
+        unfinished += erase(engine, wait, stop)
+        proof = prove(engine, texts)
     if open_ and proof and not unfinished:
         with engine.write() as txn:
             for purge in open_:
