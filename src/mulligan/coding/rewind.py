@@ -189,6 +189,7 @@ def undo_rewind(session: Session, rewound: Session) -> Restored | None:
     if known.restore is not None:
         _check_undo(session, known.restore)
         done = session.undo()
+    # After the undo of the files: an undo that failed can be asked for again.
     rewound.state.set((REWOUND, "undone"), True)
     _remove_unused(rewound, known)
     return done
@@ -270,14 +271,19 @@ def _continue(
     with _drafts() as drafts:
         with _writing(plan):
             _write_drafts(drafts, plan, folder, failpoint)
+        # Before the transcripts are published: the first hook of the new conversation must find how
+        # far its transcript is known, or it would record all of it again.
         _record(made, plan, drafts)
         failpoint(Failpoint.REWIND_RECORDED)
         with _writing(plan):
             # The main transcript comes last: with it, the program finds the others.
             for draft in drafts.values():
                 draft.publish()
+        # Last, because it alone changes what a person works on: if anything before it fails, the
+        # project is as it was.
         restored = _restore_files(session, plan)
     if restored is not None:
+        # Not needed to finish: without it, only the undo of the rewind does not find the restore.
         made.state.set((REWOUND, "restore"), restored.seq)
         failpoint(Failpoint.REWIND_NOTED)
     return restored
@@ -306,6 +312,7 @@ def _write_drafts(
         return
     entries = plan.entries or []
     folder.prepare(NewSession(plan.id, "", old=plan.agent.id), entries)
+    # Left by rewinds that were killed; the lock of a draft tells whether its writer lives.
     remove_left_drafts(plan.transcript.parent)
     for file in plan.side_files:
         drafts[str(file.path)] = Draft(file.path, file.data, failpoint)
@@ -390,6 +397,7 @@ def _remove_unused(rewound: Session, known: Rewound) -> None:
     if not isinstance(found, str) or not known.length:
         return
     now = transcript.read_new(found).progress
+    # A transcript that the agent has continued is a person's conversation, and stays.
     if (now.offset, now.digest) == (known.length, known.digest):
         for path in (found, *known.beside):
             Path(path).unlink(missing_ok=True)

@@ -71,6 +71,7 @@ class Approvals:
         clock = self._writer.engine.clock
         until = clock.monotonic() + arguments.seconds(timeout, "A timeout", zero=True)
         while (effect := self._effects().get(id)).is_pending and clock.monotonic() < until:
+            # Polled: the answer may come from any process.
             clock.sleep(POLL_SECONDS)
         return effect
 
@@ -102,6 +103,7 @@ class Approvals:
 
         def decide(work: Work) -> str:
             known, record = known_effect(work.document, id)
+            # Inside the decision: of two people who answer at once, one gets ``Conflict``.
             _check_open(known, record, now)
             answer = {**record["question"], "by": who, "answered": now, "note": note}
             fields: dict[str, Any] = {"status": status, "question": answer}

@@ -98,6 +98,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
         status = record["status"]
         if status == DONE:
             return self._done(work, id, record, now, may_act=may_act)
+        # Before everything else that is open: a call whose process died may have happened, and only
+        # an idempotent one may simply be made again.
         if status == IN_DOUBT or self.is_abandoned(record):
             if record["kind"] == IDEMPOTENT:
                 return self._intend(work, id, record, now, may_act=may_act)
@@ -162,6 +164,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
             return self._write(work, "approval.asked", "pending", id, record)
         if not may_act:
             return Found("ready", id, record)
+        # In the transaction of the intent: a crash from here on leaves a record that names who
+        # acted, and the effect is in doubt, never forgotten.
         record["acting"] = self.token
         for change in ledger.returned_changes(work.document, id, self.wanted.name):
             work.add(change)

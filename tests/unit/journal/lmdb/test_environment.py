@@ -105,8 +105,10 @@ def test_what_is_read_outlives_a_process_that_was_forked_off(tables: LmdbTables)
 
 
 def test_a_process_that_is_forked_off_amid_the_reads_of_other_threads_can_write(
-    tables: LmdbTables,
+    tables: LmdbTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # On a busy machine, a thread inside of a transaction may not run for longer than that.
+    monkeypatch.setattr(environment, "FORK_WAIT_SECONDS", 120.0)
     over = threading.Event()
 
     def read() -> None:
