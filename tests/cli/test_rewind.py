@@ -220,7 +220,13 @@ def test_effects_stay_in_the_world_and_are_shown(agent: Recorded, cli: Cli):
         session = store.session(f"claude-{OLD}", actor="claude")
         with session.effect("mail.send", intent={"to": "ann"}) as effect:
             effect.result = "sent"
-    assert "1 effect after it stays in the world: mail.send" in cli("rewind", "--to", "2").out
+    refused = cli("rewind", "--to", "2")
+    assert (refused.code, "1 effect cannot be undone" in refused.out) == (119, True)
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+    stays = "1 effect after it stays in the world: mail.send"
+    assert stays in cli("rewind", "--to", "2", "--chat").out
+    assert cli("rewind", OLD, "--to", "2", "--accept-left-behind").code == 0
+    assert files(agent.work) == {"a.txt": "one"}
     found = cli("rewind", OLD, "--to", "2", "--dry-run", "--json").json
     assert [one["name"] for one in found["effects"]] == ["mail.send"]
 

@@ -41,7 +41,7 @@ from mulligan.coding.transcript_format import (
 )
 from mulligan.errors import CannotRewind
 from mulligan.failpoints import Failpoint, FailpointHook
-from mulligan.model import Effect, Plan, Point, Restored
+from mulligan.model import EffectPlan, Plan, Point, Restored
 from mulligan.session.components import AGENTS
 from mulligan.session.names import WORKSPACE, session_name
 from mulligan.timeline.undo import first_restore
@@ -83,7 +83,7 @@ class RewindPlan(msgspec.Struct, frozen=True):
     conversation is not taken back. An empty one means that nothing had been said then, and no file
     is written. ``closed`` are calls that get a result because they had none. ``files`` is None if
     files are not taken back in place. ``start`` is the directory in which the agent continues.
-    ``effects`` are those after the point, which stay in the world. ``is_live`` says that a process
+    ``effects`` are those after the point; see ``undoes_effects``. ``is_live`` says that a process
     of the agent runs.
     """
 
@@ -100,13 +100,21 @@ class RewindPlan(msgspec.Struct, frozen=True):
     closed: int = 0
     files: Plan | None = None
     fork: Path | None = None
-    effects: tuple[Effect, ...] = ()
+    effects: EffectPlan = EffectPlan()
     is_live: bool = False
 
     @property
     def point(self) -> Point:
         """The point that is gone back to."""
         return self.target.point
+
+    @property
+    def undoes_effects(self) -> bool:
+        """Whether effects after the point are undone, as by a restore of everything.
+
+        With files or conversation alone, as with a restore of parts, and with a fork, they stay.
+        """
+        return self.what == "both" and self.fork is None
 
 
 class RewindResult(msgspec.Struct, frozen=True):
@@ -164,10 +172,22 @@ def plan_rewind(
     return made
 
 
-def rewind(session: Session, plan: RewindPlan, folder: AgentFolder | None) -> RewindResult:
-    """Do what a plan says; durable when this returns."""
+def rewind(
+    session: Session,
+    plan: RewindPlan,
+    folder: AgentFolder | None,
+    *,
+    accept_left_behind: bool = False,
+) -> RewindResult:
+    """Do what a plan says; durable when this returns.
+
+    Raises ``LeftBehind``, and changes nothing, if files and conversation go back in place behind
+    effects that cannot be undone, unless that is accepted.
+    """
     # Pinned: upkeep must not remove what is about to be restored.
     with session.internal.engine.pin():
+        if plan.undoes_effects:
+            session.internal.undo_effects(plan.point, accept_left_behind)
         if plan.entries is None or folder is None:
             return RewindResult(plan, restored=_restore_files(session, plan))
         with _fork(session, plan) as made:
@@ -203,12 +223,9 @@ def rewound_from(session: Session) -> Rewound | None:
         return None
 
 
-def _effects_after(session: Session, point: Point) -> tuple[Effect, ...]:
-    """Return the acts on the outside world after a point; a rewind takes none of them back."""
-    if not session.internal.has_acts:
-        return ()
-    found = session.effects.plan(point)
-    return (*found.compensated, *found.left_behind, *found.repeatable)
+def _effects_after(session: Session, point: Point) -> EffectPlan:
+    """Return what going back means for the acts on the outside world after a point."""
+    return session.effects.plan(point) if session.internal.has_acts else EffectPlan()
 
 
 def _check_files(session: Session, target: Target, options: RewindOptions) -> None:

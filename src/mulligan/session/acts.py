@@ -104,6 +104,15 @@ class Acts:
             self.compensation.prepare(target.document, accept=accept)
         return msgspec.structs.replace(target, accepts=accept)
 
+    def undo_after(self, point: PointLike, *, accept: bool) -> None:
+        """Undo the effects after a point that can be undone, as a restore of all of it does.
+
+        Raises ``LeftBehind`` for those that cannot, and undoes none, unless they are accepted.
+        """
+        if self._has_acts():
+            document = self._history.document_at(self._history.point(point))
+            self.compensation.prepare(document, accept=accept)
+
     def _part(self, name: str, make: Callable[[], Part]) -> Part:
         # One of each for all threads: a second one would count its calls from the start again.
         with self._lock:

@@ -72,6 +72,10 @@ def _no_steps() -> Steps:
     raise AssertionError("set by the session")
 
 
+def _undo_none(point: PointLike, accept: bool) -> None:
+    raise AssertionError("set by the session")
+
+
 class Internals:
     """Leases, control records, raw events and recovery of one session."""
 
@@ -97,6 +101,8 @@ class Internals:
         """Whether a supervisor started this process for its agent; see ``mulligan.attach``."""
         self.steps: Callable[[], Steps] = _no_steps
         """Returns what runs the steps of the handle; set by its session."""
+        self.undo_effects: Callable[[PointLike, bool], None] = _undo_none
+        """Undoes the effects after a point as a restore does; set by the session."""
         self.checkpoint_interval = CHECKPOINT_INTERVAL_SECONDS
         """Seconds between the routine checkpoints of ``Session.loop`` by default."""
 

@@ -113,6 +113,7 @@ class Session:
             self.checkpoint,
         )
         internal.steps = lambda: self._acts.steps
+        internal.undo_effects = lambda point, accept: self._acts.undo_after(point, accept=accept)
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}>"

@@ -71,7 +71,14 @@ def rewind_view(
         "fork": plan.fork and str(plan.fork),
         "command": command,
         "files": None if plan.files is None else file_change_views(plan.files.files),
-        "effects": [effect_view(effect) for effect in plan.effects],
+        "effects": [
+            effect_view(effect)
+            for effect in (
+                *plan.effects.compensated,
+                *plan.effects.left_behind,
+                *plan.effects.repeatable,
+            )
+        ],
         **_restored(restored),
     }
 

@@ -6,7 +6,7 @@ import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,7 +26,7 @@ from mulligan.coding.rewind import (
 )
 from mulligan.coding.rewind_target import Conversation
 from mulligan.coding.transcript_format import INTERRUPTED
-from mulligan.errors import CannotRewind
+from mulligan.errors import CannotRewind, LeftBehind
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import fail_at
 from mulligan.testing.stores import open_store
@@ -331,11 +331,49 @@ def test_of_another_agent_only_files_can_be_taken_back(agent: Recorded):
     assert files(agent.work) == {"a.txt": "one"}
 
 
-def test_effects_after_the_point_are_named(agent: Recorded):
-    with agent.session.effect("mail.send", intent={"to": "ann"}) as effect:
+def send(agent: Recorded, name: str, **how: Any) -> None:
+    with agent.session.effect(name, intent={"to": "ann"}, **how) as effect:
         effect.result = "sent"
-    assert [one.name for one in plan(agent, "2").effects] == ["mail.send"]
-    assert plan(agent, "@latest").effects != ()
+
+
+def test_effects_after_the_point_are_named(agent: Recorded):
+    send(agent, "mail.send")
+    assert [one.name for one in plan(agent, "2").effects.left_behind] == ["mail.send"]
+    assert not plan(agent, f"#{agent.session.head.seq}").effects
+
+
+def test_effects_that_cannot_be_undone_have_to_be_accepted(agent: Recorded):
+    send(agent, "mail.send")
+    before = files(agent.work)
+    with pytest.raises(LeftBehind, match=r"mail\.send"):
+        go(agent, "2")
+    assert files(agent.work) == before
+    assert not agent.transcript(agent.work, NEW).exists()
+    assert [one.name for one in agent.store.sessions()] == [f"claude-{OLD}"]
+    rewind(agent.session, plan(agent, "2"), agent.folder, accept_left_behind=True)
+    assert files(agent.work) == {"a.txt": "one"}
+
+
+@pytest.mark.parametrize("what", ["files", "chat", "fork"])
+def test_effects_stay_without_a_question_if_not_all_goes_back(
+    agent: Recorded, what: str, tmp_path: Path
+):
+    undone: list[Any] = []
+    send(agent, "mail.send", undo=undone.append)
+    if what == "fork":
+        go(agent, "2", fork=tmp_path / "fork")
+    else:
+        go(agent, "2", cast(What, what))
+    assert undone == []
+
+
+def test_effects_with_an_undo_are_undone(agent: Recorded):
+    undone: list[Any] = []
+    send(agent, "mail.send", undo=undone.append)
+    assert [one.name for one in plan(agent, "2").effects.compensated] == ["mail.send"]
+    go(agent, "2")
+    assert [one.name for one in undone] == ["mail.send"]
+    assert [one.status for one in agent.session.effects.list()] == ["compensated"]
 
 
 def test_subagents_come_along(agent: Recorded):

@@ -13,11 +13,13 @@ from mulligan.cli.confirm import confirm, warn_of_open_files
 from mulligan.cli.context import (
     CliContext,
     Command,
+    accept_option,
     dry_run_option,
     example,
     force_option,
     yes_option,
 )
+from mulligan.cli.render.effects import refuse_left_behind
 from mulligan.cli.render.restored import exit_if_incomplete, print_problems
 from mulligan.cli.render.text import print_json
 
@@ -52,6 +54,7 @@ EXAMPLE = example(
 )
 @click.option("--undo", is_flag=True, help="Undo the last rewind.")
 @dry_run_option
+@accept_option
 @yes_option
 @force_option
 @click.pass_obj
@@ -63,6 +66,7 @@ def command(
     fork: Path | None,
     undo: bool,
     dry_run: bool,
+    accept: bool,
     yes: bool,
 ) -> None:
     """Take a coding agent back to an earlier prompt: files, conversation or both.
@@ -76,6 +80,10 @@ def command(
     one stays, and is continued by its own id. A safety checkpoint keeps the present files;
     `--undo` brings them back. With --fork, the present files stay, too: both branches continue
     side by side.
+
+    Effects after the point (`mulligan effects`) are treated as by `mulligan restore`: when files
+    and conversation go back in place, those with an undo command are undone first, and others have
+    to be accepted with --accept-left-behind. With --files, --chat or --fork, they stay.
     """
     named = named or call.session
     if undo:
@@ -89,7 +97,10 @@ def command(
     else:
         if fork is not None and what in ("files", "chat"):
             raise click.UsageError("--fork takes files and conversation.")
-        _rewind(call, named, to, what or "both", fork, dry_run=dry_run, yes=yes)
+        with call.working():
+            found = _open(call, named)
+            folder, plan = _planned(call, found, to, what or "both", fork)
+        _rewind(call, found, plan, folder, dry_run=dry_run, accept=accept, yes=yes)
 
 
 def _list(call: CliContext, named: str | None) -> None:
@@ -109,22 +120,19 @@ def _list(call: CliContext, named: str | None) -> None:
 
 def _rewind(
     call: CliContext,
-    named: str | None,
-    to: str,
-    what: What,
-    fork: Path | None,
+    found: Conversation,
+    plan: RewindPlan,
+    folder: AgentFolder | None,
     *,
     dry_run: bool,
+    accept: bool,
     yes: bool,
 ) -> None:
     from mulligan.cli.render.rewind import print_plan, print_rewound, warn_of_agent
     from mulligan.coding.rewind import rewind
     from mulligan.views.rewind import planned_rewind_view, rewind_view
 
-    found = _open(call, named)
     session = found.session
-    with call.working():
-        folder, plan = _planned(call, found, to, what, fork)
     warn_of_agent(plan)
     if not call.json and not call.quiet:
         if plan.files is not None:
@@ -134,11 +142,13 @@ def _rewind(
     if dry_run:
         _print_dry_run(call, planned_rewind_view(plan))
         return
+    if plan.undoes_effects and not accept:
+        refuse_left_behind(plan.effects)
     is_used = plan.files is not None and bool(plan.files.open_files)
     confirm(call, "Rewind?", yes=yes, default=not is_used)
     call.recover(session)
     with call.working():
-        done = rewind(session, plan, folder)
+        done = rewind(session, plan, folder, accept_left_behind=accept)
     _remember(call, done)
     if call.json:
         print_json(rewind_view(plan, typed, done))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mulligan.cli.render.effects import print_effect_plan
 from mulligan.cli.render.files import TO_DO, change_lines, counted, outline
 from mulligan.cli.render.text import (
     SHORT_ID,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from mulligan.cli.context import CliContext
     from mulligan.coding.rewind import RewindPlan, RewindResult
     from mulligan.coding.rewind_target import Conversation, RewindPrompt
-    from mulligan.model import FileChange, Restored
+    from mulligan.model import EffectPlan, FileChange, Restored
 
 WIDEST_TEXT = 100
 UNKNOWN = "unknown"
@@ -54,11 +55,10 @@ def print_plan(plan: RewindPlan, directory: Path | None, limit: int | None) -> N
     if plan.fork is not None:
         said = f"files of {place(plan.point)} into {plan.fork}"
         click.echo(f"{Cell('fork', bold=True).styled()}  {clean(said)}")
-    if plan.effects:
-        names = ", ".join(dict.fromkeys(effect.name for effect in plan.effects[:5]))
-        stay = "stays" if len(plan.effects) == 1 else "stay"
-        said = f"{plural(len(plan.effects), 'effect')} after it {stay} in the world: {names}"
-        click.echo(f"{Cell('outside', bold=True).styled()}  {clean(said)}")
+    if plan.undoes_effects:
+        print_effect_plan(plan.effects)
+    elif plan.effects:
+        click.echo(f"{Cell('outside', bold=True).styled()}  {clean(_stay(plan.effects))}")
     if plan.files is not None:
         changes = outline(plan.files.files)
         title = Cell(f"files in {clean(str(directory))}", bold=True).styled()
@@ -143,6 +143,13 @@ def _conversation(plan: RewindPlan) -> str:
     stay = f"{plural(count, 'prompt')} {'stays' if count == 1 else 'stay'}"
     closed = f", {plural(plan.closed, 'interrupted call')} closed" if plan.closed else ""
     return f"{stay}{closed}, new id {plan.id}"
+
+
+def _stay(plan: EffectPlan) -> str:
+    found = (*plan.compensated, *plan.left_behind, *plan.repeatable)
+    names = ", ".join(dict.fromkeys(effect.name for effect in found[:5]))
+    stay = "stays" if len(found) == 1 else "stay"
+    return f"{plural(len(found), 'effect')} after it {stay} in the world: {names}"
 
 
 def _kept(done: Restored | None) -> str:
