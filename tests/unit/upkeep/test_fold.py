@@ -179,7 +179,9 @@ def test_slices_leave_a_true_record_each(
     assert_sound(store)
 
 
-def test_a_slice_ends_at_a_keyframe_that_is_there(store: Store) -> None:
+def test_a_slice_ends_at_a_keyframe_that_is_there(tmp_path: Path, clock: FakeClock) -> None:
+    # A clock that stands still: slices that take long become so small that none reaches a keyframe.
+    store = open_store(tmp_path / "store", clock=clock)
     session = store.session("long")
     with session.batch():
         for number in range(1_500):
