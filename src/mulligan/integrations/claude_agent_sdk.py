@@ -14,7 +14,7 @@ each transcript has, and the SDK's own summary.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -75,9 +75,8 @@ class MulliganSessionStore(SessionStore):
         """Return the ids of a project's sessions, and when each was written last."""
         return await _in_thread(
             lambda: [
-                {"session_id": record["session_id"], "mtime": _milliseconds(session)}
-                for session, record in self._of_project(project_key)
-                if record["entries"]
+                {"session_id": record["session_id"], "mtime": written}
+                for record, written in self._written(project_key)
             ]
         )
 
@@ -87,11 +86,10 @@ class MulliganSessionStore(SessionStore):
             lambda: [
                 {
                     "session_id": record["session_id"],
-                    "mtime": _milliseconds(session),
+                    "mtime": written,
                     "data": record["summary"],
                 }
-                for session, record in self._of_project(project_key)
-                if record["entries"]
+                for record, written in self._written(project_key)
             ]
         )
 
@@ -176,6 +174,18 @@ class MulliganSessionStore(SessionStore):
         found = self._handles.starting_with(prefix_of(KIND, text_of(project_key, "A project key")))
         records = [(session, session.state.get(RECORD)) for session in found]
         return [(session, record) for session, record in records if record is not None]
+
+    def _written(self, project_key: str) -> Iterator[tuple[dict[str, Any], int]]:
+        """Yield the sessions with entries, the oldest write first, and its time in milliseconds.
+
+        No two times are equal: by them the SDK finds the session that was written last.
+        """
+        found = sorted(self._of_project(project_key), key=lambda pair: pair[0].updated)
+        before = 0
+        for session, record in found:
+            if record["entries"]:
+                before = max(before + 1, int(session.updated.timestamp() * 1000))
+                yield record, before
 
     def _delete(self, key: SessionKey) -> None:
         session, subpath = self._handles.find(_name(key)), key.get("subpath")
@@ -314,10 +324,6 @@ def _with_entries(
         previous = {"session_id": key["session_id"], "mtime": 0, "data": record["summary"]}
     folded = fold_session_summary(previous, key, new)
     return {**record, "entries": count, "summary": folded["data"]}
-
-
-def _milliseconds(session: Session) -> int:
-    return int(session.updated.timestamp() * 1000)
 
 
 def _prompt(entry: Any) -> str | None:

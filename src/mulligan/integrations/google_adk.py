@@ -120,10 +120,11 @@ class MulliganSessionService(BaseSessionService):
             return event
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
-        updated = await self._thread.run(retried, partial(self._append, session, event))
-        if updated is None:
+        revision = await self._thread.run(retried, partial(self._append, session, event))
+        if revision is None:
             return event
-        session.last_update_time = updated
+        session.last_update_time = event.timestamp
+        session._storage_update_marker = revision
         return self._commit_event_to_session(session, event)
 
     async def resume_input(
@@ -156,6 +157,7 @@ class MulliganSessionService(BaseSessionService):
             "user_id": user_id,
             "id": id,
             "updated": time.time(),
+            "revision": uuid.uuid4().hex,
             "pending": _pending(app, user),
         }
         with session.batch():
@@ -188,8 +190,8 @@ class MulliganSessionService(BaseSessionService):
         if (found := self._found(app_name, user_id, id)) is not None:
             self._handles.delete(found[0].name)
 
-    def _append(self, adk: AdkSession, event: Event) -> float | None:
-        """Store an event and return its time; None if it is stored already."""
+    def _append(self, adk: AdkSession, event: Event) -> str | None:
+        """Store an event and return the revision after it; None if it is stored already."""
         found = self._found(adk.app_name, adk.user_id, adk.id)
         if found is None:
             raise SessionNotFoundError(f"Session {adk.id} not found.")
@@ -199,18 +201,23 @@ class MulliganSessionService(BaseSessionService):
         with session.batch():
             if stored in session.state.tail(EVENTS, RECENT_EVENTS):
                 return None
-            if before["updated"] > adk.last_update_time:
+            if _is_stale(session, before, adk):
                 raise StaleSessionError(
-                    "The session has been written to since it was read: read it again."
+                    "The session was modified in storage since it was read: read it again."
                 )
             for key, value in own.items():
                 session.state.put((OWN_STATE, key), value)
             session.state.append(EVENTS, stored)
-            after = {**before, "updated": event.timestamp, "pending": _pending(app, user)}
+            after = {
+                **before,
+                "updated": event.timestamp,
+                "revision": uuid.uuid4().hex,
+                "pending": _pending(app, user),
+            }
             # Compared, so that two processes cannot both take their session for the newest.
             session.state.set(RECORD, after, expected=before)
         self._settle(session, after, is_late=False)
-        return float(event.timestamp)
+        return str(after["revision"])
 
     def _found(self, app_name: str, user_id: str, id: str) -> tuple[Session, dict[str, Any]] | None:
         """Return a session and its record, after what a dead process left to do."""
@@ -250,7 +257,7 @@ class MulliganSessionService(BaseSessionService):
         merged |= {State.APP_PREFIX + key: value for key, value in scope.app().items()}
         user = scope.user(record["user_id"])
         merged |= {State.USER_PREFIX + key: value for key, value in user.items()}
-        return AdkSession(
+        shown = AdkSession(
             id=record["id"],
             app_name=record["app_name"],
             user_id=record["user_id"],
@@ -258,6 +265,8 @@ class MulliganSessionService(BaseSessionService):
             events=[Event.model_validate(event) for event in events],
             last_update_time=record["updated"],
         )
+        shown._storage_update_marker = record.get("revision")
+        return shown
 
 
 class _Scope:
@@ -378,6 +387,21 @@ def _events(session: Session, config: GetSessionConfig | None) -> list[Any]:
     # As ADK's own service: from the first event on after which none is older.
     start = max((n for n, event in enumerate(events, 1) if event["timestamp"] < since), default=0)
     return events[start:]
+
+
+def _is_stale(session: Session, record: dict[str, Any], adk: AdkSession) -> bool:
+    """Whether a session was written to since an object of it was read.
+
+    Times do not tell: those of events are set by their callers, whose clocks may differ. An object
+    that a program made itself has no revision; it is judged by its time and its last event.
+    """
+    revision = adk._storage_update_marker
+    if revision is not None:
+        return bool(revision != record.get("revision"))
+    if record["updated"] <= adk.last_update_time:
+        return False
+    last = all_from_stored(session.state.tail(EVENTS, 1))
+    return [event["id"] for event in last] != [event.id for event in adk.events[-1:]]
 
 
 def _unfinished(events: list[Event], message: Any) -> str | None:

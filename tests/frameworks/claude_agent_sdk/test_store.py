@@ -20,6 +20,8 @@ needed("claude_agent_sdk")
 from claude_agent_sdk import ClaudeAgentOptions, fork_session_via_store, project_key_for_directory
 
 from mulligan.integrations.claude_agent_sdk import CONTINUE, MulliganSessionStore
+from mulligan.testing.clock import FakeClock
+from mulligan.testing.stores import open_store
 
 KEY: Any = {"project_key": "p", "session_id": "s"}
 
@@ -71,6 +73,23 @@ def test_every_json_value_comes_back(store: MulliganSessionStore, odd: Any) -> N
         return await store.load(KEY)
 
     assert asyncio.run(run()) == [entry(1, odd=odd)]
+
+
+def test_the_session_that_was_written_last_is_known_within_a_millisecond() -> None:
+    store = MulliganSessionStore(open_store("memory:", clock=FakeClock(tick=1e-6)))
+    ids = ["c", "a", "d", "b"]
+
+    async def run() -> tuple[Any, Any]:
+        for id in [*reversed(ids), *ids]:
+            key: Any = {"project_key": "p", "session_id": id}
+            await store.append(key, [{"type": "user"}])
+        return await store.list_sessions("p"), await store.list_session_summaries("p")
+
+    listed, summaries = asyncio.run(run())
+    times = {found["session_id"]: found["mtime"] for found in listed}
+    assert sorted(ids, key=times.__getitem__) == ids
+    assert len({*times.values()}) == len(ids)
+    assert {found["session_id"]: found["mtime"] for found in summaries} == times
 
 
 def append_many(path: str, writer: int) -> None:

@@ -25,6 +25,7 @@ from google.adk.events import Event, EventActions
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
+from google.adk.sessions import Session as AdkSession
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
 
@@ -152,6 +153,64 @@ def test_a_session_that_is_out_of_date_is_refused(service: MulliganSessionServic
         with pytest.raises(StaleSessionError):
             await service.append_event(there, event(2))
         assert len(there.events) == 0
+
+    asyncio.run(run())
+
+
+def test_whether_a_session_is_out_of_date_is_not_judged_by_times(
+    service: MulliganSessionService,
+) -> None:
+    """Events bring their own times, and clocks of two machines differ."""
+
+    async def run() -> None:
+        await service.create_session(**WHO)
+        here, there = await service.get_session(**WHO), await service.get_session(**WHO)
+        assert here is not None
+        assert there is not None
+        await service.append_event(here, event(1))  # of 1970: long before the session was made
+        with pytest.raises(StaleSessionError):
+            await service.append_event(there, event(2))
+        here.last_update_time -= 0.0001  # rounded on its way through a program
+        await service.append_event(here, event(3))
+        found = await service.get_session(**WHO)
+        assert found is not None
+        assert [e.id for e in found.events] == ["e1", "e3"]
+
+    asyncio.run(run())
+
+
+def test_an_object_that_the_program_made_itself_is_judged_by_its_last_event(
+    service: MulliganSessionService,
+) -> None:
+    async def run() -> None:
+        session = await service.create_session(**WHO)
+        await service.append_event(session, event(1))
+        copied = AdkSession.model_validate(session.model_dump())
+        copied.last_update_time -= 1
+        await service.append_event(copied, event(2))
+        behind = AdkSession.model_validate({**copied.model_dump(), "events": [event(1)]})
+        behind.last_update_time -= 1
+        with pytest.raises(StaleSessionError):
+            await service.append_event(behind, event(3))
+
+    asyncio.run(run())
+
+
+def test_of_two_writers_at_the_same_moment_one_is_refused(service: MulliganSessionService) -> None:
+    async def run() -> None:
+        await service.create_session(**WHO)
+        for number in range(4):
+            session = await service.get_session(**WHO)
+            assert session is not None
+            copies = [session.model_copy(deep=True) for _ in range(2)]
+            made = [
+                service.append_event(copy, event(2 * number + n)) for n, copy in enumerate(copies)
+            ]
+            ended = await asyncio.gather(*made, return_exceptions=True)
+            assert sorted(isinstance(e, StaleSessionError) for e in ended) == [False, True]
+        found = await service.get_session(**WHO)
+        assert found is not None
+        assert len(found.events) == 4
 
     asyncio.run(run())
 
