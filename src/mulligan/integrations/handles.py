@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -100,7 +101,8 @@ class CallThread:
     """One thread that makes blocking calls for coroutines, in the order they were made.
 
     It belongs to no event loop, since frameworks run one program in several of them. A call that
-    is cancelled after it started still takes effect, before any later one.
+    is cancelled before it started is not made. One that has started ends first: whoever sees the
+    cancellation may rely on its effect, and nothing is written after it.
     """
 
     def __init__(self, name: str) -> None:
@@ -113,7 +115,22 @@ class CallThread:
             # A fork has the object of its parent, and none of its threads.
             self._executor, self._pid = ThreadPoolExecutor(1, self._name), os.getpid()
         made = self._executor.submit(partial(call, *args, **kwargs))
-        return await asyncio.wrap_future(made)
+        waiting = asyncio.wrap_future(made)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            if not made.cancel():
+                await _ended(waiting)
+            raise
+
+
+async def _ended(call: asyncio.Future[Any]) -> None:
+    """Wait for the end of a call, however often the waiting task is cancelled."""
+    while not call.done():
+        with suppress(asyncio.CancelledError):  # the caller raises the first one
+            await asyncio.wait({call})
+    if not call.cancelled():
+        call.exception()  # looked at, or asyncio reports an error that nobody saw
 
 
 def name_of(kind: str, *parts: str) -> str:

@@ -12,9 +12,9 @@ other branches, ``run_state`` a run that waits for approval, ``openai`` what els
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from agents import (
     Agent,
@@ -28,7 +28,7 @@ from agents import (
 )
 from agents.items import ModelResponse
 from agents.memory import SessionABC
-from agents.memory.session_settings import resolve_session_limit
+from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 from openai.types.responses import Response, ResponseCompletedEvent
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
@@ -46,10 +46,13 @@ from mulligan.integrations.openai_branches import (
     CONVERSATION,
     RECORD,
     Branches,
+    is_user,
     items_path,
 )
+from mulligan.integrations.openai_usage import Usage
 from mulligan.integrations.recorded_calls import RecordedCalls
 from mulligan.session import Session
+from mulligan.session.parts.state import State
 
 KIND = "openai"
 RUN_STATE = "run_state"
@@ -69,15 +72,16 @@ class MulliganSession(SessionABC):
         session_id: str,
         store: StoreLike,
         *,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         """Open or make the session with that id in an open store, or in that of a directory."""
         self.session_id = text_of(session_id, "A session id")
-        self.session_settings = session_settings or SessionSettings()
+        self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self._handles = Handles(store)
         self._thread = CallThread(f"mulligan-{session_id[:20]}")
         self._session = self._handles.session(name_of(KIND, session_id))
         self._branches = Branches(self._session)
+        self._usage = Usage(self._session, self._branches)
         self._calls = RecordedCalls(self._session, self._thread)
 
     @property
@@ -102,6 +106,37 @@ class MulliganSession(SessionABC):
     async def clear_session(self) -> None:
         """Remove all items of all branches; ids of branches stay taken."""
         await self._thread.run(retried, self._clear)
+
+    async def _get_compaction_snapshot(self, limit: int, **options: Any) -> _Snapshot | None:
+        """Return the latest items, for the SDK's compaction; the SDK finds this by its name.
+
+        Without it, the SDK clears the session and adds the compacted items: two transactions, and
+        a crash in between would lose the conversation.
+        """
+        if options.get("prune_prefix") is not None:
+            return None  # encrypted items that expire: the SDK then replaces all of them
+        path, items, size = await self._thread.run(self._latest, self._branches.current, limit)
+        replace = partial(self._replace_suffix, path, items)
+        return _Snapshot(all_from_stored(items), size <= limit, replace)
+
+    async def _replace_suffix(
+        self, path: tuple[str, ...], expected: list[Any], start: int, output: list[Any]
+    ) -> bool:
+        """Replace the items from ``start`` on, if the conversation still ends with all of them."""
+        suffix, items = expected[start:], all_to_stored(output)
+
+        def replace(state: State) -> bool:
+            if not suffix or state.tail(path, len(suffix)) != suffix:
+                return False
+            state.truncate(path, state.length(path) - len(suffix))
+            state.extend(path, items)
+            return True
+
+        return await self._thread.run(self._session.state.transaction, replace)
+
+    def _latest(self, branch: str, limit: int) -> tuple[tuple[str, ...], list[Any], int]:
+        path, state = items_path(self._branches.known(branch)), self._session.state
+        return path, state.tail(path, limit), state.length(path)
 
     async def resume_input(self, input: Any, agent: Agent[Any] | None = None) -> Any:
         """Return what to pass to ``Runner.run`` so that an interrupted program goes on.
@@ -171,7 +206,7 @@ class MulliganSession(SessionABC):
 
     async def delete_branch(self, branch_id: str, force: bool = False) -> None:
         """Delete a branch; the current one only with ``force``."""
-        await self._thread.run(retried, partial(self._branches.delete, branch_id, force))
+        await self._thread.run(retried, partial(self._delete, branch_id, force))
 
     async def list_branches(self) -> list[dict[str, Any]]:
         """Return the branches: id, numbers of messages and turns, whether current, when made."""
@@ -186,6 +221,36 @@ class MulliganSession(SessionABC):
     ) -> list[dict[str, Any]]:
         """Return the turns of the user that contain a text, whatever the case."""
         return await self._thread.run(self._branches.matching, search_term, branch_id)
+
+    async def store_run_usage(self, result: Any) -> None:
+        """Store what a run used for the latest turn of the current branch."""
+        used, branch = result.context_wrapper.usage, self._branches.current
+        if used is not None:
+            await self._thread.run(self._usage.store, branch, used)
+
+    async def get_turn_usage(
+        self, user_turn_number: int | None = None, branch_id: str | None = None
+    ) -> list[dict[str, Any]] | dict[str, Any]:
+        """Return requests and tokens of a turn, or of each turn of a branch."""
+        if user_turn_number is None:
+            return await self._thread.run(self._usage.of_turns, branch_id)
+        return await self._thread.run(self._usage.of_turn, user_turn_number, branch_id)
+
+    async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
+        """Return requests, tokens and turns of a branch, or of all; None if nothing is stored."""
+        return await self._thread.run(self._usage.total, branch_id)
+
+    async def get_conversation_by_turns(
+        self, branch_id: str | None = None
+    ) -> dict[int, list[dict[str, str | None]]]:
+        """Return the kind and the tool of each item, by turn."""
+        return await self._thread.run(self._usage.by_turn, branch_id)
+
+    async def get_tool_usage(
+        self, branch_id: str | None = None
+    ) -> list[tuple[str | None, int, int]]:
+        """Return how often each tool was called in each turn: name, count, turn."""
+        return await self._thread.run(self._usage.tools, branch_id)
 
     def close(self) -> None:
         """Close the store, if it was opened here."""
@@ -202,18 +267,24 @@ class MulliganSession(SessionABC):
         state = self._session.state
         with self._session.batch():
             state.extend(items_path(self._branches.known(branch)), all_to_stored(items))
-            if any(not _is_user(item) for item in items):
+            if any(not is_user(item) for item in items):
                 self._calls.forget_responses()
                 if state.get((RUN_STATE,), MISSING) is not MISSING:
                     state.delete(RUN_STATE)
 
     def _pop(self, branch: str) -> Any | None:
-        return from_stored(self._session.state.pop(items_path(self._branches.known(branch))))
+        return self._usage.pop(self._branches.known(branch))
+
+    def _delete(self, branch: str, force: bool) -> None:
+        with self._session.batch():
+            self._branches.delete(branch, force)
+            self._usage.forget(branch)
 
     def _clear(self) -> None:
         state = self._session.state
         with self._session.batch():
             self._branches.clear()
+            self._usage.forget()
             self._calls.forget_responses()
             for path in (CONVERSATION, BRANCHES, RUN_STATE):
                 if state.get((path,), MISSING) is not MISSING:
@@ -224,6 +295,14 @@ class MulliganSession(SessionABC):
         branch = self._branches.known()
         generation = self._session.state.get((RECORD, "generation"), 0)
         return f"{branch}.{generation}.{self._session.state.length(items_path(branch))}"
+
+
+class _Snapshot(NamedTuple):
+    """The latest items of a session, and how to replace the end of them."""
+
+    items: list[Any]
+    complete: bool
+    replace_suffix: Callable[[int, list[Any]], Awaitable[bool]]
 
 
 class _DurableAgents:
@@ -319,10 +398,6 @@ def _output(result: Any) -> Any:
         return to_jsonable_python(result)
     except ValueError:
         return str(result)
-
-
-def _is_user(item: Any) -> bool:
-    return isinstance(item, dict) and item.get("role") == "user"
 
 
 def _is_unfinished(items: list[Any], asked: list[Any]) -> bool:

@@ -156,10 +156,15 @@ class Branches:
         return branch
 
 
+def is_user(item: Any) -> bool:
+    """Whether an item is a message of the user, with which a turn begins."""
+    return isinstance(item, dict) and item.get("role") == "user"
+
+
 def _user_items(items: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the place and the item of every message of the user."""
     for place, item in enumerate(items):
-        if isinstance(item, dict) and item.get("role") == "user":
+        if is_user(item):
             yield place, item
 
 

@@ -54,6 +54,17 @@ class ScriptModel(Model):
         return [assistant_message("done")]
 
 
+class BossModel(ScriptModel):
+    """Asks another agent to pay, then says that it is done."""
+
+    def _answer(self, input: Any) -> list[Any]:
+        outputs = sum(i.get("type") == "function_call_output" for i in input)
+        note(self._log, f"boss {outputs}")
+        if outputs == 0:
+            return [function_call("pay", {"input": QUESTION}, call_id="call_9")]
+        return [assistant_message("paid")]
+
+
 def note(log: Path, line: str) -> None:
     with log.open("a") as file:
         file.write(f"{line}\n")
@@ -81,6 +92,10 @@ async def main(directory: Path, how: str) -> None:
     agent = Agent(name="payer", model=ScriptModel(log), tools=[charge, wait])
     if "durable" in how:
         agent = session.durable(agent, at_most_once=["wait"] if "once" in how else [])
+    if "nested" in how:
+        pay = agent.as_tool("pay", "Pays.", failure_error_function=None)
+        boss = Agent(name="boss", model=BossModel(log), tools=[pay])
+        agent = session.durable(boss)
     given = await session.resume_input(QUESTION)
     try:
         if "stream" in how:

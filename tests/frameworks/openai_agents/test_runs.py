@@ -42,6 +42,22 @@ def test_a_killed_run_repeats_no_answer_and_no_tool_that_returned(tmp_path: Path
     assert log.count("wait") == 2  # the process died in it: it may not have happened
 
 
+def test_a_durable_agent_that_is_a_tool_repeats_nothing_either(tmp_path: Path) -> None:
+    printed, log = interrupted(tmp_path, "durable nested")
+    assert printed == "paid"
+    assert [line for line in log if line.startswith("boss")] == ["boss 0", "boss 1"]
+    models = [line for line in log if line.startswith("model")]
+    assert models == [f"model {n} of 1 questions" for n in (0, 1, 3)]
+    assert [line for line in log if line.startswith("charge")] == ["charge 1", "charge 2"]
+    assert log.count("wait") == 2
+
+
+def test_a_tool_in_doubt_of_an_agent_that_is_a_tool_is_reported(tmp_path: Path) -> None:
+    printed, log = interrupted(tmp_path, "durable nested once")
+    assert "'wait' was called, and the process died before it returned" in printed
+    assert log.count("wait") == 1
+
+
 def test_a_tool_in_doubt_is_not_called_again_if_that_is_asked_for(tmp_path: Path) -> None:
     printed, log = interrupted(tmp_path, "durable once")
     assert "'wait' was called, and the process died before it returned" in printed

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +19,10 @@ from tests.frameworks.needed import needed
 
 needed("agents")
 
-from agents import SessionSettings
+from agents import Agent, Runner, SessionSettings, Usage
 from agents.extensions.memory import AdvancedSQLiteSession
-from agents.memory import Session
+from agents.memory import OpenAIResponsesCompactionSession, Session
+from agents.testing import ScriptedModel, assistant_message
 
 from mulligan.integrations.openai_agents import MulliganSession
 
@@ -44,9 +47,29 @@ def test_it_is_a_session_of_the_sdk(session: MulliganSession) -> None:
     assert session.session_id == "chat"
 
 
+def used(number: int) -> Any:
+    """Return what the usage of a run is read from."""
+    return SimpleNamespace(context_wrapper=SimpleNamespace(usage=Usage(1, number, total_tokens=9)))
+
+
+ITEMS = [
+    user("x"),
+    user("yy"),
+    agent("z"),
+    {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "1"},
+    {"type": "function_call", "name": "f", "namespace": "n", "call_id": "2"},
+    {"type": "function_call", "name": "f", "namespace": "f", "call_id": "3"},
+    {"type": "function_call_output", "call_id": "1", "output": "o"},
+    {"type": "mcp_call", "server_label": "m", "name": "f"},
+    {"type": "mcp_call", "server_label": "m"},
+    {"type": "shell_call"},
+    {"type": "tool_search_call"},
+    {"type": "tool_search_output"},
+    {"type": "reasoning", "summary": []},
+]
 NAMES = st.sampled_from(["a", "b", "c"])
 OPERATIONS = st.one_of(
-    st.tuples(st.just("add"), st.lists(st.sampled_from([user("x"), user("yy"), agent("z")]))),
+    st.tuples(st.just("add"), st.lists(st.sampled_from(ITEMS))),
     st.tuples(st.just("get"), st.sampled_from([None, -1, 0, 1, 2, 100])),
     st.tuples(st.just("pop"), st.none()),
     st.tuples(st.just("branch"), st.tuples(st.integers(0, 4), NAMES)),
@@ -54,6 +77,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("switch"), NAMES | st.just("main")),
     st.tuples(st.just("delete"), st.tuples(NAMES | st.just("main"), st.booleans())),
     st.tuples(st.just("turns"), st.none()),
+    st.tuples(st.just("use"), st.integers(0, 5)),
     st.tuples(st.just("clear"), st.none()),
 )
 
@@ -76,6 +100,8 @@ async def apply(session: Any, operation: str, argument: Any) -> Any:
                 return await session.switch_to_branch(argument)
             case "delete":
                 return await session.delete_branch(*argument)
+            case "use":
+                return await session.store_run_usage(used(argument))
             case "turns":
                 found = await session.get_conversation_turns()
                 return [{**turn, "timestamp": None} for turn in found]
@@ -83,6 +109,19 @@ async def apply(session: Any, operation: str, argument: Any) -> Any:
                 return await session.clear_session()
     except ValueError as error:
         return str(error)
+
+
+async def known(session: Any) -> Any:
+    """Return what a session has of its current branch."""
+    return [
+        await session.get_items(),
+        await session.get_conversation_by_turns(),
+        sorted(await session.get_tool_usage(), key=str),
+        await session.get_turn_usage(),
+        await session.get_turn_usage(1),
+        await session.get_session_usage("main"),
+        await session.get_session_usage(),
+    ]
 
 
 def is_empty(branches: list[dict[str, Any]], name: str) -> bool:
@@ -108,7 +147,7 @@ def test_it_does_what_the_sdks_own_session_does(operations: list[tuple[str, Any]
                         continue
                 expected = await apply(theirs, operation, argument)
                 assert await apply(ours, operation, argument) == expected, (operation, argument)
-                assert await ours.get_items() == await theirs.get_items()
+                assert await known(ours) == await known(theirs)
         finally:
             theirs.close()
 
@@ -125,6 +164,77 @@ def test_the_limit_of_the_settings_applies(tmp_path: Path) -> None:
         return [[item["content"] for item in items] for items in found]
 
     assert asyncio.run(run()) == [["3", "4"], ["2", "3", "4"]]
+
+
+def test_compaction_replaces_the_end_of_a_conversation_unless_it_changed(
+    session: MulliganSession,
+) -> None:
+    async def run() -> None:
+        await session.add_items([user("one"), agent("1"), user("two"), agent("2")])
+        snapshot: Any = await session._get_compaction_snapshot(3)
+        assert snapshot.items == [agent("1"), user("two"), agent("2")]
+        assert not snapshot.complete
+        assert await snapshot.replace_suffix(1, [user("summary")])
+        assert await session.get_items() == [user("one"), agent("1"), user("summary")]
+
+        stale: Any = await session._get_compaction_snapshot(100)
+        assert stale.complete
+        await session.add_items([agent("late")])
+        assert not await stale.replace_suffix(0, [])
+        assert len(await session.get_items()) == 4
+
+    asyncio.run(run())
+
+
+def test_the_sdks_compaction_never_leaves_a_conversation_empty(
+    session: MulliganSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the SDK's runner and its class; what the service would answer is made here."""
+
+    async def compact(**_: Any) -> Any:
+        output = [{"type": "compaction", "encrypted_content": "x"}]
+        return SimpleNamespace(output=output, usage=None)
+
+    async def refused() -> None:
+        raise AssertionError("cleared, and not yet written again")
+
+    monkeypatch.setattr(session, "clear_session", refused)
+    client: Any = SimpleNamespace(responses=SimpleNamespace(compact=compact))
+    compacted = OpenAIResponsesCompactionSession(
+        "chat", session, client=client, should_trigger_compaction=lambda _: True
+    )
+    asked = Agent(name="a", model=ScriptedModel([[assistant_message("hello")]]))
+
+    async def run() -> list[Any]:
+        await Runner.run(asked, "hi", session=compacted)
+        return await session.get_items()
+
+    assert [item["type"] for item in asyncio.run(run())] == ["compaction"]
+
+
+def test_a_write_that_began_ends_before_its_cancellation_is_seen(session: MulliganSession) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    async def run() -> tuple[list[Any], list[Any]]:
+        def hold() -> None:
+            begun.set()
+            go.wait()
+
+        blocked = asyncio.ensure_future(session._thread.run(hold))
+        queued = asyncio.ensure_future(session.add_items([user("queued")]))
+        await asyncio.to_thread(begun.wait)
+        queued.cancel()
+        await asyncio.wait({queued})  # it had not begun: it is not made
+        blocked.cancel()
+        await asyncio.sleep(0)
+        blocked.cancel()  # again, while it waits for the end
+        await asyncio.sleep(0)
+        is_waiting = not blocked.done()
+        go.set()
+        await asyncio.wait({blocked})
+        return [is_waiting, queued.cancelled(), blocked.cancelled()], await session.get_items()
+
+    assert asyncio.run(run()) == ([True, True, True], [])
 
 
 def test_a_branch_keeps_what_is_before_its_turn(session: MulliganSession) -> None:
