@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 
-async def acompletion(model, messages):
+async def acompletion(model, messages, tools):
     results = sum(m["role"] == "tool" for m in messages)
     questions = sum(m["role"] == "user" for m in messages)
     with Path("log.txt").open("a") as file:

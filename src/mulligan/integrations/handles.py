@@ -101,8 +101,8 @@ class CallThread:
     """One thread that makes blocking calls for coroutines, in the order they were made.
 
     It belongs to no event loop, since frameworks run one program in several of them. A call that
-    is cancelled before it started is not made. One that has started ends first: whoever sees the
-    cancellation may rely on its effect, and nothing is written after it.
+    is cancelled before it started is not made. One that has started ends before the cancellation is
+    raised, so that nothing is written after it.
     """
 
     def __init__(self, name: str) -> None:
@@ -130,7 +130,7 @@ async def _ended(call: asyncio.Future[Any]) -> None:
         with suppress(asyncio.CancelledError):  # the caller raises the first one
             await asyncio.wait({call})
     if not call.cancelled():
-        call.exception()  # looked at, or asyncio reports an error that nobody saw
+        call.exception()  # retrieved, or asyncio logs that it never was
 
 
 def name_of(kind: str, *parts: str) -> str:

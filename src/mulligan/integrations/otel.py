@@ -24,7 +24,7 @@ Every span has the session as ``gen_ai.conversation.id`` and the agent as ``gen_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -89,11 +89,17 @@ class Instrumentation:
         self._wrapped.append((owner, name, original))
         setattr(owner, name, wraps(original)(wrapper(original)))
 
+    def _span(self, name: str, writer: Any) -> AbstractContextManager[Span]:
+        return self._named(name, _of(writer))
+
     @contextmanager
-    def _span(self, name: str, writer: Any, **attributes: Any) -> Iterator[Span]:
-        found = {**_of(writer), **{key: v for key, v in attributes.items() if v is not None}}
-        with self._tracer.start_as_current_span(name, attributes=found) as span:
-            yield span
+    def _named(self, name: str, attributes: dict[str, Any]) -> Iterator[Span]:
+        with self._tracer.start_as_current_span(name, attributes=attributes) as span:
+            try:
+                yield span
+            except BaseException as error:
+                span.set_attribute("error.type", _error_type(error))
+                raise
 
     def _checkpoint(self, original: Any) -> Any:
         def take(taker: Any, request: Any, changes: Any = None, **options: Any) -> Any:
@@ -178,6 +184,7 @@ class Instrumentation:
                     "gen_ai.operation.name": "execute_tool",
                     "gen_ai.tool.name": call.name,
                     "gen_ai.tool.call.id": call.id,
+                    "gen_ai.tool.type": "function",
                 },
             )
             setattr(call, _SPANS, span)
@@ -199,7 +206,7 @@ class Instrumentation:
     def _recovery(self, original: Any) -> Any:
         def resume(store: Any, session: Any, plan: Any) -> Any:
             found = {"gen_ai.conversation.id": session.name, "mulligan.recovery.rung": plan.rung}
-            with self._tracer.start_as_current_span("mulligan.recovery", attributes=found):
+            with self._named("mulligan.recovery", found):
                 resumed = original(store, session, plan)
             self._recoveries.add(1, found)
             return resumed
@@ -276,7 +283,14 @@ def _of(writer: Any) -> dict[str, str]:
 def _end(span: Any, error: BaseException | None, failed: str | None) -> None:
     if error is not None:
         span.record_exception(error)
-        span.set_attribute("error.type", type(error).__name__)
     if error is not None or failed is not None:
+        # The conventions have this name for failures that no exception stands for.
+        span.set_attribute("error.type", "_OTHER" if error is None else _error_type(error))
         span.set_status(Status(StatusCode.ERROR, failed or str(error)))
     span.end()
+
+
+def _error_type(error: BaseException) -> str:
+    kind = type(error)
+    is_builtin = kind.__module__ == "builtins"
+    return kind.__qualname__ if is_builtin else f"{kind.__module__}.{kind.__qualname__}"

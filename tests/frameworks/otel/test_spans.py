@@ -20,6 +20,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE, ErrorTypeValues
 
 import mulligan
 from mulligan import aio
@@ -127,6 +129,7 @@ def test_a_failed_step_is_a_failed_span(store: mulligan.Store, telemetry: Teleme
     [span] = telemetry.spans("mulligan.step fail")
     assert not span.status.is_ok
     assert span.events[0].name == "exception"
+    assert span.attributes["error.type"] == "ValueError"
 
 
 def test_tools_have_the_attributes_of_generative_ai(
@@ -137,13 +140,22 @@ def test_tools_have_the_attributes_of_generative_ai(
         call.returned("found")
     with pytest.raises(OSError, match="gone"), session.tools.call("search"):
         raise OSError("gone")
-    first, second = telemetry.spans("execute_tool search")
-    assert first.attributes["gen_ai.operation.name"] == "execute_tool"
-    assert first.attributes["gen_ai.tool.name"] == "search"
-    assert first.attributes["gen_ai.tool.call.id"] == "call-1"
+    with session.tools.call("search") as call:
+        call.failed("nothing found")
+    first, second, third = telemetry.spans("execute_tool search")
+    assert first.attributes == {
+        gen_ai_attributes.GEN_AI_OPERATION_NAME: "execute_tool",
+        gen_ai_attributes.GEN_AI_TOOL_NAME: "search",
+        gen_ai_attributes.GEN_AI_TOOL_CALL_ID: "call-1",
+        gen_ai_attributes.GEN_AI_TOOL_TYPE: "function",
+        gen_ai_attributes.GEN_AI_CONVERSATION_ID: "chat",
+        gen_ai_attributes.GEN_AI_AGENT_NAME: session.actor,
+    }
     assert first.status.is_ok
     assert not second.status.is_ok
-    assert second.attributes["error.type"] == "OSError"
+    assert second.attributes[ERROR_TYPE] == "OSError"
+    assert not third.status.is_ok
+    assert third.attributes[ERROR_TYPE] == ErrorTypeValues.OTHER.value
 
 
 def test_a_recovery_is_a_span(store: mulligan.Store, telemetry: Telemetry, tmp_path: Path) -> None:
