@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
+from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from agents import (
@@ -107,29 +108,43 @@ class MulliganSession(SessionABC):
         """Remove all items of all branches; ids of branches stay taken."""
         await self._thread.run(retried, self._clear)
 
-    async def _get_compaction_snapshot(self, limit: int, **options: Any) -> _Snapshot | None:
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
+    ) -> _Snapshot:
         """Return the latest items, for the SDK's compaction; the SDK finds this by its name.
 
         Without it, the SDK clears the session and adds the compacted items: two transactions, and
         a crash in between would lose the conversation.
         """
-        if options.get("prune_prefix") is not None:
-            return None  # encrypted items that expire: the SDK then replaces all of them
         path, items, size = await self._thread.run(self._latest, self._branches.current, limit)
-        replace = partial(self._replace_suffix, path, items)
+        replace = partial(self._replace_suffix, path, items, prune_prefix)
         return _Snapshot(all_from_stored(items), size <= limit, replace)
 
     async def _replace_suffix(
-        self, path: tuple[str, ...], expected: list[Any], start: int, output: list[Any]
+        self,
+        path: tuple[str, ...],
+        expected: list[Any],
+        is_expired: Callable[[Any], bool] | None,
+        start: int,
+        output: list[Any],
     ) -> bool:
-        """Replace the items from ``start`` on, if the conversation still ends with all of them."""
+        """Replace the items from ``start`` on, if the conversation still ends with all of them.
+
+        Items at the start of the conversation that have expired are removed with them.
+        """
         suffix, items = expected[start:], all_to_stored(output)
 
         def replace(state: State) -> bool:
             if not suffix or state.tail(path, len(suffix)) != suffix:
                 return False
-            state.truncate(path, state.length(path) - len(suffix))
-            state.extend(path, items)
+            size = state.length(path) - len(suffix)
+            if is_expired is None:
+                state.truncate(path, size)
+                state.extend(path, items)
+            else:
+                before = state.get(path)[:size]
+                kept = dropwhile(lambda item: is_expired(from_stored(item)), before)
+                state.put(path, [*kept, *items])
             return True
 
         return await self._thread.run(self._session.state.transaction, replace)

@@ -111,7 +111,7 @@ async def main(directory: Path, how: str) -> None:
 
 def is_charged(session: MulliganSession) -> bool:
     calls = session.timeline.tools.list(name="charge")
-    return [call.status for call in calls] == ["returned", "returned"]
+    return [call.status for call in calls].count("returned") == 2
 
 
 if __name__ == "__main__":

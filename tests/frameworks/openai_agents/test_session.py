@@ -177,11 +177,17 @@ def test_compaction_replaces_the_end_of_a_conversation_unless_it_changed(
         assert await snapshot.replace_suffix(1, [user("summary")])
         assert await session.get_items() == [user("one"), agent("1"), user("summary")]
 
+        pruned: Any = await session._get_compaction_snapshot(
+            1, prune_prefix=lambda i: i == user("one")
+        )
+        assert await pruned.replace_suffix(0, [user("short")])
+        assert await session.get_items() == [agent("1"), user("short")]
+
         stale: Any = await session._get_compaction_snapshot(100)
         assert stale.complete
         await session.add_items([agent("late")])
         assert not await stale.replace_suffix(0, [])
-        assert len(await session.get_items()) == 4
+        assert len(await session.get_items()) == 3
 
     asyncio.run(run())
 

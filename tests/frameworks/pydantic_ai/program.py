@@ -84,7 +84,7 @@ async def main(directory: Path, how: str) -> None:
 
 def is_charged(store: MulliganConversationStore) -> bool:
     calls: Any = store.session("c").tools.list(name="charge")
-    return [call.status for call in calls] == ["returned", "returned"]
+    return [call.status for call in calls].count("returned") == 2
 
 
 if __name__ == "__main__":
