@@ -69,7 +69,7 @@ def _round(setting: Setting, place: Path, rng: random.Random) -> _Waits:
     work.mkdir(parents=True)
     with mulligan.open(store) as opened:
         writer = _steps(opened.session("old", workspace=work), work, rng)
-        for _ in range(2 * setting.choose(full=2_000, quick=300)):
+        for _ in range(2 * setting.choose(full=1_000, quick=300)):
             next(writer)()
         mine = place / "mine"
         mine.mkdir()
