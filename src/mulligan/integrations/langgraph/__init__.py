@@ -3,7 +3,18 @@
 ``layout.py`` says where a thread of a graph lies in its session.
 """
 
-from mulligan.integrations.langgraph.resume import aresume_input, resume_input
+from mulligan.integrations.langgraph.resume import (
+    aresume_input,
+    atasks_in_doubt,
+    resume_input,
+    tasks_in_doubt,
+)
 from mulligan.integrations.langgraph.saver import MulliganSaver
 
-__all__ = ["MulliganSaver", "aresume_input", "resume_input"]
+__all__ = [
+    "MulliganSaver",
+    "aresume_input",
+    "atasks_in_doubt",
+    "resume_input",
+    "tasks_in_doubt",
+]
