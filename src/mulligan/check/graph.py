@@ -10,10 +10,10 @@ from mulligan import codec
 from mulligan.check.findings import Findings
 from mulligan.codec import MapBranch, Ref
 from mulligan.document.document import Document
+from mulligan.document.nodes import references
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError
 from mulligan.model import Digest, ObjectKind
-from mulligan.timeline.references import references
 from mulligan.workspace.capture.base_parts import base_parts
 from mulligan.workspace.capture.patch import TreePatch, leaf_in, read_patch
 from mulligan.workspace.entries import FILE, split_chunks

@@ -21,6 +21,7 @@ from blake3 import blake3
 from mulligan.codec import ListBranch, MapBranch, OrderedBranch, Ref
 from mulligan.document import ordered
 from mulligan.errors import DamageError
+from mulligan.model import Digest
 
 FAN = 64
 """Items per list segment, children per list branch, and entries per dict leaf."""
@@ -31,6 +32,20 @@ MAX_TRIE = 1_024
 """Entries of a dict that is a trie. One that an earlier version has written may be larger."""
 
 Load = Callable[[Ref], Any]
+
+
+def references(value: Any) -> Iterator[Digest]:
+    """Yield the digests that a frozen value refers to, without loading its objects."""
+    if isinstance(value, Ref):
+        yield value.digest
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+    elif isinstance(value, ListBranch | MapBranch | OrderedBranch):
+        yield from references(value.slots)
 
 
 def resolve(value: Any, load: Load) -> Any:

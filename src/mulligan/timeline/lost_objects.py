@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from mulligan import codec
 from mulligan.codec import ListBranch, MapBranch, OrderedBranch, Ref
+from mulligan.document.nodes import references
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, PurgedContent
 from mulligan.model import Digest
-from mulligan.timeline.references import references
 from mulligan.workspace.capture.patch import is_patch
 from mulligan.workspace.entries import FILE, SELF, TreePath, split_chunks
 

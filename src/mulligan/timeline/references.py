@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mulligan.codec import ListBranch, MapBranch, OrderedBranch, Ref
+from mulligan.codec import ListBranch, MapBranch, OrderedBranch
 from mulligan.document.fold import CHECKPOINT, RESTORE_BEGUN, RESTORED
+from mulligan.document.nodes import references
 from mulligan.model import DIGEST_SIZE, Digest, Event
 
 WORKSPACE, KEYFRAME = "workspace", "keyframe"
@@ -38,20 +39,6 @@ def tree_references(event: Event) -> Iterator[Digest]:
             found = found.get(name) if isinstance(found, dict) else None
         if isinstance(found, bytes) and len(found) == DIGEST_SIZE:
             yield Digest(found)
-
-
-def references(value: Any) -> Iterator[Digest]:
-    """Yield the digests that a frozen value refers to, without loading its objects."""
-    if isinstance(value, Ref):
-        yield value.digest
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from references(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from references(item)
-    elif isinstance(value, ListBranch | MapBranch | OrderedBranch):
-        yield from references(value.slots)
 
 
 def bare_digests(value: Any) -> Iterator[bytes]:

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from mulligan import codec
+from mulligan.document.nodes import references
 from mulligan.engine import Engine
 from mulligan.model import DIGEST_SIZE, Digest, Location, ObjectKind
-from mulligan.timeline.references import bare_digests, references
+from mulligan.timeline.references import bare_digests
 from mulligan.upkeep.mark import BATCH_OBJECTS, PAGE_ENTRIES
 
 

@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 from mulligan import codec
 from mulligan.document.fold import CHECKPOINT
+from mulligan.document.nodes import references
 from mulligan.engine import Engine
 from mulligan.errors import MissingObject
 from mulligan.journal.protocol import View
 from mulligan.model import DIGEST_SIZE, Digest, Event, ObjectKind, SessionRecord
 from mulligan.timeline.losses import lost_objects
-from mulligan.timeline.references import bare_digests, references, tree_references
+from mulligan.timeline.references import bare_digests, tree_references
 from mulligan.workspace.capture.base_parts import base_parts
 from mulligan.workspace.capture.patch import is_patch
 

@@ -19,6 +19,7 @@ from mulligan import codec
 from mulligan.document.document import settle_root
 from mulligan.document.fold import RESTORE_BEGUN, RESTORED, new_event
 from mulligan.document.history import advance, document_at, from_keyframe
+from mulligan.document.nodes import references
 from mulligan.engine import Engine, PendingObjects
 from mulligan.errors import DamageError, MulliganError, StateError
 from mulligan.failpoints import Failpoint
@@ -36,7 +37,7 @@ from mulligan.timeline.losses import (
     read_lost_objects,
 )
 from mulligan.timeline.lost_objects import LostFile, LostInState, LostInTrees
-from mulligan.timeline.references import event_references, references
+from mulligan.timeline.references import event_references
 from mulligan.workspace.beneath import Beneath
 from mulligan.workspace.capture.file_copy import FileCopies
 from mulligan.workspace.capture.file_reader import TooLarge, Unreadable, read_leaf

@@ -18,12 +18,13 @@ from pathlib import Path
 import msgspec
 
 from mulligan import codec
+from mulligan.document.nodes import references
 from mulligan.engine import Engine
 from mulligan.errors import DamageError
 from mulligan.journal.protocol import View
 from mulligan.model import Digest, Location, ObjectKind, SessionRecord
 from mulligan.store import Store, engine_of
-from mulligan.timeline.references import event_references, references, tree_references
+from mulligan.timeline.references import event_references, tree_references
 from mulligan.upkeep.deleted import last_needed
 from mulligan.upkeep.mark import BATCH_OBJECTS, PAGE_ENTRIES, PAGE_EVENTS, is_pruned
 from mulligan.upkeep.policy import read_policy

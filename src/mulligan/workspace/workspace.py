@@ -22,7 +22,7 @@ from mulligan.objects.protocol import Bundle
 from mulligan.workspace.capture.capture import Capture, Captured
 from mulligan.workspace.capture.file_copy import FileCopies
 from mulligan.workspace.capture.ignore import Rules
-from mulligan.workspace.capture.index import Index, Seen, load_index, save_index, stored_chunks
+from mulligan.workspace.capture.index import Index, Seen, load_index, save_index, stored_objects
 from mulligan.workspace.capture.limits import CaptureLimits
 from mulligan.workspace.capture.patch import open_tree
 from mulligan.workspace.capture.progress import Progress, untold
@@ -208,11 +208,11 @@ class Workspace:
         objects, trees = self._engine.objects, {index.tree, index.edits.base}
         if index.damage != self._state.damage or not objects.are_usable(trees):
             return False
-        # A patch that is usable has all of its files. A whole tree may be left as the base of
-        # patches alone: then a collection has removed the files that all of these replace.
-        if index.tree == index.edits.base and index.collections != self._state.collections:
+        # A collection may have ended early, or kept a whole tree as the base of patches alone. So a
+        # tree may be there of which a part is not.
+        if index.collections != self._state.collections:
             with suppress(DamageError):
-                return objects.are_usable(stored_chunks(index, self._engine.load))
+                return objects.are_usable(stored_objects(index, self._engine.load))
             return False
         return True
 

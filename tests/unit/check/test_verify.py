@@ -13,10 +13,10 @@ from blake3 import blake3
 
 import mulligan
 from mulligan import Finding, Report
+from mulligan.document.nodes import references
 from mulligan.errors import DamagedJournal
 from mulligan.testing.clock import START, FakeClock
 from mulligan.testing.stores import open_store
-from mulligan.timeline.references import references
 
 LARGE = "large " * 3_000
 

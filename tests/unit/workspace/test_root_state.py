@@ -12,11 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mulligan import Session, Store
+from mulligan import Session, Store, codec
 from mulligan.errors import MulliganError
+from mulligan.model import Digest, ObjectKind
 from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import delete_checkpoints
+from mulligan.upkeep import gc as collector
+from mulligan.upkeep.deleted import remove_deleted
 from mulligan.upkeep.gc import collect
 from mulligan.workspace.capture.index import Index, packed_stat
 from mulligan.workspace.capture.scan import Scan
@@ -276,6 +279,35 @@ def test_an_index_of_a_base_tree_that_lacks_files_is_not_used(store: Store, work
     (work / "file").unlink()
     session.restore(again)
     assert (work / "file").read_text() == "first"
+
+
+def test_an_index_of_a_tree_that_was_collected_in_part_is_not_used(
+    store: Store, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collection is stopped after the content of a file has gone, and before the tree has."""
+    # Objects go in the order of their digests.
+    text = next(text for text in map(str, range(10**6)) if chunk(text)[:2] == bytes(2))
+    kept, deleted = (store.session(name, workspace=work) for name in ("kept", "deleted"))
+    kept.checkpoint()
+    (work / "file").write_text(text)
+    deleted.checkpoint()
+    index = state(kept).index
+    assert index is not None
+    # As if some time had passed between the write and the checkpoint.
+    index.taken = time.time_ns() + 10**9
+    deleted.close()
+    store.delete("deleted")
+    remove_deleted(engine_of(store))
+    monkeypatch.setattr(collector, "SLICE_OBJECTS", 1)
+    objects = engine_of(store).objects
+    assert collect(engine_of(store), lambda: not objects.has(chunk(text))).stopped
+    kept.checkpoint()
+    assert store.verify(full=True).problems == ()
+    assert content(kept, "file") == text
+
+
+def chunk(text: str) -> Digest:
+    return codec.digest(ObjectKind.CHUNK, text.encode())
 
 
 def test_sessions_that_take_turns_store_changes_only(tmp_path: Path, work: Path) -> None:

@@ -10,12 +10,13 @@ import msgspec
 from mulligan import codec
 from mulligan.codec import MapBranch, Ref
 from mulligan.document.fold import CHECKPOINT, CREATED, FORKED
+from mulligan.document.nodes import references
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, PurgeRefused
 from mulligan.journal.copies import copied_bodies
 from mulligan.journal.protocol import View
 from mulligan.model import Digest, Event, ObjectKind, SessionRecord
-from mulligan.timeline.references import event_references, references, tree_references
+from mulligan.timeline.references import event_references, tree_references
 from mulligan.upkeep.mark import is_pruned
 from mulligan.upkeep.purge.contents import ContentSearch
 from mulligan.upkeep.purge.text import Pattern, Where, mask, places

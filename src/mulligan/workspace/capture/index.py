@@ -17,6 +17,7 @@ from msgspec import Raw
 from mulligan import codec
 from mulligan.codec import MapBranch, Ref
 from mulligan.document.document import LoadBytes
+from mulligan.document.nodes import references
 from mulligan.model import Digest, LeftOut
 from mulligan.workspace.entries import FILE, file_chunks
 
@@ -168,7 +169,7 @@ class Index(msgspec.Struct, array_like=True):
     ``mapped`` are the files that programs had mapped when they were read; see
     ``mulligan.workspace.watch.mapped``. ``damage`` is how often damage had been noted in the store:
     what is noted later may concern any file. ``collections`` is how many garbage collections the
-    store had had: a later one may have removed files of a whole tree that patches alone need.
+    store had had: a later one may have removed a part of what the index refers to.
     """
 
     version: int
@@ -211,8 +212,14 @@ class Index(msgspec.Struct, array_like=True):
                 seen.stat = STAT.pack(0, 0, seen.size, seen.ino)
 
 
-def stored_chunks(index: Index, load: LoadBytes) -> Iterator[Digest]:
-    """Yield the chunks of all files of an index."""
+def stored_objects(index: Index, load: LoadBytes) -> Iterator[Digest]:
+    """Yield the objects that an index refers to: its trees, all that is in them, and all chunks."""
+    pending, found = [index.tree, index.edits.base], set[Digest]()
+    while pending:
+        if (digest := pending.pop()) not in found:
+            found.add(digest)
+            pending += references(codec.decode(load(digest)))
+    yield from found
     for directory in index.directories.values():
         for seen in directory.leaves.values():
             entry = codec.decode(seen.entry)
