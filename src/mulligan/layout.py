@@ -50,6 +50,9 @@ DAMAGED = "damaged"
 REMOVERS = 8
 """How many files of a directory that is removed are removed at a time."""
 
+TRIAL = "trial-"
+"""How the name of a copy in ``tmp/`` begins on which a repair is tried out."""
+
 PARTS = ("journal", "packs", LOCKS, "tmp")
 
 PATCHES = "patches"
@@ -395,6 +398,15 @@ def _remove_files(directory: Path) -> None:
 def _remove_file(handle: int, name: str) -> None:
     with suppress(OSError):  # the removal of the directory reports it
         os.unlink(name, dir_fd=handle)
+
+
+def remove_trials(directory: Path) -> None:
+    """Remove the copies of a store that killed trials of a repair have left in it.
+
+    The caller has the store open. A trial that runs has it locked, so none does.
+    """
+    for left in (directory / "tmp").glob(f"{TRIAL}*"):
+        remove_tree(left)
 
 
 def translation(error: OSError, directory: Path) -> Exception:

@@ -22,8 +22,6 @@ from mulligan.journal.lmdb import lockfile
 from mulligan.journal.lmdb.replace import locked
 from mulligan.workspace.syscalls import FICLONE
 
-PREFIX = "trial-"
-
 
 @contextmanager
 def trial_copy(store: Path) -> Iterator[Path]:
@@ -48,10 +46,9 @@ def trial_copy(store: Path) -> Iterator[Path]:
 def _directory(store: Path) -> Path:
     """Make a directory for the copy: in the store, or elsewhere if that cannot be written."""
     with suppress(OSError):
-        for abandoned in (store / "tmp").glob(f"{PREFIX}*"):
-            layout.remove_tree(abandoned)
-        return Path(mkdtemp(prefix=PREFIX, dir=store / "tmp"))
-    return Path(mkdtemp(prefix=f"mulligan-{PREFIX}"))
+        layout.remove_trials(store)
+        return Path(mkdtemp(prefix=layout.TRIAL, dir=store / "tmp"))
+    return Path(mkdtemp(prefix=f"mulligan-{layout.TRIAL}"))
 
 
 def _files(directory: Path) -> list[Path]:

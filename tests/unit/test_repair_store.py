@@ -32,6 +32,7 @@ from mulligan.repair_store import Repaired, find_damaged, repair_store
 from mulligan.session.write import checkpointer
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
+from mulligan.upkeep import PurgeTarget, run_purge
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.policy import Policy
 from mulligan.upkeep.prune import Pruner
@@ -594,3 +595,30 @@ def test_originals_are_kept_until_they_are_discarded(place: Path) -> None:
     assert (Path(kept) / "journal" / "data.mdb").read_bytes() == bytes(data)
     assert discard_originals(place) == len(data)
     assert not Path(kept).exists()
+
+
+def deleted_and_collected(store: Store) -> None:
+    store.delete("run")
+    with upkeep_lock(store._engine, wait=False):
+        reclaim(store._engine)
+
+
+def purged(store: Store) -> None:
+    target = PurgeTarget(match=message(1)[:40])
+    assert run_purge(store, target, by="anna", reason="leaked").is_proved
+
+
+@pytest.mark.parametrize("remove", [deleted_and_collected, purged])
+def test_a_killed_trial_keeps_nothing_that_was_removed(
+    place: Path, remove: Callable[[Store], None]
+) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from mulligan.repair_trial import trial_copy\n"
+        "with trial_copy(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(place)], check=False)
+    assert list((place / "tmp").glob("trial-*"))
+    with open_store(place, create=False) as store:
+        remove(store)
+    assert not list((place / "tmp").glob("trial-*"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from mulligan import layout
 from mulligan.check.older_copy import refuse_older_copy
 from mulligan.engine import Engine
 from mulligan.errors import DiskFull
@@ -58,6 +59,9 @@ def reclaim(
         # Before anything is removed: what is deleted later is left to the next run.
         deletions = view.deletions()
     erases = deletions.left
+    if engine.directory is not None:
+        # They hold the bytes of packs that are removed, and what was deleted.
+        layout.remove_trials(engine.directory)
     total = _removed(engine, stop)
     # On a full disk, a round can only list as much garbage as there is room for, and frees some.
     for _ in range(MAX_ROUNDS):

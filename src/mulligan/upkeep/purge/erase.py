@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mulligan import layout
 from mulligan.engine import Engine
 from mulligan.errors import DamageError, DiskFull
 from mulligan.failpoints import Failpoint
@@ -85,6 +86,8 @@ def _remove_caches(engine: Engine) -> None:
         return
     # A drill that was killed leaves files of a checkpoint.
     remove_leftovers(engine)
+    # A trial of a repair that was killed leaves a copy of the journal, and names of packs.
+    layout.remove_trials(engine.directory)
     for name in CACHES:
         for file in (engine.directory / "tmp").glob(name):
             file.unlink(missing_ok=True)
