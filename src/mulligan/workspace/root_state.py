@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary
 
+from mulligan.workspace.capture.index import NOTHING_SYNCED, Index
 from mulligan.workspace.watch.mapped import Mapped
 
 if TYPE_CHECKING:
-    from mulligan.workspace.capture.index import Index
     from mulligan.workspace.watch.watcher import Drained, Watcher
     from mulligan.workspace.workspace import Workspace
 
@@ -42,8 +42,7 @@ class RootState:
         self.watcher: Watcher | None = None
         self.carried_paths: set[bytes] = set()
         self.carried_renewed: set[bytes] = set()
-        self.synced_until = 0
-        """Files that last changed before this time are durable: a restore has synced them."""
+        self.synced = NOTHING_SYNCED
         self.changes = 0
         """How often something changed, as far as it was looked for; each session compares it."""
         self.tokens: set[str] = set()

@@ -22,7 +22,14 @@ from mulligan.objects.protocol import Bundle
 from mulligan.workspace.capture.capture import Capture, Captured
 from mulligan.workspace.capture.file_copy import FileCopies
 from mulligan.workspace.capture.ignore import Rules
-from mulligan.workspace.capture.index import Index, Seen, load_index, save_index, stored_objects
+from mulligan.workspace.capture.index import (
+    Index,
+    Seen,
+    Synced,
+    load_index,
+    save_index,
+    stored_objects,
+)
 from mulligan.workspace.capture.limits import CaptureLimits
 from mulligan.workspace.capture.patch import open_tree
 from mulligan.workspace.capture.progress import Progress, untold
@@ -317,14 +324,13 @@ class Workspace:
         )
         if index is None:
             return apply.run(changes, touch)
-        synced_until = self._state.synced_until
-        failures = apply.run(
-            changes, touch, list(recently_changed(index, changes, only, synced_until))
-        )
+        recent = list(recently_changed(index, changes, only, self._state.synced))
+        failures = apply.run(changes, touch, recent)
         if only is None and not failures:
             # The sync came after the capture: what the capture saw is durable, unless it changes
             # again, and then its times show it.
-            self._state.synced_until = index.fresh_from
+            known = frozenset(directory.ino for directory in index.directories.values())
+            self._state.synced = Synced(index.fresh_from, known)
         return failures
 
     def make_durable(self) -> list[Failure]:

@@ -212,6 +212,19 @@ class Index(msgspec.Struct, array_like=True):
                 seen.stat = STAT.pack(0, 0, seen.size, seen.ino)
 
 
+class Synced(NamedTuple):
+    """What a restore has made durable: files that last changed before ``until``.
+
+    They are in the directories with these inode numbers.
+    """
+
+    until: int
+    directories: frozenset[int]
+
+
+NOTHING_SYNCED = Synced(0, frozenset())
+
+
 def stored_objects(index: Index, load: LoadBytes) -> Iterator[Digest]:
     """Yield the objects that an index refers to: its trees, all that is in them, and all chunks."""
     pending, found = [index.tree, index.edits.base], set[Digest]()

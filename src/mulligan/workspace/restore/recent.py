@@ -6,7 +6,9 @@ are durable, not only those that it wrote itself.
 
 Files that last changed before ``Index.settled_until`` are left to the kernel, which writes back
 everything within about half a minute. What an earlier restore of this process has synced is not
-synced again. So the cost follows recent changes, not the size of the tree.
+synced again, in the directories that it knew: one that was moved here since may hold files that
+changed before that restore, and that it has not seen. So the cost follows recent changes, not the
+size of the tree.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from mulligan.workspace.capture.index import STAT, Index, SeenDirectory
+from mulligan.workspace.capture.index import NOTHING_SYNCED, STAT, Index, SeenDirectory, Synced
 from mulligan.workspace.entries import TreePath, from_name, to_name
 from mulligan.workspace.restore.plan import TreeChange
 
@@ -30,20 +32,24 @@ class Recent(NamedTuple):
 
 
 def recently_changed(
-    index: Index, changes: Sequence[TreeChange], only: Only = None, synced_until: int = 0
+    index: Index,
+    changes: Sequence[TreeChange],
+    only: Only = None,
+    synced: Synced = NOTHING_SYNCED,
 ) -> Iterator[Recent]:
     """Yield what changed too recently to be durable for certain, and is not about to be changed.
 
-    Everything that last changed before ``synced_until`` is known to be durable.
+    ``synced`` is what an earlier restore has made durable.
     """
     # A sync in the future means that the clock was set back: it says nothing about new changes.
-    since = max(index.settled_until, synced_until if synced_until <= index.taken else 0)
-    first = STAT.pack(max(since, 0), 0, 0, 0)
+    until = synced.until if synced.until <= index.taken else 0
+    settled, known = _limit(index.settled_until), _limit(max(index.settled_until, until))
     changed: dict[TreePath, set[bytes]] = {}
     for change in changes:
         if change.path:
             changed.setdefault(change.path[:-1], set()).add(from_name(change.path[-1]))
     for raw, directory in index.directories.items():
+        since, first = known if directory.ino in synced.directories else settled
         leaves = _recent_leaves(directory, first)
         # A ctime of 0 means unknown: names in the directory may have changed at any time.
         if not leaves and 0 < directory.ctime < since:
@@ -54,6 +60,11 @@ def recently_changed(
             leaves = [n for n in leaves if n not in replaced and _is_part(path, n, only)]
         if leaves or _concerns(path, only):
             yield Recent(path, leaves)
+
+
+def _limit(since: int) -> tuple[int, bytes]:
+    """Return a time, and the packed stat of a file that last changed then."""
+    return since, STAT.pack(max(since, 0), 0, 0, 0)
 
 
 def _recent_leaves(directory: SeenDirectory, first: bytes) -> list[bytes]:

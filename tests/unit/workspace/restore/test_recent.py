@@ -15,6 +15,7 @@ from mulligan.workspace.capture.index import (
     Index,
     Seen,
     SeenDirectory,
+    Synced,
 )
 from mulligan.workspace.restore.recent import Recent, recently_changed
 
@@ -34,6 +35,11 @@ def index(**changed: int) -> Index:
     return Index(1, "/w", "", NOW, b"", {b"": root}, len(leaves), 0, {}, Edits(b""))
 
 
+def synced(until: int) -> Synced:
+    """Return what a restore has synced that knew the directory of ``index``."""
+    return Synced(until, frozenset({1}))
+
+
 def test_only_recent_files_are_synced() -> None:
     found = list(recently_changed(index(old=OLD, new=SHORTLY_BEFORE), []))
     assert found == [Recent((), [b"new"])]
@@ -41,13 +47,13 @@ def test_only_recent_files_are_synced() -> None:
 
 def test_what_a_restore_has_synced_is_not_synced_again() -> None:
     captured = index(before=SHORTLY_BEFORE, after=SHORTLY_BEFORE + 2)
-    found = list(recently_changed(captured, [], synced_until=SHORTLY_BEFORE + 1))
+    found = list(recently_changed(captured, [], synced=synced(SHORTLY_BEFORE + 1)))
     assert found == [Recent((), [b"after"])]
 
 
 def test_a_sync_in_the_future_says_nothing() -> None:
     """The clock was set back: files that changed since look older than the sync."""
-    found = list(recently_changed(index(new=SHORTLY_BEFORE), [], synced_until=NOW + 1))
+    found = list(recently_changed(index(new=SHORTLY_BEFORE), [], synced=synced(NOW + 1)))
     assert found == [Recent((), [b"new"])]
 
 
@@ -63,7 +69,7 @@ def work(tmp_path: Path) -> Path:
 def synced_until(session: Session) -> int:
     workspace = session.internal._workspace
     assert workspace is not None
-    return workspace._state.synced_until
+    return workspace._state.synced.until
 
 
 def test_a_whole_restore_remembers_what_it_synced(session: Session, work: Path) -> None:
@@ -95,3 +101,29 @@ def test_a_restore_that_could_not_sync_remembers_nothing(
     monkeypatch.setattr(os, "fsync", fail)
     session.restore(made)
     assert synced_until(session) == 0
+
+
+def test_files_in_a_directory_that_was_moved_here_since_are_synced(
+    session: Session, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They changed before the restore that did not know them, and nothing since."""
+    made = session.checkpoint()
+    (tmp_path / "elsewhere/inner").mkdir(parents=True)
+    (tmp_path / "elsewhere/inner/file").write_text("recent")
+    # Until the clock of the filesystem has gone on: what is as new as the capture counts as newer.
+    while synced_until(session) <= (tmp_path / "elsewhere/inner/file").stat().st_ctime_ns:
+        (work / "one").write_text("2")
+        session.restore(made)
+    (tmp_path / "elsewhere").rename(work / "moved")
+    before = session.checkpoint()
+    (work / "one").write_text("3")
+    done: list[str] = []
+    real = os.fsync
+
+    def note(handle: int) -> None:
+        done.append(os.readlink(f"/proc/self/fd/{handle}"))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    session.restore(before)
+    assert str(work / "moved/inner/file") in done
