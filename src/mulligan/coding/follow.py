@@ -62,6 +62,7 @@ class TranscriptFollower:
         self._stamps = dict(self._candidates())
         self._sessions: dict[str, Session] = {}
         self._followed: dict[Path, Followed] = {}
+        self._others: set[Path] = set()
 
     def look(self) -> list[Checkpoint]:
         """Record what is new; return the checkpoints that were taken."""
@@ -69,10 +70,11 @@ class TranscriptFollower:
         for path, stamp in self._candidates():
             if self._stamps.get(path) == stamp:
                 continue
+            # Also of one that is not followed. It may not have been written far enough: then it
+            # changes, and is looked at again.
+            self._stamps[path] = stamp
             found = self._followed.get(path) or self._recognised(path)
-            # One without an owner yet has not been written far enough: it is looked at again.
             if found is not None:
-                self._stamps[path] = stamp
                 self._followed[path] = found
                 taken += self._record(found)
         return taken
@@ -103,15 +105,23 @@ class TranscriptFollower:
 
     def _recognised(self, path: Path) -> Followed | None:
         """Return whose transcript a file is; None if that of no known agent in the directory."""
+        if path in self._others:
+            return None
         entries = transcript.read_new(path).entries
         for agent, format in FORMATS.items():
             owner = format.owner(path, entries)
             if owner is not None and self._is_ours(owner):
                 return Followed(path, agent, owner)
+            if owner is not None:
+                # It stays that of another directory, however large it gets.
+                self._others.add(path)
         return None
 
     def _is_ours(self, owner: TranscriptOwner) -> bool:
-        return Path(os.path.realpath(owner.cwd)).is_relative_to(os.path.realpath(self._root))
+        try:
+            return Path(os.path.realpath(owner.cwd)).is_relative_to(os.path.realpath(self._root))
+        except ValueError:
+            return False  # what the transcript says is no path
 
     def _record(self, found: Followed) -> list[Checkpoint]:
         session, format = self._session(found), FORMATS[found.agent]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import mulligan
+from mulligan.coding import transcript
 from mulligan.coding.agent_session import agent_session
 from mulligan.coding.follow import EVENT, TranscriptFollower
 from mulligan.coding.hook_input import HookEvent, HookKind
@@ -125,6 +126,29 @@ def test_subagents_and_other_directories_are_not_followed(place: Place, source: 
     place.write()
     assert follower.look() == []
     assert place.names() == []
+
+
+def test_a_transcript_of_another_directory_is_read_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    follower, read = place.follower(), []
+    real = transcript.read_new
+    monkeypatch.setattr(transcript, "read_new", lambda *a: [read.append(a), real(*a)][1])
+    place.said = Rollout("/elsewhere")
+    for number in range(3):
+        place.said.prompt("first", f"t{number}")
+        place.write()
+        assert follower.look() == []
+        assert follower.look() == []
+    assert len(read) == 1
+
+
+def test_a_directory_that_is_no_path_does_not_end_the_watch(place: Place):
+    follower = place.follower()
+    place.said = Rollout("/else\0where")
+    place.said.prompt("first", "t1")
+    place.write()
+    assert follower.look() == []
 
 
 def test_a_file_that_was_begun_is_recognised_later(place: Place):
