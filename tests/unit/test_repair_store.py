@@ -37,6 +37,7 @@ from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.policy import Policy
 from mulligan.upkeep.prune import Pruner
 from mulligan.upkeep.space import reclaim
+from mulligan.workspace.capture.patch import is_patch
 from tests.damage import find_object, flip_object
 
 STEPS = 6
@@ -405,6 +406,28 @@ def test_upkeep_goes_on_after_a_loss(place: Path, work: Path) -> None:
         report = store.verify(full=True)
         assert report.problems == ()
         assert any(warning.fault == "needed" for warning in report.warnings)
+
+
+def test_upkeep_goes_on_after_the_loss_of_a_base_of_patches(place: Path, work: Path) -> None:
+    with open_store(place, create=False) as store:
+        base, latest = (store.session("run").checkpoints.at(f"step-{n}") for n in (0, STEPS - 1))
+        assert base.workspace is not None
+        assert latest.workspace is not None
+        assert is_patch(codec.decode(store._engine.load(latest.workspace)))
+        with store._engine.read() as view:
+            found = view.locate(base.workspace)
+        assert found is not None
+        pack = place / "packs" / store._engine.objects.area_name(found.area)
+    data = bytearray(pack.read_bytes())
+    # All that was stored together with the tree.
+    data[found.offset + 16 : found.offset + found.length] = bytes(found.length - 16)
+    pack.write_bytes(data)
+    shutil.rmtree(work)
+    assert repaired(place).damaged
+    with open_store(place, create=False) as store:
+        with upkeep_lock(store._engine, wait=False):
+            reclaim(store._engine)
+        assert store.verify(full=True).problems == ()
 
 
 def test_a_healed_loss_is_no_longer_marked(place: Path, work: Path) -> None:

@@ -284,7 +284,12 @@ class Marker:
         if base.is_walked or self.set.is_walked(digest):
             return
         base.is_walked = True
-        parts = base_parts(digest, base.paths, self._engine.load)
+        try:
+            parts = base_parts(digest, base.paths, self._engine.load)
+        except MissingObject:
+            # A part of it is lost, so what a patch hides cannot be told: all that is left stays.
+            self._walk([digest])
+            return
         base.hidden.update(parts.hidden)
         # Not as walked: another tree may need all that these refer to.
         for opened in parts.opened:
