@@ -150,12 +150,22 @@ def backups(entries: Iterable[Entry]) -> set[str]:
     """Return the names of the copies of files that notes of a transcript refer to."""
     found: set[str] = set()
     for one in entries:
-        tracked = one.get("snapshot", {}).get("trackedFileBackups", {}).values()
-        for backup in (*tracked, one.get("backup")):
+        tracked = _fields(_fields(one, "snapshot"), "trackedFileBackups")
+        for backup in (*tracked.values(), one.get("backup")):
             name = backup.get("backupFileName") if isinstance(backup, dict) else None
             if isinstance(name, str) and name not in (".", "..") and "/" not in name:
                 found.add(name)
     return found
+
+
+def _fields(entry: Entry, key: str) -> Entry:
+    found = entry.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _id(entry: Entry, key: str) -> str | None:
+    found = entry.get(key)
+    return found if isinstance(found, str) else None
 
 
 def is_closing(entry: Entry) -> bool:
@@ -204,7 +214,7 @@ def _linked(entries: Iterable[Entry]) -> dict[str, Entry]:
     made: dict[str, Entry] = {}
     last = None
     for one in entries:
-        named = one.get("parentUuid")
+        named = _id(one, "parentUuid")
         made[one["uuid"]] = one if named is None or named in made else {**one, "parentUuid": last}
         last = one["uuid"]
     return made
@@ -237,7 +247,7 @@ def _parent(
 
     A compaction starts a new root, and names what it followed beside.
     """
-    named = entry.get("parentUuid") or entry.get("logicalParentUuid")
+    named = _id(entry, "parentUuid") or _id(entry, "logicalParentUuid")
     return named if named is None or named in usable else before[entry["uuid"]]
 
 
@@ -270,7 +280,7 @@ def _holds(note: Entry, kept: Mapping[str, Entry]) -> bool:
     """Whether a note holds for a copy of the conversation."""
     kind = str(note.get("type"))
     field = ENTRY_NOTES.get(kind)
-    return kind in SESSION_NOTES or (field is not None and note.get(field) in kept)
+    return kind in SESSION_NOTES or (field is not None and _id(note, field) in kept)
 
 
 def _adopted(entry: Entry, new: NewSession) -> Entry:
@@ -302,7 +312,7 @@ def _closed(
                 waiting = []
             if not answered.issuperset(_calls(one)):
                 waiting.append(one)
-        parent = replaced.get(one.get("parentUuid", ""))
+        parent = replaced.get(_id(one, "parentUuid") or "")
         yield one if parent is None or results(one) else {**one, "parentUuid": parent}
     yield from _results_for(waiting, answered, new, new_id, replaced)
 

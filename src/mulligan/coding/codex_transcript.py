@@ -113,7 +113,7 @@ class CodexFormat(Lines):
         turn: str | None = None
         for index, one in enumerate(entries):
             payload = _payload(one, EVENT)
-            kind = payload.get("type")
+            kind = _text(payload, "type")
             if kind in TURN_STARTS:
                 start, turn = index, _text(payload, "turn_id")
             elif kind == ROLLED_BACK:
@@ -179,7 +179,8 @@ def _prompt(event: Entry) -> str | None:
     if item.get("type") != "UserMessage":
         return None
     parts = item.get("content")
-    texts = [_text(one, "text") for one in parts or () if isinstance(one, dict)]
+    listed = parts if isinstance(parts, list) else ()
+    texts = [_text(one, "text") for one in listed if isinstance(one, dict)]
     return "\n".join(text for text in texts if text is not None)
 
 
@@ -222,14 +223,14 @@ def _field(key: str, value: Any, new: NewSession) -> Any:
 def _closed(entries: Sequence[Entry], new: NewSession) -> Iterator[Entry]:
     """Yield the entries, with a result for every call that has none, after its answer."""
     payloads = [_payload(one, ITEM) for one in entries]
-    answered = {one.get("call_id") for one in payloads if one.get("type") in OUTPUTS.values()}
+    answered = {call for one in entries for call in CodexFormat().results(one)}
     waiting: list[Entry] = []
     for one, payload in zip(entries, payloads, strict=True):
-        kind = payload.get("type")
+        kind = _text(payload, "type")
         if kind is not None and kind not in BESIDE_CALLS:
             yield from _results(waiting, new)
             waiting = []
-        if kind in OUTPUTS and payload.get("call_id") not in answered:
+        if kind in OUTPUTS and _text(payload, "call_id") not in answered:
             waiting.append(payload)
         yield one
     yield from _results(waiting, new)

@@ -121,7 +121,8 @@ class OpenCodeFormat(Lines):
 
         At the end of a call, the program has not kept its result yet.
         """
-        later = {part["callID"]: part for one in now for part in _tools(one) if _is_ended(part)}
+        ends = (part for one in now for part in _tools(one) if _is_ended(part))
+        later = {str(part.get("callID")): part for part in ends}
         ended = {id: later[id] for id in calls or () if id in later}
         return [
             _with_parts(one, lambda part: ended.get(str(part.get("callID")), part)) for one in then
@@ -187,7 +188,7 @@ def _state(part: Entry) -> Entry:
 
 
 def _is_ended(part: Entry) -> bool:
-    return _state(part).get("status") not in OPEN
+    return str(_state(part).get("status")) not in OPEN
 
 
 def _prompt(entry: Any) -> str | None:
@@ -251,7 +252,8 @@ def _note(entries: Sequence[Entry], text: str, new: NewSession, ids: _NewIds) ->
     # As the program makes ids, which sort by time; after the others, even if the clock went back.
     known = [one["info"]["id"][4:16] for one in entries if _ID.fullmatch(one["info"]["id"])]
     stamp = f"{max(time * 0x1000 % (1 << 48), int(max(known, default='0'), 16) + 1):012x}"
-    last = [one["info"] for one in entries if one["info"].get("role") == "user"][-1]
+    asked = [one["info"] for one in entries if one["info"].get("role") == "user"]
+    last = asked[-1] if asked else {}
     message = f"msg_{stamp}{ids.tail()}"
     info = {key: last[key] for key in ("agent", "model") if key in last}
     frame = {"role": "user", "id": message, "sessionID": new.id, "time": {"created": time}}
