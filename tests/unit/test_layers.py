@@ -48,7 +48,8 @@ LAYERS = [
 
 INNER = {
     "upkeep": [
-        {"policy", "slices", "lock", "needed", "layout_plan", "record", "recorded", "tree_walk"},
+        {"policy", "slices", "lock", "needed", "layout_plan", "record", "recorded"},
+        {"tree_walk", "known_lost"},
         {"verify_record", "verify_settings"},
         {"grace", "mark", "drill_record", "drill_files", "drill_scratch", "drill_state"},
         {"repair", "retention", "gc", "free", "fold", "drill_commands", "deleted"},

@@ -37,6 +37,7 @@ from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.policy import Policy
 from mulligan.upkeep.prune import Pruner
 from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.usage import disk_usage
 from mulligan.workspace.capture.patch import is_patch
 from tests.damage import find_object, flip_object
 
@@ -408,7 +409,8 @@ def test_upkeep_goes_on_after_a_loss(place: Path, work: Path) -> None:
         assert any(warning.fault == "needed" for warning in report.warnings)
 
 
-def test_upkeep_goes_on_after_the_loss_of_a_base_of_patches(place: Path, work: Path) -> None:
+def lose_a_base_of_patches(place: Path, work: Path) -> None:
+    """Wipe all that was stored together with a base tree, and repair what is left."""
     with open_store(place, create=False) as store:
         base, latest = (store.session("run").checkpoints.at(f"step-{n}") for n in (0, STEPS - 1))
         assert base.workspace is not None
@@ -424,9 +426,27 @@ def test_upkeep_goes_on_after_the_loss_of_a_base_of_patches(place: Path, work: P
     pack.write_bytes(data)
     shutil.rmtree(work)
     assert repaired(place).damaged
+
+
+def test_upkeep_goes_on_after_the_loss_of_a_base_of_patches(place: Path, work: Path) -> None:
+    lose_a_base_of_patches(place, work)
     with open_store(place, create=False) as store:
         with upkeep_lock(store._engine, wait=False):
             reclaim(store._engine)
+        assert store.verify(full=True).problems == ()
+
+
+@pytest.mark.parametrize(
+    "target", [PurgeTarget(match=message(1)[:40]), PurgeTarget(paths=("file-4",))]
+)
+def test_a_purge_goes_on_after_the_loss_of_a_base_of_patches(
+    place: Path, work: Path, target: PurgeTarget
+) -> None:
+    lose_a_base_of_patches(place, work)
+    discard_originals(place)
+    with open_store(place, create=False) as store:
+        assert disk_usage(store).sessions
+        assert run_purge(store, target, by="anna", reason="leaked").is_proved
         assert store.verify(full=True).problems == ()
 
 

@@ -23,8 +23,8 @@ from mulligan.engine import Engine
 from mulligan.errors import MissingObject
 from mulligan.journal.protocol import View
 from mulligan.model import DIGEST_SIZE, Digest, Event, ObjectKind, SessionRecord
-from mulligan.timeline.losses import lost_objects
 from mulligan.timeline.references import bare_digests, tree_references
+from mulligan.upkeep.known_lost import KnownLosses
 from mulligan.workspace.capture.base_parts import base_parts
 from mulligan.workspace.capture.patch import is_patch
 
@@ -160,7 +160,7 @@ class Marker:
         self._seen: dict[int, int] = {}
         self._fresh: set[Digest] = set()
         self._rescued: list[Digest] | None = None
-        self._lost: set[Digest] | None = None
+        self._losses = KnownLosses(engine)
         self._bases: dict[Digest, _Base] = {}
         self._fresh_trees: set[Digest] = set()
 
@@ -345,15 +345,4 @@ class Marker:
             missing.discard(digest)
             yield data
         for digest in missing:
-            try:
-                yield self._engine.load(digest)
-            except MissingObject:
-                # What is recorded as lost refers to nothing any more.
-                if digest not in self._known_lost():
-                    raise
-
-    def _known_lost(self) -> set[Digest]:
-        if self._lost is None:
-            with self._engine.read() as view:
-                self._lost = lost_objects(view, self._engine.load)
-        return self._lost
+            yield self._losses.load(digest)

@@ -26,6 +26,7 @@ from mulligan.model import Digest, Location, ObjectKind, SessionRecord
 from mulligan.store import Store, engine_of
 from mulligan.timeline.references import event_references, tree_references
 from mulligan.upkeep.deleted import last_needed
+from mulligan.upkeep.known_lost import KnownLosses
 from mulligan.upkeep.mark import BATCH_OBJECTS, PAGE_ENTRIES, PAGE_EVENTS, is_pruned
 from mulligan.upkeep.policy import read_policy
 from mulligan.upkeep.prune import Pruner
@@ -141,6 +142,7 @@ class _Sizes:
 class _Counting:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._losses = KnownLosses(engine)
         self._sizes = _Sizes(engine)
         self._files: Counter[int] = Counter()
         self._state: Counter[int] = Counter()
@@ -261,7 +263,7 @@ class _Counting:
             new = [digest for digest in batch if self._count(self._files, digest, session)]
             for digest, data in self._engine.objects.get_all(ObjectKind.VALUE, new):
                 value = codec.decode(data)
-                for file in tree_part(value, batch[digest], pending, self._engine.load):
+                for file in tree_part(value, batch[digest], pending, self._losses.load):
                     for chunk in file.chunks:
                         self._count(self._files, chunk, session, file.path)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mulligan import codec
 from mulligan.engine import Engine
 from mulligan.model import Digest
+from mulligan.upkeep.known_lost import KnownLosses
 from mulligan.upkeep.tree_walk import tree_part
 from mulligan.workspace.entries import TreePath
 
@@ -34,7 +35,7 @@ def chunks_at(engine: Engine, trees: Iterable[Digest], targets: Iterable[TreePat
 
 class _Walk:
     def __init__(self, engine: Engine, targets: list[TreePath]) -> None:
-        self._engine = engine
+        self._losses = KnownLosses(engine)
         self._targets = targets
         self._seen: set[Digest | tuple[Digest, TreePath]] = set()
         self.inside: dict[Digest, TreePath] = {}
@@ -49,8 +50,8 @@ class _Walk:
             if key in self._seen:
                 continue
             self._seen.add(key)
-            value = codec.decode(self._engine.load(digest))
-            for file in tree_part(value, path, pending, self._engine.load):
+            value = codec.decode(self._losses.load(digest))
+            for file in tree_part(value, path, pending, self._losses.load):
                 found = self.inside if self._is_inside(file.path) else self.outside
                 for chunk in file.chunks:
                     found.setdefault(chunk, file.path)

@@ -17,6 +17,7 @@ from mulligan.journal.copies import copied_bodies
 from mulligan.journal.protocol import View
 from mulligan.model import Digest, Event, ObjectKind, SessionRecord
 from mulligan.timeline.references import event_references, tree_references
+from mulligan.upkeep.known_lost import KnownLosses
 from mulligan.upkeep.mark import is_pruned
 from mulligan.upkeep.purge.contents import ContentSearch
 from mulligan.upkeep.purge.text import Pattern, Where, mask, places
@@ -60,6 +61,7 @@ class History:
         is_wanted: Callable[[SessionRecord], bool],
     ) -> None:
         self._engine = engine
+        self._losses = KnownLosses(engine)
         self._pattern = pattern
         self._is_wanted = is_wanted
         self._seen: dict[int, int] = {}
@@ -205,7 +207,7 @@ class History:
             if digest in self._walked:
                 continue
             self._walked.add(digest)
-            value = codec.decode(self._engine.load(digest))
+            value = codec.decode(self._losses.load(digest))
             if self._hits(value):
                 self.values.add(digest)
             pending += references(value)
@@ -218,8 +220,8 @@ class History:
             if digest in self._walked:
                 continue
             self._walked.add(digest)
-            value = codec.decode(self._engine.load(digest))
-            for file in tree_part(value, path, pending, self._engine.load):
+            value = codec.decode(self._losses.load(digest))
+            for file in tree_part(value, path, pending, self._losses.load):
                 assert self.contents is not None  # noqa: S101 -- there is a pattern
                 self.contents.add(file.chunks)
             self._attributes(digest, value, path)
@@ -249,7 +251,7 @@ class TreeHits:
     """Which paths of trees have a file with certain chunks; shared parts are looked at once."""
 
     def __init__(self, engine: Engine, chunks: set[Digest]) -> None:
-        self._engine = engine
+        self._losses = KnownLosses(engine)
         self._chunks = chunks
         self._known: dict[Digest, tuple[TreePath, ...]] = {}
 
@@ -260,7 +262,7 @@ class TreeHits:
     def _below(self, value: Any) -> tuple[TreePath, ...]:
         if isinstance(value, Ref):
             if value.digest not in self._known:
-                data = self._engine.load(value.digest)
+                data = self._losses.load(value.digest)
                 self._known[value.digest] = self._below(codec.decode(data))
             return self._known[value.digest]
         if isinstance(value, MapBranch):
@@ -276,7 +278,7 @@ class TreeHits:
             return self._of_patch(value[1], value[2])
         if isinstance(value, list) and value[:1] == [FILE]:
             return (
-                ((),) if self._chunks.intersection(file_chunks(self._engine.load, value[4])) else ()
+                ((),) if self._chunks.intersection(file_chunks(self._losses.load, value[4])) else ()
             )
         return ()
 
