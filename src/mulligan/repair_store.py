@@ -22,6 +22,7 @@ from mulligan.repair_trial import trial_copy
 from mulligan.store import Store, engine_of, environment_of
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.repair import DamagedCheckpoint, Healed, heal
+from mulligan.upkeep.verify_record import newest_verify, record_report
 
 
 class Repaired(msgspec.Struct, frozen=True):
@@ -98,7 +99,7 @@ def _repaired(
         with upkeep_lock(engine, wait=True):
             # Under the lock: a collection beside it could remove what is being stored again.
             healed = _healed(store, progress)
-        report = store.verify(True, progress) if verify else None
+        report = _verified(store, clock, progress) if verify else None
     return Repaired(
         files.steps,
         healed.healed,
@@ -108,6 +109,17 @@ def _repaired(
         (),
         report,
     )
+
+
+def _verified(store: Store, clock: Clock, progress: Callable[[str], None]) -> Report:
+    """Check every byte; record it if the last recorded check is the one that found the damage."""
+    began = clock.monotonic()
+    report = store.verify(True, progress)
+    last = newest_verify(store)
+    if last is not None and not last.ok:
+        newest = max(store.sessions(), key=lambda session: session.updated)
+        record_report(newest, report, clock.monotonic() - began)
+    return report
 
 
 def _healed(store: Store, progress: Callable[[str], None]) -> Healed:

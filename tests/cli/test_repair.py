@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,9 @@ def test_the_rest_is_restored_when_told(used: Cli, place: Path) -> None:
     lose(place, SECOND, "second.bin")
     assert used("verify", "--repair", "-q").code == 60
     (place / "first.bin").write_bytes(b"changed since")
-    assert used("restore", "two", "--partial", "--yes").code == 0
+    partial = used("restore", "two", "--partial", "--yes")
+    assert partial.code == 0
+    assert "lost file second.bin. Only the rest of it comes back." in partial.err
     assert (place / "first.bin").read_bytes() == FIRST
     assert (place / "second.bin").read_bytes() == b"changed since"
     assert used("restore", "two", "--partial", "--to", "out").code == 0
@@ -88,6 +91,7 @@ def test_a_dry_run_says_what_would_be_done(used: Cli, place: Path) -> None:
     done = used("verify", "--repair", "--dry-run")
     assert done.code == 60
     assert "would be healed: file first.bin: read again" in done.out
+    assert "a repair would say: its" in done.out
     assert "nothing was changed" in done.out
     assert not (store_of(place) / "damaged").exists()
 
@@ -103,6 +107,34 @@ def test_a_dry_run_names_what_checkpoints_would_lack(used: Cli, place: Path) -> 
     for field in ("steps", "healed", "damaged", "lost_state", "lost_events"):
         assert planned[field] == done[field]
     assert planned["dry_run"]
+
+
+def test_status_shows_the_check_of_the_repair_and_not_the_one_before(
+    used: Cli, place: Path
+) -> None:
+    lose(place, SECOND, "second.bin")
+    found = used("verify", "--full")
+    assert found.code == 60
+    assert "`mulligan verify --repair --dry-run` shows" in found.err
+    assert "`mulligan verify --repair` repairs it" in used("status").out
+    assert used("verify", "--repair").code == 60
+    shown = used("status").out
+    assert "found damage" not in shown
+    assert "all bytes, no problems" in shown
+    assert "lost file second.bin" in shown
+
+
+def test_losses_are_listed_in_the_order_of_the_timeline(used: Cli, place: Path) -> None:
+    for _ in range(9):  # beyond #9, where the order of text is another one
+        assert used("checkpoint").code == 0
+    lose(place, SECOND, "second.bin")
+    assert used("verify", "--repair", "-q").code == 60
+    shown = used("status").out
+    seqs = [int(seq) for seq in re.findall(r"Checkpoint #(\d+)", shown)]
+    assert seqs == sorted(seqs)
+    assert seqs[-1] > 9
+    assert "older ones lost something, too" in shown
+    assert used("restore", f"#{seqs[0]}", "--partial", "--yes").code == 0
 
 
 def test_originals_are_kept_until_discarded(used: Cli, place: Path) -> None:

@@ -127,7 +127,7 @@ def _show(
 def _print(repaired: Repaired, *, dry_run: bool, quiet: bool) -> None:
     for step in repaired.steps:
         _line("✗", "red", step.what, f"{step.found}")
-        click.echo(f"    {'would be: ' if dry_run else ''}{clean(step.done)}")
+        click.echo(f"    {'a repair would say: ' if dry_run else ''}{clean(step.done)}")
     would_be = "would be " if dry_run else ""
     _some([f"{would_be}healed: {clean(line)}" for line in repaired.healed], "+", "green")
     _some([f"lost: {clean(line)}" for line in repaired.lost_events], "✗", "red")

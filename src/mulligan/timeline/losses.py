@@ -93,7 +93,9 @@ def read_losses(document: Document) -> dict[int, Loss]:
     """Return what checkpoints of a timeline lost, by their seqs."""
     found = document.find(LOST)
     plain: dict[str, Any] = {} if found is MISSING else document.plain(found)
-    return {int(seq): msgspec.convert(loss, Loss) for seq, loss in plain.items()}
+    # Keys are text, in the order of text: #11 comes before #5 there.
+    found_at = sorted((int(seq), loss) for seq, loss in plain.items())
+    return {seq: msgspec.convert(loss, Loss) for seq, loss in found_at}
 
 
 def read_lost_objects(document: Document) -> set[Digest]:

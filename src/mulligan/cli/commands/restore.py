@@ -32,6 +32,7 @@ from mulligan.cli.render.pending import (
 from mulligan.cli.render.preview import DRY_RUN, print_preview, print_unapplied
 from mulligan.cli.render.restored import exit_if_incomplete, print_problems, print_restored
 from mulligan.cli.render.text import SHORT_ID, Cell, clean, place, plural, print_json
+from mulligan.errors import CheckpointDamaged
 from mulligan.views.restores import copy_view, is_workspace, preview_restore, preview_view
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def command(
         parts = parts_from_here(only, call.directory, session, places)
         if partial:
             parts = session.internal.intact_parts(point)
+            _warn_of_lost(call, session, point)
         preview = preview_restore(session, point, parts, call.directory)
     if preview and not call.json:
         _warn_of_consumed(session, preview)
@@ -146,6 +148,17 @@ def command(
                 preview.state.after, preview.parts, touch=touch, accept_left_behind=accept
             )
     print_restored(call, done, {**preview_view(preview), "pending": None})
+
+
+def _warn_of_lost(
+    call: CliContext, session: Session, point: str, parts: tuple[str, ...] | None = None
+) -> None:
+    """Name what a partial restore cannot bring back."""
+    try:
+        session.internal.refuse_damaged(point, parts)
+    except CheckpointDamaged as error:
+        if not call.json:
+            click.echo(clean(f"Warning: {error} Only the rest of it comes back."), err=True)
 
 
 def _leave(call: CliContext, session: Session, preview: Preview, *, dry_run: bool) -> None:
@@ -234,6 +247,7 @@ def _copy(
     only = parts_from_here(named, call.project, session, (session.point(point),))
     if partial:
         only = session.internal.intact_files(point)
+        _warn_of_lost(call, session, point, (WORKSPACE,))
     else:
         session.internal.refuse_damaged(point, only or (WORKSPACE,))
     plan = session.internal.plan_copy(point, only)

@@ -241,7 +241,9 @@ def _print_verify(last: VerifyResult | None) -> None:
     else:
         said = f"The check of the store at {local(last.at)} found damage: {first_problem(last)}."
         click.echo(Cell(clean(said), "red").styled())
-        click.echo("`mulligan verify --full` lists all of it.")
+        click.echo(
+            "`mulligan verify --full` lists all of it, `mulligan verify --repair` repairs it."
+        )
 
 
 def _row(session: Session, current: str | None) -> list[Cell]:
@@ -290,7 +292,7 @@ def _print_damaged(session: Session) -> None:
     if losses:
         more = len(losses) - MAX_DAMAGED
         rest = f"{more} older ones lost something, too; " if more > 0 else ""
-        click.echo(f"{rest}`mulligan restore ID --partial` restores what is left of one.")
+        click.echo(f"{rest}`mulligan restore '#SEQ' --partial` restores what is left of one.")
 
 
 def _print_drift(session: Session) -> None:

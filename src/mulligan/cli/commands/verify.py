@@ -213,6 +213,7 @@ def _print(report: Report, quiet: bool) -> None:
         click.echo(f"{size(report.unreferenced_bytes)} are unreferenced and can be collected.")
     if not report.ok:
         click.echo(f"{plural(len(report.problems), 'problem')} in {summary(report)}.", err=True)
+        click.echo("`mulligan verify --repair --dry-run` shows what a repair would do.", err=True)
 
 
 def _how(report: Report) -> str:
