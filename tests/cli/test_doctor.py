@@ -58,6 +58,21 @@ def test_it_runs_a_hook_and_leaves_no_session(project: Path, cli: Cli, agent: st
     assert cli("doctor", agent, "--quiet").out == ""
 
 
+def test_without_a_name_it_checks_the_agents_that_have_hooks_here(project: Path, cli: Cli) -> None:
+    cli("install", "codex")
+    done = cli("doctor")
+    assert done.code == 0, done.out
+    assert "✓ The hooks of codex are installed." in done.out
+    assert "claude" not in done.out
+    cli("install", "gemini")
+    both = cli("doctor").out
+    assert "✓ The hooks of codex are installed." in both
+    assert "✓ The hooks of gemini are installed." in both
+    assert both.count("is sound") == both.count("No hook has failed") == 1
+    assert both.count("recorded a checkpoint") == 2
+    assert "codex" not in cli("doctor", "gemini").out
+
+
 def test_a_store_that_is_gone_is_not_made_again(project: Path, cli: Cli) -> None:
     cli("install", "claude", "--user")
     cli("init")

@@ -18,7 +18,7 @@ from mulligan.coding import claude, hook_log
 from mulligan.coding.claude_settings import DISABLED
 from mulligan.coding.hook_input import EVENTS, HookKind
 from mulligan.coding.hooks import said, session_of
-from mulligan.coding.install import CREATE, has_mcp_server, read_settings, settings_module
+from mulligan.coding.install import AGENTS, CREATE, has_mcp_server, read_settings, settings_module
 from mulligan.errors import MulliganError, StoreNotFound, UnknownSession
 from mulligan.locate.find import Found, nearest
 from mulligan.locate.registry import state_directory
@@ -73,6 +73,15 @@ def examine(
     yield _log(state)
 
 
+def installed_agents(place: Path, variables: Mapping[str, str]) -> list[str]:
+    """Return the agents that have hooks of Mulligan in the project of a directory, or in all."""
+    try:
+        project = nearest(place, state_directory(variables)).directory
+    except (MulliganError, OSError):
+        project = place
+    return [agent for agent in AGENTS if _Installed(agent, project, variables).is_any]
+
+
 def _no_store(problem: Exception, *, makes_one: bool) -> Check:
     hint = getattr(problem, "hint", None)
     if not isinstance(problem, StoreNotFound) or hint != StoreNotFound.default_hint:
@@ -103,6 +112,11 @@ class _Installed:
 
     def _add(self, said: str, hint: str) -> None:
         self._problems.append(Check("hooks", False, said, hint))
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there are hooks of Mulligan."""
+        return bool(self._events)
 
     @property
     def command(self) -> Sequence[str] | None:

@@ -17,27 +17,31 @@ from mulligan.cli.render.text import clean, print_json
 if TYPE_CHECKING:
     from mulligan.coding.doctor import Check
 
-EXAMPLE = example("mulligan doctor")
+EXAMPLE = example("mulligan doctor", "mulligan doctor codex")
+DEFAULT_AGENT = "claude"
+OF_ALL_AGENTS = ("store", "log")
+"""The checks that are the same for all agents of a project; each result is shown once."""
 
 
 @click.command("doctor", cls=Command, epilog=EXAMPLE)
-@click.argument("agent", metavar="[AGENT]", default="claude", shell_complete=complete_agent)
+@click.argument("agent", metavar="[AGENT]", required=False, shell_complete=complete_agent)
 @click.pass_obj
-def command(call: CliContext, agent: str) -> None:
+def command(call: CliContext, agent: str | None) -> None:
     """Check that the hooks of a coding agent are installed and work.
+
+    Without AGENT, those of every agent that has some here are checked.
 
     It runs a hook as the agent would, measures it, checks the structure of the store, and shows
     what hooks noted when they failed. One sentence for each; the exit code is 105 if something is
     wrong.
     """
-    import mulligan
-    from mulligan.coding.doctor import examine
     from mulligan.errors import HooksUnhealthy
     from mulligan.views.coding import checks_view
 
     checks: list[Check] = []
-    found = examine(agent, Path.cwd(), dict(os.environ), lambda p: mulligan.open(p, False))
-    for check in chain(_helper_checks(), found):
+    for check in chain(_helper_checks(), _agent_checks(agent)):
+        if check.name in OF_ALL_AGENTS and check in checks:
+            continue
         checks.append(check)
         if not call.json and (not call.quiet or not check.ok):
             _show(check)
@@ -47,6 +51,17 @@ def command(call: CliContext, agent: str) -> None:
     if failed:
         # The sentences are printed already; an error on stderr would only repeat them.
         raise click.exceptions.Exit(HooksUnhealthy.exit_code)
+
+
+def _agent_checks(named: str | None) -> Iterator[Check]:
+    """Yield what is found of the agent that is named, or of all that have hooks here."""
+    import mulligan
+    from mulligan.coding.doctor import examine, installed_agents
+
+    place, variables = Path.cwd(), dict(os.environ)
+    agents = [named] if named else installed_agents(place, variables) or [DEFAULT_AGENT]
+    for agent in agents:
+        yield from examine(agent, place, variables, lambda path: mulligan.open(path, False))
 
 
 def _helper_checks() -> Iterator[Check]:
