@@ -21,6 +21,12 @@ def test_help_is_the_help_of_a_command(cli: Cli) -> None:
     assert cli("help", "tasks", "add").out == cli("tasks", "add", "--help").out
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_is_broken_in_two(cli: Cli, name: str) -> None:
+    shown = cli(name, "--help").out
+    assert [line for line in shown.splitlines() if re.search(r"\w-$", line)] == []
+
+
 def test_help_alone_lists_commands_and_guides(cli: Cli) -> None:
     shown = cli("help").out
     assert shown.startswith(cli("--help").out.rstrip())

@@ -252,6 +252,7 @@ def test_declined_on_a_terminal_nothing_changes(agent: Recorded, place: Path, on
         (["--fork", "x"], 2, "--to"),
         (["--dry-run"], 2, "--to"),
         (["--to", "1", "--chat", "--fork", "x"], 2, "--fork takes files and conversation"),
+        (["--to", "1", "--files", "--chat"], 2, "Choose one of --files, --chat and --both"),
         (["--undo", "--to", "1"], 2, "--undo takes no other options"),
         (["--undo"], 106, "no rewind to undo"),
     ],
@@ -277,7 +278,7 @@ def test_a_fork_into_a_directory_that_is_not_empty(agent: Recorded, cli: Cli, pl
 def test_without_any_conversation(store: Cli):
     result = store("rewind")
     assert (result.code, "No conversation" in result.err) == (106, True)
-    assert "mulligan install claude" in result.err
+    assert "mulligan install AGENT` (claude, codex" in result.err
 
 
 def test_a_deleted_transcript_comes_back(agent: Recorded, cli: Cli):

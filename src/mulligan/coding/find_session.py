@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mulligan.coding.agent_session import AgentSession, agent_session
 from mulligan.coding.rewind import rewound_from
+from mulligan.coding.rewind_target import INSTALL_HINT
 from mulligan.default_session import listing
 from mulligan.errors import CannotRewind
 from mulligan.timeline.undo import first_restore
@@ -32,7 +33,7 @@ def find_agent_session(store: Store, named: str | None, root: Path | None) -> Se
     if not known:
         raise CannotRewind(
             "No conversation of a coding agent is recorded here.",
-            hint="Nothing was changed. `mulligan install claude` records the next one.",
+            hint=INSTALL_HINT,
         )
     return _newest(known, root)
 

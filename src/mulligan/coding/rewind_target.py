@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from mulligan.session import Session
 
 PROMPT_KIND = "prompt"
+INSTALL_HINT = (
+    "Nothing was changed. `mulligan install AGENT` (claude, codex, gemini or opencode) records the "
+    "next one."
+)
 """The kind of the checkpoints that are taken before a prompt is acted on."""
 
 UNNAMED_ENDS = {"AfterTool"}
@@ -69,7 +73,7 @@ class Conversation:
         if found is None:
             raise CannotRewind(
                 f"The session {session.name!r} has no conversation of a coding agent.",
-                hint="Nothing was changed. `mulligan install claude` records the next one.",
+                hint=INSTALL_HINT,
             )
         self.session = session
         self.agent: AgentSession = found

@@ -43,9 +43,9 @@ EXAMPLE = example(
 @click.option(
     "--to", metavar="PROMPT|POINT", help="Before the prompt of this number, or to a checkpoint."
 )
-@click.option("--files", "what", flag_value="files", help="Only the files.")
-@click.option("--chat", "what", flag_value="chat", help="Only the conversation.")
-@click.option("--both", "what", flag_value="both", help="Files and conversation; the default.")
+@click.option("--files", is_flag=True, help="Only the files.")
+@click.option("--chat", is_flag=True, help="Only the conversation.")
+@click.option("--both", is_flag=True, help="Files and conversation; the default.")
 @click.option(
     "--fork",
     type=click.Path(path_type=Path),
@@ -62,7 +62,9 @@ def command(
     call: CliContext,
     named: str | None,
     to: str | None,
-    what: What | None,
+    files: bool,
+    chat: bool,
+    both: bool,
     fork: Path | None,
     undo: bool,
     dry_run: bool,
@@ -82,10 +84,10 @@ def command(
     side by side.
 
     Effects after the point (`mulligan effects`) are treated as by `mulligan restore`: when files
-    and conversation go back in place, those with an undo command are undone first, and others have
-    to be accepted with --accept-left-behind. With --files, --chat or --fork, they stay.
+    and conversation go back in place, those with an undo command are undone first, and the others
+    need --accept-left-behind. With --files, --chat or --fork, they stay.
     """
-    named = named or call.session
+    named, what = named or call.session, _what(files=files, chat=chat, both=both)
     if undo:
         if to is not None or what is not None or fork is not None or dry_run:
             raise click.UsageError("--undo takes no other options.")
@@ -101,6 +103,13 @@ def command(
             found = _open(call, named)
             folder, plan = _planned(call, found, to, what or "both", fork)
         _rewind(call, found, plan, folder, dry_run=dry_run, accept=accept, yes=yes)
+
+
+def _what(*, files: bool, chat: bool, both: bool) -> What | None:
+    """Return what to take back, if an option says it."""
+    if files + chat + both > 1:
+        raise click.UsageError("Choose one of --files, --chat and --both.")
+    return "files" if files else "chat" if chat else "both" if both else None
 
 
 def _list(call: CliContext, named: str | None) -> None:
