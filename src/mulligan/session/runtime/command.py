@@ -37,7 +37,11 @@ class _Output:
         self._kept = bytearray()
         self.is_cut = False
         self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+
+    def start(self) -> None:
+        """Begin to read and show; without effect if it has begun."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def _read(self) -> None:
         while data := self._stream.read1(READ_BYTES):  # type: ignore[attr-defined]
@@ -71,8 +75,9 @@ def run(
         try:
             # The terminal sends Ctrl-C to the command, too; how that ends says what it did.
             with suppress(KeyboardInterrupt):
+                # Before its output is shown: a process that a person has seen at work is on record.
                 started(process.pid)
-            code = _wait(process)
+            code = _wait(process, outputs)
         except BaseException:
             process.kill()
             raise
@@ -80,8 +85,14 @@ def run(
     return Ended(code, stdout, stderr, any(output.is_cut for output in outputs))
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
+def _wait(process: subprocess.Popen[bytes], outputs: Sequence[_Output]) -> int:
     try:
-        return process.wait()
+        return _wait_once(process, outputs)
     except KeyboardInterrupt:
-        return process.wait()
+        return _wait_once(process, outputs)
+
+
+def _wait_once(process: subprocess.Popen[bytes], outputs: Sequence[_Output]) -> int:
+    for output in outputs:
+        output.start()
+    return process.wait()
