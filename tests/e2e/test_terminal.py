@@ -52,7 +52,10 @@ class TerminalWindow:
     def __init__(self, directory: Path) -> None:
         self.pid, self.master = pty.fork()
         if self.pid == 0:
-            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN):
+            # A job in the background ignores some of them; a new terminal does not.
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            for number in (signal.SIGTSTP, signal.SIGTTIN):
                 signal.signal(number, signal.SIG_DFL)
             os.chdir(directory)
             variables = {**os.environ, "PS1": "ready> ", "TERM": "xterm", "HISTFILE": ""}
