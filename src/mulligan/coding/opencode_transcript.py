@@ -108,8 +108,9 @@ class OpenCodeFormat(Lines):
 
     def prompts(self, entries: Sequence[Any], asked: Collection[str]) -> list[Prompt]:
         """Return the messages that a person typed, oldest first."""
+        seen = {_stamp(id): id for id in asked}
         return [
-            Prompt(index, one["info"]["id"], _time(one), text, one["info"]["id"])
+            Prompt(index, id := one["info"]["id"], _time(one), text, seen.get(_stamp(id), id))
             for index, one in enumerate(entries)
             if (text := _prompt(one)) is not None
         ]
@@ -165,6 +166,11 @@ class _NewIds:
 
     def tail(self) -> str:
         return self._new_id().replace("-", "")[-_TAIL:].rjust(_TAIL, "0")
+
+
+def _stamp(id: str) -> str:
+    """Return what a message's id keeps when a rewind gives it a new one."""
+    return id[:-_TAIL] if _ID.fullmatch(id) else id
 
 
 def _is_message(entry: Any) -> bool:

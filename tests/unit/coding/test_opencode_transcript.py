@@ -80,6 +80,14 @@ def test_a_cut_conversation_has_ids_of_its_own_in_the_same_order():
     assert parts == sorted(set(parts))
 
 
+def test_prompts_of_a_rewound_conversation_are_those_that_hooks_have_seen():
+    seen = [one.uuid for one in FORMAT.prompts(turns(), ())]
+    made = FORMAT.rewound(turns(), SESSION, new_ids()).entries
+    found = FORMAT.prompts(made, seen)
+    assert [one.asked for one in found] == seen
+    assert not {one.uuid for one in found} & set(seen)
+
+
 def test_calls_without_a_result_get_one():
     made = FORMAT.rewound(turns(), SESSION, new_ids())
     assert made.closed == 1
