@@ -8,7 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
+
+import mulligan
+from mulligan.cli.commands.watch import _show
+from mulligan.cli.context import CliContext
 from mulligan.coding.transcript_format import encode
 from tests.cli.conftest import PATIENCE, Cli
 from tests.unit.coding.claude_entries import Transcript
@@ -79,6 +86,27 @@ def test_a_prompt_in_a_transcript_becomes_a_checkpoint(
     assert watch.wait(PATIENCE) == 0
     (prompt,) = store("rewind", "--json").json["prompts"]
     assert (prompt["text"], prompt["checkpoint_id"]) == ("fix the build", taken["checkpoint_id"])
+
+
+def test_a_transcript_that_is_not_there_yet_is_named(
+    store: Cli, process: Start, place: Path
+) -> None:
+    watch = process("watch", "--settle", "1h", "--transcript", "talk/*.jsonl", "--json")
+    assert watch.stdout is not None
+    watch.stdout.readline()
+    watch.send_signal(signal.SIGINT)
+    _, err = watch.communicate(timeout=PATIENCE)
+    assert f"no file matches the transcript 'talk/*.jsonl' in {place} yet" in err
+
+
+def test_a_person_sees_why_each_checkpoint_was_taken(
+    store: Cli, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store("checkpoint", "-m", "fix the build")
+    with mulligan.open(place) as opened:
+        taken = opened.session("main").checkpoints()[-1]
+    _show(cast(CliContext, SimpleNamespace(json=False, bare=False)), taken)
+    assert capsys.readouterr().out.rstrip().endswith("fix the build")
 
 
 def test_a_transcript_is_followed_only_by_a_watch(store: Cli) -> None:

@@ -228,8 +228,9 @@ class CliContext:
 
             used = sum(session.head.seq > 1 for session in store.sessions())
             which = "the only one in use" if used == 1 else "the newest of a coding agent"
-            click.echo(f"Using session {clean(name)}, {which};", err=True)
-            click.echo("-s NAME chooses another.", err=True)
+            # Two lines: the names of conversations take half of a narrow terminal.
+            click.echo(f"Using session {clean(name)},", err=True)
+            click.echo(f"{which}; -s NAME chooses another.", err=True)
         return name
 
     def _default(self, store: Store, *, create: bool = False) -> str:

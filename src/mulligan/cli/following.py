@@ -43,6 +43,8 @@ class Follower:
         self._follower: TranscriptFollower | None = TranscriptFollower(
             store, root, os.environ, patterns
         )
+        for pattern in self._follower.unmatched():
+            say(f"no file matches the transcript {pattern!r} in {root} yet")
 
     def look(self) -> list[Checkpoint]:
         """Record what is new; return the checkpoints that were taken."""

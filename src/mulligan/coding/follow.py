@@ -79,6 +79,10 @@ class TranscriptFollower:
                 taken += self._record(found)
         return taken
 
+    def unmatched(self) -> list[str]:
+        """Return the patterns that no file matches yet."""
+        return [one for one in self._patterns if next(self._matching(one), None) is None]
+
     def close(self) -> list[Checkpoint]:
         """Record what was written last, and that the agents have ended; return the checkpoints."""
         taken = self.look()
@@ -98,10 +102,13 @@ class TranscriptFollower:
 
     def _paths(self) -> Iterator[Path]:
         for pattern in self._patterns:
-            yield from map(Path, glob.iglob(str(self._root / pattern), recursive=True))
+            yield from self._matching(pattern)
         if not self._patterns:
             for format in FORMATS.values():
                 yield from format.transcripts(self._variables, self._root)
+
+    def _matching(self, pattern: str) -> Iterator[Path]:
+        return map(Path, glob.iglob(str(self._root / pattern), recursive=True))
 
     def _recognised(self, path: Path) -> Followed | None:
         """Return whose transcript a file is; None if that of no known agent in the directory."""

@@ -11,7 +11,7 @@ import click
 from mulligan.cli.context import CliContext, Command, create_option, example, force_option
 from mulligan.cli.following import Follower, transcript_option
 from mulligan.cli.render.files import coverage_text
-from mulligan.cli.render.text import SHORT_ID, Cell, clean, columns, local, print_json
+from mulligan.cli.render.text import SHORT_ID, Cell, clean, echo_columns, local, print_json
 from mulligan.cli.requests import Duration
 from mulligan.cli.upkeep import start_upkeep
 from mulligan.views.checkpoints import checkpoint_view
@@ -85,4 +85,4 @@ def _show(call: CliContext, taken: Checkpoint | None) -> None:
     else:
         cells = [Cell(taken.id[:SHORT_ID], "yellow"), Cell(local(taken.time))]
         cells += [Cell(f"#{taken.seq}"), Cell(coverage_text(taken.coverage))]
-        click.echo("".join(columns([cells])))
+        echo_columns([[*cells, Cell(clean(taken.note or ""))]])
