@@ -39,7 +39,7 @@ class _Output:
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def start(self) -> None:
-        """Begin to read and show; without effect if it has begun."""
+        """Start to read and show; a second call has no effect."""
         if self._thread.ident is None:
             self._thread.start()
 
