@@ -145,3 +145,16 @@ def test_a_terminal_needs_no_slow_import(store: Cli, on_terminal) -> None:
     imported = {line.split("|")[-1].strip() for line in shown.splitlines() if "|" in line}
     assert "mulligan.cli.render.log" in imported
     assert "shutil" not in imported
+
+
+def test_a_warning_of_another_session_is_in_80_columns(
+    store: Cli, place: Path, on_terminal
+) -> None:
+    (place / "a.txt").write_text("one")
+    store("checkpoint", "--label", "one")
+    (place / "a.txt").write_text("two")
+    store("checkpoint", "-s", LABEL, "--create")
+    _, shown = on_terminal("restore", "one", "--dry-run", COLUMNS="80", NO_COLOR="1")
+    assert f"Warning: session '{LABEL}' changed 1 path up to" in " ".join(shown.split())
+    warning = shown[shown.index("Warning") :]
+    assert max(map(len, warning.splitlines())) <= 80

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import click
 import msgspec
 
+from mulligan.cli.render.streams import wrapped
 from mulligan.cli.render.text import Cell, clean, columns, plural, shorten, size
 from mulligan.views.files import octal
 
@@ -167,3 +169,11 @@ def _modes(change: FileChange) -> str:
     if change.old_mode == change.mode or change.old_mode is None or change.mode is None:
         return ""
     return f"mode {octal(change.old_mode)} → {octal(change.mode)}"
+
+
+def warn_of_conflicts(conflicts: Iterable[str]) -> None:
+    """Name the other sessions that changed the same files."""
+    start = "Warning: "
+    for conflict in conflicts:
+        said = start + wrapped(clean(conflict), len(start))
+        click.echo(Cell(said, "yellow").styled(), err=True)

@@ -17,6 +17,7 @@ from mulligan.cli.render.files import (
     left_out_lines,
     outline,
     some_paths,
+    warn_of_conflicts,
 )
 from mulligan.cli.render.text import Cell, clean, place, plural, print_json
 from mulligan.views.diffs import all_differences
@@ -78,8 +79,7 @@ def check_open_files(
     with call.working():
         plan = session.internal.preview(mode).files
     found = plan.open_files
-    for conflict in plan.conflicts if plan and not call.json else ():
-        click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)
+    warn_of_conflicts(plan.conflicts if plan and not call.json else ())
     if found:
         if not call.json:
             warn_of_open_files(found)
@@ -117,5 +117,4 @@ def _print_files(preview: Preview, limit: int | None) -> None:
         said = f"Warning: {count} cannot be restored; what is there is left alone: {named}"
         click.echo(Cell(said, "yellow").styled(), err=True)
     # Changes of other sessions matter only to files that this restore would change.
-    for conflict in preview.files.conflicts if preview.files else ():
-        click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)
+    warn_of_conflicts(preview.files.conflicts if preview.files else ())

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from mulligan.cli.render.effects import print_effect_plan
-from mulligan.cli.render.files import TO_DO, change_lines, counted, outline
+from mulligan.cli.render.files import (
+    TO_DO,
+    change_lines,
+    counted,
+    outline,
+    warn_of_conflicts,
+)
 from mulligan.cli.render.text import (
     SHORT_ID,
     Cell,
@@ -65,8 +71,7 @@ def print_plan(plan: RewindPlan, directory: Path | None, limit: int | None) -> N
         click.echo(f"{title}  {counted(changes.listed, TO_DO) or 'nothing to do'}")
         for line in change_lines(changes.listed, limit):
             click.echo(line)
-        for conflict in plan.files.conflicts if plan.files else ():
-            click.echo(Cell(f"Warning: {clean(conflict)}", "yellow").styled(), err=True)
+        warn_of_conflicts(plan.files.conflicts if plan.files else ())
 
 
 def print_rewound(
