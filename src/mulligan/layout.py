@@ -59,8 +59,8 @@ PATCHES = "patches"
 """The feature of stores whose trees may be patches; see ``mulligan.workspace.capture.patch``."""
 
 ORPHANS_HINT = (
-    "Nothing was changed. Put FORMAT and journal/ back from a copy of the store, or "
-    "move the directory away and create a new store."
+    "Nothing was changed. `mulligan verify --repair` rebuilds what is missing; or put FORMAT and "
+    "journal/ back from a copy of the store."
 )
 
 PINS = "pins"

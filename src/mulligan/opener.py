@@ -47,7 +47,7 @@ NO_STATE = (
     "XDG_STATE_HOME names another place for stores."
 )
 
-NO_JOURNAL = "The packs are untouched. Put journal/ back from a copy of the store."
+NO_JOURNAL = "The packs are untouched. `mulligan verify --repair` rebuilds it from them."
 
 STORE = "MULLIGAN_STORE"
 SESSION = "MULLIGAN_SESSION"

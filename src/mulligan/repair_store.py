@@ -99,7 +99,7 @@ def _repaired(
         with upkeep_lock(engine, wait=True):
             # Under the lock: a collection beside it could remove what is being stored again.
             healed = _healed(store, progress)
-        report = _verified(store, clock, progress) if verify else None
+        report = _verified(store, clock, progress, bool(files.steps)) if verify else None
     return Repaired(
         files.steps,
         healed.healed,
@@ -111,13 +111,16 @@ def _repaired(
     )
 
 
-def _verified(store: Store, clock: Clock, progress: Callable[[str], None]) -> Report:
-    """Check every byte; record it if the last recorded check is the one that found the damage."""
+def _verified(
+    store: Store, clock: Clock, progress: Callable[[str], None], is_repaired: bool
+) -> Report:
+    """Check every byte; record it if something was repaired, or the last check found damage."""
     began = clock.monotonic()
     report = store.verify(True, progress)
     last = newest_verify(store)
-    if last is not None and not last.ok:
-        newest = max(store.sessions(), key=lambda session: session.updated)
+    sessions = store.sessions()
+    if sessions and (is_repaired or (last is not None and not last.ok)):
+        newest = max(sessions, key=lambda session: session.updated)
         record_report(newest, report, clock.monotonic() - began)
     return report
 

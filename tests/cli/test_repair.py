@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,16 @@ def test_a_damaged_note_of_the_project_is_written_again(used: Cli, place: Path) 
 )
 def test_options_that_do_not_fit_are_refused(used: Cli, options: list[str]) -> None:
     assert used("verify", *options).code == 2
+
+
+@pytest.mark.parametrize("lost", [["FORMAT"], ["journal"], ["FORMAT", "journal"]])
+def test_a_store_that_lost_a_file_names_the_repair(used: Cli, place: Path, lost: list[str]) -> None:
+    for name in lost:
+        file = store_of(place) / name
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    for command in ("log", "verify", "checkpoint", "init"):
+        refused = used(command)
+        assert refused.code != 0
+        assert "`mulligan verify --repair`" in refused.err
+    used("verify", "--repair")
+    assert "one" in used("log").out

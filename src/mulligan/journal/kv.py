@@ -179,5 +179,5 @@ def check_ends(tables: Tables) -> None:
 
 _OLDER = (
     "Part of the journal is older than the rest. Nothing was changed, and the objects are intact. "
-    "`mulligan verify` names what is damaged; put the journal back from a copy of the store."
+    "`mulligan verify` names what is damaged, `mulligan verify --repair` rebuilds it."
 )

@@ -35,8 +35,8 @@ _MAX_EXAMINATIONS = 20
 """How often a check of the newest commit is restarted when writers overtake it."""
 
 _WAY_OUT = (
-    "Nothing was changed, and the objects are untouched. `mulligan verify` names what is damaged; "
-    "put data.mdb back from a copy of the store."
+    "Nothing was changed, and the objects are untouched. `mulligan verify` names what is damaged, "
+    "`mulligan verify --repair` rebuilds it."
 )
 
 _ACCEPT_HINT = f"delete journal/{clean_close.NAME}"
