@@ -113,8 +113,24 @@ def read_format(directory: Path) -> Format:
     _refuse_file(directory)
     file = directory / FORMAT
     if not directory.is_dir() or not file.is_file():
+        if has_packs(directory):
+            raise without_format(directory)
         raise NotAStore(f"{directory} is not a Mulligan store.")
     return parse_format(file.read_bytes(), directory)
+
+
+def has_packs(directory: Path) -> bool:
+    """Whether a directory has packs; one in which a store is being created has none yet."""
+    packs = directory / "packs"
+    return packs.is_dir() and any(packs.iterdir())
+
+
+def without_format(directory: Path) -> NotAStore:
+    """Return the error of a store that has packs and no FORMAT."""
+    return NotAStore(
+        f"The store {directory} is damaged: its file {FORMAT} is missing.",
+        hint="Nothing was changed. `mulligan verify --repair` writes it again.",
+    )
 
 
 def parse_format(data: bytes, directory: Path) -> Format:
@@ -280,8 +296,8 @@ def _refuse_orphans(directory: Path) -> None:
 
     A store whose creation was interrupted has no packs, because those come after FORMAT.
     """
-    packs, journal = directory / "packs", directory / "journal" / "data.mdb"
-    if not packs.is_dir() or not any(packs.iterdir()):
+    journal = directory / "journal" / "data.mdb"
+    if not has_packs(directory):
         return
     # After the packs: another process may create the store right now, its journal first.
     if journal.exists() and journal.stat().st_size:

@@ -191,3 +191,14 @@ def test_a_store_that_lost_a_file_names_the_repair(used: Cli, place: Path, lost:
         assert "`mulligan verify --repair`" in refused.err
     used("verify", "--repair")
     assert "one" in used("log").out
+
+
+def test_a_store_inside_of_its_project_names_the_repair(cli: Cli, place: Path) -> None:
+    assert cli("init", "--inside").code == 0
+    (place / "a.txt").write_text("one")
+    assert cli("checkpoint", "--label", "one").code == 0
+    (place / ".mulligan" / "FORMAT").unlink()
+    refused = cli("log")
+    assert (refused.code, "its file FORMAT is missing" in refused.err) == (11, True)
+    assert cli("verify", "--repair").code == 0
+    assert "one" in cli("log").out

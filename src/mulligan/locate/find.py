@@ -230,11 +230,8 @@ def _store_of(pointer: Pointer, state: Path) -> tuple[Path, Note | None]:
             hint="Nothing was changed. `mulligan stores` lists all stores; `mulligan init --adopt "
             "STORE` chooses the one of this directory.",
         )
-    if (store / "packs").is_dir():
-        raise NotAStore(
-            f"The store {store} is damaged: its file {layout.FORMAT} is missing.",
-            hint="Nothing was changed. `mulligan verify --repair` writes it again.",
-        )
+    if layout.has_packs(store):
+        raise layout.without_format(store)
     raise StoreNotFound(
         f"{pointer.directory / layout.NAME} points to the store {store}, which does not exist.",
         hint="`mulligan stores` lists all stores. If it was moved: `mulligan init --adopt STORE`. "
