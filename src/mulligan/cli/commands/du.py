@@ -26,8 +26,8 @@ def command(call: CliContext, paths: int) -> None:
 
     Sizes are as stored: compressed, and each content once. What several sessions hold is shown as
     shared and in none of them. Copies are those of events, from which a damaged journal is rebuilt.
-    Garbage is what nothing refers to; the next prune frees it, as soon as it fills whole blocks of
-    the disk.
+    Garbage is what nothing refers to; the next prune frees it, as soon as a pack has more than
+    128 KB of it.
     """
     from mulligan.upkeep import disk_usage
 
