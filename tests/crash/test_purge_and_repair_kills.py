@@ -23,6 +23,7 @@ from mulligan.testing.failpoints import kill_at
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import PurgeTarget, run_purge
 from mulligan.upkeep.purge.run import unfinished_purges
+from tests.crash.test_purge_kills import AFTER, BEFORE
 from tests.raw_bytes import files_with
 from tests.scale import SCALE
 
@@ -30,23 +31,7 @@ SECRET = "sk-live-Zq8vKx03LmPw7RtY"
 TARGET = PurgeTarget(match="sk-live-[A-Za-z0-9]{8,}")
 STEPS, LOST = 3, 100
 
-PURGE = (
-    Failpoint.PURGE_ANNOUNCED,
-    Failpoint.PURGE_WRITTEN,
-    Failpoint.PURGE_BURIED,
-    Failpoint.GC_STARTED,
-    Failpoint.FREE_COPIED,
-    Failpoint.FREE_RELOCATED,
-    Failpoint.PURGE_VACATED,
-    Failpoint.FREE_EXTENTS_FREED,
-    Failpoint.PURGE_ERASED,
-    Failpoint.PURGE_CACHES_REMOVED,
-    Failpoint.COMPACT_COPIED,
-    Failpoint.COMPACT_LOCKED,
-    Failpoint.COMPACT_SWAPPED,
-    Failpoint.COMPACT_REOPENED,
-    Failpoint.PURGE_FINISHED,
-)
+PURGE = (*BEFORE, *AFTER, Failpoint.PURGE_FINISHED)
 REPAIR = tuple(point for point in Failpoint if point.name.startswith("REPAIR_"))
 ALL = list(product(PURGE, REPAIR))
 # The stride has no factor in common with the number of points of a repair, so both vary.
