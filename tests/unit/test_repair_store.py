@@ -134,6 +134,19 @@ def test_any_zeroed_page_of_the_journal_costs_nothing(
     check_all(place, tmp_path / "out", range(STEPS - 1))
 
 
+@pytest.mark.parametrize("table", [b"events", b"ids", b"meta", b"heads", b"copies"])
+def test_a_table_under_another_name_costs_nothing(
+    place: Path, tmp_path: Path, table: bytes
+) -> None:
+    file = place / "journal" / "data.mdb"
+    data = file.read_bytes()
+    entry = len(table).to_bytes(2, "little") + table
+    assert entry in data
+    file.write_bytes(data.replace(entry, entry[:-1] + b"~"))
+    repaired(place)
+    check_all(place, tmp_path / "out")
+
+
 def test_a_journal_that_is_gone_is_rebuilt_from_the_packs(place: Path, tmp_path: Path) -> None:
     shutil.rmtree(place / "journal")
     done = repaired(place)

@@ -32,7 +32,7 @@ from blake3 import blake3
 import mulligan
 from mulligan import Session
 from mulligan.errors import MulliganError
-from mulligan.journal.lmdb import clean_close
+from mulligan.journal.lmdb import clean_close, layout
 from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.layout import NAME
 from mulligan.model import ObjectKind
@@ -128,8 +128,9 @@ def targets(store: Path) -> list[Path]:
 def damage(file: Path, rng: random.Random) -> str:
     """Flip a bit of a file or cut it; return what was done."""
     data, status = bytearray(file.read_bytes()), file.stat()
-    at = rng.randrange(len(data))
-    if rng.random() < 0.8:
+    is_table_list = file.name == DATA and rng.random() < 0.25
+    at = rng.choice(_table_list(file)) if is_table_list else rng.randrange(len(data))
+    if is_table_list or rng.random() < 0.8:
         bit = rng.randrange(8)
         data[at] ^= 1 << bit
         done = f"bit {bit} of byte {at} flipped"
@@ -142,6 +143,15 @@ def damage(file: Path, rng: random.Random) -> str:
         done += ", with the same times"
         _keep_mark(file)
     return done
+
+
+def _table_list(file: Path) -> range:
+    """Return the bytes of a journal in which LMDB lists its tables, a very small part of it."""
+    with file.open("rb") as journal:
+        newest = layout.commits(journal.fileno())[0]
+        page = newest.main.root * newest.page_size
+        upper = layout.PAGE.unpack(os.pread(journal.fileno(), layout.PAGE.size, page))[4]
+    return range(page + upper, page + newest.page_size)
 
 
 def _keep_mark(file: Path) -> None:

@@ -40,6 +40,8 @@ BRANCH, LEAF, OVERFLOW, META = 1, 2, 4, 8
 """Flags of pages."""
 BIG, SUBTREE = 1, 2
 """Flags of entries: the value has pages of its own; it describes a tree."""
+INTEGER_KEYS = 8
+"""The flag of a tree whose keys are numbers of the machine."""
 
 # lock.mdb, with the mutexes of glibc on x86-64.
 _LOCK_HEAD = struct.Struct("=II")

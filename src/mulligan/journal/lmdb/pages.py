@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 from operator import lt
 from typing import Any
@@ -21,6 +21,7 @@ from mulligan.journal.lmdb.layout import (
     BRANCH,
     BYTE_ORDER,
     COUNT,
+    INTEGER_KEYS,
     LEAF,
     MAX_DEPTH,
     MAX_KEY,
@@ -36,7 +37,7 @@ from mulligan.journal.lmdb.layout import (
     Tree,
     Unreadable,
 )
-from mulligan.journal.protocol import ALL_TABLES
+from mulligan.journal.protocol import ALL_TABLES, LATER_TABLES, TABLES
 
 FREE = "free pages"
 """The name of the list of free pages, which only writers need."""
@@ -45,15 +46,19 @@ _SLACK = 1 << 20
 """Pages that may be missing at the end of a file: LMDB counts some that were never written."""
 
 
-def check(fd: int, commit: Commit) -> dict[str, str]:
-    """Return what is wrong with the tables of a commit, by table; empty if all are sound."""
-    return _Check(fd, commit).run()
+def check(fd: int, commit: Commit, known: Iterable[str] = TABLES) -> dict[str, str]:
+    """Return what is wrong with the tables of a commit, by table; empty if all are sound.
+
+    A table that is not known is damage, and so is a missing one that every journal has.
+    """
+    return _Check(fd, commit, frozenset(known)).run()
 
 
 class _Check:
-    def __init__(self, fd: int, commit: Commit) -> None:
+    def __init__(self, fd: int, commit: Commit, known: frozenset[str]) -> None:
         self._fd = fd
         self._commit = commit
+        self._known = known
         self._size = commit.page_size
         self._used = bytearray()
         self._damage: dict[str, str] = {}
@@ -66,13 +71,26 @@ class _Check:
             return {ALL_TABLES: f"{pages} pages are there of {last + 1}"}
         self._used = bytearray(last + 1)
         tables: list[tuple[bytes, bytes]] = []
-        if self._walk(ALL_TABLES, self._commit.main, tables):
+        if self._walk(ALL_TABLES, self._commit.main, tables) and self._names(tables):
             for name, record in tables:
-                self._walk(name.decode(errors="replace"), Tree(*TREE.unpack(record)), None)
+                self._walk(name.decode(), Tree(*TREE.unpack(record)), None)
         freed: list[tuple[bytes, bytes]] = []
         if self._walk(FREE, self._commit.free, freed):
             self._free(freed)
         return self._damage
+
+    def _names(self, tables: list[tuple[bytes, bytes]]) -> bool:
+        """Whether the tables are those of a journal.
+
+        A flipped bit in a name hides a table: LMDB would make a new, empty one in its place.
+        """
+        names = {name.decode(errors="backslashreplace") for name, _ in tables}
+        if unknown := sorted(names - self._known):
+            self._damage[ALL_TABLES] = f"there is a table {unknown[0]!r}, which no journal has"
+        elif names:  # a journal that was never written to has none
+            missing = self._known - LATER_TABLES - names
+            self._damage.update(dict.fromkeys(missing, "it is missing"))
+        return not unknown
 
     def _walk(self, name: str, tree: Tree, found: list[tuple[bytes, bytes]] | None) -> bool:
         try:
@@ -127,6 +145,9 @@ class _Walk:
     def run(self) -> None:
         tree = self._tree
         expected = [tree.branches, tree.leaves, tree.overflows, tree.entries]
+        # Only the list of free pages has either: keys that are numbers, and the page size as pad.
+        if (tree.flags, tree.pad) != ((INTEGER_KEYS, self._size) if self._by_number else (0, 0)):
+            raise Unreadable("it is a tree of an unknown kind")
         if tree.root == NO_PAGE:
             if tree.depth or any(expected):
                 raise Unreadable("it has entries and no first page")
