@@ -23,7 +23,7 @@ def live_bytes(engine: Engine, place: Path) -> int:
 def _objects(engine: Engine, scratch: Path) -> int:
     from mulligan.store import engine_of
     from mulligan.testing.stores import open_store
-    from mulligan.upkeep.mark import Marker
+    from mulligan.upkeep.space.mark import Marker
 
     marker = Marker(engine)
     marker.collect_candidates()

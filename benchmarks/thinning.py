@@ -40,8 +40,8 @@ class TimedMulligan(MulliganScan, TimedKeeper):
     def thin(self) -> None:
         from mulligan.store import engine_of
         from mulligan.upkeep.lock import upkeep_lock
-        from mulligan.upkeep.policy import Policy
-        from mulligan.upkeep.prune import Pruner
+        from mulligan.upkeep.retention.policy import Policy
+        from mulligan.upkeep.retention.prune import Pruner
 
         engine = engine_of(self.store)
         with upkeep_lock(engine, wait=True):

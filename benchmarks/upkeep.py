@@ -71,8 +71,8 @@ def _retention(setting: Setting, result: Result) -> None:
     from mulligan.store import engine_of
     from mulligan.testing.stores import open_store
     from mulligan.upkeep.lock import upkeep_lock
-    from mulligan.upkeep.policy import Policy
-    from mulligan.upkeep.prune import Pruner
+    from mulligan.upkeep.retention.policy import Policy
+    from mulligan.upkeep.retention.prune import Pruner
 
     count = setting.choose(full=10_000, quick=1_000)
     clock, place = WorkClock(), setting.directory / "retention"
@@ -159,8 +159,8 @@ def make_garbage(keeper: MulliganScan) -> int:
 
 def _prune_older(keeper: MulliganScan) -> None:
     from mulligan.store import engine_of
-    from mulligan.upkeep.policy import Policy, Rules
-    from mulligan.upkeep.prune import Pruner
+    from mulligan.upkeep.retention.policy import Policy, Rules
+    from mulligan.upkeep.retention.prune import Pruner
 
     pruner = Pruner(engine_of(keeper.store), Policy(routine=Rules()))
     if pruner.apply(pruner.plan()) != 1:

@@ -55,8 +55,8 @@ def main(argv: Sequence[str]) -> None:
 def _prune(store: Any) -> float:
     from mulligan.store import engine_of
     from mulligan.upkeep.lock import upkeep_lock
-    from mulligan.upkeep.policy import Policy, Rules
-    from mulligan.upkeep.prune import Pruner
+    from mulligan.upkeep.retention.policy import Policy, Rules
+    from mulligan.upkeep.retention.prune import Pruner
 
     engine = engine_of(store)
     policy = Policy(routine=Rules(keep_last=3), window=0.001, undo_window=0)
@@ -70,7 +70,7 @@ def _prune(store: Any) -> float:
 def _collect(store: Any) -> float:
     from mulligan.store import engine_of
     from mulligan.upkeep.lock import upkeep_lock
-    from mulligan.upkeep.space import reclaim
+    from mulligan.upkeep.space.reclaim_space import reclaim
 
     engine = engine_of(store)
     with upkeep_lock(engine, wait=True):

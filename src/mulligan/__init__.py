@@ -4,14 +4,15 @@ A store holds sessions; a session is one durable timeline. The layout, from the 
 
     cli/          the command line
     views/        every JSON shape that a command, a server or an MCP server shows
-    coding/       coding agents: hooks, transcripts, what is recorded, installation
+    coding/       coding agents: hooks and what they record; transcripts/, settings/, rewind/
     supervisor/   teams of agents as processes: started, watched, restarted, paused
     recovery/     interrupted sessions: found, planned, resumed; bisect
     aio.py        the public calls as awaitables; aio_worker.py the thread behind each handle
     make_store.py the store of a directory: made, or adopted
     move_store.py a store moved into its project, or out of it
+    repair/       damaged files rebuilt from what is intact, losses healed and named
     opener.py     what mulligan.open() does: find, check, join
-    upkeep/       what a store keeps, removes and proves: retention, prune, gc, drills
+    upkeep/       what a store keeps, removes and proves: retention/, space/, purge/, drill/
     store.py      Store: the open handle, what mulligan.open() returns
     session/      Session: write/ the write path, parts/ with their own API, runtime/ in an agent
     drift/        runs that go wrong: signals, detector, ladder of responses, hand-over

@@ -498,7 +498,7 @@ class AsyncStore(Handle[Store]):
     async def delete_checkpoints(
         self, session: AsyncSession, points: Iterable[PointLike]
     ) -> list[Checkpoint]:
-        """Delete checkpoints of a session; see ``mulligan.upkeep.delete_checkpoints``."""
+        """Delete checkpoints of a session; see ``mulligan.upkeep.retention.delete_checkpoints``."""
         from mulligan.upkeep import delete_checkpoints
 
         delete = partial(delete_checkpoints, self._sync, session._sync, list(points))

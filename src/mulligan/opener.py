@@ -131,8 +131,8 @@ def _limits(directory: Path, engine: Engine) -> CaptureLimits | None:
         return None
     # Slow to import, and seldom needed.
     from mulligan.session.effect_rules import parse_rules
-    from mulligan.upkeep.policy import parse_policy
-    from mulligan.upkeep.verify_settings import parse_verify
+    from mulligan.upkeep.retention.policy import parse_policy
+    from mulligan.upkeep.verify.settings import parse_verify
     from mulligan.workspace.capture.limits import CaptureLimits
 
     parse_verify(config.table("verify"), config.reader)

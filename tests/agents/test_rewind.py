@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mulligan.coding.claude_transcript import folder_name
-from mulligan.coding.transcript_format import INTERRUPTED
+from mulligan.coding.transcripts.claude_transcript import folder_name
+from mulligan.coding.transcripts.transcript_format import INTERRUPTED
 from mulligan.recovery.detect import interrupted
 from tests.agents.conftest import ClaudeCode, Terminal
 from tests.agents.limits import PATIENCE

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.coding.transcript_format import INTERRUPTED
+from mulligan.coding.transcripts.transcript_format import INTERRUPTED
 from tests.agents.limits import PATIENCE
 from tests.agents.other_agents import Codex, Gemini, OtherAgent, ScriptedModel, Turn
 from tests.children import end_processes_in

@@ -11,7 +11,7 @@ import pytest
 
 from mulligan.coding import doctor
 from mulligan.coding.hooks import run_hook
-from mulligan.coding.install import AGENTS
+from mulligan.coding.settings.install import AGENTS
 from tests.cli.conftest import Cli
 from tests.contract import documented
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.upkeep.fold import fold_session
+from mulligan.upkeep.space.fold import fold_session
 
 ONE = ("checkpoint", "--label", "one")
 

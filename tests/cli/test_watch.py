@@ -16,7 +16,7 @@ import pytest
 import mulligan
 from mulligan.cli.commands.watch import _show
 from mulligan.cli.context import CliContext
-from mulligan.coding.transcript_format import encode
+from mulligan.coding.transcripts.transcript_format import encode
 from tests.cli.conftest import PATIENCE, Cli
 from tests.unit.coding.claude_entries import Transcript
 

@@ -16,7 +16,7 @@ from mulligan.testing.failpoints import FailpointCounter, kill_at
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import delete_checkpoints
 from mulligan.upkeep.lock import upkeep_lock
-from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.space.reclaim_space import reclaim
 from tests.raw_bytes import files_with
 
 POINTS = [point for point in Failpoint if point.name.startswith(("DELETE_", "GC_", "FREE_"))]

@@ -16,8 +16,8 @@ from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.testing.failpoints import FailpointCounter, fail_at, kill_at
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import last_drill, run_drill
-from mulligan.upkeep.drill_commands import DrillCommand
-from mulligan.upkeep.drill_scratch import DRILLING
+from mulligan.upkeep.drill.commands import DrillCommand
+from mulligan.upkeep.drill.scratch import DRILLING
 from tests.children import Tell, run_child
 from tests.pictures import picture
 

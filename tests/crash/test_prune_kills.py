@@ -20,8 +20,8 @@ from mulligan.testing.failpoints import FailpointCounter, kill_at
 from mulligan.testing.stores import open_store
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.maintain import maintain
-from mulligan.upkeep.policy import Policy
-from mulligan.upkeep.prune import PRUNED, Pruner
+from mulligan.upkeep.retention.policy import Policy
+from mulligan.upkeep.retention.prune import PRUNED, Pruner
 
 STEPS = 12
 POINTS = [

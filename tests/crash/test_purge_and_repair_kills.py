@@ -16,8 +16,8 @@ import pytest
 
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.layout import read_format
-from mulligan.repair_files import discard_originals
-from mulligan.repair_store import repair_store
+from mulligan.repair.files import discard_originals
+from mulligan.repair.store import repair_store
 from mulligan.store import engine_of
 from mulligan.testing.failpoints import kill_at
 from mulligan.testing.stores import open_store

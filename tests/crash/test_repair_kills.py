@@ -12,7 +12,7 @@ import pytest
 
 from mulligan.errors import DiskFull
 from mulligan.failpoints import Failpoint
-from mulligan.repair_store import Repaired, repair_store
+from mulligan.repair.store import Repaired, repair_store
 from mulligan.testing.failpoints import kill_at
 from mulligan.testing.stores import open_store
 from tests.disks import disk_of

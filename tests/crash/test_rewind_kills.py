@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import mulligan
-from mulligan.coding import transcript
 from mulligan.coding.agent_session import agent_session
-from mulligan.coding.rewind import RewindOptions, plan_rewind, rewind
-from mulligan.coding.rewind_target import Conversation
-from mulligan.coding.transcript_format import NewSession
+from mulligan.coding.rewind.run import RewindOptions, plan_rewind, rewind
+from mulligan.coding.rewind.target import Conversation
+from mulligan.coding.transcripts import transcript
+from mulligan.coding.transcripts.transcript_format import NewSession
 from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.testing.failpoints import FailpointCounter, fail_at, kill_at
 from mulligan.testing.stores import open_store

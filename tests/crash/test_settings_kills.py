@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mulligan.coding.install import Target, install, uninstall
+from mulligan.coding.settings.install import Target, install, uninstall
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import kill_at
 from tests.children import Tell, run_child

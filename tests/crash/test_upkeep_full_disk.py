@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from mulligan.testing.stores import open_store
-from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.space.reclaim_space import reclaim
 from tests.disks import disk_of
 
 

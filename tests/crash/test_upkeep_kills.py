@@ -17,7 +17,7 @@ from mulligan.model import Digest
 from mulligan.testing.failpoints import FailpointCounter, kill_at
 from mulligan.testing.stores import open_store
 from mulligan.upkeep.lock import upkeep_lock
-from mulligan.upkeep.space import Reclaimed, reclaim
+from mulligan.upkeep.space.reclaim_space import Reclaimed, reclaim
 
 POINTS = [point for point in Failpoint if point.name.startswith(("GC_", "FREE_", "COMPACT_"))]
 FILES = range(40)

@@ -15,7 +15,7 @@ from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import delete_checkpoints
 from mulligan.upkeep.lock import upkeep_lock
-from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.space.reclaim_space import reclaim
 
 SESSIONS = ("one", "two")
 FILES = ("a", "b", "d/c", "d/e/f")

@@ -20,9 +20,9 @@ from mulligan.engine import Engine
 from mulligan.errors import FilesPruned, PointFolded
 from mulligan.journal.protocol import View
 from mulligan.model import SessionRecord
-from mulligan.upkeep import fold as folding
-from mulligan.upkeep.fold import fold_session
-from mulligan.upkeep.gc import collect
+from mulligan.upkeep.space import fold as folding
+from mulligan.upkeep.space.fold import fold_session
+from mulligan.upkeep.space.gc import collect
 from tests.properties.test_points_in_time import (
     SCRIPTS,
     Track,

@@ -12,8 +12,8 @@ from mulligan import Session, Store
 from mulligan.store import engine_of
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
-from mulligan.upkeep.policy import Policy, Rules
-from mulligan.upkeep.prune import Pruner
+from mulligan.upkeep.retention.policy import Policy, Rules
+from mulligan.upkeep.retention.prune import Pruner
 
 AGENTS = ("a-1", "a-10")
 ACTIONS = ("step", "recovery", "manual", "good", "restore", "undo", "fork", "pin", "wait")

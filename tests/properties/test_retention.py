@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mulligan.config.tables import TableReader
 from mulligan.errors import InvalidConfig
-from mulligan.upkeep.policy import DAY, HOUR, Policy, Rules, parse_policy
-from mulligan.upkeep.retention import UNDO, Candidate, RetentionPlan, Ruling, plan_retention
+from mulligan.upkeep.retention.policy import DAY, HOUR, Policy, Rules, parse_policy
+from mulligan.upkeep.retention.rulings import UNDO, Candidate, RetentionPlan, Ruling, plan_retention
 
 NOW = datetime(2026, 11, 18, 12, 30, tzinfo=UTC)
 AGENTS = ["a-1", "a-10", "b"]

@@ -28,8 +28,8 @@ LAYERS = [
     {"session"},
     {"store"},
     {"upkeep"},
-    {"opener", "repair_files", "repair_trial", "session_directory", "default_session"},
-    {"make_store", "move_store", "repair_store"},
+    {"opener", "session_directory", "default_session"},
+    {"make_store", "move_store", "repair"},
     {"__init__"},
     {"aio_worker"},
     {"aio"},
@@ -48,17 +48,28 @@ LAYERS = [
 
 INNER = {
     "upkeep": [
-        {"policy", "slices", "lock", "needed", "layout_plan", "record", "recorded"},
-        {"tree_walk", "known_lost"},
-        {"verify_record", "verify_settings"},
-        {"grace", "mark", "drill_record", "drill_files", "drill_scratch", "drill_state"},
-        {"repair", "retention", "gc", "free", "fold", "drill_commands", "deleted"},
-        {"space", "drill", "candidates", "freed"},
-        {"prune", "purge"},
-        {"maintain", "verify_background", "usage", "delete_checkpoints"},
+        {"slices", "lock", "record", "recorded", "tree_walk", "known_lost"},
+        {"space", "drill", "verify", "heal"},
+        {"retention", "purge"},
+        {"maintain", "usage"},
         {"background"},
         {"__init__"},
     ],
+    "upkeep.space": [
+        {"needed", "grace", "mark", "layout_plan"},
+        {"fold", "deleted", "gc", "free"},
+        {"reclaim_space"},
+    ],
+    "upkeep.retention": [
+        {"policy"},
+        {"rulings"},
+        {"candidates", "freed"},
+        {"prune"},
+        {"delete_checkpoints"},
+    ],
+    "upkeep.drill": [{"record", "files", "scratch", "state"}, {"commands"}, {"run"}],
+    "upkeep.verify": [{"settings", "record"}, {"background"}],
+    "repair": [{"files", "trial"}, {"store"}],
     "drift": [
         {"observation", "settings"},
         {"signals"},
@@ -68,23 +79,29 @@ INNER = {
         {"handover"},
     ],
     "coding": [
-        {"agent_json"},
-        {"hook_input", "transcript", "transcript_format", "hook_log", "settings_file"},
-        {"transcript_draft", "claude_transcript", "codex_transcript"},
-        {"gemini_transcript", "opencode_transcript"},
-        {"mcp_input", "agent_process", "hook_groups"},
-        {"agent_session", "claude", "tool_policy", "claude_settings"},
-        {"codex_settings", "gemini_settings", "opencode_settings", "additions"},
-        {"claude_folder"},
-        {"install", "transcript_formats"},
-        {"rewind_target"},
-        {"rewind"},
-        {"find_session"},
-        {"recorder"},
+        {"agent_json", "agent_process", "hook_log"},
+        {"hook_input"},
+        {"mcp_input", "claude", "tool_policy"},
+        {"transcripts", "settings"},
+        {"agent_session"},
+        {"rewind", "recorder"},
         {"hooks"},
         {"doctor", "follow"},
         {"__init__"},
     ],
+    "coding.transcripts": [
+        {"transcript", "transcript_format", "transcript_draft"},
+        {"claude_transcript", "codex_transcript", "gemini_transcript", "opencode_transcript"},
+        {"claude_folder"},
+        {"transcript_formats"},
+    ],
+    "coding.settings": [
+        {"settings_file"},
+        {"additions", "hook_groups"},
+        {"claude_settings", "codex_settings", "gemini_settings", "opencode_settings"},
+        {"install"},
+    ],
+    "coding.rewind": [{"target"}, {"run"}, {"find_session"}],
     "config": [{"values"}, {"tables"}, {"lines"}],
     "journal": [
         {"protocol", "chain", "lock_owner", "records"},
@@ -148,7 +165,7 @@ INNER = {
         {"__init__"},
     ],
 }
-"""The same within a part: packages and modules of it, from the bottom."""
+"""The same within a package: what is in it, from the bottom."""
 
 DRIVERS = {
     "lmdb": {"journal/lmdb/", "testing/"},
@@ -177,8 +194,8 @@ STORAGE = tuple(
 
 STORAGE_USERS = {
     "opener.py",
-    "repair_files.py",
-    "repair_trial.py",
+    "repair/files.py",
+    "repair/trial.py",
     "workspace/checkout/worker_main.py",
     "testing/bitrot.py",
     "testing/protections.py",
@@ -267,15 +284,16 @@ def _module_of(node: ast.ImportFrom) -> str:
 @pytest.mark.parametrize("name", sorted(INNER))
 def test_imports_within_a_part_point_down(name: str) -> None:
     order = {inner: number for number, layer in enumerate(INNER[name]) for inner in layer}
-    for file in sorted((SOURCE / name).rglob("*.py")):
-        own = file.relative_to(SOURCE / name).parts[0].removesuffix(".py")
+    home = SOURCE.joinpath(*name.split("."))
+    for file in sorted(home.rglob("*.py")):
+        own = file.relative_to(home).parts[0].removesuffix(".py")
         if own == "__init__" and own not in order:
             continue
-        assert own in order, f"{name}/{own} has no place in INNER"
+        assert own in order, f"{name}.{own} has no place in INNER"
         for line, imported in own_imports(file):
-            names = imported.split(".")
-            if names[1] == name and len(names) > 2 and names[2] != own:
-                assert order[names[2]] < order[own], f"{file}:{line} imports {imported}"
+            inner = imported.removeprefix(f"mulligan.{name}.").split(".")[0]
+            if imported.startswith(f"mulligan.{name}.") and inner != own:
+                assert order[inner] < order[own], f"{file}:{line} imports {imported}"
 
 
 COMMANDS = "mulligan.cli.commands"

@@ -248,7 +248,7 @@ class CliContext:
             name, refused = DEFAULT_SESSION, error
         used = {session.name for session in store.sessions() if session.head.seq > 1}
         if used and name not in used and not create:
-            from mulligan.coding.find_session import newest_agent_session
+            from mulligan.coding.rewind.find_session import newest_agent_session
 
             newest = newest_agent_session(store, self.project)
             if newest is not None:

@@ -15,7 +15,7 @@ from mulligan.cli.context import CliContext
 from mulligan.cli.render.text import clean, print_json
 
 if TYPE_CHECKING:
-    from mulligan.coding.install import Installation, Scope, Target
+    from mulligan.coding.settings.install import Installation, Scope, Target
 
 T = TypeVar("T")
 
@@ -31,14 +31,14 @@ def scope_options(function: Callable[..., T]) -> Callable[..., T]:
 
 def complete_agent(context: click.Context, param: click.Parameter, start: str) -> list[str]:
     """Return the agents with a given prefix, for shells."""
-    from mulligan.coding.install import AGENTS
+    from mulligan.coding.settings.install import AGENTS
 
     return [name for name in AGENTS if name.startswith(start)]
 
 
 def target(agent: str, scope: str) -> Target:
     """Return whose settings are meant, by the current directory."""
-    from mulligan.coding.install import Target
+    from mulligan.coding.settings.install import Target
 
     chosen: Scope = "user" if scope == "user" else "project"
     return Target(agent, chosen, project_directory(), dict(os.environ))

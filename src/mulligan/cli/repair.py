@@ -15,7 +15,7 @@ from mulligan.cli.render.progress import ProgressLine, can_show_progress
 from mulligan.cli.render.text import SHORT_ID, Cell, clean, plural, print_json, size
 
 if TYPE_CHECKING:
-    from mulligan.repair_store import Repaired
+    from mulligan.repair.store import Repaired
 
 T = TypeVar("T")
 BROKEN = 60
@@ -67,7 +67,7 @@ def has_repaired(call: CliContext) -> bool:
 def _found(call: CliContext) -> tuple[Path, Path | None]:
     """Return the store to repair, and its project; FORMAT need not be readable."""
     from mulligan.errors import StoreNotFound
-    from mulligan.repair_store import repairable
+    from mulligan.repair.store import repairable
 
     try:
         return repairable(call.store)
@@ -83,7 +83,7 @@ def _found(call: CliContext) -> tuple[Path, Path | None]:
 
 
 def _repair(store: Path, project: Path | None, *, dry_run: bool) -> Repaired:
-    from mulligan.repair_store import repair_store
+    from mulligan.repair.store import repair_store
 
     line = ProgressLine() if can_show_progress() else None
     try:
@@ -100,7 +100,7 @@ def _repair(store: Path, project: Path | None, *, dry_run: bool) -> Repaired:
 
 
 def _discard(call: CliContext, store: Path, *, yes: bool) -> int:
-    from mulligan.repair_files import discard_originals, kept_originals
+    from mulligan.repair.files import discard_originals, kept_originals
 
     if kept_originals(store):
         confirm(call, "Delete the damaged originals?", yes=yes, default=False)

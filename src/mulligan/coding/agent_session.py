@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mulligan.coding.transcript import Progress
+from mulligan.coding.transcripts.transcript import Progress
 
 if TYPE_CHECKING:
     from mulligan.session import Session

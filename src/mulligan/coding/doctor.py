@@ -15,10 +15,16 @@ import msgspec
 
 from mulligan.clock import SystemClock
 from mulligan.coding import claude, hook_log
-from mulligan.coding.claude_settings import DISABLED
 from mulligan.coding.hook_input import EVENTS, HookKind
 from mulligan.coding.hooks import said, session_of
-from mulligan.coding.install import AGENTS, CREATE, has_mcp_server, read_settings, settings_module
+from mulligan.coding.settings.claude_settings import DISABLED
+from mulligan.coding.settings.install import (
+    AGENTS,
+    CREATE,
+    has_mcp_server,
+    read_settings,
+    settings_module,
+)
 from mulligan.errors import MulliganError, StoreNotFound, UnknownSession
 from mulligan.locate.find import Found, nearest
 from mulligan.locate.registry import state_directory

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mulligan.coding import transcript
 from mulligan.coding.agent_session import agent_session
 from mulligan.coding.hook_input import HookEvent, HookKind
 from mulligan.coding.hooks import session_of
 from mulligan.coding.recorder import record
-from mulligan.coding.rewind_target import Conversation
-from mulligan.coding.transcript_format import TranscriptFormat, TranscriptOwner
-from mulligan.coding.transcript_formats import FORMATS
+from mulligan.coding.rewind.target import Conversation
+from mulligan.coding.transcripts import transcript
+from mulligan.coding.transcripts.transcript_format import TranscriptFormat, TranscriptOwner
+from mulligan.coding.transcripts.transcript_formats import FORMATS
 
 if TYPE_CHECKING:
     from mulligan.model import Checkpoint

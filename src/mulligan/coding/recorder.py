@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mulligan.coding import claude, transcript
+from mulligan.coding import claude
 from mulligan.coding.agent_session import (
     AGENT_SESSION,
     CONVERSATION,
@@ -37,7 +37,8 @@ from mulligan.coding.agent_session import (
 )
 from mulligan.coding.hook_input import HookEvent, HookKind, ToolUse
 from mulligan.coding.tool_policy import about
-from mulligan.coding.transcript import NewEntries
+from mulligan.coding.transcripts import transcript
+from mulligan.coding.transcripts.transcript import NewEntries
 from mulligan.document.document import MISSING
 from mulligan.errors import Conflict, UnknownEffect
 

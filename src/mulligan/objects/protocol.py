@@ -259,7 +259,7 @@ class Objects(Protocol):
         """
         ...
 
-    # For upkeep, which decides from the index what is dead; see ``mulligan.upkeep.free``.
+    # For upkeep, which decides from the index what is dead; see ``mulligan.upkeep.space.free``.
 
     def area_usage(self, area: int) -> int:
         """Return how many bytes an area takes, without its holes; 0 if it is missing."""

@@ -15,9 +15,9 @@ from mulligan.recovery.plan import WORKFLOW, team_of
 from mulligan.session import Session
 from mulligan.supervisor.workflow import AgentSpec, DrillSettings, Workflow, from_plain
 from mulligan.timeline.points import PointLike
-from mulligan.upkeep.drill import Encode, Progress, run_drill
-from mulligan.upkeep.drill_commands import DrillCommand
-from mulligan.upkeep.drill_record import CommandKind, DrillResult
+from mulligan.upkeep.drill.commands import DrillCommand
+from mulligan.upkeep.drill.record import CommandKind, DrillResult
+from mulligan.upkeep.drill.run import Encode, Progress, run_drill
 
 
 class TeamDrill(msgspec.Struct, frozen=True):

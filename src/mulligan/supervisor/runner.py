@@ -63,7 +63,7 @@ from mulligan.supervisor.team import Show, Team
 from mulligan.supervisor.terminal import HeldReports, Terminal
 from mulligan.supervisor.watchdog import STALL_SECONDS, Watchdog
 from mulligan.supervisor.workflow import Workflow
-from mulligan.upkeep.verify_settings import VerifySettings, read_verify
+from mulligan.upkeep.verify.settings import VerifySettings, read_verify
 
 HEARTBEAT_POLL_SECONDS = 1.0
 """Seconds between two reads of the heartbeats."""

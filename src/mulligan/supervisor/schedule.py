@@ -17,10 +17,10 @@ from mulligan.errors import DamagedObject, DrillFailed
 from mulligan.session import Session
 from mulligan.supervisor.process import Ending, Process, start
 from mulligan.supervisor.workflow import Workflow
-from mulligan.upkeep.drill_record import last_drill
+from mulligan.upkeep.drill.record import last_drill
 from mulligan.upkeep.recorded import first_problem
-from mulligan.upkeep.verify_record import last_verify
-from mulligan.upkeep.verify_settings import VerifySettings, verify_command
+from mulligan.upkeep.verify.record import last_verify
+from mulligan.upkeep.verify.settings import VerifySettings, verify_command
 from mulligan.workspace.workers import is_possible
 
 STOP_SECONDS = 5.0

@@ -18,9 +18,9 @@ from mulligan.drift.settings import DriftSettings
 from mulligan.errors import InvalidName, InvalidWorkflow
 from mulligan.redact import HIDDEN, is_secret, without_secrets
 from mulligan.session.names import SUPERVISOR, check_agent, check_name
-from mulligan.upkeep.policy import TABLE, Policy, parse_policy
-from mulligan.upkeep.verify_settings import TABLE as VERIFY_TABLE
-from mulligan.upkeep.verify_settings import VerifySettings, parse_verify
+from mulligan.upkeep.retention.policy import TABLE, Policy, parse_policy
+from mulligan.upkeep.verify.settings import TABLE as VERIFY_TABLE
+from mulligan.upkeep.verify.settings import VerifySettings, parse_verify
 
 ON_FAILURE = "on_failure"
 ALWAYS = "always"

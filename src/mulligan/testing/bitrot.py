@@ -36,13 +36,13 @@ from mulligan.journal.lmdb import clean_close, layout
 from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.layout import NAME
 from mulligan.model import ObjectKind
-from mulligan.repair_store import repair_store
+from mulligan.repair.store import repair_store
 from mulligan.store import engine_of
 from mulligan.testing.objects import noise
-from mulligan.upkeep.drill_files import expected_paths
-from mulligan.upkeep.gc import collect
+from mulligan.upkeep.drill.files import expected_paths
 from mulligan.upkeep.lock import upkeep_lock
-from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.space.gc import collect
+from mulligan.upkeep.space.reclaim_space import reclaim
 from mulligan.workspace.entries import File
 
 FOUND, SAME, DIFFERENT, ERROR = "found", "free space", "NOT FOUND", "ERROR"

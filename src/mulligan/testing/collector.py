@@ -31,7 +31,7 @@ from mulligan.testing.protections import PROTECTIONS
 from mulligan.testing.races import RACES, Races
 from mulligan.testing.stores import open_store
 from mulligan.upkeep.lock import upkeep_lock
-from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.space.reclaim_space import reclaim
 
 ROUNDS_PER_STORE = 10
 WRITERS, COLLECTORS = 2, 1

@@ -13,8 +13,8 @@ from mulligan.journal.kv_view import KvView
 from mulligan.journal.protocol import View
 from mulligan.model import Digest
 from mulligan.pins import GracePeriod, Pins
-from mulligan.upkeep import free
-from mulligan.upkeep.mark import Marker
+from mulligan.upkeep.space import free
+from mulligan.upkeep.space.mark import Marker
 
 
 def _no_pins() -> None:

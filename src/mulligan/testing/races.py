@@ -26,7 +26,7 @@ from mulligan.testing.protections import PROTECTIONS
 from mulligan.testing.stepped import END, SteppedProcess, Stop, stop_at
 from mulligan.testing.stores import open_store
 from mulligan.upkeep.lock import upkeep_lock
-from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.space.reclaim_space import reclaim
 
 NAME = "race"
 SIZES = (30, 5_000, 70_000, 300_000)

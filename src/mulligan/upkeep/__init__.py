@@ -6,9 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mulligan.upkeep.delete_checkpoints import delete_checkpoints
-    from mulligan.upkeep.drill import run_drill
-    from mulligan.upkeep.drill_record import DrillResult, last_drill
+    from mulligan.upkeep.drill.record import DrillResult, last_drill
+    from mulligan.upkeep.drill.run import run_drill
     from mulligan.upkeep.purge.run import (
         Purged,
         PurgePlan,
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
         plan_purge,
         run_purge,
     )
+    from mulligan.upkeep.retention.delete_checkpoints import delete_checkpoints
     from mulligan.upkeep.usage import Usage, disk_usage
 
 __all__ = [
@@ -35,10 +35,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DrillResult": "mulligan.upkeep.drill_record",
-    "delete_checkpoints": "mulligan.upkeep.delete_checkpoints",
-    "last_drill": "mulligan.upkeep.drill_record",
-    "run_drill": "mulligan.upkeep.drill",
+    "DrillResult": "mulligan.upkeep.drill.record",
+    "delete_checkpoints": "mulligan.upkeep.retention.delete_checkpoints",
+    "last_drill": "mulligan.upkeep.drill.record",
+    "run_drill": "mulligan.upkeep.drill.run",
     "Usage": "mulligan.upkeep.usage",
     "disk_usage": "mulligan.upkeep.usage",
     **dict.fromkeys(

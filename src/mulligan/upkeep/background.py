@@ -66,7 +66,7 @@ class Maintenance:
 
     def _run(self) -> None:
         from mulligan.upkeep.maintain import maintain  # most processes do not need them
-        from mulligan.upkeep.verify_background import verify_if_due
+        from mulligan.upkeep.verify.background import verify_if_due
 
         maintain(self._engine, INTERVAL_SECONDS, self._stop.is_set)
         # A store that is gone, a full disk: the program finds out by itself.

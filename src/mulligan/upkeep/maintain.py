@@ -12,10 +12,10 @@ from contextlib import suppress
 from mulligan.engine import Engine
 from mulligan.errors import MulliganError, UpkeepBusy
 from mulligan.upkeep.lock import upkeep_lock
-from mulligan.upkeep.policy import read_policy
-from mulligan.upkeep.prune import Pruned, Pruner
 from mulligan.upkeep.purge.run import finish_if_unfinished
 from mulligan.upkeep.record import UpkeepRecord, next_due, write_record
+from mulligan.upkeep.retention.policy import read_policy
+from mulligan.upkeep.retention.prune import Pruned, Pruner
 from mulligan.upkeep.slices import Stop
 
 ROOM_SECONDS = 10.0

@@ -25,11 +25,11 @@ from mulligan.journal.protocol import View
 from mulligan.model import Digest, Location, ObjectKind, SessionRecord
 from mulligan.store import Store, engine_of
 from mulligan.timeline.references import event_references, tree_references
-from mulligan.upkeep.deleted import last_needed
 from mulligan.upkeep.known_lost import KnownLosses
-from mulligan.upkeep.mark import BATCH_OBJECTS, PAGE_ENTRIES, PAGE_EVENTS, is_pruned
-from mulligan.upkeep.policy import read_policy
-from mulligan.upkeep.prune import Pruner
+from mulligan.upkeep.retention.policy import read_policy
+from mulligan.upkeep.retention.prune import Pruner
+from mulligan.upkeep.space.deleted import last_needed
+from mulligan.upkeep.space.mark import BATCH_OBJECTS, PAGE_ENTRIES, PAGE_EVENTS, is_pruned
 from mulligan.upkeep.tree_walk import Pending, tree_part
 from mulligan.workspace.entries import TreePath, shown
 

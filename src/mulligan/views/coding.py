@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mulligan.coding.doctor import Check
-    from mulligan.coding.install import Installation
+    from mulligan.coding.settings.install import Installation
 
 
 def installation_view(done: Installation, store: Path | None) -> dict[str, Any]:

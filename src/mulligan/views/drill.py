@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mulligan.upkeep.drill_record import last_drill
+from mulligan.upkeep.drill.record import last_drill
 from mulligan.views.files import problem_views
 
 if TYPE_CHECKING:
     from mulligan.session import Session
-    from mulligan.upkeep.drill_record import CommandRun, DrillResult, Loss
+    from mulligan.upkeep.drill.record import CommandRun, DrillResult, Loss
 
 
 def drill_view(result: DrillResult) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mulligan.views.verify import report_view
 
 if TYPE_CHECKING:
-    from mulligan.repair_store import Repaired
+    from mulligan.repair.store import Repaired
     from mulligan.session import Session
     from mulligan.timeline.losses import Loss
 

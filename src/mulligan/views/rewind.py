@@ -11,8 +11,8 @@ from mulligan.views.points import point_view
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mulligan.coding.rewind import RewindPlan, RewindResult, Rewound
-    from mulligan.coding.rewind_target import Conversation, RewindPrompt
+    from mulligan.coding.rewind.run import RewindPlan, RewindResult, Rewound
+    from mulligan.coding.rewind.target import Conversation, RewindPrompt
     from mulligan.model import Restored
 
 

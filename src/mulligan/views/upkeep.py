@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mulligan.upkeep.grace import held_back_by
 from mulligan.upkeep.record import next_due, read_record
+from mulligan.upkeep.space.grace import held_back_by
 
 if TYPE_CHECKING:
     from mulligan.engine import Engine
     from mulligan.journal.lock_owner import LockOwner
     from mulligan.model import Purge
     from mulligan.storage_limit import StorageLimit
-    from mulligan.upkeep.prune import Pruned, PrunePlan
-    from mulligan.upkeep.retention import Candidate, Ruling
+    from mulligan.upkeep.retention.prune import Pruned, PrunePlan
+    from mulligan.upkeep.retention.rulings import Candidate, Ruling
 
 
 def prune_view(plan: PrunePlan, pruned: Pruned | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mulligan.upkeep.verify_record import newest_verify
+from mulligan.upkeep.verify.record import newest_verify
 from mulligan.views.files import problem_view, problem_views
 
 if TYPE_CHECKING:

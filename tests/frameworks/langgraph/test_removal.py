@@ -8,8 +8,8 @@ import pytest
 
 from mulligan.errors import MulliganError
 from mulligan.store import engine_of
-from mulligan.upkeep.policy import Policy
-from mulligan.upkeep.prune import Pruner
+from mulligan.upkeep.retention.policy import Policy
+from mulligan.upkeep.retention.prune import Pruner
 from tests.frameworks.langgraph.graphs import loop_graph, start, story, words_state
 from tests.frameworks.langgraph.test_values import put
 from tests.frameworks.needed import needed

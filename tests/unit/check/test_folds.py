@@ -14,7 +14,7 @@ from mulligan.engine import Engine
 from mulligan.journal.kv_transaction import KvTransaction
 from mulligan.journal.records import PLACE, encode_fold
 from mulligan.model import Digest, Fold, ObjectKind
-from mulligan.upkeep.fold import fold_session
+from mulligan.upkeep.space.fold import fold_session
 
 NUMBER = 1
 

@@ -13,7 +13,7 @@ from mulligan.errors import DamagedObject
 from mulligan.store import engine_of
 from mulligan.testing.objects import noise
 from mulligan.testing.stores import open_store
-from mulligan.upkeep.gc import collect
+from mulligan.upkeep.space.gc import collect
 from mulligan.workspace.workspace import Workspace
 from tests.damage import flip_object
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mulligan.coding.transcript_format import Entry
+from mulligan.coding.transcripts.transcript_format import Entry
 
 OLD = "0a-old"
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 import mulligan
-from mulligan.coding import transcript
 from mulligan.coding.agent_session import AGENT_SESSION, CONVERSATION, AgentSession
-from mulligan.coding.claude_folder import ClaudeFolder
-from mulligan.coding.transcript_format import NewSession, encode
+from mulligan.coding.transcripts import transcript
+from mulligan.coding.transcripts.claude_folder import ClaudeFolder
+from mulligan.coding.transcripts.transcript_format import NewSession, encode
 from mulligan.store import Store
 from tests.unit.coding.claude_entries import OLD, Transcript
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import mulligan
-from mulligan.coding import transcript
 from mulligan.coding.agent_session import agent_session
 from mulligan.coding.follow import EVENT, TranscriptFollower
 from mulligan.coding.hook_input import HookEvent, HookKind
 from mulligan.coding.recorder import record
-from mulligan.coding.rewind_target import Conversation
-from mulligan.coding.transcript_format import encode
+from mulligan.coding.rewind.target import Conversation
+from mulligan.coding.transcripts import transcript
+from mulligan.coding.transcripts.transcript_format import encode
 from tests.unit.coding.claude_entries import Transcript
 from tests.unit.coding.codex_entries import OLD, Rollout
 

@@ -14,11 +14,11 @@ from mulligan.journal.records import PLACE
 from mulligan.model import ObjectKind
 from mulligan.testing.objects import noise
 from mulligan.testing.stores import open_store
-from mulligan.upkeep.fold import fold_session
-from mulligan.upkeep.gc import collect
 from mulligan.upkeep.lock import upkeep_lock
-from mulligan.upkeep.policy import Policy
-from mulligan.upkeep.prune import Pruner
+from mulligan.upkeep.retention.policy import Policy
+from mulligan.upkeep.retention.prune import Pruner
+from mulligan.upkeep.space.fold import fold_session
+from mulligan.upkeep.space.gc import collect
 
 
 @pytest.fixture(autouse=True)

@@ -29,8 +29,8 @@ from mulligan.layout import read_format
 from mulligan.model import SessionRecord
 from mulligan.testing.clock import START, FakeClock
 from mulligan.testing.stores import open_store
-from mulligan.upkeep.fold import fold_session
 from mulligan.upkeep.lock import upkeep_lock
+from mulligan.upkeep.space.fold import fold_session
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from mulligan import Session, Store
 from mulligan.store import engine_of
 from mulligan.testing.failpoints import FailpointCounter
 from mulligan.testing.stores import open_store
-from mulligan.upkeep.gc import collect
+from mulligan.upkeep.space.gc import collect
 
 
 def test_a_step_that_changed_nothing_costs_no_event_and_no_write(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from mulligan.document.compare import MAX_SINGLE
 from mulligan.errors import InvalidPath, StateError
 from mulligan.model import ObjectKind
 from mulligan.store import engine_of
-from mulligan.upkeep.fold import fold_session
-from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.space.fold import fold_session
+from mulligan.upkeep.space.reclaim_space import reclaim
 
 ITEMS = 20_000
 LOADS = 5

@@ -15,8 +15,8 @@ from mulligan.journal import chain
 from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import PurgeTarget, run_purge
-from mulligan.upkeep.fold import fold_session
-from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.space.fold import fold_session
+from mulligan.upkeep.space.reclaim_space import reclaim
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from mulligan.supervisor.workflow import AgentSpec, DrillSettings, Workflow, fro
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import run_drill
-from mulligan.upkeep.verify_record import record_report
-from mulligan.upkeep.verify_settings import VerifySettings
+from mulligan.upkeep.verify.record import record_report
+from mulligan.upkeep.verify.settings import VerifySettings
 
 DAY = 86400.0
 

@@ -16,7 +16,7 @@ from mulligan.supervisor.workflow import (
     load,
     parse,
 )
-from mulligan.upkeep.policy import Policy, Rules
+from mulligan.upkeep.retention.policy import Policy, Rules
 
 WHOLE = """
 session = "nightly"

@@ -9,7 +9,7 @@ from mulligan import Session, Store
 from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import PurgeTarget, run_purge
-from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.space.reclaim_space import reclaim
 
 LARGE = {"words": ["word " * 300] * 8, "blob": b"\0" * 9_000}
 

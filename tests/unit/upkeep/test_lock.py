@@ -17,13 +17,13 @@ from mulligan.store import engine_of
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stepped import END, SteppedProcess, Stop
 from mulligan.testing.stores import open_store
-from mulligan.upkeep.grace import held_back_by
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.maintain import maintain
-from mulligan.upkeep.policy import Policy
-from mulligan.upkeep.prune import Pruner
 from mulligan.upkeep.record import read_record
-from mulligan.upkeep.space import reclaim
+from mulligan.upkeep.retention.policy import Policy
+from mulligan.upkeep.retention.prune import Pruner
+from mulligan.upkeep.space.grace import held_back_by
+from mulligan.upkeep.space.reclaim_space import reclaim
 from mulligan.views.upkeep import HELD_SECONDS, upkeep_status
 
 

@@ -15,11 +15,11 @@ from mulligan.model import ObjectKind
 from mulligan.store import engine_of
 from mulligan.testing.clock import FakeClock
 from mulligan.testing.stores import open_store
-from mulligan.upkeep.fold import fold_session
-from mulligan.upkeep.gc import SLICE_OBJECTS, collect
-from mulligan.upkeep.policy import Policy, Rules
-from mulligan.upkeep.prune import SLICE_CHECKPOINTS, Pruner
+from mulligan.upkeep.retention.policy import Policy, Rules
+from mulligan.upkeep.retention.prune import SLICE_CHECKPOINTS, Pruner
 from mulligan.upkeep.slices import AIM_SECONDS, PART_ITEMS, SliceSize
+from mulligan.upkeep.space.fold import fold_session
+from mulligan.upkeep.space.gc import SLICE_OBJECTS, collect
 
 ITEM_SECONDS = 0.001
 """How long this disk takes for each item; so a slice has room for 10 of them."""

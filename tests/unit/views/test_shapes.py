@@ -19,12 +19,12 @@ from mulligan.recovery.detect import InDoubt, Interruption, LostAgent, OpenOpera
 from mulligan.recovery.plan import ResumePlan
 from mulligan.recovery.resume_agent import Consumed
 from mulligan.recovery.watch import Notice
-from mulligan.repair_store import Repaired
+from mulligan.repair.store import Repaired
 from mulligan.supervisor.requests import Answer
 from mulligan.supervisor.run import RunOutcome
 from mulligan.supervisor.workflow import AgentSpec, Workflow
 from mulligan.timeline.losses import Loss
-from mulligan.upkeep.repair import DamagedCheckpoint
+from mulligan.upkeep.heal import DamagedCheckpoint
 from mulligan.views.bisect import bisect_view
 from mulligan.views.checkpoints import checkpoint_view, labels_view, team_checkpoint_view
 from mulligan.views.diffs import diff_view

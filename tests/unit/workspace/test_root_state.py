@@ -18,9 +18,9 @@ from mulligan.model import Digest, ObjectKind
 from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
 from mulligan.upkeep import delete_checkpoints
-from mulligan.upkeep import gc as collector
-from mulligan.upkeep.deleted import remove_deleted
-from mulligan.upkeep.gc import collect
+from mulligan.upkeep.space import gc as collector
+from mulligan.upkeep.space.deleted import remove_deleted
+from mulligan.upkeep.space.gc import collect
 from mulligan.workspace.capture.index import Index, packed_stat
 from mulligan.workspace.capture.scan import Scan
 from mulligan.workspace.root_state import RootState

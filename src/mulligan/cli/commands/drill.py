@@ -28,7 +28,7 @@ from mulligan.views.drill import drill_view
 
 if TYPE_CHECKING:
     from mulligan import Session
-    from mulligan.upkeep.drill_record import CommandRun, DrillResult, Loss
+    from mulligan.upkeep.drill.record import CommandRun, DrillResult, Loss
 
 STDERR = 2
 """Where the commands print, so that ours stays apart from it."""

@@ -13,7 +13,7 @@ from mulligan.cli.context import ACTOR, CliContext, Command, dry_run_option, exa
 from mulligan.cli.hook_settings import complete_agent, scope_options
 
 if TYPE_CHECKING:
-    from mulligan.coding.install import Installation
+    from mulligan.coding.settings.install import Installation
 
 EXAMPLE = example("mulligan install claude", "mulligan install claude --user --dry-run")
 
@@ -39,7 +39,7 @@ def command(call: CliContext, agent: str, scope: str, dry_run: bool, no_helper: 
     Claude Code), and the project gets a store if it has none. With --user, they are in the user's
     settings, and each project gets a store when the agent first runs there.
     """
-    from mulligan.coding.install import install
+    from mulligan.coding.settings.install import install
 
     target = hook_settings.target(agent, scope)
     client = None if no_helper else hook_settings.helper_client(dry_run=dry_run)
@@ -72,7 +72,7 @@ def _said(done: Installation, *, dry_run: bool) -> str:
         return f"Nothing was changed; this would be written to {done.file}."
     if not done.is_changed:
         return f"The hooks of {done.agent} are installed already: {done.file}"
-    from mulligan.coding.install import settings_module
+    from mulligan.coding.settings.install import settings_module
 
     advice = getattr(settings_module(done.agent), "ADVICE", "")
     lines = (

@@ -24,9 +24,9 @@ from mulligan.views.upkeep import prune_view
 
 if TYPE_CHECKING:
     from mulligan import Store
-    from mulligan.upkeep.policy import Policy
-    from mulligan.upkeep.prune import Pruned, PrunePlan, Pruner
-    from mulligan.upkeep.retention import Candidate, Ruling
+    from mulligan.upkeep.retention.policy import Policy
+    from mulligan.upkeep.retention.prune import Pruned, PrunePlan, Pruner
+    from mulligan.upkeep.retention.rulings import Candidate, Ruling
 
 EXAMPLE = example(
     "mulligan prune --dry-run",
@@ -104,14 +104,14 @@ def _pruner(store: Store, options: dict[str, Any]) -> Pruner:
     from pathlib import Path
 
     from mulligan.store import engine_of
-    from mulligan.upkeep.policy import read_policy
-    from mulligan.upkeep.prune import Pruner
+    from mulligan.upkeep.retention.policy import read_policy
+    from mulligan.upkeep.retention.prune import Pruner
 
     changes = {name: _value(name, value) for name, value in options.items() if value is not None}
     rules = {name: changes.pop(name) for name in RULES if name in changes}
 
     def adjust(policy: Policy) -> Policy:
-        from mulligan.upkeep.policy import with_options
+        from mulligan.upkeep.retention.policy import with_options
 
         try:
             return with_options(policy, rules, changes)

@@ -25,9 +25,9 @@ from mulligan.cli.render.text import print_json
 
 if TYPE_CHECKING:
     from mulligan.coding.agent_session import AgentSession
-    from mulligan.coding.rewind import RewindPlan, RewindResult, What
-    from mulligan.coding.rewind_target import Conversation
-    from mulligan.coding.transcript_format import AgentFolder
+    from mulligan.coding.rewind.run import RewindPlan, RewindResult, What
+    from mulligan.coding.rewind.target import Conversation
+    from mulligan.coding.transcripts.transcript_format import AgentFolder
 
 EXAMPLE = example(
     "mulligan rewind",
@@ -114,8 +114,8 @@ def _what(*, files: bool, chat: bool, both: bool) -> What | None:
 
 def _list(call: CliContext, named: str | None) -> None:
     from mulligan.cli.render.rewind import print_prompts
-    from mulligan.coding.find_session import find_agent_session
-    from mulligan.coding.rewind_target import Conversation
+    from mulligan.coding.rewind.find_session import find_agent_session
+    from mulligan.coding.rewind.target import Conversation
     from mulligan.views.rewind import prompts_view
 
     store = call.open_store(read_only=True)
@@ -138,7 +138,7 @@ def _rewind(
     yes: bool,
 ) -> None:
     from mulligan.cli.render.rewind import print_plan, print_rewound, warn_of_agent
-    from mulligan.coding.rewind import rewind
+    from mulligan.coding.rewind.run import rewind
     from mulligan.views.rewind import planned_rewind_view, rewind_view
 
     session = found.session
@@ -171,8 +171,8 @@ def _rewind(
 def _undo(call: CliContext, named: str | None) -> None:
     from mulligan.cli.render.rewind import print_undone
     from mulligan.coding.agent_session import agent_session
-    from mulligan.coding.find_session import find_rewound
-    from mulligan.coding.rewind import rewound_from, undo_rewind
+    from mulligan.coding.rewind.find_session import find_rewound
+    from mulligan.coding.rewind.run import rewound_from, undo_rewind
     from mulligan.errors import CannotRewind
     from mulligan.views.rewind import undone_view
 
@@ -198,8 +198,8 @@ def _undo(call: CliContext, named: str | None) -> None:
 
 def _open(call: CliContext, named: str | None) -> Conversation:
     """Open the session with its files; an interrupted restore is left until the plan is agreed."""
-    from mulligan.coding.find_session import find_agent_session
-    from mulligan.coding.rewind_target import Conversation
+    from mulligan.coding.rewind.find_session import find_agent_session
+    from mulligan.coding.rewind.target import Conversation
 
     store = call.open_store()
     call.session = find_agent_session(store, named, call.project).name
@@ -211,7 +211,7 @@ def _planned(
 ) -> tuple[AgentFolder | None, RewindPlan]:
     from uuid import uuid4
 
-    from mulligan.coding.rewind import RewindOptions, plan_rewind
+    from mulligan.coding.rewind.run import RewindOptions, plan_rewind
 
     folder = _folder(found.agent)
     # Without `..` in it, for the messages; links stay as they are named.
@@ -222,7 +222,7 @@ def _planned(
 
 def _folder(agent: AgentSession) -> AgentFolder | None:
     """Return where the agent keeps its transcripts; None if they are not understood."""
-    from mulligan.coding.transcript_formats import FORMATS
+    from mulligan.coding.transcripts.transcript_formats import FORMATS
 
     format = FORMATS.get(agent.agent)
     return None if format is None else format.folder(agent.transcript, os.environ)

@@ -29,9 +29,9 @@ from mulligan.cli.render.text import (
 from mulligan.recovery.detect import gave_up, reason, stopped_supervisor
 from mulligan.session.parts.tasks import health
 from mulligan.store import engine_of
-from mulligan.upkeep.drill_record import last_drill
+from mulligan.upkeep.drill.record import last_drill
 from mulligan.upkeep.recorded import first_problem
-from mulligan.upkeep.verify_record import newest_verify
+from mulligan.upkeep.verify.record import newest_verify
 from mulligan.views.drift import drift_status
 from mulligan.views.effects import acts_view
 from mulligan.views.sessions import (
@@ -48,7 +48,7 @@ from mulligan.views.upkeep import upkeep_status
 if TYPE_CHECKING:
     from mulligan import Session, Store
     from mulligan.recovery.detect import GaveUp
-    from mulligan.upkeep.verify_record import VerifyResult
+    from mulligan.upkeep.verify.record import VerifyResult
     from mulligan.views.upkeep import UpkeepStatus
 
 

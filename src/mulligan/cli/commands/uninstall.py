@@ -22,7 +22,7 @@ def command(call: CliContext, agent: str, scope: str, dry_run: bool) -> None:
     Everything else in the file stays as it is; a file that `install` made and that has nothing else
     in it is removed. The store and everything recorded in it stay, too.
     """
-    from mulligan.coding.install import uninstall
+    from mulligan.coding.settings.install import uninstall
 
     done = uninstall(hook_settings.target(agent, scope), dry_run=dry_run)
     if dry_run:

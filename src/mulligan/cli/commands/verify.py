@@ -35,7 +35,7 @@ class Part(click.ParamType):  # type: ignore[type-arg]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return it as a number from 0 to 1."""
-        from mulligan.upkeep.verify_settings import fraction
+        from mulligan.upkeep.verify.settings import fraction
 
         try:
             return value if isinstance(value, float) else fraction(value)
@@ -133,7 +133,7 @@ def _check(
     from mulligan.errors import UpkeepBusy
     from mulligan.store import engine_of
     from mulligan.upkeep.lock import VERIFY, upkeep_lock
-    from mulligan.upkeep.verify_settings import Pace
+    from mulligan.upkeep.verify.settings import Pace
 
     store = call.open_store(salvage=True)
     engine = engine_of(store)
@@ -166,7 +166,7 @@ def _with_progress(run: Callable[[Callable[[str], None] | None], Report]) -> Rep
 def _record(call: CliContext, report: Report, seconds: float) -> bool:
     """Record the result on the timeline; a quick check that finds nothing only looks."""
     from mulligan.errors import MulliganError
-    from mulligan.upkeep.verify_record import record_report
+    from mulligan.upkeep.verify.record import record_report
 
     if report.ok and not report.full and report.sample is None:
         return False

@@ -30,8 +30,8 @@ from mulligan.cli.render.text import (
 
 if TYPE_CHECKING:
     from mulligan.cli.context import CliContext
-    from mulligan.coding.rewind import RewindPlan, RewindResult
-    from mulligan.coding.rewind_target import Conversation, RewindPrompt
+    from mulligan.coding.rewind.run import RewindPlan, RewindResult
+    from mulligan.coding.rewind.target import Conversation, RewindPrompt
     from mulligan.model import EffectPlan, FileChange, Restored
 
 WIDEST_TEXT = 100

@@ -15,10 +15,10 @@ from mulligan.failpoints import Failpoint
 from mulligan.layout import DAMAGED
 from mulligan.model import Location
 from mulligan.objects.protocol import StoredGroup
-from mulligan.upkeep.drill_scratch import remove_leftovers
-from mulligan.upkeep.free import free, vacate
-from mulligan.upkeep.gc import collect
+from mulligan.upkeep.drill.scratch import remove_leftovers
 from mulligan.upkeep.slices import Stop, never
+from mulligan.upkeep.space.free import free, vacate
+from mulligan.upkeep.space.gc import collect
 
 CACHES = ("index-*", "tools", "FORMAT.*")
 """Names of files in ``tmp/`` that may hold names and values, and that are made again."""

@@ -17,8 +17,8 @@ from mulligan.engine import Engine
 from mulligan.errors import DamageError
 from mulligan.journal.copies import copied_bodies
 from mulligan.model import ObjectKind
-from mulligan.upkeep.layout_plan import dead_extents
 from mulligan.upkeep.purge.text import MIN_MATCH
+from mulligan.upkeep.space.layout_plan import dead_extents
 
 WINDOW = 8 << 20
 """How many bytes of a file are searched at once."""

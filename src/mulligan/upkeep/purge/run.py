@@ -20,7 +20,6 @@ from mulligan.model import DIGEST_SIZE, Digest, ObjectKind, Purge, SessionRecord
 from mulligan.store import Store, engine_of
 from mulligan.timeline.checkpoints import event_at, read_checkpoint
 from mulligan.timeline.sessions import known_session
-from mulligan.upkeep.grace import wait_grace_period
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.purge.bury import Burial
 from mulligan.upkeep.purge.erase import STOPPED, erase
@@ -29,6 +28,7 @@ from mulligan.upkeep.purge.proof import Proof, prove
 from mulligan.upkeep.purge.search import FoundEvent, History, TreeHits
 from mulligan.upkeep.purge.text import MIN_MATCH, Pattern, marker
 from mulligan.upkeep.slices import Stop, Stopped, never
+from mulligan.upkeep.space.grace import wait_grace_period
 from mulligan.workspace.entries import from_name, shown
 from mulligan.workspace.restore.plan import tree_path
 

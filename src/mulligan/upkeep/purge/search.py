@@ -18,9 +18,9 @@ from mulligan.journal.protocol import View
 from mulligan.model import Digest, Event, ObjectKind, SessionRecord
 from mulligan.timeline.references import event_references, tree_references
 from mulligan.upkeep.known_lost import KnownLosses
-from mulligan.upkeep.mark import is_pruned
 from mulligan.upkeep.purge.contents import ContentSearch
 from mulligan.upkeep.purge.text import Pattern, Where, mask, places
+from mulligan.upkeep.space.mark import is_pruned
 from mulligan.upkeep.tree_walk import tree_part
 from mulligan.workspace.capture.patch import PATCH
 from mulligan.workspace.entries import FILE, SELF, TreePath, file_chunks, shown

@@ -1,0 +1,1 @@
+"""Rewind: a coding agent's files and conversation taken back to an earlier prompt."""

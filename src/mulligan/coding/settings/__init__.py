@@ -1,0 +1,1 @@
+"""Settings: hooks put into a coding agent's own configuration, and taken out again."""

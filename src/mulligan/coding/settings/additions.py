@@ -1,0 +1,100 @@
+"""What an installation added to the world besides hooks, so that an uninstallation removes it.
+
+That is the settings file itself, directories for it, and switches in it that turn hooks on. Without
+a record, an empty file or a switch could as well be a person's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from mulligan.coding.settings.settings_file import replace_file
+from mulligan.locate.small_json import decoded, encoded
+
+MAX_BYTES = 1 << 20
+
+Switch = tuple[str, str]
+"""A key that is on or off: its table, and its name there."""
+
+
+class Additions(msgspec.Struct, frozen=True):
+    """What was added: the file with its directories, the innermost first, and switches."""
+
+    is_made: bool = False
+    directories: list[str] = []
+    switches: list[Switch] = []
+
+
+NOTHING = Additions()
+
+
+class AdditionsRecord:
+    """The record of one settings file, below a directory for such records."""
+
+    def __init__(self, records: Path, file: Path) -> None:
+        self._file = file
+        digest = blake3(os.fsencode(file)).hexdigest(length=16)
+        self._record = records / f"added-{digest}"
+
+    def read(self) -> Additions:
+        """Return what was added; nothing if that is not known."""
+        try:
+            with open(self._record, "rb") as file:
+                found = decoded(file.read(MAX_BYTES), Additions)
+        except (OSError, ValueError, RecursionError):
+            return NOTHING  # not there, or not as it was written: nothing is removed
+        parents = {str(parent) for parent in self._file.parents}
+        kept = [name for name in found.directories if name in parents]
+        return msgspec.structs.replace(found, directories=kept)
+
+    def write(self, settings: Mapping[str, Any] | None, switches: Sequence[Switch]) -> None:
+        """Record what is about to be added to settings; None if there is no file."""
+        missing = [str(parent) for parent in self._file.parents if not parent.exists()]
+        new = [one for one in switches if not _has(settings or {}, one)]
+        added = Additions(settings is None, missing, new)
+        if not added.is_made and not added.switches:
+            self.remove()
+            return
+        self._record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Durable before the file is written: after a crash in between, the record is of something
+        # that does not exist, which is harmless. The other way round it would never be removed.
+        text = encoded(msgspec.to_builtins(added)).decode()
+        replace_file(self._record, f"{text}\n", 0o600)
+
+    def remove(self) -> None:
+        """Forget what was added: it is gone, or a person's from now on."""
+        self._record.unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove the directories of a file that is gone, if they are empty, and the record."""
+        if not os.path.lexists(self._file):
+            # One that is in use stays, and those around it.
+            with contextlib.suppress(OSError):
+                for directory in self.read().directories:
+                    os.rmdir(directory)
+        self.remove()
+
+
+def without_switches(settings: Mapping[str, Any], switches: Sequence[Switch]) -> dict[str, Any]:
+    """Return settings without switches that are still on, and without tables left empty by that."""
+    left = dict(settings)
+    for table, key in switches:
+        found = left.get(table)
+        if isinstance(found, dict) and found.get(key) is True:
+            left[table] = {name: value for name, value in found.items() if name != key}
+            if not left[table]:
+                del left[table]
+    return left
+
+
+def _has(settings: Mapping[str, Any], switch: Switch) -> bool:
+    table, key = switch
+    found = settings.get(table)
+    return isinstance(found, dict) and key in found

@@ -1,0 +1,92 @@
+"""The hooks of Claude Code in its settings: where they are, how ours are added and removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mulligan.coding import mcp_input
+from mulligan.coding.hook_input import CLAUDE_EVENTS
+from mulligan.coding.settings import hook_groups
+
+DISABLED = "disableAllHooks"
+"""The setting that turns all hooks off."""
+
+
+TIMEOUT_SECONDS = 30
+
+
+def project_file(project: Path) -> Path:
+    """Return the settings of a project that are one person's: they name a path of this machine."""
+    return project / ".claude" / "settings.local.json"
+
+
+def user_file(variables: Mapping[str, str]) -> Path:
+    """Return the settings of a user."""
+    home = Path(variables.get("HOME") or "~").expanduser()
+    return Path(variables.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "settings.json"
+
+
+def files(project: Path, variables: Mapping[str, str]) -> list[Path]:
+    """Return every settings file that may have hooks, the strongest first."""
+    shared = project / ".claude" / "settings.json"
+    return [project_file(project), shared, user_file(variables)]
+
+
+def has_server(project: Path | None, variables: Mapping[str, str]) -> bool:
+    """Whether the agent starts Mulligan's MCP server in a project, or (None) in all of them.
+
+    Hooks are faster through it; but where it is not there, they would record nothing.
+    """
+    return any(hook_groups.SERVER in servers for servers in _servers(project, variables))
+
+
+def _servers(project: Path | None, variables: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    """Yield the tables of servers that the agent reads; a file of another shape has none."""
+    home = Path(variables.get("CLAUDE_CONFIG_DIR") or variables.get("HOME") or "~").expanduser()
+    own = _read(home / ".claude.json")
+    shared = {} if project is None else _read(project / ".mcp.json")
+    projects = own.get("projects")
+    known = projects.get(str(project)) if isinstance(projects, dict) else None
+    for table in (own, shared, known):
+        servers = table.get("mcpServers") if isinstance(table, dict) else None
+        if isinstance(servers, dict):
+            yield servers
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def merged(
+    settings: Mapping[str, Any], command: Sequence[str], *, through_server: bool = False
+) -> dict[str, Any]:
+    """Return settings in which our hooks run a command; the hooks of others stay as they are.
+
+    With ``through_server``, they call the MCP server instead at the events at which it is there.
+    """
+    entry = _entry_of_server if through_server else _entry
+    return hook_groups.HookGroups(tuple(CLAUDE_EVENTS), entry).merged(settings, command)
+
+
+def _entry(event: str, command: Sequence[str]) -> dict[str, Any]:
+    name, *args = command
+    # With ``args`` there is no shell in between, and no quoting.
+    return {"type": "command", "command": name, "args": args, "timeout": TIMEOUT_SECONDS}
+
+
+def _entry_of_server(event: str, command: Sequence[str]) -> dict[str, Any]:
+    if event not in mcp_input.EVENTS:
+        return _entry(event, command)
+    called = {"type": hook_groups.TOOL, "server": hook_groups.SERVER, "tool": "hook"}
+    return {**called, "input": dict(mcp_input.ARGUMENTS), "timeout": TIMEOUT_SECONDS}
+
+
+without = hook_groups.without
+installed = hook_groups.installed

@@ -1,0 +1,184 @@
+"""Installing hooks into a coding agent's own settings, and taking them out again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import msgspec
+
+from mulligan.clock import SystemClock
+from mulligan.coding.settings import (
+    claude_settings,
+    codex_settings,
+    gemini_settings,
+    opencode_settings,
+)
+from mulligan.coding.settings.additions import AdditionsRecord, Switch, without_switches
+from mulligan.coding.settings.settings_file import SettingsFile
+from mulligan.errors import InvalidSettings
+from mulligan.failpoints import Failpoint, FailpointHook, ignore
+from mulligan.locate.registry import state_directory
+
+Scope = Literal["project", "user"]
+
+AGENTS: Mapping[str, ModuleType] = {
+    "claude": claude_settings,
+    "codex": codex_settings,
+    "gemini": gemini_settings,
+    "opencode": opencode_settings,
+}
+"""The agents that hooks can be installed for: each has a module for its settings.
+
+Such a module has ``project_file(project)``, ``user_file(variables)``, ``files(project, variables)``
+with all of them, ``merged(settings, command)``, ``without(settings)`` and ``installed(settings)``.
+``FILE`` is how its file is read, if that is not JSON; ``ADVICE`` what is left for a person to do;
+``SWITCHES`` the keys that turn hooks on;
+``has_server(project, variables)`` whether hooks can call our MCP server, with ``through_server``.
+"""
+
+BACKUPS = "backups"
+"""The directory, beside the stores, of settings files as they were before a change."""
+
+CREATE = "--create"
+"""The option of hooks that are installed for a user: a project without a store gets one."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Whose settings are meant: of an agent, for a project or for all projects of a user."""
+
+    agent: str
+    scope: Scope
+    project: Path
+    variables: Mapping[str, str]
+
+    @property
+    def file(self) -> Path:
+        """The settings file."""
+        module = settings_module(self.agent)
+        found: Path = (
+            module.project_file(self.project)
+            if self.scope == "project"
+            else module.user_file(self.variables)
+        )
+        return found
+
+
+class Installation(msgspec.Struct, frozen=True):
+    """What was done to a settings file, or would be; ``backup`` is what it was before."""
+
+    agent: str
+    scope: Scope
+    file: Path
+    diff: str
+    is_changed: bool
+    backup: Path | None = None
+
+
+def install(
+    target: Target,
+    command: Sequence[str],
+    *,
+    client: Path | None = None,
+    dry_run: bool = False,
+    failpoint: FailpointHook = ignore,
+) -> Installation:
+    """Add our hooks to an agent's settings; ``command`` is how Mulligan is started. Idempotent.
+
+    ``client`` is the program that sends hooks to the resident helper, if there is one.
+    Raises ``InvalidSettings`` if the settings cannot be merged with; they are unchanged then.
+    """
+    start = [*command, "hook"] if client is None else [str(client)]
+    words = [*start, target.agent, *([CREATE] if target.scope == "user" else [])]
+    module = settings_module(target.agent)
+    # Hooks of a user run in all projects, so the server has to be there in all of them.
+    project = target.project if target.scope == "project" else None
+    has_server = has_mcp_server(target.agent, project, target.variables)
+    options = {"through_server": True} if has_server else {}
+    file = read_settings(target.agent, target.file)
+    wanted = module.merged(file.settings, words, **options)
+    if not dry_run:
+        _note_additions(target, file, module)
+        failpoint(Failpoint.SETTINGS_NOTED)
+    return _change(target, file, wanted, dry_run, failpoint)
+
+
+def _note_additions(target: Target, file: SettingsFile, module: ModuleType) -> None:
+    """Record what is added now, unless hooks are there already, which were noted before."""
+    if file.exists and module.installed(file.settings):
+        return
+    settings = file.settings if file.exists else None
+    try:
+        AdditionsRecord(_records(target), target.file).write(settings, _switches(module))
+    except OSError as error:
+        raise InvalidSettings(f"{file.path} cannot be recorded: {error.strerror}.") from error
+
+
+def uninstall(
+    target: Target, *, dry_run: bool = False, failpoint: FailpointHook = ignore
+) -> Installation:
+    """Remove our hooks from an agent's settings; nothing else of them changes. Idempotent.
+
+    A file that ``install`` made and that has nothing else in it is removed, and its directories.
+    """
+    module, record = settings_module(target.agent), AdditionsRecord(_records(target), target.file)
+    file, added = read_settings(target.agent, target.file), record.read()
+    left = without_switches(module.without(file.settings), added.switches)
+    is_empty = added.is_made and left == file.EMPTY
+    done = _change(target, file, None if is_empty else left, dry_run, failpoint)
+    if not dry_run:
+        record.tidy()
+    return done
+
+
+def _switches(module: ModuleType) -> Sequence[Switch]:
+    found: Sequence[Switch] = getattr(module, "SWITCHES", ())
+    return found
+
+
+def _change(
+    target: Target,
+    file: SettingsFile,
+    wanted: dict[str, Any] | None,
+    dry_run: bool,
+    failpoint: FailpointHook,
+) -> Installation:
+    diff = file.diff(wanted)
+    is_changed = bool(diff) and not dry_run
+    backup = file.write(wanted, _backup(target), failpoint) if is_changed else None
+    return Installation(target.agent, target.scope, target.file, diff, is_changed, backup)
+
+
+def _backup(target: Target) -> Path:
+    """Return where the file is copied to: not beside it, where it would be in the way."""
+    now = SystemClock().now()
+    name = f"{target.agent}-{target.file.name}-{now:%Y%m%dT%H%M%SZ}"
+    return _records(target) / name
+
+
+def _records(target: Target) -> Path:
+    return state_directory(target.variables) / BACKUPS
+
+
+def has_mcp_server(agent: str, project: Path | None, variables: Mapping[str, str]) -> bool:
+    """Whether the hooks of an agent can call our MCP server in a project, or (None) in all."""
+    found = getattr(settings_module(agent), "has_server", None)
+    return found is not None and bool(found(project, variables))
+
+
+def read_settings(agent: str, file: Path) -> SettingsFile:
+    """Return a settings file of an agent; raises ``InvalidSettings``."""
+    kind: type[SettingsFile] = getattr(settings_module(agent), "FILE", SettingsFile)
+    return kind(file)
+
+
+def settings_module(agent: str) -> ModuleType:
+    """Return the module for an agent's settings; raises ``InvalidSettings`` if there is none."""
+    if agent not in AGENTS:
+        raise InvalidSettings(
+            f"There is no agent {agent!r} that hooks can be installed for.",
+            hint=f"Nothing was changed. Known agents: {', '.join(AGENTS)}.",
+        )
+    return AGENTS[agent]

@@ -1,0 +1,1 @@
+"""Transcripts: what each coding agent writes of a conversation, read, cut and written."""

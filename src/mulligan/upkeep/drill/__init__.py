@@ -1,0 +1,1 @@
+"""Drills: a recovery tried out in a scratch directory."""

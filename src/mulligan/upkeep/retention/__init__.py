@@ -1,0 +1,1 @@
+"""Retention: which checkpoints stay, by which rule, and removing the others."""

@@ -1,0 +1,1 @@
+"""Space: fold old events, collect what nothing refers to, give storage back."""

@@ -1,0 +1,1 @@
+"""Checks of the store by itself: settings, records, and the thread that runs them."""

@@ -1,0 +1,440 @@
+"""Rewinding an agent: files, conversation or both, with a way back."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from mulligan import Session
+from mulligan.coding.agent_session import agent_session
+from mulligan.coding.rewind.run import (
+    RewindOptions,
+    RewindPlan,
+    RewindResult,
+    What,
+    plan_rewind,
+    rewind,
+    rewound_from,
+    undo_rewind,
+)
+from mulligan.coding.rewind.target import Conversation
+from mulligan.coding.transcripts import transcript
+from mulligan.coding.transcripts.claude_transcript import is_main
+from mulligan.coding.transcripts.transcript_format import INTERRUPTED
+from mulligan.errors import CannotRewind, LeftBehind
+from mulligan.failpoints import Failpoint
+from mulligan.testing.failpoints import fail_at
+from mulligan.testing.stores import open_store
+from tests.unit.coding.claude_entries import NEW, OLD, new_ids
+from tests.unit.coding.recorded import Recorded
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Recorded]:
+    made = Recorded(tmp_path)
+    made.turn("first", "a.txt", "one")
+    made.turn("second", "b.txt", "two")
+    made.turn("third", "a.txt", "three")
+    yield made
+    made.session.close()
+    made.store.close()
+
+
+def plan(
+    agent: Recorded, to: str, what: What = "both", fork: Path | None = None, **session: Session
+) -> RewindPlan:
+    ids = new_ids()
+    known = iter([NEW])
+    options = RewindOptions(what, agent.work, agent.folder, fork)
+    found = Conversation(session.get("session", agent.session))
+    return plan_rewind(found, to, options, lambda: next(known, None) or ids())
+
+
+def go(agent: Recorded, to: str, what: What = "both", fork: Path | None = None) -> RewindResult:
+    return rewind(agent.session, plan(agent, to, what, fork), agent.folder)
+
+
+def files(work: Path) -> dict[str, str]:
+    return {one.name: one.read_text() for one in work.iterdir() if one.name != ".mulligan"}
+
+
+def written(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def texts(entries: list[Any]) -> list[str]:
+    found = [one["message"]["content"] for one in entries if is_main(one)]
+    return [one if isinstance(one, str) else one[0].get("text", one[0]["type"]) for one in found]
+
+
+def test_prompts_have_their_checkpoints_and_what_they_changed(agent: Recorded):
+    found = Conversation(agent.session).prompts_with_files()
+    assert [(one.number, one.prompt.text) for one in found] == [
+        (1, "first"),
+        (2, "second"),
+        (3, "third"),
+    ]
+    changes = [[(change.path, change.change) for change in one.files or ()] for one in found]
+    assert changes == [[("a.txt", "added")], [("b.txt", "added")], [("a.txt", "changed")]]
+    assert all(one.checkpoint and one.checkpoint.kind == "prompt" for one in found)
+
+
+def test_files_and_conversation_go_back_to_before_a_prompt(agent: Recorded):
+    done = go(agent, "2")
+    assert files(agent.work) == {"a.txt": "one"}
+    path = agent.transcript(agent.work, NEW)
+    assert texts(written(path)) == ["first", "tool_use", "tool_result", "done: first"]
+    assert done.session == f"claude-{NEW}"
+    assert done.plan.target.prompt is not None
+    assert done.plan.target.prompt.prompt.text == "second"
+
+
+def test_the_transcript_belongs_to_its_owner_and_leaves_no_draft(agent: Recorded):
+    go(agent, "2")
+    path = agent.transcript(agent.work, NEW)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert sorted(one.name for one in path.parent.iterdir()) == [f"{OLD}.jsonl", f"{NEW}.jsonl"]
+
+
+def test_the_session_that_is_left_is_as_it_was(agent: Recorded):
+    before = agent.path.read_bytes()
+    said = agent.session.state.get("conversation")
+    go(agent, "1")
+    assert agent.path.read_bytes() == before
+    assert agent.session.state.get("conversation") == said
+
+
+def test_the_new_session_is_a_fork_in_which_the_next_hook_continues(agent: Recorded):
+    go(agent, "2")
+    made = agent.store.session(f"claude-{NEW}", create=False)
+    assert made.parent is not None
+    assert made.parent.session == agent.session.name
+    known = agent_session(made)
+    assert known is not None
+    assert (known.id, known.cwd, known.prompts) == (NEW, str(agent.work), 1)
+    path = agent.transcript(agent.work, NEW)
+    assert known.transcript == str(path)
+    assert made.state.get("conversation") == written(path)
+    assert made.state.get("agents/claude/state") == "waiting"
+    # The next hook finds nothing new, and a line that the agent appends is new.
+    assert transcript.read_new(path, known.progress).entries == []
+    with path.open("ab") as file:
+        file.write(b'{"type":"user"}\n')
+    assert transcript.read_new(path, known.progress).entries == [{"type": "user"}]
+
+
+def test_files_alone_make_no_transcript_and_no_session(agent: Recorded):
+    done = go(agent, "2", "files")
+    assert files(agent.work) == {"a.txt": "one"}
+    assert done.session is None
+    assert [one.name for one in agent.store.sessions()] == [agent.session.name]
+    assert len(list(agent.path.parent.iterdir())) == 1
+
+
+def test_the_conversation_alone_leaves_the_files(agent: Recorded):
+    done = go(agent, "2", "chat")
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+    assert done.restored is None
+    assert texts(written(agent.transcript(agent.work, NEW)))[-1] == "done: first"
+
+
+def test_a_fork_has_its_own_directory_and_transcript_folder(agent: Recorded, tmp_path: Path):
+    copy = tmp_path / "copy"
+    done = go(agent, "3", fork=copy)
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+    assert files(copy) == {"a.txt": "one", "b.txt": "two"}
+    path = agent.transcript(copy, NEW)
+    assert path.parent != agent.path.parent
+    entries = written(path)
+    assert {one["cwd"] for one in entries if "cwd" in one} == {str(copy)}
+    assert str(copy) in texts(entries)[-1]
+    assert done.plan.start == copy
+    known = agent_session(agent.store.session(f"claude-{NEW}"))
+    assert known is not None
+    assert known.cwd == str(copy)
+
+
+def test_back_to_before_the_first_prompt_there_is_nothing_to_resume(agent: Recorded):
+    done = go(agent, "1")
+    assert files(agent.work) == {}
+    assert done.plan.entries == []
+    assert not agent.transcript(agent.work, NEW).exists()
+    known = agent_session(agent.store.session(f"claude-{NEW}"))
+    assert known is not None
+    assert (known.transcript, known.prompts) == (None, 0)
+
+
+def test_back_to_a_checkpoint_inside_of_a_turn(agent: Recorded):
+    batch = [one for one in agent.session.checkpoints() if one.data["event"] == "PostToolBatch"][1]
+    go(agent, batch.id)
+    assert files(agent.work) == {"a.txt": "one", "b.txt": "two"}
+    said = texts(written(agent.transcript(agent.work, NEW)))
+    assert said[-3:] == ["second", "tool_use", "tool_result"]
+
+
+def test_results_that_the_agent_wrote_late_belong_to_their_batch(agent: Recorded):
+    agent.prompt("fourth")
+    agent.said.call("late", "late-answer")
+    agent.write("c.txt", "four")
+    agent.said.result("late")
+    batch = agent.hook("PostToolBatch", "routine", lag=1, calls=["late"])
+    agent.said.say("done: fourth")
+    agent.hook("Stop", "routine")
+    made = plan(agent, batch.id)
+    assert made.closed == 0
+    assert texts(made.entries or [])[-1] == "tool_result"
+
+
+def test_what_was_said_late_belongs_before_the_next_prompt(agent: Recorded):
+    agent.said.say("a last word")
+    before = agent.hook("UserPromptSubmit", "prompt", is_prompt=True, lag=1)
+    agent.said.prompt("fourth", promptId="p3")
+    agent.hook("Stop", "routine")
+    for to in ("4", before.id):
+        assert texts(plan(agent, to).entries or [])[-1] == "a last word"
+
+
+def test_a_call_in_progress_is_closed(agent: Recorded):
+    agent.prompt("fourth")
+    agent.said.call("open", "open-answer")
+    point = agent.hook("PreCompact", "pre_operation")
+    done = go(agent, point.id)
+    assert done.plan.closed == 1
+    last = written(agent.transcript(agent.work, NEW))[-2]
+    assert last["toolUseResult"] == INTERRUPTED
+
+
+def test_a_deleted_transcript_comes_back_from_the_store(agent: Recorded):
+    agent.path.unlink()
+    go(agent, "@latest")
+    said = texts(written(agent.transcript(agent.work, NEW)))
+    assert (said[0], said[-1]) == ("first", "done: third")
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+
+
+def test_undo_brings_the_files_back_and_removes_an_unused_transcript(agent: Recorded):
+    go(agent, "2")
+    made = agent.store.session(f"claude-{NEW}")
+    undo_rewind(agent.session, made)
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+    assert not agent.transcript(agent.work, NEW).exists()
+    known = rewound_from(made)
+    assert known is not None
+    assert known.undone
+    with pytest.raises(CannotRewind, match="was undone"):
+        undo_rewind(agent.session, made)
+
+
+def test_undo_keeps_a_branch_that_was_continued(agent: Recorded):
+    go(agent, "2")
+    path = agent.transcript(agent.work, NEW)
+    with path.open("ab") as file:
+        file.write(b'{"type":"user"}\n')
+    agent.write("new.txt", "from the branch")
+    undo_rewind(agent.session, agent.store.session(f"claude-{NEW}"))
+    assert path.exists()
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+    agent.session.redo()
+    assert files(agent.work) == {"a.txt": "one", "new.txt": "from the branch"}
+
+
+def test_undo_is_refused_after_another_restore(agent: Recorded):
+    go(agent, "2")
+    agent.session.restore("@latest~1", ("workspace",))
+    with pytest.raises(CannotRewind, match="restored again"):
+        undo_rewind(agent.session, agent.store.session(f"claude-{NEW}"))
+
+
+def test_a_session_of_no_rewind_cannot_be_undone(agent: Recorded):
+    with pytest.raises(CannotRewind, match="made by no rewind"):
+        undo_rewind(agent.session, agent.session)
+
+
+def test_a_rewound_session_can_be_rewound_again(agent: Recorded):
+    go(agent, "3")
+    made = agent.store.session(f"claude-{NEW}", workspace=agent.work)
+    found = Conversation(made)
+    assert [one.prompt.text for one in found.prompts] == ["first", "second"]
+    again = plan(agent, "2", session=made)
+    assert texts(again.entries or [])[-1] == "done: first"
+    assert again.files is not None
+    assert [change.path for change in again.files.files if change.kind == "file"] == ["b.txt"]
+
+
+@pytest.mark.parametrize("to", ["0", "4", "99"])
+def test_a_prompt_that_is_not_there(agent: Recorded, to: str):
+    with pytest.raises(CannotRewind, match=f"no prompt {to}; there are 3"):
+        plan(agent, to)
+
+
+def test_a_session_without_a_conversation(agent: Recorded):
+    with pytest.raises(CannotRewind, match="no conversation"):
+        Conversation(agent.store.session("main"))
+
+
+def test_a_prompt_from_before_the_hooks_has_a_conversation_only(agent: Recorded):
+    agent.said.prompt("unseen", promptId="unknown")
+    agent.hook("Stop", "routine")
+    with pytest.raises(CannotRewind, match="No checkpoint of files"):
+        plan(agent, "4")
+    assert texts(plan(agent, "4", "chat").entries or [])[-1] == "done: third"
+
+
+def test_prompts_that_a_copy_gave_one_id_do_not_share_a_checkpoint(agent: Recorded):
+    for entry in agent.said.entries:
+        entry["promptId"] = "p2"
+    agent.hook("Stop", "routine")
+    found = Conversation(agent.session).prompts
+    assert [one.checkpoint is not None for one in found] == [False, False, True]
+
+
+def test_a_command_that_asked_something_is_a_prompt(agent: Recorded):
+    said = "<command-name>/fix</command-name><command-args>it</command-args>"
+    agent.turn(said, "c.txt", "four")
+    agent.said.prompt("<command-name>/cost</command-name>", promptId="shown")
+    agent.hook("Stop", "routine")
+    found = Conversation(agent.session).prompts
+    assert [one.prompt.text for one in found][3:] == ["/fix it"]
+    done = go(agent, "4")
+    assert texts(done.plan.entries or [])[-1] == "done: third"
+    known = agent_session(agent.store.session(f"claude-{NEW}"))
+    assert known is not None
+    assert known.prompts == 3
+
+
+def test_a_text_that_was_cut_in_half_of_a_character_stays(agent: Recorded):
+    agent.prompt("fourth")
+    agent.said.say("half: \ud83d")
+    agent.hook("Stop", "routine")
+    agent.prompt("fifth")
+    agent.hook("Stop", "routine")
+    go(agent, "5")
+    path = agent.transcript(agent.work, NEW)
+    assert texts(written(path))[-1] == "half: \ud83d"
+    known = agent_session(agent.store.session(f"claude-{NEW}"))
+    assert known is not None
+    assert transcript.read_new(path, known.progress).entries == []
+
+
+def test_of_another_agent_only_files_can_be_taken_back(agent: Recorded):
+    agent.session.state.set("agent_session/agent", "another")
+    found = Conversation(agent.session)
+    assert [one.number for one in found.prompts] == [1, 2, 3]
+    with pytest.raises(CannotRewind, match="another"):
+        plan(agent, "2")
+    go(agent, "2", "files")
+    assert files(agent.work) == {"a.txt": "one"}
+
+
+def send(agent: Recorded, name: str, **how: Any) -> None:
+    with agent.session.effect(name, intent={"to": "ann"}, **how) as effect:
+        effect.result = "sent"
+
+
+def test_effects_after_the_point_are_named(agent: Recorded):
+    send(agent, "mail.send")
+    assert [one.name for one in plan(agent, "2").effects.left_behind] == ["mail.send"]
+    assert not plan(agent, f"#{agent.session.head.seq}").effects
+
+
+def test_effects_that_cannot_be_undone_have_to_be_accepted(agent: Recorded):
+    send(agent, "mail.send")
+    before = files(agent.work)
+    with pytest.raises(LeftBehind, match=r"mail\.send"):
+        go(agent, "2")
+    assert files(agent.work) == before
+    assert not agent.transcript(agent.work, NEW).exists()
+    assert [one.name for one in agent.store.sessions()] == [f"claude-{OLD}"]
+    rewind(agent.session, plan(agent, "2"), agent.folder, accept_left_behind=True)
+    assert files(agent.work) == {"a.txt": "one"}
+
+
+@pytest.mark.parametrize("what", ["files", "chat", "fork"])
+def test_effects_stay_without_a_question_if_not_all_goes_back(
+    agent: Recorded, what: str, tmp_path: Path
+):
+    undone: list[Any] = []
+    send(agent, "mail.send", undo=undone.append)
+    if what == "fork":
+        go(agent, "2", fork=tmp_path / "fork")
+    else:
+        go(agent, "2", cast(What, what))
+    assert undone == []
+
+
+def test_effects_with_an_undo_are_undone(agent: Recorded):
+    undone: list[Any] = []
+    send(agent, "mail.send", undo=undone.append)
+    assert [one.name for one in plan(agent, "2").effects.compensated] == ["mail.send"]
+    go(agent, "2")
+    assert [one.name for one in undone] == ["mail.send"]
+    assert [one.status for one in agent.session.effects.list()] == ["compensated"]
+
+
+def test_subagents_come_along(agent: Recorded):
+    entry = {**agent.said.entries[0], "agentId": "a1", "isSidechain": True}
+    agent.session.state.set("subagents/a1", [entry])
+    agent.session.state.set("subagents/..%2F", [entry])
+    agent.session.checkpoint()
+    go(agent, "@latest")
+    path = agent.folder.subagent(agent.transcript(agent.work, NEW), "a1")
+    assert [one["sessionId"] for one in written(path)] == [NEW]
+    assert len(list(path.parent.iterdir())) == 1
+    known = agent_session(agent.store.session(f"claude-{NEW}"))
+    assert known is not None
+    assert known.subagents["a1"].path == str(path)
+
+
+def test_copies_of_files_that_the_agent_keeps_come_along(agent: Recorded):
+    tracked = {"a.txt": {"backupFileName": "0a@v1"}, "b.txt": {"backupFileName": "gone@v1"}}
+    snapshot = {"trackedFileBackups": tracked}
+    agent.said.note("file-history-snapshot", messageId="uuid-0", snapshot=snapshot)
+    point = agent.hook("Stop", "routine")
+    kept = agent.folder.config / "file-history" / OLD
+    kept.mkdir(parents=True)
+    (kept / "0a@v1").write_text("one")
+    go(agent, point.id)
+    copied = agent.folder.config / "file-history" / NEW
+    assert [one.name for one in copied.iterdir()] == ["0a@v1"]
+
+
+@pytest.mark.parametrize(
+    "point", [Failpoint.REWIND_RECORDED, Failpoint.REWIND_PUBLISHED, Failpoint.RESTORE_MARKED]
+)
+def test_a_rewind_that_fails_leaves_no_transcript(tmp_path: Path, point: Failpoint):
+    made = Recorded(tmp_path)
+    made.turn("first", "a.txt", "one")
+    made.turn("second", "b.txt", "two")
+    made.session.close()
+    made.store.close()
+    with open_store(tmp_path / "store", failpoint=fail_at(point, OSError("refused"))) as store:
+        session = store.session(f"claude-{OLD}", workspace=made.work)
+        options = RewindOptions("both", made.work, made.folder)
+        wanted = plan_rewind(Conversation(session), "2", options, lambda: NEW)
+        with pytest.raises((OSError, CannotRewind), match="refused"):
+            rewind(session, wanted, made.folder)
+        session.close()
+    assert [one.name for one in made.path.parent.iterdir()] == [f"{OLD}.jsonl"]
+
+
+def test_large_results_come_along_and_are_named_in_their_new_place(agent: Recorded):
+    old = agent.path.with_suffix("") / "tool-results"
+    agent.session.state.set(("tool_results", "b1.txt"), b"very long")
+    agent.said.prompt(f"see {old}/b1.txt, {old}/gone.txt and {old}x/b2.txt", promptId="p3")
+    agent.hook("Stop", "routine")
+    done = go(agent, "@latest", "chat")
+    path = agent.transcript(agent.work, NEW)
+    now = path.with_suffix("") / "tool-results"
+    assert (now / "b1.txt").read_bytes() == b"very long"
+    assert stat.S_IMODE((now / "b1.txt").stat().st_mode) == 0o600
+    said = texts(written(path))[-1]
+    assert said == f"see {now}/b1.txt, {old}/gone.txt and {old}x/b2.txt"
+    assert [file.path.name for file in done.plan.side_files] == ["b1.txt"]
+    undo_rewind(agent.session, agent.store.session(f"claude-{NEW}", create=False))
+    assert not path.exists()
+    assert not (now / "b1.txt").exists()

@@ -1,0 +1,292 @@
+"""Hooks are merged into settings that belong to others, and taken out without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mulligan.coding.hook_input import CLAUDE_EVENTS
+from mulligan.coding.settings import claude_settings, settings_file
+from mulligan.coding.settings.install import AGENTS, Installation, Scope, Target, install, uninstall
+from mulligan.coding.settings.settings_file import SettingsFile
+from mulligan.errors import InvalidSettings
+
+COMMAND = ["/opt/bin/mulligan"]
+OTHER: dict[str, Any] = {"hooks": [{"type": "command", "command": "lint"}], "matcher": "Write"}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Target:
+    """The settings of a project."""
+    return made(tmp_path, "project")
+
+
+def made(home: Path, scope: Scope, agent: str = "claude") -> Target:
+    variables = {"HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+    return Target(agent, scope, home / "project", variables)
+
+
+def write(target: Target, text: str) -> Path:
+    target.file.parent.mkdir(parents=True, exist_ok=True)
+    target.file.write_text(text)
+    return target.file
+
+
+def test_every_event_gets_a_hook(target: Target) -> None:
+    done = install(target, COMMAND)
+    settings = json.loads(target.file.read_text())
+    assert done == Installation("claude", "project", target.file, done.diff, True, None)
+    assert list(settings["hooks"]) == list(CLAUDE_EVENTS)
+    (entry,) = settings["hooks"]["PreToolUse"][0]["hooks"]
+    assert (entry["command"], entry["args"]) == ("/opt/bin/mulligan", ["hook", "claude"])
+    assert target.file.stat().st_mode & 0o777 == 0o600
+    assert claude_settings.installed(settings)["Stop"] == ["/opt/bin/mulligan", "hook", "claude"]
+
+
+def test_the_hooks_of_a_user_make_stores(tmp_path: Path) -> None:
+    target = made(tmp_path, "user")
+    install(target, COMMAND)
+    assert target.file == tmp_path / ".claude" / "settings.json"
+    assert '"--create"' in target.file.read_text()
+
+
+def test_what_others_wrote_stays_in_its_order(target: Target) -> None:
+    settings = {"z": 1.5, "hooks": {"Stop": [OTHER], "Mine": []}, "model": "ö"}
+    write(target, json.dumps(settings, indent=4))
+    install(target, COMMAND)
+    found = json.loads(target.file.read_text())
+    assert list(found) == ["z", "hooks", "model"]
+    assert (found["z"], found["model"], found["hooks"]["Mine"]) == (1.5, "ö", [])
+    assert found["hooks"]["Stop"][0] == OTHER
+    assert len(found["hooks"]["Stop"]) == 2
+    assert "    " in target.file.read_text(), "it is indented as before"
+
+
+def test_taking_hooks_out_leaves_the_settings_as_they_were(target: Target) -> None:
+    settings = {"a": [1, {"b": None}], "hooks": {"Stop": [OTHER], "Mine": [], "Odd": 7}, "c": ""}
+    text = json.dumps(settings, indent=2) + "\n"
+    write(target, text)
+    install(target, COMMAND)
+    assert uninstall(target).is_changed
+    assert target.file.read_text() == text
+    assert not uninstall(target).is_changed
+
+
+def test_hooks_alone_leave_no_empty_table(target: Target) -> None:
+    write(target, '{"a": 1}')
+    install(target, COMMAND)
+    uninstall(target)
+    assert json.loads(target.file.read_text()) == {"a": 1}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("scope", ["project", "user"])
+def test_a_file_that_was_made_is_removed_with_its_directories(
+    tmp_path: Path, agent: str, scope: Scope
+) -> None:
+    target = made(tmp_path, scope, agent)
+    target.project.mkdir()
+    install(target, COMMAND)
+    install(target, ["/new/mulligan"])
+    assert uninstall(target, dry_run=True).diff
+    assert target.file.exists()
+    uninstall(target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["project", "state"]
+    assert not list(target.project.iterdir())
+    assert not uninstall(target).is_changed
+
+
+def test_directories_that_others_use_stay(target: Target) -> None:
+    install(target, COMMAND)
+    other = target.file.with_name("other.json")
+    other.touch()
+    uninstall(target)
+    assert list(target.file.parent.iterdir()) == [other]
+
+
+@pytest.mark.parametrize("text", ["{}", "", '{"hooks": {}}'])
+def test_a_file_of_a_person_stays_even_if_it_is_empty(target: Target, text: str) -> None:
+    install(target, COMMAND)
+    uninstall(target)
+    write(target, text)
+    install(target, COMMAND)
+    uninstall(target)
+    assert target.file.is_file()
+
+
+def test_what_a_person_added_to_a_file_that_was_made_stays(target: Target) -> None:
+    install(target, COMMAND)
+    found = json.loads(target.file.read_text())
+    write(target, json.dumps({**found, "model": "x"}))
+    uninstall(target)
+    assert json.loads(target.file.read_text()) == {"model": "x"}
+
+
+def test_a_damaged_record_removes_no_directory(target: Target) -> None:
+    install(target, COMMAND)
+    (record,) = Path(target.variables["XDG_STATE_HOME"]).rglob("added-*")
+    odd = '{"is_made": true, "directories": ["/", "/usr", "x"], "switches": [["a", "b"]]}'
+    for text in (odd, "[", '{"directories": 1}', "{}"):
+        record.write_text(text)
+        uninstall(target)
+        assert target.file.parent.is_dir()
+        assert not record.exists()
+        install(target, COMMAND)
+
+
+GEMINI = {"hooksConfig": {"enabled": True}, "tools": {"enableHooks": True}}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [{"a": 1}, {"tools": {"x": 1}}, {"tools": {"enableHooks": False}}, {"tools": {}}, GEMINI],
+)
+def test_switches_of_others_stay_and_ours_go(tmp_path: Path, before: dict[str, Any]) -> None:
+    target = made(tmp_path, "project", "gemini")
+    write(target, json.dumps(before))
+    install(target, COMMAND)
+    install(target, ["/new/mulligan"])
+    uninstall(target)
+    left = json.loads(target.file.read_text())
+    if before == {"tools": {"enableHooks": False}}:
+        before = {"tools": {"enableHooks": True}}  # it was in the way of hooks, and is a person's
+    assert left == {key: value for key, value in before.items() if value != {}}
+
+
+def test_hooks_of_a_user_call_only_a_server_that_is_there_in_all_projects(tmp_path: Path) -> None:
+    target = made(tmp_path, "user")
+    target.project.mkdir()
+    servers: dict[str, Any] = {"mcpServers": {"mulligan": {"command": "mulligan"}}}
+    (target.project / ".mcp.json").write_text(json.dumps(servers))
+    config = tmp_path / ".claude.json"
+    config.write_text(json.dumps({"projects": {str(target.project): servers}}))
+    install(target, COMMAND)
+    assert "mcp_tool" not in target.file.read_text()
+    config.write_text(json.dumps(servers))
+    install(target, COMMAND)
+    assert "mcp_tool" in target.file.read_text()
+
+
+def test_installing_again_changes_nothing(target: Target) -> None:
+    install(target, COMMAND)
+    text = target.file.read_text()
+    again = install(target, COMMAND)
+    assert (again.diff, again.is_changed) == ("", False)
+    assert target.file.read_text() == text
+
+
+def test_a_new_place_of_the_program_replaces_the_old_one(target: Target) -> None:
+    install(target, COMMAND)
+    found = json.loads(target.file.read_text())
+    ours = found["hooks"]["Stop"][0]
+    found["hooks"]["Stop"] = [ours, OTHER, ours]
+    write(target, json.dumps(found))
+    install(target, ["/new/mulligan"])
+    groups = json.loads(target.file.read_text())["hooks"]["Stop"]
+    assert [group["hooks"][0]["command"] for group in groups] == ["/new/mulligan", "lint"]
+
+
+@pytest.mark.parametrize("place", [".mcp.json", "../.claude.json", "in its project"])
+def test_hooks_call_the_mcp_server_where_it_is_installed(target: Target, place: str) -> None:
+    target.project.mkdir()
+    servers: dict[str, Any] = {"mcpServers": {"mulligan": {"command": "mulligan"}}}
+    if place == "in its project":
+        servers, place = {"projects": {str(target.project): servers}}, "../.claude.json"
+    (target.project / place).write_text(json.dumps(servers))
+    install(target, COMMAND)
+    hooks = json.loads(target.file.read_text())["hooks"]
+    (entry,) = hooks["PostToolBatch"][0]["hooks"]
+    assert (entry["type"], entry["server"], entry["tool"]) == ("mcp_tool", "mulligan", "hook")
+    assert entry["input"]["session_id"] == "${session_id}"
+    assert hooks["SessionStart"][0]["hooks"][0]["type"] == "command", "no server is there yet"
+    (target.project / place).unlink()
+    install(target, COMMAND)
+    assert "mcp_tool" not in target.file.read_text()
+    uninstall(target)
+    assert not target.file.exists()
+
+
+def test_a_dry_run_shows_the_diff_and_writes_nothing(target: Target) -> None:
+    write(target, '{"a": 1}')
+    done = install(target, COMMAND, dry_run=True)
+    assert '+      {"hooks": [{"type": "command"' in done.diff
+    assert not done.is_changed
+    assert target.file.read_text() == '{"a": 1}'
+
+
+def test_the_file_is_kept_as_it_was(target: Target) -> None:
+    write(target, '{"a": 1}')
+    done = install(target, COMMAND)
+    assert done.backup is not None
+    assert done.backup.read_text() == '{"a": 1}'
+    assert done.backup.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{\n  // a comment\n  "a": 1\n}',
+        '{"a": 1,}',
+        '{"a": 1, "a": 2}',
+        "[1]",
+        "{",
+        '{"hooks": []}',
+        '{"hooks": {"Stop": {}}}',
+        "\ufeff{}",
+    ],
+)
+def test_a_file_that_cannot_be_written_back_as_it_was_is_refused(target: Target, text: str) -> None:
+    write(target, text)
+    with pytest.raises(InvalidSettings):
+        install(target, COMMAND)
+    assert target.file.read_text() == text
+
+
+def test_neither_bytes_nor_huge_files_are_read(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(target, "").write_bytes(b"\xff")
+    with pytest.raises(InvalidSettings, match="not UTF-8"):
+        install(target, COMMAND)
+    monkeypatch.setattr(settings_file, "MAX_BYTES", 5)
+    write(target, '{"a": 1}')
+    with pytest.raises(InvalidSettings, match="longer"):
+        install(target, COMMAND)
+
+
+def test_a_link_to_settings_elsewhere_stays_a_link(target: Target, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "dotfiles.json"
+    elsewhere.write_text("{}")
+    elsewhere.chmod(0o640)
+    target.file.parent.mkdir(parents=True)
+    target.file.symlink_to(elsewhere)
+    install(target, COMMAND)
+    assert target.file.is_symlink()
+    assert "mulligan" in elsewhere.read_text()
+    assert elsewhere.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_change_of_another_program_is_not_overwritten(target: Target, tmp_path: Path) -> None:
+    file = SettingsFile(write(target, '{"a": 1}'))
+    write(target, '{"a": 2}')
+    with pytest.raises(InvalidSettings, match="another program"):
+        file.write({"a": 1, "b": 1}, tmp_path / "backup")
+    assert target.file.read_text() == '{"a": 2}'
+
+
+def test_a_directory_that_cannot_be_written_is_one_sentence(target: Target) -> None:
+    target.project.mkdir()
+    (target.project / ".claude").write_text("a file")
+    with pytest.raises(InvalidSettings, match="cannot be"):
+        install(target, COMMAND)
+
+
+def test_an_unknown_agent_is_refused(target: Target) -> None:
+    other = Target("cursor", "project", target.project, target.variables)
+    with pytest.raises(InvalidSettings, match="no agent 'cursor'"):
+        install(other, COMMAND)
+    assert not os.path.lexists(target.project)

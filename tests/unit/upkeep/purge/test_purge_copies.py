@@ -1,0 +1,174 @@
+"""Purging beside copies of events: they are replaced, and a journal is rebuilt with tombstones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mulligan.failpoints import Failpoint
+from mulligan.journal.copies import copied_bodies
+from mulligan.journal.lmdb.salvage import read_records
+from mulligan.journal.lmdb.tables import LmdbTables
+from mulligan.journal.rebuild import DERIVED, rebuild
+from mulligan.layout import TOMBSTONES, read_format
+from mulligan.model import ObjectKind
+from mulligan.repair.files import discard_originals
+from mulligan.repair.store import repair_store
+from mulligan.store import engine_of
+from mulligan.testing.stores import open_store
+from mulligan.upkeep import PurgeTarget, finish_purges, run_purge
+from mulligan.upkeep.lock import upkeep_lock
+from mulligan.upkeep.space.fold import fold_session
+from tests.raw_bytes import files_with
+
+SECRET = "sk-live-Zq8vKx03LmPw7RtY"
+TARGET = PurgeTarget(match="sk-live-[A-Za-z0-9]{8,}")
+
+
+@pytest.fixture(autouse=True)
+def copies_at_each_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also at those that write no other object."""
+    monkeypatch.setattr("mulligan.session.write.checkpointer.MAX_UNCOPIED", 1)
+
+
+def test_copies_are_replaced_also_of_events_that_were_folded(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        session, engine = store.session("run"), engine_of(store)
+        for number in range(12):
+            session.state.set("memory/x", f"{number} {SECRET}" + "word " * 400)
+        session.checkpoint(label="kept")
+        session.state.set("memory/x", SECRET)
+        session.checkpoint()
+        with upkeep_lock(engine, wait=False), engine.read() as view:
+            record = view.find("run")
+        assert record is not None
+        assert fold_session(engine, record, 10, min_events=2).events
+        done = run_purge(store, TARGET, by="anna", reason="leaked")
+        assert done.is_proved, (done.unfinished, done.proof.left)
+        assert done.plan.copies == 2
+        with engine.read() as view:
+            copies = list(view.copies())
+            digests = [copy.digest for copy in copies]
+        assert any(copy.last for copy in copies)
+        bodies = [
+            body
+            for digest in digests
+            for body in copied_bodies(engine.objects.get(ObjectKind.EVENTS, digest))
+        ]
+        assert any(b"by anna: leaked" in body for body in bodies)
+        assert store.verify().problems == ()
+        store.close()
+        assert files_with(tmp_path, SECRET.encode()) == []
+
+
+def test_a_journal_with_tombstones_is_rebuilt_record_for_record(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        session = store.session("run")
+        session.state.set("memory/x", SECRET)
+        session.state.set("outputs/last", SECRET + " " + "y" * 10_000)
+        session.checkpoint(note=SECRET)
+        run_purge(store, TARGET, by="anna", reason="leaked")
+    place = tmp_path / ".mulligan"
+    found = read_records(place / "journal" / "data.mdb")
+    made = rebuild(found, bytes.fromhex(read_format(place).id))
+    opened = LmdbTables(place / "journal", read_only=True)
+    with opened.read() as reader:
+        expected = {name: dict(reader.scan(name, b"", None)) for name in DERIVED}
+    opened.close()
+    assert made.tables == expected
+    assert (made.lost, made.mended, made.unproven, made.assumed) == ([], [], [], [])
+
+
+def leaked(directory: Path) -> None:
+    """Make a store whose state, files and events have the secret, and purge it."""
+    (directory / "env").write_text(f"KEY={SECRET}")
+    (directory / "other").write_text("nothing")
+    with open_store(directory) as store:
+        session = store.session("run", workspace=directory)
+        session.state.set("memory/x", SECRET)
+        session.checkpoint(label="first")
+        session.state.set("memory/y", "other")
+        session.checkpoint(label="second")
+        assert run_purge(store, TARGET, by="anna", reason="leaked").is_proved
+        (directory / "env").unlink()
+        session.checkpoint(label="third")
+
+
+def is_sound(directory: Path) -> None:
+    with open_store(directory) as store:
+        assert store.verify().problems == ()
+        session = store.session("run", recover=False)
+        assert "by anna: leaked" in session.state.at("first").get("memory/x")
+        session.files.copy("first", directory / "copy")
+    assert (directory / "copy" / "other").read_text() == "nothing"
+    assert files_with(directory / ".mulligan", SECRET.encode()) == []
+
+
+@pytest.mark.parametrize("damaged", ["FORMAT", "journal/data.mdb"])
+def test_a_repair_keeps_what_purges_left(tmp_path: Path, damaged: str) -> None:
+    leaked(tmp_path)
+    (tmp_path / ".mulligan" / damaged).unlink()
+    done = repair_store(tmp_path / ".mulligan", {})
+    assert (done.damaged, done.current) == ((), {})
+    assert TOMBSTONES in read_format(tmp_path / ".mulligan").features
+    is_sound(tmp_path)
+
+
+def test_a_journal_from_before_the_purge_does_not_bring_it_back(tmp_path: Path) -> None:
+    journal = tmp_path / ".mulligan" / "journal" / "data.mdb"
+    (tmp_path / "other").write_text("nothing")
+    with open_store(tmp_path) as store:
+        session = store.session("run", workspace=tmp_path)
+        session.state.set("memory/x", SECRET)
+        session.checkpoint(label="first")
+    before = journal.read_bytes()
+    with open_store(tmp_path) as store:
+        assert run_purge(store, TARGET, by="anna", reason="leaked").is_proved
+        store.session("run", workspace=tmp_path).checkpoint()
+    journal.write_bytes(before)
+    repair_store(tmp_path / ".mulligan", {})
+    discard_originals(tmp_path / ".mulligan")
+    with open_store(tmp_path) as store:
+        finish_purges(store)
+    is_sound(tmp_path)
+
+
+def test_it_is_unfinished_while_originals_of_a_repair_are_kept(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.session("run").state.set("memory/x", SECRET)
+    kept = tmp_path / ".mulligan" / "damaged" / "20261118T000000.000000Z"
+    kept.mkdir(parents=True)
+    (kept / "pack").write_bytes(b"compressed")
+    with open_store(tmp_path) as store:
+        done = run_purge(store, TARGET, by="anna", reason="leaked")
+        assert not done.is_proved
+        assert "verify --discard" in " ".join(done.unfinished)
+        discard_originals(tmp_path / ".mulligan")
+        assert finish_purges(store).is_proved
+
+
+def test_a_repair_of_an_unfinished_purge_leaves_its_bytes_out(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text(f"KEY={SECRET}")
+    (tmp_path / "other").write_text("nothing")
+
+    class Killed(Exception):
+        pass
+
+    def kill(at: Failpoint) -> None:
+        if at is Failpoint.PURGE_BURIED:
+            raise Killed
+
+    with open_store(tmp_path, failpoint=kill) as store:
+        session = store.session("run", workspace=tmp_path)
+        session.state.set("memory/x", SECRET)
+        session.checkpoint(label="first")
+        with pytest.raises(Killed):
+            run_purge(store, TARGET, by="anna", reason="leaked")
+    (tmp_path / "env").unlink()
+    (tmp_path / ".mulligan" / "journal" / "data.mdb").unlink()
+    repair_store(tmp_path / ".mulligan", {})
+    discard_originals(tmp_path / ".mulligan")
+    with open_store(tmp_path) as store:
+        assert finish_purges(store).is_proved
+    is_sound(tmp_path)
