@@ -92,7 +92,9 @@ class State(StateReader):
 
         Lists that only grew become appends, so passing a whole conversation at every step needs no
         more storage than appending to it. Long lists that this handle put last are remembered, so
-        that only what differs is encoded.
+        that only what differs is encoded. Items that are other objects than last time are always
+        compared. A change in place of one of the last 512 items is always found, too, and that of
+        any item in a list of up to 2,048; in a longer one, that of an older item some puts later.
         """
         from mulligan.session.write import whole_values  # commands that look do not need it
 

@@ -1,10 +1,16 @@
 """Whole values that a program passes at every step: only what changed is looked at closely.
 
-A handle remembers the long lists that it put last, in a private copy. The next put compares the
-program's list with that copy, item by item, which is quick where nothing changed: texts are mostly
-the same objects. Only items that differ are checked, copied and encoded. What is remembered counts
-only while the document has, at that path, what the last put left there; otherwise the whole list is
-compared with the document, as a handle does that remembers nothing.
+A handle remembers the long lists that it put last: the program's objects, and a private copy of
+each. Most items of the next list are the same objects, which a comparison in C finds out. Items
+that are other objects are compared with the copy, and only those that differ are checked, copied
+and encoded.
+
+The same object may have been changed in place since. So the last items, and in turn all others, are
+compared with the copy as well. In a list of up to ``MAX_COMPARED`` items these are all of them. In
+a longer one, a change in place of an older item is found some puts later.
+
+What is remembered counts only while the document has, at that path, what the last put left there;
+otherwise the whole list is compared with the document, as a handle does that remembers nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
+from itertools import chain
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -28,6 +36,18 @@ from mulligan.session.write.decisions import Changes, Decision, checked_place
 
 MAX_LISTS = 16
 """How many lists a handle remembers."""
+
+SEGMENT = 512
+"""How many items are compared at a time."""
+
+LAST_SEGMENTS = 2
+"""How many segments at the end of a list are always compared by content."""
+
+SEGMENTS_IN_TURN = 2
+"""How many of the other segments are compared by content at each put."""
+
+MAX_COMPARED = (LAST_SEGMENTS + SEGMENTS_IN_TURN) * SEGMENT
+"""Up to this many items, all of them are compared by content."""
 
 MAX_NESTING = 4
 """How deep in the dictionaries of a value lists are remembered."""
@@ -75,7 +95,7 @@ def comparable(frozen: Any) -> Any:
         return frozen if all(entries[key] is frozen[key] for key in frozen) else entries
     if kind is list:
         items = [comparable(value) for value in frozen]
-        return frozen if all(map(_is, items, frozen)) else items
+        return frozen if all(map(is_, items, frozen)) else items
     if kind is int or kind is bool:
         return Exact(frozen)
     if kind is float or kind is msgspec.msgpack.Ext:
@@ -83,68 +103,121 @@ def comparable(frozen: Any) -> Any:
     return frozen  # a branch of a large container equals nothing, so it is compared by its digest
 
 
-def _is(one: Any, other: Any) -> bool:
-    return one is other
+class Segment:
+    """A part of a list that was put: the program's objects, and a private copy of each.
+
+    Never changed, only replaced: the next list shares those that are the same.
+    """
+
+    __slots__ = ("comparable", "is_plain", "items", "objects", "size")
+
+    def __init__(self, objects: list[Any], items: list[Any], comparable: list[Any], size: int):
+        self.objects = objects
+        self.items = items
+        self.comparable = comparable
+        self.size = size
+        # Then Python's comparison of these items is exact; see ``comparable``.
+        self.is_plain = all(map(is_, items, comparable))
+
+    def has_objects(self, part: list[Any]) -> bool:
+        """Whether these are the same objects; some may have been changed in place since."""
+        mine = self.objects
+        if len(mine) != len(part) or mine[0] is not part[0] or mine[-1] is not part[-1]:
+            return False
+        # For the same objects, a comparison of lists does the same as `is_`, and is quicker.
+        return _is_equal(mine, part) if self.is_plain else all(map(is_, mine, part))
+
+    def has_content(self, part: list[Any]) -> bool:
+        """Whether these items have the same content as when they were put."""
+        return len(self.items) == len(part) and _is_equal(self.comparable, part)
+
+    def differing(self, part: list[Any]) -> list[int]:
+        """Return the indexes of the items that differ, as far as both go."""
+        count = min(len(self.items), len(part))
+        if _is_equal(self.comparable[:count], part[:count]):
+            return []
+        pairs = zip(self.comparable, part, strict=False)
+        return [index for index, pair in enumerate(pairs) if not _is_equal(*pair)]
+
+    def replaced(self, part: list[Any], path: Path, start: int, apart: list[int]) -> Segment:
+        """Return the segment of other items at the same place, of which those ``apart`` differ."""
+        items, comparables = self.items[: len(part)], self.comparable[: len(part)]
+        size = self.size - _size(self.items[len(part) :]) - _size([items[i] for i in apart])
+        added = list(range(len(items), len(part)))
+        items += [None] * len(added)
+        comparables += [None] * len(added)
+        for index in apart + added:
+            items[index] = freeze(part[index], (*path, start + index))
+            comparables[index] = comparable(items[index])
+        size += _size([items[index] for index in apart + added])
+        return Segment(part, items, comparables, size)
+
+
+_EMPTY = Segment([], [], [], 0)
 
 
 class PutList:
     """A long list that was put: a private copy of its items, and how it differs from the last.
 
     ``known`` is what the document had at its path after the last put, ``apart`` are the indexes of
-    the items that differ from that.
+    the items that differ from that. ``turn`` is the segment that is compared by content next.
     """
 
-    __slots__ = ("apart", "comparable", "items", "known", "known_size", "size")
+    __slots__ = ("apart", "count", "known", "known_count", "segments", "size", "turn")
 
     def __init__(self, value: list[Any], path: Path, last: PutList | None, known: Any) -> None:
         self.known = MISSING if last is None else known
-        self.known_size = 0 if last is None else len(last.items)
-        self.items: list[Any] = [] if last is None else last.items[: len(value)]
-        self.comparable: list[Any] = [] if last is None else last.comparable[: len(value)]
-        self.size: int = 0 if last is None else last.size - _size(last.items[len(value) :])
-        self.apart = [] if self._starts(value) else self._differing(value)
-        for index in self.apart:
-            self._replace(index, freeze(value[index], (*path, index)))
-        for index in range(len(self.items), len(value)):
-            self._add(freeze(value[index], (*path, index)))
+        self.known_count = 0 if last is None else last.count
+        self.count: int = len(value)
+        self.apart: list[int] = []
+        before = [] if last is None else last.segments
+        closely = self._closely(len(before), 0 if last is None else last.turn)
+        self.segments: list[Segment] = [
+            self._segment(value, path, number, before, closely)
+            for number in range((self.count + SEGMENT - 1) // SEGMENT)
+        ]
+        self.size = sum(segment.size for segment in self.segments)
 
-    def _starts(self, value: list[Any]) -> bool:
-        """Whether all items that both lists have are equal."""
-        count = len(self.comparable)
-        return _is_equal(self.comparable, value if len(value) == count else value[:count])
+    def _closely(self, count: int, turn: int) -> set[int]:
+        """Return which of the last put's segments are compared by content; turn to the next."""
+        older = max(count - LAST_SEGMENTS, 0)
+        following = turn + SEGMENTS_IN_TURN
+        self.turn = following if following < older else 0
+        return {*range(turn, turn + SEGMENTS_IN_TURN), *range(older, count)}
 
-    def _differing(self, value: list[Any]) -> list[int]:
-        apart = []
-        for start in range(0, len(self.comparable), nodes.FAN):
-            part = self.comparable[start : start + nodes.FAN]
-            if not _is_equal(part, value[start : start + len(part)]):
-                pairs = zip(part, value[start:], strict=False)
-                apart += [i for i, pair in enumerate(pairs, start) if not _is_equal(*pair)]
-        return apart
+    def _segment(
+        self, value: list[Any], path: Path, number: int, before: list[Segment], closely: set[int]
+    ) -> Segment:
+        start = number * SEGMENT
+        part = value[start : start + SEGMENT]
+        last = before[number] if number < len(before) else _EMPTY
+        if number not in closely and last.has_objects(part):
+            return last
+        if last.has_content(part):
+            return Segment(part, last.items, last.comparable, last.size)
+        apart = last.differing(part)
+        self.apart += [start + index for index in apart]
+        return last.replaced(part, path, start, apart)
 
-    def _replace(self, index: int, frozen: Any) -> None:
-        self.size += _size([frozen]) - _size([self.items[index]])
-        self.items[index] = frozen
-        self.comparable[index] = comparable(frozen)
-
-    def _add(self, frozen: Any) -> None:
-        self.size += _size([frozen])
-        self.items.append(frozen)
-        self.comparable.append(comparable(frozen))
+    def items(self, start: int = 0) -> list[Any]:
+        """Return the private copies of the items from ``start`` on."""
+        first = start // SEGMENT
+        items = list(chain.from_iterable(part.items for part in self.segments[first:]))
+        return items[start - first * SEGMENT :]
 
     def frozen(self) -> Any:
         """Return the list as a frozen value."""
-        return nodes.build_list(self.items)
+        return nodes.build_list(self.items())
 
     def changes(self, document: Document, before: Any, path: Path) -> Iterator[Change]:
         """Yield the changes that turn the present value into the list."""
         if self.known is MISSING or not (before is self.known or same(before, self.known)):
             yield from derive(document, before, self.frozen(), path)
             return
-        start = min([*self.apart[:1], self.known_size, len(self.items)])
-        if start < len(self.items) or start < self.known_size:
+        start = min([*self.apart[:1], self.known_count, self.count])
+        if start < self.count or start < self.known_count:
             old = document.resolved(before)
-            yield from splice(document, old, path, start, self.items[start:], self.apart)
+            yield from splice(document, old, path, start, self.items(start), self.apart)
 
 
 def _size(items: list[Any]) -> int:

@@ -15,7 +15,14 @@ from mulligan.document import values
 from mulligan.document.history import KEYFRAME_EVERY
 from mulligan.errors import UnstorableValue
 from mulligan.session.write import whole_values
-from mulligan.session.write.whole_values import MAX_LISTS, comparable
+from mulligan.session.write.whole_values import (
+    MAX_COMPARED,
+    MAX_LISTS,
+    SEGMENT,
+    SEGMENTS_IN_TURN,
+    Segment,
+    comparable,
+)
 
 SIZE = 2_000
 
@@ -88,6 +95,81 @@ def test_only_what_changed_is_looked_at_closely(
     assert [kind for kind, _ in written(session, put)][-1] == "state.append"
     assert written(session, put) == []
     assert session.state.get(tuple(base)) == log
+
+
+LONG = 3 * MAX_COMPARED
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_of_a_long_list_few_items_are_compared_by_content(
+    session: Session, monkeypatch: pytest.MonkeyPatch, plain: bool
+) -> None:
+    """All others are only looked at whether they are the same objects."""
+    log = [{"content": f"message {n}"} | ({} if plain else {"n": n}) for n in range(LONG)]
+    session.state.put("log", log)
+    compared: list[int] = []
+    has_content = Segment.has_content
+
+    def counted(segment: Segment, part: list[Any]) -> bool:
+        compared.append(len(part))
+        return has_content(segment, part)
+
+    monkeypatch.setattr(Segment, "has_content", counted)
+    for given in (log, list(log), [*log, {"content": "one more"}]):
+        compared.clear()
+        session.state.put("log", given)
+        assert sum(compared) <= MAX_COMPARED + SEGMENT
+    assert session.state.get("log") == given
+
+
+def test_in_a_list_that_is_not_too_long_every_change_in_place_is_found_at_once(
+    session: Session,
+) -> None:
+    log = messages(MAX_COMPARED)
+    session.state.put("log", log)
+    for index in range(0, MAX_COMPARED, SEGMENT // 2):
+        log[index]["content"] = "changed in place"
+        session.state.put("log", log)
+        assert session.state.get(("log", index)) == log[index]
+
+
+def test_a_change_in_place_far_back_in_a_long_list_is_found_in_its_turn(session: Session) -> None:
+    log = messages(LONG)
+    session.state.put("log", log)
+    log[LONG - SEGMENT]["content"] = "changed in place, among the last"
+    session.state.put("log", log)
+    assert session.state.get(("log", LONG - SEGMENT)) == log[LONG - SEGMENT]
+    for index in range(0, LONG, SEGMENT):
+        log[index]["content"] = "changed in place"
+    for number in range(LONG // (SEGMENTS_IN_TURN * SEGMENT)):
+        log.append({"content": f"more {number}"})
+        session.state.put("log", log)
+    assert session.state.get("log") == log
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_other_objects_anywhere_in_a_long_list_are_found_at_once(
+    session: Session, plain: bool
+) -> None:
+    log: list[Any] = [{"content": f"{n}"} if plain else {"n": n} for n in range(LONG)]
+    session.state.put("log", log)
+    for index in range(1, LONG, SEGMENT + 1):
+        log[index] = {"content": "instead"}
+        session.state.put("log", log)
+        assert session.state.get(("log", index)) == log[index]
+    session.state.put("log", [dict(item) for item in log])
+    log[3] = {"n": 1}
+    session.state.put("log", log)
+    log[3] = {"n": True}
+    session.state.put("log", log)
+    assert session.state.get("log/3/n") is True
+
+
+def test_a_long_list_that_shrank_and_grew_again(session: Session) -> None:
+    log = messages(LONG)
+    for count in (LONG, SEGMENT + 3, SEGMENT, 100, LONG - 1, 2 * SEGMENT):
+        session.state.put("log", log[:count])
+        assert session.state.get("log") == log[:count]
 
 
 def test_an_insertion_stores_what_comes_after_it_and_no_more(session: Session) -> None:
@@ -261,7 +343,7 @@ def test_the_remembered_bytes_follow_the_list(session: Session) -> None:
     session.state.put("log", log)
     assert session.state._puts is not None
     (put, _), *_ = session.state._puts._known.values()
-    assert put.size == sum(len(whole_values.codec.encode(item)) for item in put.items)
+    assert put.size == sum(len(whole_values.codec.encode(item)) for item in put.items())
 
 
 def test_what_is_remembered_may_be_replaced_by_another_thread_at_any_moment() -> None:
