@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -150,6 +150,30 @@ class Write:
             raise
 
 
+_Thread = tuple[int, int]
+
+
+def _this_thread() -> _Thread:
+    # With the process: a fork copies the set of threads, and reuses their numbers.
+    return os.getpid(), threading.get_ident()
+
+
+class Deciding:
+    """A block in which a thread decides; a class, because generators are slower."""
+
+    __slots__ = ("_thread", "_threads")
+
+    def __init__(self, threads: set[_Thread]) -> None:
+        self._threads = threads
+        self._thread = _this_thread()
+
+    def __enter__(self) -> None:
+        self._threads.add(self._thread)
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.discard(self._thread)
+
+
 class EngineUpkeep(Protocol):
     """What the handle on a store does for its upkeep by itself; see ``mulligan.upkeep``."""
 
@@ -201,7 +225,7 @@ class Engine:
         # Only for the counter below; never held during a write, so that threads write in parallel.
         self._lock, self._lock_pid = threading.Lock(), os.getpid()
         self._writes = 0
-        self._deciding: set[tuple[int, int]] = set()
+        self._deciding: set[_Thread] = set()
         self._closed = False
         self._pid = os.getpid()
         self.journal = journal
@@ -267,23 +291,16 @@ class Engine:
         with self.read() as view:
             return view.damage_count()
 
-    @contextmanager
-    def deciding(self) -> Iterator[None]:
+    def deciding(self) -> Deciding:
         """Refuse writes of this thread for a block that decides what a transaction writes.
 
         It may run again, and inside the transaction, which the other write would wait for forever.
         """
-        thread = os.getpid(), threading.get_ident()
-        self._deciding.add(thread)
-        try:
-            yield
-        finally:
-            self._deciding.discard(thread)
+        return Deciding(self._deciding)
 
     def refuse_inside_decision(self) -> None:
         """Raise ``StateError`` if this thread is deciding what a transaction writes."""
-        # With the process: a fork copies the set, and reuses the numbers of threads.
-        if (os.getpid(), threading.get_ident()) in self._deciding:
+        if self._deciding and _this_thread() in self._deciding:
             raise StateError(
                 "Nothing else can be written while a transaction is being decided.",
                 hint="Nothing was written. Use only the state that the function is given.",

@@ -14,7 +14,7 @@ import msgspec
 
 from mulligan import codec
 from mulligan.document import nodes
-from mulligan.document.document import MISSING, Document, Put, settle
+from mulligan.document.document import EMBED_LIMIT, MISSING, Document, Put, settle
 from mulligan.model import NewEvent, Path
 
 STATE: Path = ("state",)
@@ -44,6 +44,10 @@ Change = tuple[str, dict[str, Any]]
 def new_event(change: Change, put: Put) -> NewEvent:
     """Return the event of a change; large values of its payload become objects."""
     kind, payload = change
+    # Encoded as a whole first: most payloads are small, and then none of their values is large.
+    encoded = codec.encode(payload)
+    if len(encoded) <= EMBED_LIMIT:
+        return NewEvent(kind, encoded, codec.decode(encoded))
     # Every replay reads the path, so it stays inside the event whatever its length.
     parts = {
         key: value if key == "path" else msgspec.Raw(settle(value, put))

@@ -57,7 +57,7 @@ class Look(msgspec.Struct, frozen=True):
     ctime: int
 
 
-def look(file: Path) -> Look:
+def look(file: Path | str) -> Look:
     """Return the compared fields of a file."""
     status = os.stat(file)
     return Look(status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -90,6 +90,7 @@ class Environment:
         self.users = 1
         self.active = 0
         self.directory = directory
+        self._file = str(directory / DATA)
         self.read_only = read_only
         self.closed = False
         self.env = None
@@ -262,7 +263,7 @@ class Environment:
     def committed(self) -> None:
         """Remember the file's fields after a commit of this process."""
         try:
-            self._left = clean_close.look(self.directory / DATA)
+            self._left = clean_close.look(self._file)
         except OSError:  # the store was removed while open: there is nothing to mark as clean
             self._left = None
 
@@ -486,9 +487,9 @@ class Environment:
                 self.tables.damage[name] = "it is missing"
 
 
-def identity(path: Path) -> Key:
+def identity(path: Path | str) -> Key:
     """Return the identity of a file or directory, independent of its path."""
-    status = path.stat()
+    status = os.stat(path)
     return status.st_dev, status.st_ino
 
 

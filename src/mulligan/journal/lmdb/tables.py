@@ -47,7 +47,8 @@ class LmdbTables:
             from mulligan.journal.lmdb.write_lock import LockWaitMonitor  # readers never wait
 
             self._monitor = LockWaitMonitor(directory, on_wait)
-        self._file = directory / DATA
+        # A text: every write looks at the file, and a path is converted at every call.
+        self._file = str(directory / DATA)
         self._key = identity(directory)
         with self._monitor or nullcontext():  # even opening waits for the current writer
             self._shared: Environment | None = acquire(

@@ -148,6 +148,10 @@ class Writer:
             with self.engine.read() as view:
                 return self._caught_up(view)
 
+    def known_seq(self) -> int:
+        """Return the seq of the newest event that this handle has seen, without a look."""
+        return 0 if self._head is None else self._head.seq
+
     def exclusive(self) -> AbstractContextManager[object]:
         """Keep other threads of this handle out while the caller reads in several steps."""
         return self._guard()
@@ -155,13 +159,8 @@ class Writer:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Lock the handle for a write of several steps; refused inside a batch."""
-        with self._turn() as batch:
-            if batch is not None:
-                raise StateError(
-                    "This cannot be done inside a batch.",
-                    hint="End the batch first. A batch takes a checkpoint with its own "
-                    "`checkpoint` method.",
-                )
+        with self._guard_to_write():
+            self._refuse_batch()
             yield
 
     def _guard(self) -> threading.Condition:
@@ -173,27 +172,36 @@ class Writer:
             self._batch = None
         return self._lock
 
-    @contextmanager
-    def _turn(self) -> Iterator[OpenBatch | None]:
-        """Lock the handle to write, and yield the batch that the caller has open.
+    def _guard_to_write(self) -> threading.Condition:
+        """Return the lock of this process for a block that writes."""
+        self.engine.refuse_inside_decision()
+        return self._guard()
+
+    def _own_batch(self) -> OpenBatch | None:
+        """Return the batch that the caller has open; the caller holds the lock.
 
         Waits while another thread has a batch open, and raises ``BatchOpen`` if that wait could
         never end. The lock is not held while a batch is open, so that reads and lease renewals
         continue.
         """
-        self.engine.refuse_inside_decision()
-        guard = self._guard()
-        with guard:
-            while self._batch is not None and not self._batch.is_ours():
-                # In a loop: after the wait, a third thread may have opened a batch.
-                self._batch.refuse_if_endless()
-                self._wait(guard, self._batch)
-            yield self._batch
+        while self._batch is not None and not self._batch.is_ours():
+            # In a loop: after the wait, a third thread may have opened a batch.
+            self._batch.refuse_if_endless()
+            self._wait(self._batch)
+        return self._batch
 
-    def _wait(self, guard: threading.Condition, other: OpenBatch) -> None:
+    def _refuse_batch(self) -> None:
+        if self._own_batch() is not None:
+            raise StateError(
+                "This cannot be done inside a batch.",
+                hint="End the batch first. A batch takes a checkpoint with its own "
+                "`checkpoint` method.",
+            )
+
+    def _wait(self, other: OpenBatch) -> None:
         """Wait for the end of another thread's batch; raises ``BatchOpen`` after a time limit."""
         # The condition releases the lock while it waits, so that the other batch can be committed.
-        if not guard.wait_for(lambda: self._batch is not other, batches.PATIENCE):
+        if not self._guard().wait_for(lambda: self._batch is not other, batches.PATIENCE):
             raise batches.waited_in_vain()
 
     def check_alone(self, what: str) -> None:
@@ -213,7 +221,8 @@ class Writer:
         A batch runs the decision again at its end. ``check_alone`` is for decisions whose result
         must not change until then.
         """
-        with self._turn() as batch:
+        with self._guard_to_write():
+            batch = self._own_batch()
             if batch is None:
                 return self.commit(decision)
             with self.engine.deciding():
@@ -228,7 +237,8 @@ class Writer:
         """
         batch: OpenBatch | None = None
         try:
-            with self._turn() as outer:
+            with self._guard_to_write():
+                outer = self._own_batch()
                 if outer is None:
                     # Assigned before it is opened: a signal may interrupt this at any point.
                     batch = OpenBatch(self.document())
@@ -268,25 +278,32 @@ class Writer:
 
         Returns what the decision returned in the run that was committed.
         """
-        with self.alone(), self.engine.pin():
-            bundle = self.engine.bundle() if bundle is None else bundle
-            decided = self._decided_early(decision, bundle)
-            with self.engine.write(bundle, session=self.record.number) as txn:
-                # The head is compared under the write lock: from here on it cannot change.
-                if decided is None or txn.head(self.record.number) != decided[0].base:
-                    decided = self._decided(decision, txn, bundle)
-                work, result = decided
-                taken = self._append(txn, work)
-                renewed = self._renewed(txn)
-                head = txn.head(self.record.number)
-            # Only after the commit: if it fails, this handle must not keep what no other can read.
-            self.lease = renewed
-            self._newest = Document(work.document.root, self.engine.load)
-            self._head = head
-            self._taken = taken
-            if head.seq in work.labels:
-                self._known.add(self.record.number, head.seq, self._newest)
-            return result
+        with self._guard_to_write():
+            self._refuse_batch()
+            if bundle is not None:
+                # Its caller is inside a pin: a bundle needs one from its first object on.
+                return self._committed(decision, bundle)
+            with self.engine.pin():
+                return self._committed(decision, self.engine.bundle())
+
+    def _committed(self, decision: Callable[[Work], T], bundle: Bundle) -> T:
+        decided = self._decided_early(decision, bundle)
+        with self.engine.write(bundle, session=self.record.number) as txn:
+            # The head is compared under the write lock: from here on it cannot change.
+            if decided is None or txn.head(self.record.number) != decided[0].base:
+                decided = self._decided(decision, txn, bundle)
+            work, result = decided
+            taken = self._append(txn, work)
+            renewed = self._renewed(txn)
+            head = txn.head(self.record.number)
+        # Only after the commit: if it fails, this handle must not keep what no other can read.
+        self.lease = renewed
+        self._newest = Document(work.document.root, self.engine.load)
+        self._head = head
+        self._taken = taken
+        if head.seq in work.labels:
+            self._known.add(self.record.number, head.seq, self._newest)
+        return result
 
     def taken(self, seq: int) -> Event | None:
         """Return a checkpoint's event if the last transaction of this handle wrote it."""
