@@ -181,8 +181,10 @@ class Pin:
     def __init__(self, pins: Pins) -> None:
         self._pins = pins
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> object:
+        """Return the epoch: between two pins of the same one, no grace period has started."""
         self._epoch = self._pins.enter()
+        return self._epoch
 
     def __exit__(
         self,

@@ -60,6 +60,21 @@ def test_it_does_not_wait_for_later_pins(pins: Pins) -> None:
         assert period.is_over()
 
 
+def test_the_epoch_of_pins_changes_when_a_grace_period_starts(pins: Pins) -> None:
+    """Who pins twice in the same epoch need not look whether something was removed."""
+    with pins.pin() as first:
+        pass
+    with pins.pin() as second, pins.pin() as inside:
+        pass
+    assert first is second is inside
+    with pins.pin() as before:
+        pins.start_grace_period()
+        with pins.pin() as after:
+            assert before is first and after is not first
+    with pins.pin() as later:
+        assert later is after
+
+
 def test_pins_nest(pins: Pins) -> None:
     with pins.pin():
         with pins.pin():

@@ -60,11 +60,6 @@ _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.Decoder(EventCopy).decode
 
 
-def uncopied(view: View, number: int) -> int:
-    """Return how many of the session's events have no copy yet."""
-    return view.head(number).seq + 1 - view.next_to_copy(number)
-
-
 def events_to_copy(view: View, number: int) -> EventCopy | None:
     """Return a copy of the session's events since the last copy; None if there are none."""
     first = view.next_to_copy(number)

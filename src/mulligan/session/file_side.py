@@ -51,7 +51,8 @@ class FileSide:
         from mulligan.session.write.checkpointer import Checkpointer
 
         number = self._record.number
-        return Checkpointer(self._engine, number, self._environment, self.workspace)
+        known_seq = self._writer.known_seq
+        return Checkpointer(self._engine, number, self._environment, self.workspace, known_seq)
 
     @cached_property
     def stored(self) -> StoredFiles:

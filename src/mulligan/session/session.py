@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path as OsPath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast
@@ -268,7 +268,7 @@ class Session:
         """
         from mulligan.session.parts.batch import Batch
 
-        with self._writer.batch(self._checkpoint_taker().commit) as opened:
+        with self._writer.batch(self._checkpoint_taker.commit) as opened:
             yield Batch(opened)
 
     def operation(self, name: str, rollback: Rollback | None = None) -> Operation:
@@ -431,8 +431,9 @@ class Session:
         from mulligan.session.write.checkpoint_request import checked_request
 
         request = checked_request(kind, note, label, key, data)
-        return self._checkpoint_taker().take(request, if_changed=if_changed)
+        return self._checkpoint_taker.take(request, if_changed=if_changed)
 
+    @cached_property
     def _checkpoint_taker(self) -> CheckpointTaker:
         from mulligan.session.checkpoint_taker import CheckpointTaker  # as above
 

@@ -31,6 +31,8 @@ class RootState:
     def __init__(self, root: Path) -> None:
         self.index: Index | None = None
         """The last capture that was committed."""
+        self.epoch: object = None
+        """The epoch of the pin under which that was; see ``Pin``."""
         self.captured: Index | None = None
         """A capture that is not committed yet."""
         self.damage = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,8 +117,8 @@ class Workspace:
         """
         # Pinned until the block has committed: what the index refers to must not be removed. Locked
         # for as long: captures of other sessions continue from what this one commits.
-        with self._state.lock(), self._engine.pin():
-            captured = self._capture(bundle)
+        with self._state.lock(), self._engine.pin() as epoch:
+            captured = self._capture(bundle, epoch)
             try:
                 yield captured
             except BaseException:
@@ -128,6 +128,7 @@ class Workspace:
             if captured.index is state.captured:  # unless another capture followed in the block
                 # Only now the store has the objects that the index refers to.
                 state.index, state.captured = state.captured, None
+                state.epoch = epoch
 
     def peek(self, bundle: Bundle) -> Captured:
         """Return the files as they are now, with a bundle that never becomes part of the store."""
@@ -139,7 +140,7 @@ class Workspace:
             finally:
                 self._reset()
 
-    def _capture(self, bundle: Bundle) -> Captured:
+    def _capture(self, bundle: Bundle, epoch: object = None) -> Captured:
         self._guard_store()
         try:
             # Programs are paused only while files are read; storing the tree happens afterwards.
@@ -147,7 +148,7 @@ class Workspace:
                 # Taken before the files are read: a mapping made later is found by the next
                 # capture.
                 mapped = self._state.mapped.files()
-                rules, taken, capture = self._taken(bundle, mapped)
+                rules, taken, capture = self._taken(bundle, mapped, epoch)
             capture.note(problems)
             captured = capture.finish(rules, taken)
         except BaseException:
@@ -172,13 +173,15 @@ class Workspace:
             with suppress(OSError):  # the guard is optional
                 guard(store)
 
-    def _taken(self, bundle: Bundle, mapped: set[bytes]) -> tuple[Rules, int, Capture]:
+    def _taken(
+        self, bundle: Bundle, mapped: set[bytes], epoch: object
+    ) -> tuple[Rules, int, Capture]:
         """Read everything that changed; return the rules used and the time the look began.
 
         ``mapped`` are the files that programs have mapped now.
         """
-        self._forget_removed()
-        rules = Rules.read(self.root, self._is_temporary, self._stores_within())
+        self._forget_removed(epoch)
+        rules = Rules.read(self.root, self._is_temporary, self._stores_within)
         # Before the scan starts, so that a change during the scan counts as newer than it.
         taken = self._engine.clock.wall_ns()
         changes = self._changes(rules, mapped)
@@ -199,16 +202,21 @@ class Workspace:
         Rescan(os.fsencode(self.root), rules, capture, drain, sleep).run(changes, taken)
         return rules, taken, capture
 
-    def _forget_removed(self) -> None:
+    def _forget_removed(self, epoch: object) -> None:
         """Forget what was seen if a collection may have removed what the index refers to.
 
         The caller is pinned, so what is usable now stays so until its commit. If damage was found
         since, every file is read again, and those whose content is damaged are stored again.
         """
-        self._state.damage = self._engine.note_damaged()
+        state = self._state
+        state.damage = self._engine.note_damaged()
+        # In the same epoch, no collection has removed anything: that needs a grace period.
+        is_same = epoch is not None and epoch is state.epoch
+        if is_same and state.index is not None and state.index.damage == state.damage:
+            return
         with self._engine.read() as view:
-            self._state.collections = view.collection().count
-        if self._state.index is not None and not self._is_usable(self._state.index):
+            state.collections = view.collection().count
+        if state.index is not None and not self._is_usable(state.index):
             self._reset()
 
     def _is_usable(self, index: Index) -> bool:
@@ -272,7 +280,7 @@ class Workspace:
         """Split changes into those to apply and those that would touch protected paths."""
         from mulligan.workspace.restore.protect import divide
 
-        rules = Rules.read(self.root, stores=self._stores_within())
+        rules = Rules.read(self.root, stores=self._stores_within)
         return divide(os.fsencode(self.root), rules, changes, uncovered)
 
     def apply(
@@ -359,8 +367,9 @@ class Workspace:
         finally:
             handles.close()
 
+    @cached_property
     def _stores_within(self) -> list[bytes]:
-        """Return the paths of stores in this directory: a restore must never roll back a store."""
+        """The paths of stores in this directory: a restore must never roll back a store."""
         within = [place for place in self._stores if self.root in place.parents]
         return [os.fsencode(place.relative_to(self.root)) for place in within]
 

@@ -9,7 +9,7 @@ from before the restore.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from mulligan.document.history import document_at
@@ -27,6 +27,9 @@ if TYPE_CHECKING:  # they import all of workspace/; see ``Session``
 
 RECOVERY_ERRORS = (DiskFull, StoreUnwritable, DamageError, OSError)
 """Errors that prevent a restore from being finished, but not the use of the session."""
+
+
+_NOTHING_PENDING = nullcontext(None)
 
 
 class CaptureGuard:
@@ -60,22 +63,22 @@ class CaptureGuard:
             raise
         return self.recovered
 
-    @contextmanager
-    def settled(self) -> Iterator[RestorePending | None]:
+    def settled(self) -> AbstractContextManager[RestorePending | None]:
         """Keep restores out; wait for a running one, and finish an interrupted one.
 
         Yields None, or the restore that is still half done: then no files may be captured.
         """
-        if self._workspace is None:
-            yield None
-            return
+        return _NOTHING_PENDING if self._workspace is None else self._settled(self._workspace)
+
+    @contextmanager
+    def _settled(self, workspace: Workspace) -> Iterator[RestorePending | None]:
         from mulligan.workspace.locks import share_directory
 
         while True:
             # The shared lock is held until the caller has committed its capture. Otherwise a
             # restore could start in between, and the checkpoint would record files from before it.
-            with share_directory(self._engine, self._workspace.root) as marks:
-                pending = self._pending(self._workspace, marks)
+            with share_directory(self._engine, workspace.root) as marks:
+                pending = self._pending(workspace, marks)
                 if pending is None or not self._is_ours_to_finish():
                     yield pending
                     return

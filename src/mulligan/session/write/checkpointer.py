@@ -6,8 +6,8 @@ and made durable before the transaction; inside it, the decision only adds the e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from mulligan.journal.copies import (
     damaged_copies,
     events_to_copy,
     put_copy,
-    uncopied,
 )
 from mulligan.journal.copies import Copied as EventCopied
 from mulligan.model import (
@@ -46,6 +45,9 @@ if TYPE_CHECKING:  # a session without a workspace needs nothing of it, and it i
     from mulligan.workspace.workspace import Workspace
 
 
+_NO_FILES = nullcontext(None)
+
+
 class CheckpointParts(msgspec.Struct, frozen=True):
     """What a checkpoint holds besides the document; its objects are durable.
 
@@ -67,12 +69,13 @@ class CheckpointParts(msgspec.Struct, frozen=True):
 class _Shared(msgspec.Struct, frozen=True):
     """What checkpoints share while it does not change, with the references to it.
 
-    Valid until the next garbage collection.
+    Valid until upkeep next starts a grace period, before which it removes nothing: ``epoch`` is
+    that of the pin under which they were found.
     """
 
     environment: tuple[Environment, Digest]
     left_out: tuple[list[LeftOut], Any] | None
-    collections: int
+    epoch: object
 
 
 class Checkpointer:
@@ -84,7 +87,9 @@ class Checkpointer:
         number: int,
         environment: EnvironmentReader,
         workspace: Workspace | None,
+        known_seq: Callable[[], int],
     ) -> None:
+        self._known_seq = known_seq
         self._engine = engine
         self._number = number
         self._clock = engine.clock
@@ -92,6 +97,7 @@ class Checkpointer:
         self._workspace = workspace
         self._stored: _Shared | None = None
         self._too_little = 0
+        self._next_to_copy = 0
 
     @contextmanager
     def capture(
@@ -103,8 +109,9 @@ class Checkpointer:
         store may not grow as much as they need. The capture counts only if the block ends normally;
         see ``Workspace.capture``.
         """
-        with self._captured(bundle, files=files, limited=limited) as captured:
-            parts, shared = self._described(bundle, started, captured)
+        workspace, allowance = self._to_capture(files=files, limited=limited)
+        with self._engine.pin() as epoch, self._captured(workspace, bundle, allowance) as captured:
+            parts, shared = self._described(bundle, started, captured, epoch)
             yield parts
         # Only now: if the commit had failed, later checkpoints would refer to objects that the
         # store does not have.
@@ -115,7 +122,8 @@ class Checkpointer:
         self, bundle: PendingObjects, started: float, latest: Checkpoint | None, *, files: bool
     ) -> Iterator[CheckpointParts | Checkpoint]:
         """Capture as ``capture`` does, limited; yield ``latest`` if it holds the same files."""
-        with self._captured(bundle, files=files, limited=True) as captured:
+        workspace, allowance = self._to_capture(files=files, limited=True)
+        with self._engine.pin() as epoch, self._captured(workspace, bundle, allowance) as captured:
             if latest is not None and _holds(latest, captured) and not bundle.flush().entries:
                 # Nothing to commit: the store has the tree, and so everything that the workspace's
                 # index refers to. New objects would be lost, such as damaged content that was
@@ -129,7 +137,7 @@ class Checkpointer:
                     pass
                 yield latest
                 return
-            parts, shared = self._described(bundle, started, captured)
+            parts, shared = self._described(bundle, started, captured, epoch)
             yield parts
         self._stored = shared
 
@@ -151,56 +159,74 @@ class Checkpointer:
             return False
         return not self._workspace.tree_changes(latest.workspace, found.tree, bundle=bundle)
 
-    @contextmanager
+    def _to_capture(
+        self, *, files: bool, limited: bool
+    ) -> tuple[Workspace | None, Allowance | None]:
+        """Return whose files to capture, and how much the store may grow for them.
+
+        Before the pin: space is released only when no operation uses it any more, this one
+        included.
+        """
+        workspace = self._workspace if files else None
+        return workspace, self._allowance() if limited and workspace is not None else None
+
     def _captured(
-        self, bundle: PendingObjects, *, files: bool, limited: bool
-    ) -> Iterator[Captured | Coverage | None]:
-        """Capture the files; yields the coverage alone if the store has no room for them."""
-        # Before the pin: space is released only when no operation uses it any more, this one
-        # included.
-        allowance = self._allowance() if limited and files and self._workspace else None
-        with self._engine.pin(), ExitStack() as stack:
-            captured: Captured | Coverage | None = None
-            if files and self._workspace is not None:
-                try:
-                    captured = self._files(self._workspace, bundle, allowance, stack)
-                except NoRoom as error:
-                    # The objects of an aborted capture are of no use.
-                    bundle.discard()
-                    captured = _refused(self._workspace, error.allowance)
+        self, workspace: Workspace | None, bundle: PendingObjects, allowance: Allowance | None
+    ) -> AbstractContextManager[Captured | Coverage | None]:
+        """Capture files, if there are any; the coverage alone if the store has no room for them."""
+        return _NO_FILES if workspace is None else self._with_files(workspace, bundle, allowance)
+
+    @contextmanager
+    def _with_files(
+        self, workspace: Workspace, bundle: PendingObjects, allowance: Allowance | None
+    ) -> Iterator[Captured | Coverage]:
+        with ExitStack() as stack:
+            captured: Captured | Coverage
+            try:
+                captured = self._files(workspace, bundle, allowance, stack)
+            except NoRoom as error:
+                # The objects of an aborted capture are of no use.
+                bundle.discard()
+                captured = _refused(workspace, error.allowance)
             yield captured
 
     def _described(
-        self, bundle: PendingObjects, started: float, found: Captured | Coverage | None
+        self,
+        bundle: PendingObjects,
+        started: float,
+        found: Captured | Coverage | None,
+        epoch: object,
     ) -> tuple[CheckpointParts, _Shared]:
         """Put what else a checkpoint holds, and make all of it durable."""
         refused = found if isinstance(found, Coverage) else None
         captured = None if isinstance(found, Coverage) else found
-        with self._engine.read() as view:
-            collections = view.collection().count
-            again = list(damaged_copies(view))
-            is_due = uncopied(view, self._number) >= MAX_UNCOPIED
-        if self._stored is not None and self._stored.collections != collections:
+        if self._stored is not None and self._stored.epoch is not epoch:
             self._stored = None  # what it refers to may have been removed
         environment, left_out = self._environment(bundle), self._left_out(bundle, captured)
-        copy = self._copy(bundle) if bundle or is_due else None
-        for damaged in again:
-            put_copy(damaged, bundle.put)
+        # A copy costs no sync of its own if there is one anyway.
+        copy = self._copy(bundle) if bundle or self._may_need_copy() else None
         # The fsync comes before the decision, not inside it: a decision may run twice, the second
         # time while it holds the write lock.
         size = bundle.flush().size
         named = left_out[1] if captured and left_out else None
         parts = CheckpointParts(captured, environment[1], named, size, started, refused, copy)
-        return parts, _Shared(environment, left_out, collections)
+        return parts, _Shared(environment, left_out, epoch)
+
+    def _may_need_copy(self) -> bool:
+        """Whether many events have no copy, as far as is known here without a transaction."""
+        return self._known_seq() + 1 - self._next_to_copy >= MAX_UNCOPIED
 
     def _copy(self, bundle: PendingObjects) -> EventCopied | None:
-        """Put a copy of the events that have none yet.
-
-        Called before the flush, and only if there is one anyway: a copy costs no sync of its own.
-        """
+        """Put a copy of the events that have none yet, and copies again that are damaged."""
         with self._engine.read() as view:
+            again = list(damaged_copies(view))
             events = events_to_copy(view, self._number)
-        return None if events is None else put_copy(events, bundle.put)
+        self._next_to_copy = self._known_seq() + 1 if events is None else events.first
+        for damaged in again:
+            put_copy(damaged, bundle.put)
+        if events is None or not (bundle or self._may_need_copy()):
+            return None
+        return put_copy(events, bundle.put)
 
     def add(self, work: Work, request: CheckpointRequest, parts: CheckpointParts) -> int:
         """Add a checkpoint of the document so far and of what was captured; return its seq."""

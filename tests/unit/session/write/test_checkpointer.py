@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import mulligan
 from mulligan.engine import PendingObjects
 from mulligan.objects.protocol import Flushed
+from mulligan.session.environment import EnvironmentReader
 from mulligan.session.write.checkpointer import Checkpointer, CheckpointParts, CheckpointRequest
 from mulligan.session.write.writer import Work, Writer
+from mulligan.upkeep.lock import upkeep_lock
+from mulligan.upkeep.space.fold import fold_session
+from mulligan.upkeep.space.gc import collect
 from tests.threads import elsewhere
 
 
@@ -64,6 +69,27 @@ def test_an_environment_that_was_not_committed_is_put_again(
         assert made.cost.bytes > 0
         assert session.checkpoints.at(made).environment.python
         assert store.verify(full=True).ok
+
+
+def test_an_environment_that_a_collection_removed_is_put_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handle that put it last does not look it up at every checkpoint."""
+    with mulligan.open(tmp_path) as store:
+        engine, session = store._engine, store.session("run")
+        first = session.checkpoint()
+        elsewhere = msgspec.structs.replace(first.environment, host="elsewhere")
+        with monkeypatch.context() as patch:
+            patch.setattr(EnvironmentReader, "capture", lambda _: elsewhere)
+            newest = store.session("run").checkpoint()
+        with engine.write() as txn:
+            txn.prune(1, [first.seq])
+        with upkeep_lock(engine, wait=False):
+            fold_session(engine, store._record("run", False, "cli"), newest.seq, min_events=1)
+            assert collect(engine).removed
+        session.checkpoint()
+        engine.environment.cache_clear()
+        assert session.checkpoints.at("@latest").environment == first.environment
 
 
 def _struck(*_: object) -> None:
