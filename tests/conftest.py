@@ -101,9 +101,9 @@ def only_new_processes() -> Iterator[None]:
     """
     real, before = procfs.pids, {pid: started(pid) for pid in procfs.pids()}
 
-    def pids() -> Iterator[int]:
+    def pids() -> list[int]:
         # A number may be used again.
-        return (pid for pid in real() if pid not in before or started(pid) != before[pid])
+        return [pid for pid in real() if pid not in before or started(pid) != before[pid]]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(procfs, "pids", pids)

@@ -136,12 +136,11 @@ def is_available() -> bool:
     return PROC.is_dir()
 
 
-def pids() -> Iterator[int]:
-    """Yield the processes of this machine."""
+def pids() -> list[int]:
+    """Return the processes of this machine."""
     with suppress(OSError):
-        for entry in os.scandir(PROC):
-            if entry.name.isdecimal():
-                yield int(entry.name)
+        return [int(name) for name in os.listdir(PROC) if name.isdecimal()]
+    return []
 
 
 def is_stopped(pid: int) -> bool:

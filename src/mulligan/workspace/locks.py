@@ -56,7 +56,7 @@ class Marks:
     directory, with a different device number since a reboot.
     """
 
-    def __init__(self, handle: int | None, locks: Path | None = None) -> None:
+    def __init__(self, handle: int | None, locks: str | None = None) -> None:
         self._handle = handle
         self._locks = locks
 
@@ -68,7 +68,7 @@ class Marks:
         return _numbers(self._handle) if self._is_written(self._handle) else self._elsewhere()
 
     def _elsewhere(self) -> set[int]:
-        return marked_sessions(self._locks) if self._locks else set()
+        return marked_sessions(Path(self._locks)) if self._locks else set()
 
     @staticmethod
     def _is_written(handle: int) -> bool:
@@ -94,6 +94,8 @@ class Marks:
         Not synced, and errors are ignored: a stale mark only costs a lookup in the journal.
         """
         if self._handle is None:
+            return
+        if not numbers and self._is_written(self._handle):
             return
         marked = self.read()
         if marked & set(numbers) or not self._is_written(self._handle):
@@ -181,6 +183,7 @@ class _Held:
         self._engine = engine
         self._root = root
         self._handles: dict[str, int] = {}
+        self._locks = None if engine.directory is None else f"{engine.directory}/{LOCKS}"
         self._directory: int | None = None
         self._name = ""
         self._key = ("", 0, 0)
@@ -234,7 +237,7 @@ class _Held:
 
     def marks(self, handle: int | None) -> Marks:
         """Return the marks stored in a lock file."""
-        return Marks(handle, self._engine.directory and self._engine.directory / LOCKS)
+        return Marks(handle, self._locks)
 
     def release(self, which: str) -> None:
         """Release a lock."""
@@ -246,26 +249,32 @@ class _Held:
 
     def _open(self, which: str) -> int | None:
         """Open a lock file; None if it does not exist and the store cannot be written."""
-        if self._engine.directory is None:
+        if self._locks is None:
             return None
-        if not self._engine.read_only:
-            # Otherwise a deleted store would be reported as one that cannot be written.
-            self._engine.check_present()
-        locks = self._engine.directory / LOCKS
-        file = locks / f"{which}-{self._name}"
+        file = f"{self._locks}/{which}-{self._name}"
         try:
             if self._engine.read_only:
                 return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            # Lock files are never deleted: a process could hold the lock of a file that has lost
-            # its name.
-            locks.mkdir(mode=0o700, exist_ok=True)  # stores of earlier versions have none
-            return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return self._made(self._locks, file)
         except OSError as error:
             if self._engine.read_only:
                 return None
             if is_disk_full(error):
                 raise DiskFull(f"There is no space left for {file}.") from error
             raise StoreUnwritable(f"{file} cannot be opened: {error.strerror}.") from error
+
+    def _made(self, locks: str, file: str) -> int:
+        """Open a lock file, which is made if it is missing."""
+        # Lock files are never deleted: a process could hold the lock of a file that has lost its
+        # name.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(file, flags, 0o600)
+        except FileNotFoundError:
+            # Otherwise a deleted store would be reported as one that cannot be written.
+            self._engine.check_present()
+            os.makedirs(locks, mode=0o700, exist_ok=True)  # stores of earlier versions have none
+            return os.open(file, flags, 0o600)
 
     def _wait(self, handle: int, how: int, doing: str) -> None:
         """Retry until the lock is free; a signal, or an error from ``on_wait``, ends the wait."""

@@ -56,24 +56,25 @@ class Mapped:
         if now - self._looked >= RESULT_TTL_SECONDS:
             self._looked = now
             self._look()
-            self._found = {path for known in self._processes.values() for path in known.files}
+            self._found = set().union(*[known.files for known in self._processes.values()])
         return self._found
 
     def _look(self) -> None:
-        pids, before = list(procfs.pids()), self._processes
+        pids, before = procfs.pids(), self._processes
         # Forget a few results per call, in turn, to find mappings replaced at the same total size.
         for pid in pids[self._turn : self._turn + REREAD_PROCESSES]:
             before.pop(pid, None)
         self._turn = (
             self._turn + REREAD_PROCESSES if self._turn + REREAD_PROCESSES < len(pids) else 0
         )
-        self._processes = {pid: self._process(pid, before.get(pid)) for pid in pids}
-
-    def _process(self, pid: int, known: _Known | None) -> _Known:
         # Permissions of a process rarely change; asking again at each capture would cost more than
         # all others.
-        if known is not None and known.size is None:
-            return known
+        self._processes = {
+            pid: _OTHER if (known := before.get(pid)) is _OTHER else self._process(pid, known)
+            for pid in pids
+        }
+
+    def _process(self, pid: int, known: _Known | None) -> _Known:
         process = b"%b/%d/" % (_PROC, pid)
         try:
             size = _memory_size(process + b"statm")
