@@ -70,7 +70,8 @@ def test_the_epoch_of_pins_changes_when_a_grace_period_starts(pins: Pins) -> Non
     with pins.pin() as before:
         pins.start_grace_period()
         with pins.pin() as after:
-            assert before is first and after is not first
+            assert before is first
+            assert after is not first
     with pins.pin() as later:
         assert later is after
 
