@@ -69,7 +69,7 @@ INNER = {
     ],
     "upkeep.drill": [{"record", "files", "scratch", "state"}, {"commands"}, {"run"}],
     "upkeep.verify": [{"settings", "record"}, {"background"}],
-    "repair": [{"files", "trial"}, {"store"}],
+    "repair": [{"ends"}, {"files", "trial"}, {"store"}],
     "drift": [
         {"observation", "settings"},
         {"signals"},
@@ -194,6 +194,7 @@ STORAGE = tuple(
 
 STORAGE_USERS = {
     "opener.py",
+    "repair/ends.py",
     "repair/files.py",
     "repair/trial.py",
     "workspace/checkout/worker_main.py",

@@ -131,6 +131,8 @@ def _print(repaired: Repaired, *, dry_run: bool, quiet: bool) -> None:
     would_be = "would be " if dry_run else ""
     _some([f"{would_be}healed: {clean(line)}" for line in repaired.healed], "+", "green")
     _some([f"lost: {clean(line)}" for line in repaired.lost_events], "✗", "red")
+    unknown = [f"may be lost, if there were any: {clean(line)}" for line in repaired.may_be_lost]
+    _some(unknown, "✗", "red")
     _print_damaged(repaired, dry_run=dry_run)
     for session, paths in repaired.current.items():
         named = ", ".join(map(clean, paths[:3])) + (" …" if len(paths) > 3 else "")

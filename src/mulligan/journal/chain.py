@@ -16,6 +16,9 @@ from mulligan.model import DIGEST_SIZE, Digest, Event, NewEvent, Tombstone
 GENESIS = bytes(DIGEST_SIZE)
 """The previous hash of the first event of a session."""
 
+LOST = "event.lost"
+"""The kind of the event in the place of one that was lost."""
+
 # Smaller bodies shrink too little to be worth the time in every append and replay.
 _COMPRESS_FROM = 1024
 _PLAIN, _ZSTD, _UNPROVEN, _BURIED = b"\x00", b"\x01", b"\x02", b"\x03"

@@ -15,11 +15,11 @@ import msgspec
 
 from mulligan import codec
 from mulligan.journal import chain
+from mulligan.journal.chain import LOST
 from mulligan.journal.found_records import DERIVED, FoundRecords
 from mulligan.journal.protocol import STORE_SCOPE
 from mulligan.journal.rebuild_chain import (
     ACTOR,
-    LOST,
     LostEvent,
     PlacedEvent,
     SessionChain,
@@ -65,13 +65,18 @@ _CHECKPOINT, _CREATED, _FORKED = "checkpoint.created", "session.created", "sessi
 
 
 class Rebuilt(NamedTuple):
-    """The content of the tables, and what was lost and mended on the way to it."""
+    """The content of the tables, and what was lost and mended on the way to it.
+
+    ``without_head`` are the numbers of the sessions whose head was not found where the newest
+    commit has it: nothing proves that the newest event that was found is the newest there was.
+    """
 
     tables: dict[str, dict[bytes, bytes]]
     lost: list[LostEvent]
     mended: list[tuple[str, int]]
     unproven: list[tuple[str, int]]
     assumed: list[str]
+    without_head: list[int]
 
 
 def rebuild(records: Iterable[RawRecord], store_id: bytes) -> Rebuilt:
@@ -106,7 +111,14 @@ class _Rebuild:
         for number in sorted(known):
             self._session(number)
         self._meta()
-        return Rebuilt(self._tables, self._lost, self._mended, self._unproven, self._assumed)
+        return Rebuilt(
+            self._tables,
+            self._lost,
+            self._mended,
+            self._unproven,
+            self._assumed,
+            [n for n in self._sessions if not self._found.is_current("heads", NUMBER.pack(n))],
+        )
 
     def _numbers(self) -> set[int]:
         """Return the numbers of the sessions: those with a record, or with a first event."""

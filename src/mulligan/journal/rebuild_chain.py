@@ -14,12 +14,10 @@ from typing import Any, NamedTuple, Protocol
 from mulligan import codec
 from mulligan.errors import DamagedJournal, DamageError
 from mulligan.journal import chain
+from mulligan.journal.chain import LOST
 from mulligan.journal.found_records import FoundRecords
 from mulligan.journal.records import LENGTH, NUMBER, PLACE, decode_head, decode_tombstone
 from mulligan.model import DIGEST_SIZE, ID_SIZE, Fold, NewEvent, SessionRecord
-
-LOST = "event.lost"
-"""The kind of the event in the place of one that was lost."""
 
 ACTOR = "upkeep"
 

@@ -50,7 +50,6 @@ from mulligan.journal.records import (
     checksum,
     decode,
     decode_copy,
-    decode_head,
     encode,
 )
 from mulligan.model import (
@@ -59,7 +58,6 @@ from mulligan.model import (
     Collection,
     Location,
     ObjectKind,
-    SessionRecord,
 )
 from mulligan.objects.frames import PACK_HEADER_SIZE, pack_name
 from mulligan.objects.rescue import (
@@ -74,6 +72,7 @@ from mulligan.objects.rescue import (
     rewrite_header,
     write_pack,
 )
+from mulligan.repair.ends import may_be_lost
 
 Progress = Callable[[str], None]
 
@@ -89,11 +88,13 @@ class RepairStep(msgspec.Struct, frozen=True):
 class RepairedFiles(msgspec.Struct, frozen=True):
     """What was found wrong with the files of a store, what was done, and what is gone.
 
-    ``lost_events`` is in words; ``aside`` is where the damaged originals are, if there are any.
+    ``lost_events`` is in words, and so is ``may_be_lost``, of which nothing is left that would say
+    whether it existed; ``aside`` is where the damaged originals are, if there are any.
     """
 
     steps: tuple[RepairStep, ...]
     lost_events: tuple[str, ...] = ()
+    may_be_lost: tuple[str, ...] = ()
     aside: str | None = None
 
 
@@ -181,13 +182,15 @@ class _Repair:
                 format_ = _with_tombstones(format_, tables)
             self._steps += [RepairStep("pack", *step) for step in found.steps]
             self._note(raw, rebuilt, tables)
+            # Before the rebuilt journal takes the place of the damaged one.
+            unknown = tuple(may_be_lost(self._journal, rebuilt))
             wrong = sum(1 for digest, place in index.items() if found.objects.get(digest) != place)
             if wrong or index.keys() != found.objects.keys():
                 led = f"index of objects: {wrong} of {len(index)} entries led to nothing intact"
                 self._step("journal", led, f"it has {len(found.objects)} entries now")
             self._apply(lock, store_id, format_, found, None if is_sound else tables)
         aside = None if self._originals.is_empty else str(self._originals.directory)
-        return RepairedFiles(tuple(self._steps), tuple(_lost(rebuilt)), aside)
+        return RepairedFiles(tuple(self._steps), tuple(_lost(rebuilt)), unknown, aside)
 
     def _rebuilt(
         self, packs: _Packs, raw: list[RawRecord], store_id: bytes, *, is_sound: bool
@@ -310,7 +313,6 @@ class _Repair:
         for name, detail in damage.items():
             self._step("journal", f"{name}: {detail}", "rebuilt from all that is readable")
         if DATA in damage or ALL_TABLES in damage:
-            self._steps += _ends(rebuilt)
             return  # all of it is rebuilt
         if is_older_copy(self._journal):
             self._step("journal", "it is an older copy", "newer events come from the packs")
@@ -330,16 +332,6 @@ class _Repair:
             self._step("journal", f"{where}: the one before it is lost", "kept, without a proof")
         for line in rebuilt.assumed:
             self._step("journal", line, "assumed")
-
-
-def _ends(rebuilt: Rebuilt) -> Iterator[RepairStep]:
-    """Yield how far the sessions reach whose heads were rebuilt: what came later is unknown."""
-    sessions = rebuilt.tables["sessions"]
-    for key, value in sessions.items():
-        name = decode(value[:-CHECKSUM_SIZE], SessionRecord, "sessions").name
-        head = decode_head(rebuilt.tables["heads"][key][:-CHECKSUM_SIZE])
-        found = f"events after #{head.seq} of session {name!r} are lost, if there were any"
-        yield RepairStep("journal", found, f"it ends at {head.time:%Y-%m-%d %H:%M:%S} UTC now")
 
 
 class _Packs:

@@ -28,13 +28,15 @@ from mulligan.upkeep.verify.record import newest_verify, record_report
 class Repaired(msgspec.Struct, frozen=True):
     """What a repair found and did, what is lost, and where the damaged originals are.
 
-    ``damaged`` are the checkpoints that lack something, ``current`` the paths of the newest states
-    that do. ``report`` is what ``verify`` finds afterwards; None if nothing was changed.
+    ``may_be_lost`` is what may have existed besides, without a trace of it. ``damaged`` are the
+    checkpoints that lack something, ``current`` the paths of the newest states that do. ``report``
+    is what ``verify`` finds afterwards; None if nothing was changed.
     """
 
     steps: tuple[RepairStep, ...]
     healed: tuple[str, ...]
     lost_events: tuple[str, ...]
+    may_be_lost: tuple[str, ...]
     damaged: tuple[DamagedCheckpoint, ...]
     current: dict[str, list[str]]
     originals: tuple[str, ...]
@@ -42,9 +44,10 @@ class Repaired(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is lost, and nothing is broken any more."""
+        """Whether nothing is lost for all that is known, and nothing is broken any more."""
         is_sound = self.report is None or self.report.ok
-        return is_sound and not (self.lost_events or self.damaged or self.current)
+        lost = self.lost_events or self.may_be_lost or self.damaged or self.current
+        return is_sound and not lost
 
 
 def repair_store(
@@ -104,6 +107,7 @@ def _repaired(
         files.steps,
         healed.healed,
         files.lost_events,
+        files.may_be_lost,
         healed.damaged,
         healed.current,
         (),

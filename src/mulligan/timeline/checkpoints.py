@@ -12,6 +12,7 @@ from mulligan.codec import Ref
 from mulligan.document.fold import CHECKPOINT, Change
 from mulligan.document.values import freeze
 from mulligan.errors import DamagedJournal, MissingObject
+from mulligan.journal import chain
 from mulligan.model import ID_SIZE, Checkpoint, Cost, Coverage, Digest, Environment, Event, LeftOut
 
 if TYPE_CHECKING:
@@ -194,7 +195,9 @@ def _check_neighbours(view: View, number: int, one: Checkpoint, other: Checkpoin
 
     The index of checkpoints may lack one; the chain of parents shows it.
     """
-    if other.parent != one.id and not _has_pruned(view, number, one.seq, other.seq):
+    if other.parent == one.id or _has_pruned(view, number, one.seq, other.seq):
+        return
+    if not _has_lost(view, number, one.seq, other.seq):
         raise DamagedJournal(f"A checkpoint before #{other.seq} of {other.session!r} is missing.")
 
 
@@ -204,6 +207,12 @@ def _has_pruned(view: View, number: int, after: int, before: int) -> bool:
     if pruned is not None and pruned[0] > after:
         return True
     return bool(view.folded(number, after + 1, before - 1))
+
+
+def _has_lost(view: View, number: int, after: int, before: int) -> bool:
+    """Whether a repair found an event lost between two places: it may have been a checkpoint."""
+    events = view.remaining(number, after + 1, before - 1)
+    return any(event.kind == chain.LOST for event in events)
 
 
 def event_at(view: View, number: int, seq: int) -> Event:

@@ -23,8 +23,8 @@ from mulligan.document.nodes import references
 from mulligan.engine import Engine, PendingObjects
 from mulligan.errors import DamageError, MulliganError, StateError
 from mulligan.failpoints import Failpoint
+from mulligan.journal.chain import LOST as LOST_EVENT
 from mulligan.journal.protocol import View
-from mulligan.journal.rebuild_chain import LOST as LOST_EVENT
 from mulligan.model import ID_SIZE, Digest, Event, ObjectKind, SessionRecord
 from mulligan.session.environment import EnvironmentReader
 from mulligan.timeline.checkpoints import environment_value, event_at

@@ -26,6 +26,7 @@ def repair_view(
         ],
         "healed": list(repaired.healed),
         "lost_events": list(repaired.lost_events),
+        "may_be_lost": list(repaired.may_be_lost),
         "damaged": [
             {
                 "checkpoint_id": one.id,

@@ -150,7 +150,8 @@ def test_a_table_under_another_name_costs_nothing(
 def test_a_journal_that_is_gone_is_rebuilt_from_the_packs(place: Path, tmp_path: Path) -> None:
     shutil.rmtree(place / "journal")
     done = repaired(place)
-    assert any("if there were any" in step.found for step in done.steps)
+    assert not done.ok  # at least the event of the newest checkpoint is gone
+    assert any(line.startswith("events after #18 of session 'run'") for line in done.may_be_lost)
     check_all(place, tmp_path / "out", range(STEPS - 1))
     with open_store(place, create=False) as store:
         session = store.session("run", create=False)
@@ -171,10 +172,41 @@ def test_an_older_copy_of_the_journal_is_brought_forward(place: Path, work: Path
     (place / "journal" / "data.mdb").write_bytes(older)
     done = repaired(place)
     assert any("older copy" in step.found for step in done.steps)
+    assert any("of session 'run'" in line for line in done.may_be_lost)
     with open_store(place, create=False) as store:
         session = store.session("run", create=False)
         assert session.state.at("more-1").get()["memory"]["more"] == 1
         assert store.verify(full=True).problems == ()
+
+
+def test_a_store_of_which_nothing_is_left_is_not_said_to_have_lost_nothing(place: Path) -> None:
+    shutil.rmtree(place / "journal")
+    shutil.rmtree(place / "packs")
+    done = repaired(place)
+    assert done.report is not None
+    assert done.report.problems == ()
+    assert not done.ok
+    assert done.may_be_lost
+
+
+def test_a_cut_journal_names_the_sessions_whose_newest_events_may_be_lost(place: Path) -> None:
+    """Its pages are missing table by table, and the newest checkpoint with them."""
+    os.truncate(place / "journal" / "data.mdb", 6 * 4096)
+    done = repaired(place)
+    assert not done.ok
+    assert any("of session 'run'" in line for line in done.may_be_lost)
+    assert repaired(place).ok
+
+
+@pytest.mark.parametrize("page", [0, 1])
+def test_a_damaged_meta_page_loses_nothing_and_says_so(place: Path, page: int) -> None:
+    with (place / "journal" / "data.mdb").open("r+b") as journal:
+        journal.seek(page * 4096)
+        journal.write(bytes(100))
+    done = repaired(place)
+    assert done.steps
+    assert done.ok
+    assert done.may_be_lost == ()
 
 
 def test_what_was_pruned_and_folded_stays_so_when_the_journal_is_gone(
@@ -334,6 +366,26 @@ def test_a_lost_event_without_a_copy_is_named_and_its_place_kept(
         session.checkpoint()
         assert store.verify(full=True).problems == ()
     assert repaired(place).lost_events == ()
+
+
+@pytest.mark.parametrize("hash_too", [False, True])
+def test_checkpoints_around_a_lost_one_are_listed_and_pruned(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, hash_too: bool
+) -> None:
+    monkeypatch.setattr(checkpointer, "events_to_copy", lambda *_: None)
+    with open_store(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        before, lost = session.checkpoint(label="before"), session.checkpoint(label="lost")
+        after = session.checkpoint(label="after")
+    place = tmp_path / "store" / ".mulligan"
+    lose_event(place, lost.seq, hash_too=hash_too)
+    assert repaired(place).lost_events
+    with open_store(place, create=False) as store:
+        session = store.session("run", create=False, workspace=work)
+        assert [one.id for one in session.checkpoints()] == [before.id, after.id]
+        with upkeep_lock(store._engine, wait=False):
+            Pruner(store._engine, Policy()).run()
+        assert store.verify(full=True).problems == ()
 
 
 def test_a_fork_of_a_damaged_checkpoint_knows_what_it_lacks(place: Path, work: Path) -> None:

@@ -28,6 +28,8 @@ _META_HEAD = struct.Struct("=IIQQ")
 _META_TAIL = struct.Struct("=QQ")
 NUMBER = struct.Struct("=Q")
 COUNT = struct.Struct("=I")
+OVERFLOW_COUNT = 12
+"""Where the first page of a large value has the number of its pages."""
 
 BYTE_ORDER = sys.byteorder
 _MAGIC, _DATA_VERSION = 0xBEEFC0DE, 1

@@ -17,6 +17,7 @@ from mulligan.journal.lmdb import layout
 from mulligan.journal.lmdb.layout import (
     BIG,
     BRANCH,
+    COUNT,
     LEAF,
     MAX_DEPTH,
     MAX_KEY,
@@ -25,6 +26,7 @@ from mulligan.journal.lmdb.layout import (
     NODE,
     NUMBER,
     OVERFLOW,
+    OVERFLOW_COUNT,
     PAGE,
     SUBTREE,
     TREE,
@@ -52,6 +54,22 @@ def read_records(file: Path) -> Iterator[RawRecord]:
         os.close(fd)
 
 
+def is_whole(file: Path) -> bool:
+    """Whether every page of a file can be what LMDB wrote, but for the two that name its commits.
+
+    Then ``read_records`` passes over none, and the newest version of a record is among those found.
+    Stale parts of large values count as damage, so a sound file may be taken for a damaged one.
+    """
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return _Salvage(fd).is_whole()
+    finally:
+        os.close(fd)
+
+
 class _Salvage:
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -67,6 +85,20 @@ class _Salvage:
             page = self._read(number)
             for key, value in self._leaf(page):
                 yield RawRecord(key, value, number in self._current)
+
+    def is_whole(self) -> bool:
+        if not self._commits or self._pages <= self._commits[0].last_page:
+            return False
+        number = META_PAGES
+        while number < self._pages:
+            page = self._read(number)
+            if len(page) < self._size:
+                return False
+            own, _, flags, *_ = PAGE.unpack_from(page)
+            if own != number or flags not in (LEAF, BRANCH, OVERFLOW):
+                return False
+            number += max(1, COUNT.unpack_from(page, OVERFLOW_COUNT)[0]) if flags == OVERFLOW else 1
+        return number == self._pages
 
     def _find_current(self, commit: layout.Commit) -> None:
         """Note the leaves that the newest commit leads to, as far as its branches are readable."""
