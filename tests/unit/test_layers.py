@@ -108,6 +108,7 @@ INNER = {
         {"table_protocol"},
         {"lmdb", "memory", "found_records", "copies"},
         {"rebuild_chain"},
+        {"rebuild_purges"},
         {"rebuild"},
         {"kv_view"},
         {"kv_removal"},

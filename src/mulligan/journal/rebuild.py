@@ -8,7 +8,7 @@ names, the places where the clock was set back. An event that is lost is replace
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +25,7 @@ from mulligan.journal.rebuild_chain import (
     SessionChain,
     event_fields,
 )
+from mulligan.journal.rebuild_purges import Load, add_tombstones
 from mulligan.journal.records import (
     CHECKSUM_SIZE,
     COLLECTION,
@@ -79,11 +80,19 @@ class Rebuilt(NamedTuple):
     without_head: list[int]
 
 
-def rebuild(records: Iterable[RawRecord], store_id: bytes) -> Rebuilt:
-    """Return the tables that the records lead to; never raises for damage."""
+def rebuild(records: Iterable[RawRecord], store_id: bytes, load: Load | None = None) -> Rebuilt:
+    """Return the tables that the records lead to; never raises for damage.
+
+    ``load`` reads values of events that are objects; it raises ``MissingObject``.
+    """
     found = FoundRecords()
     for record in records:
         found.add(record)
+    first = _Rebuild(found, store_id)
+    rebuilt = first.run()
+    if load is None or not add_tombstones(found, first.events(), load):
+        return rebuilt
+    # Once more: what is left of a purged event is known by its tombstone alone.
     return _Rebuild(found, store_id).run()
 
 
@@ -119,6 +128,11 @@ class _Rebuild:
             self._assumed,
             [n for n in self._sessions if not self._found.is_current("heads", NUMBER.pack(n))],
         )
+
+    def events(self) -> Iterator[PlacedEvent]:
+        """Yield the events of all sessions in their places."""
+        for events in self._events.values():
+            yield from events.values()
 
     def _numbers(self) -> set[int]:
         """Return the numbers of the sessions: those with a record, or with a first event."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from mulligan.errors import (
     DamagedJournal,
     DamagedObject,
     DiskFull,
+    MissingObject,
     NotAStore,
     ReadOnlyStore,
     StoreNotFound,
@@ -56,6 +58,7 @@ from mulligan.model import (
     DIGEST_SIZE,
     ID_SIZE,
     Collection,
+    Digest,
     Location,
     ObjectKind,
 )
@@ -63,6 +66,7 @@ from mulligan.objects.frames import PACK_HEADER_SIZE, pack_name
 from mulligan.objects.rescue import (
     Contents,
     DamagedStretch,
+    IntactObject,
     RescuedPack,
     likely_store_id,
     own_packs,
@@ -196,7 +200,7 @@ class _Repair:
         self, packs: _Packs, raw: list[RawRecord], store_id: bytes, *, is_sound: bool
     ) -> tuple[_Found, Rebuilt, _Tables]:
         found = packs.found(is_sound=is_sound)
-        rebuilt = rebuild([*raw, *packs.copies], store_id)
+        rebuilt = rebuild([*raw, *packs.copies], store_id, packs.load)
         tables = {name: dict(rebuilt.tables[name]) for name in DERIVED}
         # A purge may be unfinished: its bytes are in the packs, and must stay out of the index.
         for digest in tables["purged"].keys() & found.objects.keys():
@@ -362,6 +366,20 @@ class _Packs:
             for copy in data:
                 with suppress(DamagedObject):  # of a later version
                     yield from copied_records(copy)
+
+    @cached_property
+    def _intact(self) -> dict[bytes, IntactObject]:
+        return {one.digest: one for pack in self._packs for one in pack.objects}
+
+    def load(self, digest: Digest) -> bytes:
+        """Return the bytes of a value; raises ``MissingObject``."""
+        if (one := self._intact.get(digest)) is not None:
+            return read_object(self._directory, one)
+        for pack in self._packs:
+            for _, other, content in pack.contents:
+                if other == digest:
+                    return content
+        raise MissingObject(f"Object {digest.hex()} is not in the store.")
 
     def found(self, *, is_sound: bool) -> _Found:
         """Return the index that leads to everything intact.

@@ -6,17 +6,18 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path as OsPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mulligan.document.compare import same
 from mulligan.document.document import Document
 from mulligan.document.fold import STATE
-from mulligan.errors import DamagedJournal, InvalidMark, UnknownPoint
+from mulligan.errors import DamagedJournal, InvalidMark, MissingObject, UnknownPoint
 from mulligan.model import Checkpoint, Event, Fold, Point, SessionRecord
 from mulligan.timeline.checkpoints import event_at, read_checkpoint, read_checkpoints
 from mulligan.timeline.labels import label_seq, label_seqs
+from mulligan.timeline.losses import lost_objects, plain_with_losses
 from mulligan.timeline.moments import fold_at
 from mulligan.timeline.points import PointLike, Points
 from mulligan.timeline.sessions import known_session
@@ -300,9 +301,19 @@ class History:
             stop = min(head if last is None else last, head, start + PAGE_EVENTS - 1)
             # A page at a time: a snapshot that stays open keeps the journal from reusing its pages.
             events = list(view.remaining(number, first, stop))
-        plain = self._engine.plain
-        page = [msgspec.structs.replace(e, payload=plain(e.payload)) for e in events]
+        page = [msgspec.structs.replace(e, payload=self._plain(e.payload)) for e in events]
         return page, max(stop, first - 1)
+
+    def _plain(self, payload: Any) -> Any:
+        """Return the payload of an event; what a repair found lost must not hide the rest."""
+        engine = self._engine
+        try:
+            return engine.plain(payload)
+        except MissingObject:
+            with engine.read() as view:
+                if not lost_objects(view, engine.load):
+                    raise  # no repair has named it yet
+            return plain_with_losses(payload, engine.plain)
 
     def _points(self, view: View) -> Points:
         return Points(self._engine, view, self._record)

@@ -6,7 +6,7 @@ this, as with marks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -15,8 +15,10 @@ from mulligan.document.document import MISSING, Document, LoadBytes
 from mulligan.document.fold import CONTROL, LOST, Change, event_change
 from mulligan.document.history import document_at
 from mulligan.document.values import freeze
+from mulligan.errors import MissingObject
 from mulligan.journal.protocol import View
 from mulligan.model import DIGEST_SIZE, Digest, Path
+from mulligan.timeline.checkpoints import LOST as LOST_VALUE
 
 REPAIRED = "upkeep.repaired"
 
@@ -103,6 +105,18 @@ def read_lost_objects(document: Document) -> set[Digest]:
     found = document.find(LOST_OBJECTS)
     data = b"" if found is MISSING else document.plain(found)
     return {Digest(data[at : at + DIGEST_SIZE]) for at in range(0, len(data), DIGEST_SIZE)}
+
+
+def plain_with_losses(value: Any, plain: Callable[[Any], Any]) -> Any:
+    """Return a frozen value with ``(lost)`` in the place of each part whose object is gone."""
+    if isinstance(value, dict):
+        return {key: plain_with_losses(item, plain) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain_with_losses(item, plain) for item in value]
+    try:
+        return plain(value)
+    except MissingObject:
+        return LOST_VALUE
 
 
 def lost_objects(view: View, load: LoadBytes) -> set[Digest]:

@@ -18,6 +18,7 @@ from mulligan import Store, codec
 from mulligan.errors import (
     CheckpointDamaged,
     DamagedJournal,
+    DamageError,
     NotAStore,
     PointFolded,
     StoreInUse,
@@ -366,6 +367,17 @@ def test_a_lost_event_without_a_copy_is_named_and_its_place_kept(
         session.checkpoint()
         assert store.verify(full=True).problems == ()
     assert repaired(place).lost_events == ()
+
+
+def test_events_are_listed_also_where_one_lost_its_value(place: Path) -> None:
+    damage(place, codec.encode(message(2)))
+    with open_store(place, create=False) as store, pytest.raises(DamageError):
+        list(store.session("run", create=False).events())
+    assert repaired(place).damaged
+    with open_store(place, create=False) as store:
+        events = list(store.session("run", create=False).events())
+    said = [event.payload["values"] for event in events if event.kind == "state.append"]
+    assert said == [["(lost)" if n == 2 else message(n)] for n in range(STEPS)]
 
 
 @pytest.mark.parametrize("hash_too", [False, True])

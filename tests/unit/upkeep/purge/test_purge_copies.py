@@ -80,6 +80,27 @@ def test_a_journal_with_tombstones_is_rebuilt_record_for_record(tmp_path: Path) 
     assert (made.lost, made.mended, made.unproven, made.assumed) == ([], [], [], [])
 
 
+def test_lost_tombstones_are_made_again_from_the_event_that_names_them(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        session, engine = store.session("run"), engine_of(store)
+        session.state.set("memory/x", SECRET)
+        session.state.set("outputs/last", SECRET + " " + "y" * 10_000)
+        session.checkpoint(note=SECRET)
+        run_purge(store, TARGET, by="anna", reason="leaked")
+        place = tmp_path / ".mulligan"
+        found = list(read_records(place / "journal" / "data.mdb"))
+        store_id = bytes.fromhex(read_format(place).id)
+        expected = rebuild(found, store_id)
+        tombstones = expected.tables["purged"] | expected.tables["purges"]
+        left = [one for one in found if tombstones.get(one.key) != one.value]
+        assert len(left) < len(found)
+        made = rebuild(left, store_id, engine.load)
+    assert made.tables["purged"] == expected.tables["purged"]
+    assert made.tables["events"] == expected.tables["events"]
+    assert made.tables["purges"].keys() == expected.tables["purges"].keys()
+    assert made.lost == []
+
+
 def leaked(directory: Path) -> None:
     """Make a store whose state, files and events have the secret, and purge it."""
     (directory / "env").write_text(f"KEY={SECRET}")
