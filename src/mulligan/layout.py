@@ -179,12 +179,14 @@ def is_damaged_format(directory: Path, identity: str) -> bool:
     """Whether FORMAT is not what was written, rather than written by a later version.
 
     A file that no JSON parser reads was damaged, and so was one that differs in one byte from what
-    this version would write for the store.
+    this version would write for the store, unless that byte is the number of a later format.
     """
     try:
         data = (directory / FORMAT).read_bytes()
     except OSError:
         return True
+    if _is_later(data):
+        return False
     counts = range(len(KNOWN_FEATURES) + 1)
     # In any order: an older store may gain them in another one than a new store.
     for features in chain.from_iterable(permutations(KNOWN_FEATURES, count) for count in counts):
@@ -196,6 +198,13 @@ def is_damaged_format(directory: Path, identity: str) -> bool:
         return not isinstance(msgspec.json.decode(data.decode()), dict)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return True
+
+
+def _is_later(data: bytes) -> bool:
+    try:
+        return msgspec.json.decode(data, type=_Version).format > FORMAT_VERSION
+    except msgspec.DecodeError:
+        return False
 
 
 def replace_format(directory: Path, content: Format) -> None:

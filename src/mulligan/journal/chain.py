@@ -91,6 +91,9 @@ def unproven_record(seq: int, record: bytes) -> bytes:
     It has a checksum of its own instead. A repair writes such records, and nothing else does.
     """
     content = record[DIGEST_SIZE:]
+    if is_buried(record):
+        # Without its tombstone, nothing proves what a purge left, either.
+        content = content[len(_BURIED) :]
     return record_hash(record) + _UNPROVEN + _check(seq, content) + content
 
 

@@ -81,6 +81,12 @@ from mulligan.repair.ends import may_be_lost
 Progress = Callable[[str], None]
 
 
+_LATER_FORMAT = (
+    "Nothing was changed. If no later version of Mulligan has used this store, its FORMAT is "
+    "damaged: delete that file, and repair it again."
+)
+
+
 class RepairStep(msgspec.Struct, frozen=True):
     """One thing that a repair found, and what it did about it."""
 
@@ -300,7 +306,7 @@ class _Repair:
             features = present.features
         except (NotAStore, UnknownFormat) as error:
             if not layout.is_damaged_format(self._directory, store_id.hex()):
-                raise
+                raise type(error)(str(error), hint=_LATER_FORMAT) from error
             damage, features = str(error), list(layout.FEATURES)
         self._step("format", damage, f"written again, with the store's id {store_id.hex()}")
         return layout.Format(FORMAT_VERSION, store_id.hex(), features)

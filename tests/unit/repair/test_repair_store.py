@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from subprocess import PIPE
 
+import msgspec
 import pytest
 
 from mulligan import Store, codec
@@ -578,9 +579,11 @@ def test_a_missing_format_is_written_again(place: Path, tmp_path: Path) -> None:
 )
 def test_a_store_of_a_later_version_is_not_repaired(place: Path, change: dict[str, object]) -> None:
     found = json.loads((place / "FORMAT").read_text())
-    (place / "FORMAT").write_text(json.dumps(found | change))
+    later = msgspec.json.format(json.dumps(found | change)) + "\n"  # as every version writes it
+    (place / "FORMAT").write_text(later)
     with pytest.raises(UnknownFormat):
         repaired(place)
+    assert (place / "FORMAT").read_text() == later
 
 
 def test_a_journal_of_another_store_is_not_taken_for_damage(place: Path, tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from mulligan.failpoints import Failpoint
+from mulligan.journal import chain
 from mulligan.journal.copies import copied_bodies
 from mulligan.journal.lmdb.salvage import read_records
 from mulligan.journal.lmdb.tables import LmdbTables
 from mulligan.journal.rebuild import DERIVED, rebuild
+from mulligan.journal.records import PLACE
 from mulligan.layout import TOMBSTONES, read_format
 from mulligan.model import ObjectKind
 from mulligan.repair.files import discard_originals
@@ -99,6 +101,29 @@ def test_lost_tombstones_are_made_again_from_the_event_that_names_them(tmp_path:
     assert made.tables["events"] == expected.tables["events"]
     assert made.tables["purges"].keys() == expected.tables["purges"].keys()
     assert made.lost == []
+
+
+def test_what_a_purge_left_of_an_event_is_kept_without_the_events_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mulligan.session.write.checkpointer.events_to_copy", lambda *_: None)
+    with open_store(tmp_path) as store:
+        session = store.session("run")
+        session.state.set("memory/a", 1)
+        session.state.set("memory/x", SECRET)
+        session.state.set("memory/b", 2)
+        run_purge(store, TARGET, by="anna", reason="leaked")
+        place = tmp_path / ".mulligan"
+        found = list(read_records(place / "journal" / "data.mdb"))
+        store_id = bytes.fromhex(read_format(place).id)
+        tables = rebuild(found, store_id).tables
+    gone = tables["purged"] | tables["purges"]
+    # Neither the tombstone, nor the event that names it, nor the one before what is left.
+    gone |= {key: tables["events"][key] for key in (PLACE.pack(1, 2), PLACE.pack(1, 5))}
+    made = rebuild([one for one in found if gone.get(one.key) != one.value], store_id)
+    event = chain.read_record("run", 3, b"", made.tables["events"][PLACE.pack(1, 3)])
+    assert event.kind == "state.set"
+    assert "by anna: leaked" in str(event.payload)
 
 
 def leaked(directory: Path) -> None:
