@@ -19,6 +19,10 @@ MAX_BYTES = 1 << 62
 """No store is larger; larger numbers would not fit into every encoding."""
 
 
+MAX_SECONDS = 36_500 * 86_400.0
+"""A hundred years. A longer time before now may have no date."""
+
+
 def duration(value: Any) -> float:
     """Return a duration in seconds: a number of them, or text such as 30s, 5m, 2h, 500ms."""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -28,8 +32,8 @@ def duration(value: Any) -> float:
         if found is None:
             raise ValueError(f"{value!r} is not a duration such as '30s', '5m' or '2h'")
         seconds = float(found[1]) * _SECONDS[found[2]]
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"a duration is more than nothing, not {value!r}")
+    if not 0 < seconds <= MAX_SECONDS:
+        raise ValueError(f"a duration is more than nothing and at most 36500d, not {value!r}")
     return seconds
 
 

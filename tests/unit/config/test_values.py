@@ -17,6 +17,7 @@ from mulligan.config.values import MAX_BYTES, duration, duration_text, size
         ("500ms", 0.5),
         (1.5, 1.5),
         ("1.5s", 1.5),
+        ("36500d", 36_500 * 86_400),
     ],
 )
 def test_durations(text: object, seconds: float) -> None:
@@ -24,7 +25,11 @@ def test_durations(text: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "m", "-1s", "0s", 0, -1, True, None, "1h30m", float("inf"), float("nan"), [1]]
+    "text",
+    [
+        *("", "5", "m", "-1s", "0s", 0, -1, True, None, "1h30m", float("inf"), float("nan"), [1]),
+        *("36501d", "99999999999d", 1e300),  # there may be no date that long ago
+    ],
 )
 def test_what_is_no_duration(text: object) -> None:
     with pytest.raises(ValueError, match="duration"):

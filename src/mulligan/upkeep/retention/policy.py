@@ -15,7 +15,7 @@ import msgspec
 
 from mulligan import layout
 from mulligan.config.tables import Count, Duration, Place, TableReader, described
-from mulligan.config.values import duration, duration_text, size
+from mulligan.config.values import MAX_SECONDS, duration, duration_text, size
 from mulligan.errors import InvalidName
 from mulligan.session.names import check_name
 
@@ -107,6 +107,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} is from 0 on, not {getattr(self, name)}")
         if self.window <= 0:
             raise ValueError(f"window is more than nothing, not {self.window}")
+        for name in ("undo_window", "window"):
+            if getattr(self, name) > MAX_SECONDS:
+                raise ValueError(f"{name} is at most 36500d, not {getattr(self, name)}")
         if self.quota is not None and self.quota <= 0:
             raise ValueError(f"quota is more than nothing, not {self.quota}")
         if self.general.keep_all and self.quota is not None:
