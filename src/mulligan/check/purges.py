@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from mulligan.check.findings import Findings
 from mulligan.document.fold import PURGED
 from mulligan.engine import Engine
-from mulligan.errors import MulliganError
+from mulligan.errors import MissingObject, MulliganError
 from mulligan.journal.protocol import View
-from mulligan.model import Digest, SessionRecord, Tombstone
+from mulligan.model import Digest, Tombstone
 
 Key = Digest | tuple[int, int]
 """What a tombstone is of: an object, or an event by session number and seq."""
+
+
+def all_tombstones(view: View) -> dict[Key, Tombstone]:
+    """Return every tombstone of a store."""
+    found: dict[Key, Tombstone] = dict(view.buried_objects())
+    return found | {(number, seq): stone for number, seq, stone in view.buried_events()}
+
+
+def named_tombstones(engine: Engine, view: View) -> dict[Key, Tombstone]:
+    """Return the tombstones that the events of purges name; of several, the newest one counts."""
+    named: dict[Key, Tombstone] = {}
+    for record in view.sessions():
+        first = (record.origin.seq if record.origin else 0) + 1
+        for event in view.remaining(record.number, first, view.head(record.number).seq):
+            if event.kind == PURGED:
+                for key, stone in _stones(engine, event.payload):
+                    if key not in named or named[key].purge <= stone.purge:
+                        named[key] = stone
+    return named
+
+
+def _stones(engine: Engine, payload: Any) -> Iterator[tuple[Key, Tombstone]]:
+    try:
+        purge, listed = payload["purge"], engine.plain(payload["record"])
+    except MissingObject:
+        return  # a list that is lost names nothing; a repair writes another event that does
+    for digest, other in listed["objects"]:
+        yield Digest(digest), Tombstone(purge, other and Digest(other))
+    for number, seq, body in listed["events"]:
+        yield (number, seq), Tombstone(purge, Digest(body))
 
 
 class PurgeCheck:
@@ -25,7 +56,6 @@ class PurgeCheck:
         self._engine = engine
         self._view = view
         self._findings = findings
-        self._named: dict[Key, Tombstone] = {}
 
     def check(self) -> None:
         """Report tombstones that no purge names, and purges that are not finished."""
@@ -33,9 +63,8 @@ class PurgeCheck:
             return
         try:
             purges = self._view.purges()
-            for record in self._view.sessions() if purges else ():
-                self._read(record)
-            self._compare({purge.number for purge in purges})
+            named = named_tombstones(self._engine, self._view) if purges else {}
+            self._compare({purge.number for purge in purges}, named)
         except (MulliganError, KeyError, TypeError, ValueError) as error:
             self._findings.report("purge", "purges", error)
             return
@@ -47,34 +76,13 @@ class PurgeCheck:
                     "it is not finished: bytes may be left in files; `mulligan purge --finish`",
                 )
 
-    def _read(self, record: SessionRecord) -> None:
-        """Collect what the purges of a session name; the newest one counts."""
-        first = (record.origin.seq if record.origin else 0) + 1
-        head = self._view.head(record.number).seq
-        for event in self._view.remaining(record.number, first, head):
-            if event.kind == PURGED:
-                self._add(self._engine.plain(event.payload))
-
-    def _add(self, payload: dict[str, Any]) -> None:
-        purge, listed = payload["purge"], payload["record"]
-        for digest, other in listed["objects"]:
-            self._note(Digest(digest), Tombstone(purge, other and Digest(other)))
-        for number, seq, body in listed["events"]:
-            self._note((number, seq), Tombstone(purge, Digest(body)))
-
-    def _note(self, key: Key, tombstone: Tombstone) -> None:
-        known = self._named.get(key)
-        if known is None or known.purge <= tombstone.purge:
-            self._named[key] = tombstone
-
-    def _compare(self, purges: set[int]) -> None:
-        found: dict[Key, Tombstone] = dict(self._view.buried_objects())
-        found |= {(number, seq): stone for number, seq, stone in self._view.buried_events()}
-        for key in found.keys() | self._named.keys():
+    def _compare(self, purges: set[int], named: dict[Key, Tombstone]) -> None:
+        found = all_tombstones(self._view)
+        for key in found.keys() | named.keys():
             stone = found.get(key)
             if stone is None:
                 self._report(key, "a purge names it, and its tombstone is missing")
-            elif stone != self._named.get(key) or stone.purge not in purges:
+            elif stone != named.get(key) or stone.purge not in purges:
                 self._report(key, "its tombstone is not the one that a purge names")
             elif isinstance(key, bytes):
                 self._check_object(key, stone)

@@ -22,6 +22,7 @@ from mulligan.repair.trial import trial_copy
 from mulligan.store import Store, engine_of, environment_of
 from mulligan.upkeep.heal import DamagedCheckpoint, Healed, heal
 from mulligan.upkeep.lock import upkeep_lock
+from mulligan.upkeep.purge.name_again import name_again
 from mulligan.upkeep.verify.record import newest_verify, record_report
 
 
@@ -101,10 +102,12 @@ def _repaired(
         engine = engine_of(store)
         with upkeep_lock(engine, wait=True):
             # Under the lock: a collection beside it could remove what is being stored again.
+            named = name_again(engine)
             healed = _healed(store, progress)
         report = _verified(store, clock, progress, bool(files.steps)) if verify else None
+    again = RepairStep("journal", f"no event names tombstones of purges: {named}", "named again")
     return Repaired(
-        files.steps,
+        (*files.steps, again) if named else files.steps,
         healed.healed,
         files.lost_events,
         files.may_be_lost,

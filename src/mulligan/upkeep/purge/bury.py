@@ -20,6 +20,7 @@ from mulligan.upkeep.purge.text import redacted
 from mulligan.upkeep.slices import SliceSize
 
 Replace = Callable[[bytes], bytes]
+Put = Callable[[bytes], Digest]
 
 
 class Burial:
@@ -73,7 +74,7 @@ class Burial:
             # After the events: their records are copied again as they are now.
             self._copy_again(txn, copies())
             objects = self._bury_objects(txn, purge.number)
-            self._announce(txn, purge, objects, changed)
+            announce(txn, purge, objects, changed, self._put)
             self._copy_purges(txn)
             self._engine.failpoint(Failpoint.PURGE_WRITTEN)
         self._engine.failpoint(Failpoint.PURGE_BURIED)
@@ -142,15 +143,16 @@ class Burial:
             del payload["key"]
         return payload
 
-    def _announce(
-        self, txn: Txn, purge: Purge, objects: list[list[Any]], changed: list[list[Any]]
-    ) -> None:
-        """Add an event to every session that names every tombstone, so that the chain proves it.
 
-        In every session: handles on it then know that a document at hand may hold the secret.
-        """
-        record = {"objects": nodes.build_list(objects), "events": nodes.build_list(changed)}
-        facts = {"purge": purge.number, "by": purge.by, "reason": purge.reason, "record": record}
-        new = new_event((PURGED, facts), self._put)
-        for session in txn.sessions():
-            txn.append(session.number, [new], actor=UPKEEP, epoch=0, time=purge.time, fenced=False)
+def announce(
+    txn: Txn, purge: Purge, objects: list[list[Any]], changed: list[list[Any]], put: Put
+) -> None:
+    """Add an event to every session that names every tombstone, so that the chain proves it.
+
+    In every session: handles on it then know that a document at hand may hold the secret.
+    """
+    record = {"objects": nodes.build_list(objects), "events": nodes.build_list(changed)}
+    facts = {"purge": purge.number, "by": purge.by, "reason": purge.reason, "record": record}
+    new = new_event((PURGED, facts), put)
+    for session in txn.sessions():
+        txn.append(session.number, [new], actor=UPKEEP, epoch=0, time=purge.time, fenced=False)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mulligan.check.purges import all_tombstones, named_tombstones
+from mulligan.document.nodes import references
 from mulligan.failpoints import Failpoint
 from mulligan.journal import chain
 from mulligan.journal.copies import copied_bodies
@@ -22,6 +24,7 @@ from mulligan.testing.stores import open_store
 from mulligan.upkeep import PurgeTarget, finish_purges, run_purge
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.space.fold import fold_session
+from tests.damage import flip_object
 from tests.raw_bytes import files_with
 
 SECRET = "sk-live-Zq8vKx03LmPw7RtY"
@@ -101,6 +104,45 @@ def test_lost_tombstones_are_made_again_from_the_event_that_names_them(tmp_path:
     assert made.tables["events"] == expected.tables["events"]
     assert made.tables["purges"].keys() == expected.tables["purges"].keys()
     assert made.lost == []
+
+
+@pytest.mark.parametrize("events", [1, 2_000])
+def test_tombstones_that_no_event_names_any_more_are_named_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int
+) -> None:
+    """The event of the purge is lost, or its list of tombstones if that is long."""
+    monkeypatch.setattr("mulligan.upkeep.purge.bury.events_to_copy", lambda *_: None)
+    with open_store(tmp_path) as store:
+        session, engine = store.session("run"), engine_of(store)
+        for number in range(events):
+            session.state.set("memory/x", f"{number} {SECRET}")
+        session.checkpoint(note=SECRET)
+        run_purge(store, TARGET, by="anna", reason="leaked")
+        seq = session.head.seq
+        with engine.read() as view:
+            stones = all_tombstones(view)
+            [event] = view.events(1, seq, seq)
+            lists = list(references(event.payload["record"]))
+        for digest in lists:
+            flip_object(engine, engine.load(digest))
+    assert bool(lists) == (events > 1)
+    place = tmp_path / ".mulligan"
+    if not lists:
+        lose_event(place / "journal" / "data.mdb", seq)
+    done = repair_store(place, {})
+    assert done.report is not None
+    assert done.report.problems == ()
+    with open_store(tmp_path, create=False) as store, engine_of(store).read() as view:
+        assert named_tombstones(engine_of(store), view) == all_tombstones(view) == stones
+
+
+def lose_event(file: Path, seq: int) -> None:
+    """Overwrite every version of an event in a journal's file."""
+    data = file.read_bytes()
+    for record in list(read_records(file)):
+        if record.key == PLACE.pack(1, seq) and len(record.value) > 60:
+            data = data.replace(record.value, bytes(len(record.value)))
+    file.write_bytes(data)
 
 
 def test_what_a_purge_left_of_an_event_is_kept_without_the_events_around_it(
