@@ -190,6 +190,8 @@ def test_a_person_at_the_terminal_interrupts_clears_and_leaves(
     assert taken(cleared) == [("prompt", 0), ("routine", 0)]
     with claude.store() as store:
         assert not interrupted(store), "both ended in order"
+    back = claude.mulligan("rewind", claude.ids()[0], "--to", "1", "--dry-run")
+    assert "half.txt" in back.stdout, f"a prompt that was stopped can be gone back to: {back}"
     assert claude.notes() == ""
 
 

@@ -56,6 +56,12 @@ ENTRY_NOTES = {
 NO_PROMPT = ("<local-command-", "<command-name>", "<command-message>", "<bash-", "<task-")
 """How the text of user entries begins that no person typed as a prompt."""
 
+INTERRUPTION = re.compile(r"\[Request interrupted(?: by user|: )[^\]]*\]")
+"""What the program writes as the person's words when a turn was stopped, such as with Esc.
+
+The entry has the id of the prompt that was stopped.
+"""
+
 FIRST_KEYS = (
     "parentUuid",
     "logicalParentUuid",
@@ -105,7 +111,8 @@ def prompt_text(entry: Entry) -> str | None:
     if results(entry):
         return None
     text = text_of(_content(entry))
-    return None if not text.strip() or text.lstrip().startswith(NO_PROMPT) else text
+    said = text.strip()
+    return None if not said or said.startswith(NO_PROMPT) or INTERRUPTION.fullmatch(said) else text
 
 
 def _asked(entry: Entry) -> str | None:

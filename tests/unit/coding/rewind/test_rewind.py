@@ -293,6 +293,19 @@ def test_prompts_that_a_copy_gave_one_id_do_not_share_a_checkpoint(agent: Record
     assert [one.checkpoint is not None for one in found] == [False, False, True]
 
 
+def test_a_turn_that_was_stopped_is_gone_back_to_like_any_other(agent: Recorded):
+    agent.prompt("fourth")
+    agent.write("c.txt", "half")
+    agent.said.prompt("[Request interrupted by user for tool use]", promptId="p3")
+    agent.turn("fifth", "c.txt", "five")
+    assert [one.prompt.text for one in Conversation(agent.session).prompts][3:] == [
+        "fourth",
+        "fifth",
+    ]
+    go(agent, "4")
+    assert files(agent.work) == {"a.txt": "three", "b.txt": "two"}
+
+
 def test_a_command_that_asked_something_is_a_prompt(agent: Recorded):
     said = "<command-name>/fix</command-name><command-args>it</command-args>"
     agent.turn(said, "c.txt", "four")

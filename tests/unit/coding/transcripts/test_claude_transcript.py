@@ -255,6 +255,26 @@ def test_prompts_are_what_a_person_typed():
     assert found[1].time == "2026-11-18T10:00:04.000Z"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[Request interrupted by user]",
+        "[Request interrupted by user for tool use]",
+        "[Request interrupted: the session ended before this agent finished. Nobody asked it.]",
+    ],
+)
+def test_a_note_that_a_turn_was_stopped_is_no_prompt(said: str):
+    old = two_turns()
+    block = {"type": "text", "text": said}
+    old.add("user", message={"role": "user", "content": [block]}, promptId="asked")
+    old.prompt(f"{said} is what I saw")
+    assert [one.text for one in prompts(old.entries)] == [
+        "first",
+        "second",
+        f"{said} is what I saw",
+    ]
+
+
 def test_a_command_is_a_prompt_if_it_was_asked():
     old = two_turns()
     said = "<command-name>/fix</command-name>\n<command-args>the build</command-args>"
