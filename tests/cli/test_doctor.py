@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import mulligan
 from mulligan.coding import doctor
 from mulligan.coding.hooks import run_hook
 from mulligan.coding.settings.install import AGENTS
 from tests.cli.conftest import Cli
 from tests.contract import documented
+from tests.disks import disk_of
+from tests.nobody import NOBODY, as_nobody, place_of_nobody
 
 
 @pytest.fixture
@@ -166,6 +169,81 @@ def test_a_store_of_another_user_is_named(
     done = cli("doctor")
     assert "belongs to the user" in done.out
     assert "A hook" not in done.out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a store of another user")
+def test_a_private_store_of_another_user_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    with place_of_nobody() as place:
+        monkeypatch.setenv("HOME", str(place / "home"))
+        monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
+        project = place / "project"
+        project.mkdir()
+        monkeypatch.chdir(project)
+        assert cli("install", "claude", "--no-helper").code == 0
+        store = cli("status", "--json").json["store"]
+        assert "is sound" in cli("doctor").out
+
+        def examine() -> None:
+            variables = dict(os.environ)
+            found = list(doctor.examine("claude", project, variables, open_reading))
+            said = [check.said for check in found if check.name == "store"]
+            assert said == [f"{store} belongs to the user root: hooks record nothing."]
+
+        for path in (project / ".mulligan", project / ".claude/settings.local.json"):
+            path.chmod(0o644)
+        # Its owner alone can look into the store, as always; the directories above are open.
+        for directory in Path(store).parents[:2]:
+            directory.chmod(0o755)
+        as_nobody(examine)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_store_that_cannot_be_written_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    with place_of_nobody() as place:
+        monkeypatch.setenv("HOME", str(place / "home"))
+        monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
+        project = place / "project"
+        project.mkdir()
+        monkeypatch.chdir(project)
+        assert cli("install", "claude", "--no-helper").code == 0
+        store = Path(cli("status", "--json").json["store"])
+        assert "is sound" in cli("doctor").out
+        for path in (place, *place.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        for path in (store, *store.rglob("*")):
+            path.chmod(path.stat().st_mode & 0o555)
+
+        def examine() -> None:
+            variables = dict(os.environ)
+            found = doctor.examine("claude", project, variables, open_reading)
+            said = [check.said for check in found if check.name == "store"]
+            assert said == [f"The store {store} cannot be written: hooks record nothing."]
+
+        as_nobody(examine)
+
+
+def open_reading(path: Path) -> mulligan.Store:
+    return mulligan.open(path, False)
+
+
+def test_a_full_disk_is_named(project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    with disk_of(6, project.parent / "disk") as disk:
+        monkeypatch.setenv("XDG_STATE_HOME", str(disk))
+        assert cli("install", "claude", "--no-helper").code == 0
+        (project / "new").write_bytes(os.urandom(400_000))
+        fill(disk / "noise", shutil.disk_usage(disk).free - 300_000)
+        done = cli("doctor")
+        assert done.code == 105
+        assert "recorded a checkpoint without files: the disk of the store has" in done.out
+        fill(disk / "more", shutil.disk_usage(disk).free)
+        done = cli("doctor")
+        assert done.code == 105
+        assert "The disk of the store" in done.out
+        assert "is full: hooks record nothing" in done.out
+
+
+def fill(path: Path, size: int) -> None:
+    path.write_bytes(os.urandom(size))
 
 
 def test_a_slow_hook_is_named(project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

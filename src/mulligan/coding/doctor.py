@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,17 +26,21 @@ from mulligan.coding.settings.install import (
     read_settings,
     settings_module,
 )
-from mulligan.errors import MulliganError, StoreNotFound, UnknownSession
+from mulligan.errors import DiskFull, MulliganError, ReadOnlyStore, StoreNotFound, UnknownSession
 from mulligan.locate.find import Found, nearest
 from mulligan.locate.registry import state_directory
 
 if TYPE_CHECKING:
+    from mulligan.model import Checkpoint
     from mulligan.store import Store
 
 SLOW_SECONDS = 2.0
 """From here on, a hook is slow: the agent waits for it after every batch of tool calls."""
 
 LIMIT_SECONDS = 60.0
+LEAST_FREE = 64 << 10
+"""How many bytes are free at least on a disk that is not full: a hook needs some for its log."""
+
 RECENT = timedelta(days=1)
 MAX_NOTES = 500
 
@@ -89,6 +94,8 @@ def installed_agents(place: Path, variables: Mapping[str, str]) -> list[str]:
 
 
 def _no_store(problem: Exception, *, makes_one: bool) -> Check:
+    if isinstance(problem, PermissionError) and isinstance(problem.filename, str):
+        return _refused(Path(problem.filename))
     hint = getattr(problem, "hint", None)
     if not isinstance(problem, StoreNotFound) or hint != StoreNotFound.default_hint:
         return Check("store", False, said(problem), hint)  # there should be one
@@ -159,7 +166,7 @@ class _Installed:
 
 
 def _other_owner(store: Path) -> Check | None:
-    """Return what is wrong with a store of another user; None if it is this one's."""
+    """Return what is wrong with a store, or a directory above, of another user; None if nothing."""
     uid = store.stat().st_uid
     if uid == os.getuid():
         return None
@@ -167,8 +174,22 @@ def _other_owner(store: Path) -> Check | None:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:
         name = str(uid)
-    said = f"The store {store} belongs to the user {name}: hooks record nothing."
-    return Check("store", False, said, "`mulligan init` in a directory of yours makes one.")
+    said = f"{store} belongs to the user {name}: hooks record nothing."
+    return Check("store", False, said, "`mulligan init` in a directory of yours makes a store.")
+
+
+def _refused(path: Path) -> Check:
+    """Return why a file of a store cannot be read: whose it is, or the directory that it is in."""
+    for place in (path, *path.parents):
+        try:
+            owner = _other_owner(place)
+        except OSError:
+            continue  # what it is in cannot be searched either
+        if owner is not None:
+            return owner
+        break
+    hint = f"`ls -ld {path.parent}` shows who may."
+    return Check("store", False, f"{path} may not be read by this user.", hint)
 
 
 def _store(found: Found, open_store: OpenStore) -> Check:
@@ -180,6 +201,12 @@ def _store(found: Found, open_store: OpenStore) -> Check:
     if not report.ok:
         problem = f"The store {found.store} is damaged: {report.problems[0]}"
         return Check("store", False, problem, "`mulligan verify --repair` says more.")
+    if not os.access(found.store, os.W_OK):
+        said_of = f"The store {found.store} cannot be written: hooks record nothing."
+        return Check("store", False, said_of, ReadOnlyStore.default_hint)
+    if shutil.disk_usage(found.store).free < LEAST_FREE:
+        said_of = f"The disk of the store {found.store} is full: hooks record nothing."
+        return Check("store", False, said_of, DiskFull.default_hint)
     return Check("store", True, f"The store {found.store} is sound.")
 
 
@@ -211,11 +238,21 @@ def _fire(
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Check("run", False, f"A hook could not be run: {error}.", "Look at its command.")
         return
-    if not _recorded(found.store, session_of(agent, id), open_store):
+    taken = _recorded(found.store, session_of(agent, id), open_store)
+    if taken is None:
         notes = hook_log.last_notes(state_directory(variables), 1)
         why = done.stderr.decode(errors="replace").strip() or "".join(notes)
         said = f"A hook ran, with exit code {done.returncode}, and recorded nothing: {why}"
         yield Check("run", False, said, "The line above says what failed.")
+        return
+    if taken.coverage is not None and taken.coverage.refused is not None:
+        said = f"A hook recorded a checkpoint without files: {taken.coverage.refused}."
+        yield Check(
+            "run",
+            False,
+            said,
+            "Free some space, or raise the quota; `mulligan prune` removes checkpoints.",
+        )
         return
     yield Check("run", True, "A hook was run and recorded a checkpoint.")
     yield _speed(took)
@@ -228,15 +265,15 @@ def _event(agent: str, kind: HookKind, id: str, cwd: Path) -> bytes:
     return msgspec.json.encode({**about, "prompt": "mulligan doctor"})
 
 
-def _recorded(path: Path, name: str, open_store: OpenStore) -> bool:
-    """Whether a hook recorded a checkpoint; its session is deleted."""
+def _recorded(path: Path, name: str, open_store: OpenStore) -> Checkpoint | None:
+    """Return the checkpoint that a hook recorded; its session is deleted."""
     with open_store(path) as store:
         try:
-            taken = store.session(name, create=False).checkpoints()
+            taken = store.session(name, create=False).checkpoints(limit=1)
         except UnknownSession:
-            return False
+            return None
         store.delete(name)
-        return bool(taken)
+        return taken[0] if taken else None
 
 
 def _speed(took: float) -> Check:
