@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from mulligan import Session
@@ -255,6 +257,28 @@ def test_the_agent_goes_on_without_the_server_that_hooks_call(
     assert (claude.project / "one").exists()
     assert claude.mulligan("doctor").returncode == 105
     assert claude.session().state.length("conversation") > 0, "the end of the session catches up"
+    assert "no hook of one came" in claude.notes()
+
+
+def test_a_server_that_a_person_turned_off_is_not_called(
+    claude: ClaudeCode, model: ModelServer
+) -> None:
+    claude.install()
+    server = {"command": str(Path(sys.executable).with_name("mulligan")), "args": ["mcp"]}
+    shared = claude.project / ".mcp.json"
+    shared.write_text(json.dumps({"mcpServers": {"mulligan": server}}))
+    claude.install()
+    done = claude.mulligan("doctor")
+    assert "a hook recorded through it" in done.stdout, done
+    settings = claude.project / ".claude/settings.local.json"
+    off = {"disabledMcpjsonServers": ["mulligan"]}
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | off))
+    done = claude.mulligan("doctor")
+    assert (done.returncode, "turned off" in done.stdout) == (105, True), done
+    claude.install()
+    claude.run(model.prompt("off", [shell("echo 1 > one")], [text("all done")]))
+    assert taken(claude.session()) == [("prompt", 0), ("routine", 0)]
+    assert claude.notes() == ""
 
 
 def test_the_agent_goes_on_without_a_store(claude: ClaudeCode, model: ModelServer) -> None:

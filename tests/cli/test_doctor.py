@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,48 @@ def test_a_full_disk_is_named(project: Path, cli: Cli, monkeypatch: pytest.Monke
 
 def fill(path: Path, size: int) -> None:
     path.write_bytes(os.urandom(size))
+
+
+def through_server(project: Path, cli: Cli, **server: object) -> None:
+    """Install hooks that call an MCP server, which is started like that."""
+    shared = project / ".mcp.json"
+    shared.write_text(json.dumps({"mcpServers": {"mulligan": server}}))
+    cli("install", "claude", "--no-helper")
+
+
+def test_a_hook_is_sent_through_the_server_that_hooks_call(project: Path, cli: Cli) -> None:
+    through_server(project, cli, command=sys.executable, args=["-m", "mulligan", "mcp"])
+    done = cli("doctor")
+    assert done.code == 0, done.out
+    assert "✓ The MCP server was started, and a hook recorded through it." in done.out
+    sessions = cli("status", "--json").json["sessions"]
+    assert [session["name"] for session in sessions] == ["main"]
+
+
+def test_a_server_that_does_not_start_or_is_another_one_is_named(project: Path, cli: Cli) -> None:
+    through_server(project, cli, command="/nowhere/mulligan", args=["mcp"])
+    done = cli("doctor")
+    assert done.code == 105
+    assert "✗ The MCP server could not be run" in done.out
+    through_server(project, cli, command="sh", args=["-c", "echo it is broken >&2; cat >/dev/null"])
+    assert "a hook that called it recorded nothing: it is broken" in cli("doctor").out
+
+
+@pytest.mark.parametrize("where", ["settings", "agent"])
+def test_a_server_that_is_turned_off_is_named(project: Path, cli: Cli, where: str) -> None:
+    through_server(project, cli, command=sys.executable, args=["-m", "mulligan", "mcp"])
+    if where == "settings":
+        change(project, disabledMcpjsonServers=["mulligan"])
+    else:
+        home = Path(os.environ["HOME"])
+        home.mkdir(exist_ok=True)
+        off = {"projects": {str(project): {"disabledMcpServers": ["mulligan"]}}}
+        (home / ".claude.json").write_text(json.dumps(off))
+    done = cli("doctor")
+    assert done.code == 105
+    assert "which is not installed, or turned off, here" in done.out
+    cli("install", "claude", "--no-helper")
+    assert cli("doctor").code == 0, "the hooks do without it"
 
 
 def test_a_slow_hook_is_named(project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

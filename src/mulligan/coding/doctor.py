@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,11 +19,12 @@ from mulligan.clock import SystemClock
 from mulligan.coding import claude, hook_log
 from mulligan.coding.hook_input import EVENTS, HookKind
 from mulligan.coding.hooks import said, session_of
+from mulligan.coding.rewind.target import PROMPT_KIND
 from mulligan.coding.settings.claude_settings import DISABLED
 from mulligan.coding.settings.install import (
     AGENTS,
     CREATE,
-    has_mcp_server,
+    mcp_server,
     read_settings,
     settings_module,
 )
@@ -38,6 +40,7 @@ SLOW_SECONDS = 2.0
 """From here on, a hook is slow: the agent waits for it after every batch of tool calls."""
 
 LIMIT_SECONDS = 60.0
+CLIENT = {"name": "mulligan doctor", "version": "1"}
 LEAST_FREE = 64 << 10
 """How many bytes are free at least on a disk that is not full: a hook needs some for its log."""
 
@@ -81,6 +84,9 @@ def examine(
         yield store
         if store.ok and installed.command:
             yield from _fire(agent, found, installed.command, variables, open_store)
+        if store.ok and installed.command and installed.calls_server and installed.server:
+            call = _ServerCall(agent, found, installed.server, variables)
+            yield from call.checks(installed.command, open_store)
     yield _log(state)
 
 
@@ -111,7 +117,7 @@ class _Installed:
     def __init__(self, agent: str, project: Path, variables: Mapping[str, str]) -> None:
         self._agent = agent
         module = settings_module(agent)
-        self._has_server = has_mcp_server(agent, project, variables)
+        self.server = mcp_server(agent, project, variables)
         self._events: dict[str, list[str]] = {}
         self._problems: list[Check] = []
         for path in module.files(project, variables):
@@ -138,6 +144,11 @@ class _Installed:
         return next((words for words in found if os.access(words[0], os.X_OK)), None)
 
     @property
+    def calls_server(self) -> bool:
+        """Whether hooks call the MCP server instead of a command."""
+        return not all(self._events.values())
+
+    @property
     def makes_stores(self) -> bool:
         """Whether the hooks are those of a user: they make a store for a project without one."""
         return any(CREATE in words for words in self._events.values())
@@ -157,11 +168,15 @@ class _Installed:
         elif self.command is None:
             name = next((words[0] for words in self._events.values() if words), "no command")
             yield Check("hooks", False, f"Hooks run {name}, which cannot be run.", again)
-        elif not all(self._events.values()) and not self._has_server:
-            said = "Hooks call Mulligan's MCP server, which is not installed here."
-            yield Check("hooks", False, said, "`claude mcp add mulligan -- mulligan mcp` does it.")
+        elif self.calls_server and self.server is None:
+            said = "Hooks call Mulligan's MCP server, which is not installed, or turned off, here."
+            hint = (
+                f"`mulligan install {self._agent}` installs hooks that need none; `claude mcp add "
+                "mulligan -- mulligan mcp` adds it."
+            )
+            yield Check("hooks", False, said, hint)
         elif not self._problems:
-            way = "" if all(self._events.values()) else ", through the MCP server"
+            way = ", through the MCP server" if self.calls_server else ""
             yield Check("hooks", True, f"The hooks of {self._agent} are installed{way}.")
 
 
@@ -219,43 +234,108 @@ def _fire(
 ) -> Iterator[Check]:
     """Run a hook as the agent does, and look whether it was recorded."""
     id = f"doctor-{os.urandom(4).hex()}"
-    own = {**variables, claude.PROJECT: str(found.directory)}
-    own.pop(claude.PROCESS, None)
-
-    def run(kind: HookKind) -> subprocess.CompletedProcess[bytes]:
-        event = _event(agent, kind, id, found.directory)
-        place, limit = found.directory, LIMIT_SECONDS
-        return subprocess.run(
-            command, input=event, env=own, cwd=place, capture_output=True, timeout=limit
-        )
-
+    hook = _Hook(agent, found, command, variables)
     started = time.monotonic()
     try:
-        done = run(HookKind.PROMPT)
+        done = hook.run(HookKind.PROMPT, id)
         took = time.monotonic() - started
         # The hooks of some agents hold the session for the process that runs them: this one.
-        run(HookKind.SESSION_END)
+        hook.run(HookKind.SESSION_END, id)
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Check("run", False, f"A hook could not be run: {error}.", "Look at its command.")
         return
     taken = _recorded(found.store, session_of(agent, id), open_store)
     if taken is None:
-        notes = hook_log.last_notes(state_directory(variables), 1)
-        why = done.stderr.decode(errors="replace").strip() or "".join(notes)
+        why = done.stderr.decode(errors="replace").strip() or _last_note(variables)
         said = f"A hook ran, with exit code {done.returncode}, and recorded nothing: {why}"
         yield Check("run", False, said, "The line above says what failed.")
         return
     if taken.coverage is not None and taken.coverage.refused is not None:
         said = f"A hook recorded a checkpoint without files: {taken.coverage.refused}."
-        yield Check(
-            "run",
-            False,
-            said,
-            "Free some space, or raise the quota; `mulligan prune` removes checkpoints.",
-        )
+        hint = "Free some space, or raise the quota; `mulligan prune` removes checkpoints."
+        yield Check("run", False, said, hint)
         return
     yield Check("run", True, "A hook was run and recorded a checkpoint.")
     yield _speed(took)
+
+
+def _last_note(variables: Mapping[str, str]) -> str:
+    return "".join(hook_log.last_notes(state_directory(variables), 1))
+
+
+class _Hook(msgspec.Struct, frozen=True):
+    """The command of an agent's hooks, as the agent runs it in a project."""
+
+    agent: str
+    found: Found
+    command: Sequence[str]
+    variables: Mapping[str, str]
+
+    def run(
+        self, kind: HookKind, id: str, process: int | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run it for an event of a session; ``process`` is that of the agent, if it has one."""
+        place = self.found.directory
+        own = {**self.variables, claude.PROJECT: str(place)}
+        own.pop(claude.PROCESS, None)
+        if process is not None:
+            own[claude.PROCESS] = str(process)
+        event, limit = _event(self.agent, kind, id, place), LIMIT_SECONDS
+        return subprocess.run(
+            self.command, input=event, env=own, cwd=place, capture_output=True, timeout=limit
+        )
+
+
+class _ServerCall(msgspec.Struct, frozen=True):
+    """A hook through the MCP server, which is started for it as the agent does."""
+
+    agent: str
+    found: Found
+    server: Mapping[str, Any]
+    variables: Mapping[str, str]
+
+    def checks(self, command: Sequence[str], open_store: OpenStore) -> Iterator[Check]:
+        """Yield whether a hook that calls the server is recorded."""
+        words = [self.server.get("command"), *(self.server.get("args") or ())]
+        if not all(isinstance(word, str) for word in words):
+            return  # one that runs elsewhere
+        id = f"doctor-{os.urandom(4).hex()}"
+        hint = "Look at its command; `claude mcp list` says whether it starts."
+        try:
+            done = self._run([str(word) for word in words], id)
+            # The session is held for the process that started the server: this one.
+            hook = _Hook(self.agent, self.found, command, self.variables)
+            hook.run(HookKind.SESSION_END, id, os.getpid())
+        except (OSError, subprocess.TimeoutExpired) as error:
+            yield Check("server", False, f"The MCP server could not be run: {error}.", hint)
+            return
+        if _recorded(self.found.store, session_of(self.agent, id), open_store) is None:
+            why = done.stderr.decode(errors="replace").strip() or _last_note(self.variables)
+            said = f"The MCP server ran, and a hook that called it recorded nothing: {why}"
+            yield Check("server", False, said, hint)
+            return
+        yield Check("server", True, "The MCP server was started, and a hook recorded through it.")
+
+    def _run(self, words: Sequence[str], id: str) -> subprocess.CompletedProcess[bytes]:
+        place, given = self.found.directory, self.server.get("env")
+        own = {str(name): str(value) for name, value in given.items()} if given else {}
+        return subprocess.run(
+            words,
+            input=_requests(msgspec.json.decode(_event(self.agent, HookKind.PROMPT, id, place))),
+            env={**self.variables, **own},
+            cwd=place,
+            capture_output=True,
+            timeout=LIMIT_SECONDS,
+        )
+
+
+def _requests(event: dict[str, str]) -> bytes:
+    """Return what an agent says to its MCP server: the handshake, and the call of a hook."""
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    hello = {"id": 1, "method": "initialize", "params": {**about, "clientInfo": CLIENT}}
+    call = {"id": 2, "method": "tools/call", "params": {"name": "hook", "arguments": event}}
+    said = (hello, {"method": "notifications/initialized"}, call)
+    return b"".join(msgspec.json.encode({"jsonrpc": "2.0", **one}) + b"\n" for one in said)
 
 
 def _event(agent: str, kind: HookKind, id: str, cwd: Path) -> bytes:
@@ -269,10 +349,11 @@ def _recorded(path: Path, name: str, open_store: OpenStore) -> Checkpoint | None
     """Return the checkpoint that a hook recorded; its session is deleted."""
     with open_store(path) as store:
         try:
-            taken = store.session(name, create=False).checkpoints(limit=1)
+            taken = store.session(name, create=False).checkpoints(kind=PROMPT_KIND, limit=1)
         except UnknownSession:
             return None
-        store.delete(name)
+        with suppress(MulliganError):  # one that cannot be deleted now is only in the way
+            store.delete(name)
         return taken[0] if taken else None
 
 

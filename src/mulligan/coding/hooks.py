@@ -132,6 +132,8 @@ class HookRunner:
 
         store, root = self._store(event)
         session = self._session(store, root, event)
+        if event.kind is HookKind.SESSION_END and _heard_no_prompt(session, event):
+            self.note(_about(event.agent, event), NO_PROMPT_HEARD)
         record(session, event)
         self._has_ended_turn = event.kind is HookKind.TURN_END
         reply = _reply(session, event)
@@ -216,6 +218,25 @@ def _open(store: Store, files: Path | None, event: HookEvent, process: int | Non
         # The same session is open in two agents at once. Both are recorded, each as its own actor.
         other = f"{event.agent}-{process}"
         return store.agent(other, session=name, process=process, workspace=files)
+
+
+NO_PROMPT_HEARD = (
+    "The session had prompts, but no hook of one came: hooks call the MCP server, and it did not "
+    "run. This checkpoint is the only one of the session."
+)
+
+
+def _heard_no_prompt(session: Session, event: HookEvent) -> bool:
+    """Whether hooks were there at the start of a session, and none of them told of its prompts."""
+    from mulligan.coding.agent_session import agent_session
+    from mulligan.coding.transcripts import transcript
+    from mulligan.coding.transcripts.claude_transcript import is_main, prompt_text
+
+    known = agent_session(session) if event.agent == hook_input.CLAUDE else None
+    if known is None or known.prompts or event.transcript is None:
+        return False
+    said = transcript.read_new(event.transcript).entries
+    return any(prompt_text(one) is not None for one in said if is_main(one))
 
 
 _WITHOUT_FILES = {

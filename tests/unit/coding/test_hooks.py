@@ -59,6 +59,21 @@ def test_the_next_hook_records_what_a_failed_one_missed(agent: CodingAgent) -> N
     assert session.tools.get("t1").status == "returned"
 
 
+def test_a_session_whose_prompts_had_no_hooks_is_noted_at_its_end(agent: CodingAgent) -> None:
+    agent.make_store()
+    asked = {"type": "user", "uuid": "u", "message": {"role": "user", "content": "fix it"}}
+    agent.hook("SessionStart", source="startup")
+    agent.hook("SessionEnd", reason="other")
+    assert agent.notes() == "", "nothing was asked"
+    agent.say(asked)
+    agent.hook("SessionEnd", reason="other")
+    assert "no hook of one came" in agent.notes()
+    (noted,) = agent.notes().splitlines()
+    agent.hook("UserPromptSubmit", prompt="fix it")
+    agent.hook("SessionEnd", reason="other")
+    assert agent.notes().splitlines() == [noted]
+
+
 def test_a_damaged_store_is_a_note(agent: CodingAgent) -> None:
     (agent.make_store() / "FORMAT").write_text("{}")
     assert agent.hook("Stop") == b""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,12 @@ from mulligan.coding.settings import hook_groups
 DISABLED = "disableAllHooks"
 """The setting that turns all hooks off."""
 
+SERVERS = "mcpServers"
+OFF = "disabledMcpServers"
+"""The servers that a person has turned off in a project."""
+
+SHARED_OFF = "disabledMcpjsonServers"
+"""The servers of the project's own file that a person has not accepted."""
 
 TIMEOUT_SECONDS = 30
 
@@ -35,25 +41,37 @@ def files(project: Path, variables: Mapping[str, str]) -> list[Path]:
     return [project_file(project), shared, user_file(variables)]
 
 
-def has_server(project: Path | None, variables: Mapping[str, str]) -> bool:
-    """Whether the agent starts Mulligan's MCP server in a project, or (None) in all of them.
+def server(project: Path | None, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """Return how the agent starts Mulligan's MCP server in a project, or (None) in all of them.
 
-    Hooks are faster through it; but where it is not there, they would record nothing.
+    None if it does not: it has no such server, or a person has turned it off. Hooks are faster
+    through it; but where it is not there, they would record nothing.
     """
-    return any(hook_groups.SERVER in servers for servers in _servers(project, variables))
-
-
-def _servers(project: Path | None, variables: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-    """Yield the tables of servers that the agent reads; a file of another shape has none."""
     home = Path(variables.get("CLAUDE_CONFIG_DIR") or variables.get("HOME") or "~").expanduser()
     own = _read(home / ".claude.json")
-    shared = {} if project is None else _read(project / ".mcp.json")
-    projects = own.get("projects")
-    known = projects.get(str(project)) if isinstance(projects, dict) else None
-    for table in (own, shared, known):
-        servers = table.get("mcpServers") if isinstance(table, dict) else None
-        if isinstance(servers, dict):
-            yield servers
+    if project is None:
+        return _table(own, SERVERS).get(hook_groups.SERVER)
+    here = _table(_table(own, "projects"), str(project))
+    if hook_groups.SERVER in _list(here, OFF):
+        return None
+    shared = _table(_read(project / ".mcp.json"), SERVERS)
+    settings = (here, *(_read(file) for file in files(project, variables)))
+    if any(hook_groups.SERVER in _list(one, SHARED_OFF) for one in settings):
+        shared = {}
+    found = (one.get(hook_groups.SERVER) for one in (_table(here, SERVERS), shared))
+    mine = _table(own, SERVERS).get(hook_groups.SERVER)
+    return next((one for one in found if isinstance(one, dict)), mine)
+
+
+def _table(within: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return an object of JSON; a value of another shape counts as an empty one."""
+    found = within.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(within: Mapping[str, Any], key: str) -> list[Any]:
+    found = within.get(key)
+    return found if isinstance(found, list) else []
 
 
 def _read(file: Path) -> dict[str, Any]:

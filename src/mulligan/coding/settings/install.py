@@ -36,7 +36,8 @@ Such a module has ``project_file(project)``, ``user_file(variables)``, ``files(p
 with all of them, ``merged(settings, command)``, ``without(settings)`` and ``installed(settings)``.
 ``FILE`` is how its file is read, if that is not JSON; ``ADVICE`` what is left for a person to do;
 ``SWITCHES`` the keys that turn hooks on;
-``has_server(project, variables)`` whether hooks can call our MCP server, with ``through_server``.
+``server(project, variables)`` how our MCP server is started there, which hooks then call, with
+``through_server``.
 """
 
 BACKUPS = "backups"
@@ -95,8 +96,8 @@ def install(
     module = settings_module(target.agent)
     # Hooks of a user run in all projects, so the server has to be there in all of them.
     project = target.project if target.scope == "project" else None
-    has_server = has_mcp_server(target.agent, project, target.variables)
-    options = {"through_server": True} if has_server else {}
+    server = mcp_server(target.agent, project, target.variables)
+    options = {} if server is None else {"through_server": True}
     file = read_settings(target.agent, target.file)
     wanted = module.merged(file.settings, words, **options)
     if not dry_run:
@@ -162,10 +163,16 @@ def _records(target: Target) -> Path:
     return state_directory(target.variables) / BACKUPS
 
 
-def has_mcp_server(agent: str, project: Path | None, variables: Mapping[str, str]) -> bool:
-    """Whether the hooks of an agent can call our MCP server in a project, or (None) in all."""
-    found = getattr(settings_module(agent), "has_server", None)
-    return found is not None and bool(found(project, variables))
+def mcp_server(
+    agent: str, project: Path | None, variables: Mapping[str, str]
+) -> Mapping[str, Any] | None:
+    """Return how an agent starts our MCP server in a project, or (None) in all of them.
+
+    None if it does not, or if its hooks cannot call a server.
+    """
+    find = getattr(settings_module(agent), "server", None)
+    found = None if find is None else find(project, variables)
+    return found if isinstance(found, Mapping) else None
 
 
 def read_settings(agent: str, file: Path) -> SettingsFile:
