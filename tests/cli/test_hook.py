@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from mulligan.views.sessions import agent_views
 from tests.cli.conftest import Cli
 from tests.coding_agent import CodingAgent
 
@@ -33,6 +35,12 @@ def test_a_hook_records_and_says_nothing(agent: CodingAgent) -> None:
     done = run(agent, agent.json("UserPromptSubmit", prompt="Fix it"))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert [c.note for c in agent.session().checkpoints()] == ["Fix it"]
+
+
+def test_the_process_that_hooks_record_for_is_shown(agent: CodingAgent) -> None:
+    run(agent, agent.json("UserPromptSubmit", prompt="hi"))
+    (view,) = agent_views(agent.session())
+    assert (view["is_alive"], view["process_id"]) == (True, os.getpid())
 
 
 def test_a_hook_replies_with_a_decision(agent: CodingAgent) -> None:

@@ -136,11 +136,17 @@ def agent_views(session: Session) -> list[dict[str, Any]]:
 
 
 def _agent_view(session: Session, name: str, record: dict[str, Any]) -> dict[str, Any]:
+    fields = {field: record.get(field) for field in AGENT_FIELDS}
+    alive = is_alive(session, name, record)
+    if alive and fields["process_id"] is None:
+        # Hooks write for another process, which their lease names.
+        lease = session.internal.lease_of(name)
+        fields["process_id"] = (lease and lease.holder.process) or None
     return {
         "name": name,
-        **{field: record.get(field) for field in AGENT_FIELDS},
+        **fields,
         "restarts": record.get("restarts") or 0,
-        "is_alive": is_alive(session, name, record),
+        "is_alive": alive,
     }
 
 

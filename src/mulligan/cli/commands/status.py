@@ -365,7 +365,8 @@ def _print_gave_up(session: Session, end: GaveUp) -> None:
 
 
 def _agent_row(agent: dict[str, Any]) -> list[Cell]:
-    process = f"process {agent['process_id']}" if agent["is_alive"] else ""
+    pid = agent["process_id"] if agent["is_alive"] else None
+    process = "" if pid is None else f"process {pid}"
     restarts = plural(agent["restarts"], "restart") if agent["restarts"] else ""
     doing = agent["working_on"] or agent["last_action"] or ""
     return [
