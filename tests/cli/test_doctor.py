@@ -110,6 +110,31 @@ def test_it_shows_what_hooks_noted(project: Path, cli: Cli) -> None:
     assert "cannot be read" in done.out
 
 
+def test_what_hooks_noted_in_another_project_is_only_mentioned(project: Path, cli: Cli) -> None:
+    cli("install", "claude")
+    other = {"hook_event_name": "Stop", "session_id": "s", "cwd": str(project.parent / "other")}
+    run_hook(json.dumps(other).encode(), dict(os.environ))
+    done = cli("doctor")
+    assert done.code == 0, done.out
+    assert "No hook has failed here in the last 24 hours, but 1 elsewhere." in done.out
+    below = other | {"cwd": str(project / "src"), "hook_event_name": "UserPromptSubmit"}
+    shutil.rmtree(cli("status", "--json").json["store"])
+    run_hook(json.dumps(below).encode(), dict(os.environ))
+    assert "✗ A hook failed in the last 24 hours" in cli("doctor").out
+
+
+def test_a_copy_of_a_project_is_told_how_to_get_a_store(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("install", "claude")
+    shutil.copytree(project, project.parent / "copy")
+    monkeypatch.chdir(project.parent / "copy")
+    done = cli("doctor")
+    assert done.code == 105
+    assert f"which holds the files of {project}" in done.out
+    assert "delete its .mulligan and run `mulligan init`" in done.out
+
+
 def change(project: Path, **settings: object) -> None:
     file = project / ".claude/settings.local.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import time
@@ -29,7 +30,7 @@ from mulligan.coding.settings.install import (
     settings_module,
 )
 from mulligan.errors import DiskFull, MulliganError, ReadOnlyStore, StoreNotFound, UnknownSession
-from mulligan.locate.find import Found, nearest
+from mulligan.locate.find import Found, agree, copied, nearest
 from mulligan.locate.registry import state_directory
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ LEAST_FREE = 64 << 10
 
 RECENT = timedelta(days=1)
 MAX_NOTES = 500
+
+ABOUT = re.compile(r"\S+ \S+ \S+ \S+ in (/.*?): ")
+"""How a note of a hook begins: time, agent, event, session and directory."""
 
 OpenStore = Callable[[Path], "Store"]
 
@@ -87,7 +91,7 @@ def examine(
         if store.ok and installed.command and installed.calls_server and installed.server:
             call = _ServerCall(agent, found, installed.server, variables)
             yield from call.checks(installed.command, open_store)
-    yield _log(state)
+    yield _log(state, project)
 
 
 def installed_agents(place: Path, variables: Mapping[str, str]) -> list[str]:
@@ -209,6 +213,8 @@ def _refused(path: Path) -> Check:
 
 def _store(found: Found, open_store: OpenStore) -> Check:
     try:
+        if found.pointer and not agree(found.store, found.pointer):
+            raise copied(found.pointer, found.store)
         with open_store(found.store) as store:
             report = store.verify(full=False)
     except (MulliganError, OSError) as error:
@@ -365,14 +371,24 @@ def _speed(took: float) -> Check:
     return Check("time", False, said, hint)
 
 
-def _log(state: Path) -> Check:
+def _log(state: Path, project: Path) -> Check:
     since = SystemClock().now() - RECENT
     recent = [line for line in hook_log.last_notes(state, MAX_NOTES) if _is_since(line, since)]
-    if not recent:
-        return Check("log", True, "No hook has failed in the last 24 hours.")
-    count = "A hook" if len(recent) == 1 else f"{len(recent)} hooks"
-    said = f"{count} failed in the last 24 hours, the last one: {recent[-1]}"
+    here = [line for line in recent if not _is_elsewhere(line, project)]
+    if not here:
+        said = "No hook has failed in the last 24 hours."
+        if recent:  # other projects are not what is asked about; a person can look
+            said = f"No hook has failed here in the last 24 hours, but {len(recent)} elsewhere."
+        return Check("log", True, said)
+    count = "A hook" if len(here) == 1 else f"{len(here)} hooks"
+    said = f"{count} failed in the last 24 hours, the last one: {here[-1]}"
     return Check("log", False, said, f"All of them are in {state / hook_log.NAME}.")
+
+
+def _is_elsewhere(line: str, project: Path) -> bool:
+    """Whether a note is about an agent in another directory than a project, or below it."""
+    found = ABOUT.match(line)
+    return found is not None and not Path(found[1]).is_relative_to(project)
 
 
 def _is_since(line: str, since: datetime) -> bool:
