@@ -77,6 +77,29 @@ def test_without_a_name_it_checks_the_agents_that_have_hooks_here(project: Path,
     assert "codex" not in cli("doctor", "gemini").out
 
 
+def test_settings_that_the_agent_reads_with_comments_are_read(project: Path, cli: Cli) -> None:
+    cli("install", "gemini")
+    file = project / ".gemini/settings.json"
+    # Such as `"//": "/*"`: what is in a text is no comment.
+    text = file.read_text().replace("{", '{ /* ours */ "//": "/*", "a": "\\"//", // this\n', 1)
+    file.write_text(text)
+    done = cli("doctor")
+    assert done.code == 0, done.out
+    assert "✓ The hooks of gemini are installed." in done.out
+    assert cli("install", "gemini").code == 0, "there is nothing to change"
+    refused = cli("uninstall", "gemini")
+    assert (refused.code, "has comments" in refused.err) == (104, True)
+    assert file.read_text() == text
+
+
+def test_settings_that_cannot_be_read_are_named_for_every_agent(project: Path, cli: Cli) -> None:
+    cli("install", "codex")
+    (project / ".codex/hooks.json").write_text("{ // mine\n}")
+    done = cli("doctor")
+    assert done.code == 105
+    assert ".codex/hooks.json is not plain JSON" in done.out
+
+
 def test_a_store_that_is_gone_is_not_made_again(project: Path, cli: Cli) -> None:
     cli("install", "claude", "--user")
     cli("init")

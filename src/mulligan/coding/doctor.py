@@ -138,8 +138,8 @@ class _Installed:
 
     @property
     def is_any(self) -> bool:
-        """Whether there are hooks of Mulligan."""
-        return bool(self._events)
+        """Whether there are hooks of Mulligan, or may be, in a file that cannot be read."""
+        return bool(self._events or self._problems)
 
     @property
     def command(self) -> Sequence[str] | None:

@@ -9,9 +9,12 @@ from typing import Any
 
 from mulligan.coding.hook_input import GEMINI_EVENTS
 from mulligan.coding.settings import hook_groups
+from mulligan.coding.settings.settings_file import CommentedFile
 from mulligan.errors import InvalidSettings
 
 TIMEOUT_MS = 30_000
+
+FILE = CommentedFile
 
 SWITCHES = (("hooksConfig", "enabled"), ("tools", "enableHooks"))
 """What turns hooks on; which one counts depends on the version."""

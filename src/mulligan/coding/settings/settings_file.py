@@ -1,7 +1,7 @@
 """The settings file of a coding agent: JSON that others own too, so it is merged with care.
 
 What is not ours stays as it is, in its order. A file with comments, or otherwise not plain JSON, is
-refused: it could not be written back as it was.
+not changed: it could not be written back as it was.
 """
 
 from __future__ import annotations
@@ -19,6 +19,14 @@ from mulligan.failpoints import Failpoint, FailpointHook, ignore
 from mulligan.layout import sync_directory
 
 MAX_BYTES = 8 << 20
+
+COMMENTS = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+"""Texts and comments of JSON with comments: what looks like a comment in a text is none."""
+
+BY_HAND = (
+    "Nothing was changed. Fix the file, or change the hooks by hand; `mulligan install AGENT "
+    "--dry-run` in an empty directory shows them."
+)
 
 
 class OneLine(dict[str, Any]):
@@ -117,6 +125,32 @@ class SettingsFile:
         return backup if self.text else None
 
 
+class CommentedFile(SettingsFile):
+    """A settings file of an agent that accepts comments: one with some is read, never changed."""
+
+    def _parsed(self) -> dict[str, Any]:
+        self._has_comments = False
+        try:
+            return super()._parsed()
+        except InvalidSettings as error:
+            try:
+                found = _parsed(COMMENTS.sub(_without_comment, self.text), self.path)
+            except InvalidSettings:
+                raise error from None  # which names the place in the file
+            self._has_comments = True
+            return found
+
+    def changed(self, settings: dict[str, Any] | None) -> str:
+        """Return the text of the file with other settings; refused if that would lose comments."""
+        if self._has_comments and settings != self.settings:
+            raise InvalidSettings(f"{self.path} has comments.", hint=BY_HAND)
+        return super().changed(settings)
+
+
+def _without_comment(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else " "
+
+
 def _dumped(settings: dict[str, Any], indent: str | int) -> str:
     """Return settings as JSON, each ``OneLine`` in them in one line."""
     lines: dict[str, str] = {}
@@ -145,8 +179,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidSettings(
             f"{path} is not plain JSON, or has comments: {error}.",
-            hint="Nothing was changed. Fix the file, or add the hooks by hand; `--dry-run` in an "
-            "empty directory shows them.",
+            hint=BY_HAND,
         ) from error
     if not isinstance(found, dict):
         raise InvalidSettings(f"{path} holds no JSON object.")
