@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     from mulligan.session import Session
 
 PROMPT_KIND = "prompt"
+"""The kind of the checkpoints that are taken before a prompt is acted on."""
+
+RECOVERY_KIND = "recovery"
+"""The kind of the checkpoint of what a crash left."""
+
 INSTALL_HINT = (
     "Nothing was changed. `mulligan install AGENT` (claude, codex, gemini or opencode) records the "
     "next one."
 )
-"""The kind of the checkpoints that are taken before a prompt is acted on."""
 
 UNNAMED_ENDS = {"AfterTool"}
 """The events that tell of the end of a call, without its id."""
@@ -170,6 +174,8 @@ class Conversation:
         self, then: list[Any], checkpoint: Checkpoint, format: TranscriptFormat
     ) -> list[Any]:
         """Return the entries of a checkpoint: a prompt ends what came before it."""
+        if checkpoint.kind == RECOVERY_KIND:
+            return self._until_crash(then, checkpoint)
         if checkpoint.kind == PROMPT_KIND:
             ends = (one.prompt.entry for one in self.prompts if _is_before(checkpoint, one))
             end = next((entry for entry in ends if entry >= len(then)), len(then))
@@ -181,6 +187,13 @@ class Conversation:
         is_batch = checkpoint.data.get("event") in UNNAMED_ENDS
         ended = None if is_batch and not calls else set(calls or ())
         return format.completed(then, self.entries, until, ended)
+
+    def _until_crash(self, then: list[Any], checkpoint: Checkpoint) -> list[Any]:
+        """Return what an agent that died had written, although no hook has recorded it."""
+        taken = ((one.checkpoint, one.prompt.entry) for one in self.prompts)
+        later = (at for known, at in taken if known is not None and known.time > checkpoint.time)
+        end = next(later, len(self.entries))
+        return self.entries[:end] if self.entries[: len(then)] == then else then
 
     def _checkpoints(self) -> dict[str, Checkpoint]:
         """Return the checkpoints before prompts, by the agent's ids of these, or their own."""

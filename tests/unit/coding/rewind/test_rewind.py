@@ -25,7 +25,7 @@ from mulligan.coding.rewind.run import (
 from mulligan.coding.rewind.target import Conversation
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.claude_transcript import is_main
-from mulligan.coding.transcripts.transcript_format import INTERRUPTED
+from mulligan.coding.transcripts.transcript_format import INTERRUPTED, encode
 from mulligan.errors import CannotRewind, LeftBehind
 from mulligan.failpoints import Failpoint
 from mulligan.testing.failpoints import fail_at
@@ -207,6 +207,19 @@ def test_a_call_in_progress_is_closed(agent: Recorded):
     assert done.plan.closed == 1
     last = written(agent.transcript(agent.work, NEW))[-2]
     assert last["toolUseResult"] == INTERRUPTED
+
+
+def test_what_a_crash_left_has_all_that_was_said_before_it(agent: Recorded):
+    agent.prompt("killed")
+    agent.said.call("running")
+    agent.path.write_bytes(encode(agent.said.entries))
+    left = agent.session.checkpoint("recovery")
+    agent.session.state.set("context/goals", "recovered")
+    for later in ("nothing", "a prompt"):
+        found = plan(agent, left.id)
+        assert texts(found.entries or [])[-3:] == ["killed", "tool_use", "tool_result"], later
+        assert (found.closed, found.target.kept) == (1, 4)
+        agent.turn("after the crash", "c.txt", "four")
 
 
 def test_a_deleted_transcript_comes_back_from_the_store(agent: Recorded):
