@@ -217,7 +217,8 @@ def test_a_rule_asks_although_the_tool_is_allowed(claude: ClaudeCode, model: Mod
         file.write('[[effects.rules]]\nname = "Bash(touch *)"\napproval = "ask"\n')
     claude.run(model.prompt("asked", [shell("touch never")], [text("understood")]))
     assert not (claude.project / "never").exists(), "there is no terminal to ask at"
-    assert claude.session().tools.get("toolu_asked_0_0").status != "called"
+    asked = claude.session().tools.get("toolu_asked_0_0")
+    assert (asked.status, "says so" in str(asked.error)) == ("failed", True)
     assert claude.notes() == ""
 
 

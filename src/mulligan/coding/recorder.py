@@ -144,8 +144,12 @@ def _catch_up(session: Session, event: HookEvent) -> None:
         except Conflict:
             if not left:
                 raise
+    results = list(new.results())
+    # The end of a batch does not tell calls that failed, or were refused, from others; the
+    # transcript does.
+    _settle(session, [one for one in results if one.error is not None], create=False)
     _settle(session, event.calls, create=True)
-    _settle(session, new.results(), create=False)
+    _settle(session, results, create=False)
 
 
 def _known(session: Session, recorded: Any) -> AgentSession | None:

@@ -152,6 +152,17 @@ def test_a_missed_result_is_taken_from_the_batch_or_the_transcript(agent: Coding
     assert found == {"t1": "returned", "t2": "failed"}
 
 
+def test_a_call_that_was_refused_is_not_recorded_as_done(agent: CodingAgent) -> None:
+    agent.call("t1")
+    agent.call("t2")
+    refused = {"type": "tool_result", "tool_use_id": "t2", "content": "No.", "is_error": True}
+    agent.say({"message": {"content": [refused]}})
+    agent.batch("t1", "t2")
+    first, second = agent.session().tools.list()
+    assert (first.status, second.status, second.error) == ("returned", "failed", "No.")
+    assert second.name == "Bash"
+
+
 def test_a_result_whose_call_was_missed_is_recorded(agent: CodingAgent) -> None:
     agent.returned("t1")
     agent.returned("t1")
