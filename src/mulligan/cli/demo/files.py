@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-COMMAND = (
-    "rm -rf src && echo '# TODO' > README.md && chmod -x run.sh &&\n"
-    "chmod 666 settings.toml && mv tests/test_login.py tests/old.py &&\n"
-    "ln -sf /etc/hosts current && echo junk > junk.tmp"
-)
+COMMAND = """rm -rf src && echo '# TODO' > README.md && chmod -x run.sh &&
+   chmod 666 settings.toml && mv tests/test_login.py tests/old.py &&
+   ln -sf /etc/hosts current && echo junk > junk.tmp"""
 """The agent's attempt to clean up; each part spoils something else."""
 
 _SOURCES = {
@@ -25,24 +23,21 @@ _SOURCES = {
 
 
 def make_project(directory: Path) -> None:
-    """Make a small project: text, bytes, a script, a symlink, an empty directory, odd names."""
+    """Make a small project: text, bytes, a script, a symlink, empty directories, odd names."""
+    for place in ("src/web/templates", "tests", "notes", "uploads"):
+        (directory / place).mkdir(parents=True)
     for name, content in _SOURCES.items():
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(content)
     (directory / "run.sh").chmod(0o755)
-    (directory / "uploads").mkdir()
     (directory / "current").symlink_to("src/login.py")
 
 
-def picture(directory: Path) -> dict[str, tuple[int, int, bytes]]:
+def picture(directory: Path) -> dict[Path, tuple[int, int, object]]:
     """Return mode, time and content of all in a directory, apart from the store and pointers."""
-    found = {}
+    found: dict[Path, tuple[int, int, object]] = {}
     for path in directory.rglob("*"):
-        name, status, content = path.relative_to(directory), path.lstat(), b""
-        if path.is_symlink():
-            content = bytes(path.readlink())
-        elif path.is_file():
-            content = path.read_bytes()
+        name, status = path.relative_to(directory), path.lstat()
+        content = path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
         if name.parts[0] != ".mulligan":
-            found[str(name)] = (status.st_mode, status.st_mtime_ns, content)
+            found[name] = (status.st_mode, status.st_mtime_ns, content)
     return found
