@@ -1,4 +1,4 @@
-"""A real agent without hooks: `mulligan run --watch` takes checkpoints at the prompts it shows."""
+"""Real agents without hooks: `run --watch`, and `up` with `watch`, take checkpoints at prompts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,37 @@ from typing import Any
 import pytest
 
 from tests.agents.limits import PATIENCE
-from tests.agents.other_agents import Codex, Gemini, OtherAgent, ScriptedModel
+from tests.agents.other_agents import OtherAgent, ScriptedModel
 
 Until = Callable[[Callable[[], Any]], Any]
+Wrap = Callable[[OtherAgent, list[str]], list[str]]
 
 
-def run_watched(agent: OtherAgent, until: Until, name: str, resume: Sequence[str] = ()) -> None:
+def with_run(agent: OtherAgent, command: list[str]) -> list[str]:
+    """Return how a command is run and watched."""
+    return ["run", "--watch", "--", *command]
+
+
+def with_up(agent: OtherAgent, command: list[str]) -> list[str]:
+    """Return how the same is done by a team of one agent."""
+    file = agent.home / "team.toml"
+    variables = "".join(f"{key} = {json.dumps(value)}\n" for key, value in agent.variables.items())
+    lines = [
+        f"workspace = {json.dumps(str(agent.project))}",
+        "watch = true",
+        "[agents.one]",
+        f"command = {json.dumps(command)}",
+        f"directory = {json.dumps(str(agent.project))}",
+        'restart = "never"',
+        "[agents.one.env]",
+    ]
+    file.write_text("\n".join(lines) + "\n" + variables)
+    return ["up", str(file)]
+
+
+def run_watched(
+    agent: OtherAgent, until: Until, name: str, resume: Sequence[str] = (), wrap: Wrap = with_run
+) -> None:
     """Run the agent with a prompt; its tool waits until the prompt has a checkpoint."""
     fifo = agent.home / f"fifo-{name}"
     os.mkfifo(fifo)
@@ -27,10 +52,7 @@ def run_watched(agent: OtherAgent, until: Until, name: str, resume: Sequence[str
         sys.executable,
         "-m",
         "mulligan",
-        "run",
-        "--watch",
-        "--",
-        *agent.command(prompt, resume),
+        *wrap(agent, agent.command(prompt, resume)),
     ]
     before = len(prompts(agent))
     started = subprocess.Popen(
@@ -55,14 +77,14 @@ def prompts(agent: OtherAgent) -> list[str]:
         return [str(one.note) for each in sessions for one in each.checkpoints(kind="prompt")]
 
 
-@pytest.mark.parametrize("agent", [Codex, Gemini], indirect=True)
+@pytest.mark.parametrize("wrap", [with_run, with_up])
 def test_prompts_have_checkpoints_and_can_be_gone_back_to(
-    agent: OtherAgent, scripted: ScriptedModel, until: Until
+    agent: OtherAgent, scripted: ScriptedModel, until: Until, wrap: Wrap
 ) -> None:
     agent.mulligan("uninstall", agent.name)
-    run_watched(agent, until, "one")
+    run_watched(agent, until, "one", wrap=wrap)
     id = agent.mulligan("rewind")["agent_session"]
-    run_watched(agent, until, "two", agent.resume_command(id).split()[1:])
+    run_watched(agent, until, "two", agent.resume_command(id).split()[1:], wrap)
     assert agent.files() == {"one": "one", "two": "two"}
     session = agent.session()
     said = session.state.get("conversation")

@@ -19,6 +19,7 @@ from mulligan.cli.context import CliContext
 from mulligan.coding.transcripts.transcript_format import encode
 from tests.cli.conftest import PATIENCE, Cli
 from tests.unit.coding.claude_entries import Transcript
+from tests.unit.coding.codex_entries import OLD, Rollout
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -32,6 +33,21 @@ while True:
     if "the files changed" in shown:
         break
 """
+
+TALK = """
+import os, pathlib, subprocess, sys
+del os.environ["MULLIGAN_SESSION"]  # status lists all
+if pathlib.Path("fails").exists():
+    sys.exit(1)
+pathlib.Path("said").rename("{target}")
+while True:
+    shown = subprocess.run(
+        [sys.executable, "-m", "mulligan", "status", "--quiet"], capture_output=True, text=True
+    ).stdout
+    if "codex-" in shown:
+        break
+"""
+"""An agent that writes a transcript, and ends when it has a session."""
 
 
 def test_a_change_becomes_a_checkpoint(store: Cli, process: Start, place: Path) -> None:
@@ -86,6 +102,37 @@ def test_a_prompt_in_a_transcript_becomes_a_checkpoint(
     assert watch.wait(PATIENCE) == 0
     (prompt,) = store("rewind", "--json").json["prompts"]
     assert (prompt["text"], prompt["checkpoint_id"]) == ("fix the build", taken["checkpoint_id"])
+
+
+@pytest.mark.parametrize("command", [["up", "team.toml"], ["resume", "main"]])
+def test_a_team_that_watches_takes_a_checkpoint_at_each_prompt(
+    store: Cli,
+    process: Start,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    command: list[str],
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("CODEX_HOME", str(home))
+    rollouts = home / "sessions/2026/11/18"
+    rollouts.mkdir(parents=True)
+    said = Rollout(str(place))
+    said.prompt("fix the build", "t1")
+    (place / "said").write_bytes(encode(said.entries))
+    (place / "agent.py").write_text(TALK.format(target=rollouts / f"rollout-x-{OLD}.jsonl"))
+    agent = f"command = {json.dumps([sys.executable, 'agent.py'])}"
+    (place / "team.toml").write_text(f'watch = true\n[agents.one]\n{agent}\nrestart = "never"\n')
+    if command[0] == "resume":
+        (place / "fails").touch()
+        assert process("up", "team.toml", stdin=subprocess.DEVNULL).wait(PATIENCE) == 1
+        (place / "fails").unlink()
+    run = process(*command, stdin=subprocess.DEVNULL)
+    _, err = run.communicate(timeout=PATIENCE * 2)
+    assert run.returncode == 0, err
+    (prompt,) = store("rewind", "-s", f"codex-{OLD}", "--json").json["prompts"]
+    assert prompt["text"] == "fix the build"
+    assert prompt["checkpoint_id"] is not None
 
 
 def test_a_transcript_that_is_not_there_yet_is_named(

@@ -92,7 +92,7 @@ INNER = {
     "coding.transcripts": [
         {"transcript", "transcript_format", "transcript_draft"},
         {"claude_transcript", "codex_transcript", "gemini_transcript", "opencode_transcript"},
-        {"claude_folder"},
+        {"claude_folder", "opencode_database"},
         {"transcript_formats"},
     ],
     "coding.settings": [

@@ -1,9 +1,9 @@
-"""Following transcripts of agents without hooks, for `watch` and `run --watch`."""
+"""Following transcripts of agents without hooks: `watch`, `run --watch`, and teams that watch."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mulligan.cli.render.text import clean
 from mulligan.errors import MulliganError
 from mulligan.session.runtime.quiet import LOOK_SECONDS
 
@@ -67,13 +68,19 @@ class Follower:
             return []
 
 
+def followed_directory(team: Mapping[str, Any] | None) -> Path | None:
+    """Return the directory of a team that watches; None for one that does not, or has no files."""
+    place = team.get("workspace") if team and team.get("watch") else None
+    return None if place is None else Path(place)
+
+
 @contextmanager
-def following(store: Store, root: Path | None, patterns: Sequence[str], say: Say) -> Iterator[None]:
-    """Follow transcripts in a thread while the block runs."""
+def following(store: Store, root: Path | None, patterns: Sequence[str] = ()) -> Iterator[None]:
+    """Follow transcripts of agents in a directory in a thread while the block runs."""
     if root is None:
         yield
         return
-    follower, ended = Follower(store, root, patterns, say), Event()
+    follower, ended = Follower(store, root, patterns, _warn), Event()
 
     def follow() -> None:
         while not ended.wait(LOOK_SECONDS):
@@ -88,3 +95,7 @@ def following(store: Store, root: Path | None, patterns: Sequence[str], say: Say
     finally:
         ended.set()
         thread.join()
+
+
+def _warn(said: str) -> None:
+    click.echo(f"Warning: {clean(said)}", err=True)

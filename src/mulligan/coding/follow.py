@@ -13,17 +13,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mulligan.coding.agent_session import agent_session
-from mulligan.coding.hook_input import HookEvent, HookKind
+from mulligan.coding.hook_input import OPENCODE, HookEvent, HookKind
 from mulligan.coding.hooks import session_of
-from mulligan.coding.recorder import record
+from mulligan.coding.recorder import PROMPT, record
 from mulligan.coding.rewind.target import Conversation
 from mulligan.coding.transcripts import transcript
-from mulligan.coding.transcripts.transcript_format import TranscriptFormat, TranscriptOwner
+from mulligan.coding.transcripts.opencode_database import OpenCodeDatabase
+from mulligan.coding.transcripts.transcript_format import Prompt, TranscriptFormat, TranscriptOwner
 from mulligan.coding.transcripts.transcript_formats import FORMATS
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class TranscriptFollower:
     ) -> None:
         self._store, self._root, self._variables = store, root, variables
         self._patterns = patterns
+        self._database = OpenCodeDatabase(variables, root)
         self._stamps = dict(self._candidates())
         self._sessions: dict[str, Session] = {}
         self._followed: dict[Path, Followed] = {}
@@ -75,6 +77,9 @@ class TranscriptFollower:
             self._stamps[path] = stamp
             found = self._followed.get(path) or self._recognised(path)
             if found is not None:
+                if not self._is_written_out(path):
+                    del self._stamps[path]  # so that the next look tries again
+                    continue
                 self._followed[path] = found
                 taken += self._record(found)
         return taken
@@ -99,6 +104,8 @@ class TranscriptFollower:
             with suppress(OSError):  # gone meanwhile
                 known = os.stat(path, follow_symlinks=False)
                 yield path, (known.st_ino, known.st_size, known.st_mtime_ns)
+        if not self._patterns:
+            yield from self._database.stamps()
 
     def _paths(self) -> Iterator[Path]:
         for pattern in self._patterns:
@@ -114,6 +121,8 @@ class TranscriptFollower:
         """Return whose transcript a file is; None if that of no known agent in the directory."""
         if path in self._others:
             return None
+        if (owner := self._database.owner(path)) is not None:
+            return Followed(path, OPENCODE, owner)
         entries = transcript.read_new(path).entries
         for agent, format in FORMATS.items():
             owner = format.owner(path, entries)
@@ -130,6 +139,10 @@ class TranscriptFollower:
         except ValueError:
             return False  # what the transcript says is no path
 
+    def _is_written_out(self, path: Path) -> bool:
+        """Whether the file has what its agent has said: its agent may keep that elsewhere."""
+        return self._database.owner(path) is None or self._database.write_out(path)
+
     def _record(self, found: Followed) -> list[Checkpoint]:
         session, format = self._session(found), FORMATS[found.agent]
         before = session.head.seq
@@ -140,26 +153,26 @@ class TranscriptFollower:
         """Return the event that the new lines of a transcript tell of."""
         known = agent_session(session)
         since = transcript.START if known is None else known.progress
-        new = format.parsed(transcript.read_new(found.path, since).entries)
-        if not format.prompts(new, ()):
-            return self._event(found, HookKind.BATCH_END)
-        newest = self._unrecorded(found, session, format, new)
+        new = transcript.read_new(found.path, since)
+        prompts = format.prompts(format.parsed(new.entries), ())
+        newest = self._unrecorded(session, prompts, is_whole=new.is_whole) if prompts else None
         if newest is None:
             return self._event(found, HookKind.BATCH_END)
-        prompt, asked = newest
-        return self._event(found, HookKind.PROMPT, prompt=prompt, prompt_id=asked)
+        return self._event(found, HookKind.PROMPT, prompt=newest.text, prompt_id=newest.asked)
 
     def _unrecorded(
-        self, found: Followed, session: Session, format: TranscriptFormat, new: list[Any]
-    ) -> tuple[str, str | None] | None:
-        """Return the newest prompt, unless a hook has taken its checkpoint."""
+        self, session: Session, prompts: Sequence[Prompt], *, is_whole: bool
+    ) -> Prompt | None:
+        """Return the newest prompt, unless it has a checkpoint, such as that of a hook."""
+        last = prompts[-1]
         if agent_session(session) is None:
-            last = format.prompts(new, ())[-1]
-            return last.text, last.asked
+            return last
+        if is_whole and last.asked is not None:
+            # The file was written again, and what is recorded of it does not have this prompt yet.
+            taken = (one.data.get("prompt_id") for one in session.checkpoints(kind=PROMPT))
+            return None if last.asked in taken else last
         known = Conversation(session).prompts
-        if not known or known[-1].checkpoint is not None:
-            return None
-        return known[-1].prompt.text, known[-1].prompt.asked
+        return known[-1].prompt if known and known[-1].checkpoint is None else None
 
     def _event(self, found: Followed, kind: HookKind, **fields: str | None) -> HookEvent:
         return HookEvent(

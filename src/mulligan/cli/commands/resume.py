@@ -157,12 +157,15 @@ def _show_plan(call: CliContext, store: Store, session: Session, choice: ResumeC
 
 
 def _resume(call: CliContext, store: Store, session: Session, choice: ResumeChoice) -> None:
+    from mulligan.cli.following import followed_directory, following
     from mulligan.cli.teams import run_options
     from mulligan.errors import RecoveryStopped
+    from mulligan.recovery.plan import team_of
     from mulligan.supervisor.run import resume_session
 
+    followed = None if call.no_files else followed_directory(team_of(session))
     try:
-        with run_options(call) as options:
+        with run_options(call) as options, following(store, followed):
             outcome = resume_session(
                 store, session.name, choice, options, _workspace(call, store, session)
             )

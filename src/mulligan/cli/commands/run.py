@@ -8,7 +8,6 @@ import click
 
 from mulligan.cli.context import CliContext, Command, example, files_options
 from mulligan.cli.following import following, transcript_option
-from mulligan.cli.render.text import clean
 from mulligan.cli.requests import Duration
 
 EXAMPLE = example(
@@ -65,8 +64,8 @@ def command(
     session is recovered first. The exit status is that of the command, 1 when a task is
     quarantined, 75 when it was paused, 130 when Ctrl-C paused it.
 
-    With --watch, the conversation of a coding agent without hooks (Claude Code, Codex, Gemini CLI)
-    is recorded as well, in a session of its own, with a checkpoint at every prompt.
+    With --watch, the conversation of a coding agent without hooks (Claude Code, Codex, Gemini CLI,
+    opencode) is recorded as well, in a session of its own, with a checkpoint at every prompt.
     """
     from mulligan.cli.programs import check_program
     from mulligan.cli.teams import exit_code, print_end, run_options
@@ -99,12 +98,8 @@ def command(
         agents={agent: spec},
     )
     followed = root if watch else None
-    with run_options(call) as options, following(store, followed, transcripts, _warn):
+    with run_options(call) as options, following(store, followed, transcripts):
         outcome = run_team(store, session.name, workflow, options)
     print_end(call, session, outcome)
     known = session.state.get(("agents", agent), {})
     click.get_current_context().exit(exit_code(outcome, known))
-
-
-def _warn(said: str) -> None:
-    click.echo(f"Warning: {clean(said)}", err=True)

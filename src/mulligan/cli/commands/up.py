@@ -21,9 +21,13 @@ def command(call: CliContext, file: str) -> None:
     safe point. An interrupted session is recovered first: orphan processes are ended, and agents
     that were done are not started again. The exit status is 0 when all agents are done, 1 when one
     failed or a task is quarantined, 75 when the team was paused (130 by Ctrl-C).
+
+    With `watch = true` in the file, the conversations of coding agents without hooks are recorded
+    as by `mulligan run --watch`.
     """
     import msgspec
 
+    from mulligan.cli.following import followed_directory, following
     from mulligan.cli.teams import exit_code, print_end, run_options
     from mulligan.supervisor.run import load_team, run_team
 
@@ -31,7 +35,8 @@ def command(call: CliContext, file: str) -> None:
     store, session, root = call.open_for_agents(workflow.session)
     if workflow.workspace is None and root is not None:
         workflow = msgspec.structs.replace(workflow, workspace=str(root))
-    with run_options(call) as options:
+    followed = None if call.no_files else followed_directory(msgspec.structs.asdict(workflow))
+    with run_options(call) as options, following(store, followed):
         outcome = run_team(store, session.name, workflow, options)
     print_end(call, session, outcome)
     click.get_current_context().exit(exit_code(outcome))

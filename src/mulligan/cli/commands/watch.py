@@ -50,8 +50,9 @@ def command(
     checkpoint, if files changed since, and ends it. `mulligan run --watch` does the same for a
     program that it runs.
 
-    The conversation of a coding agent without hooks (Claude Code, Codex, Gemini CLI) is recorded as
-    well, in a session of its own, with a checkpoint at every prompt: `mulligan rewind` lists them.
+    The conversation of a coding agent without hooks (Claude Code, Codex, Gemini CLI, opencode) is
+    recorded as well, in a session of its own, with a checkpoint at every prompt: `mulligan rewind`
+    lists them.
     """
     from mulligan.session.runtime.quiet import LOOK_SECONDS, QuietCheckpoints
 

@@ -95,11 +95,11 @@ class OpenCodeFormat(Lines):
         return OpenCodeFolder(state_directory(variables) / FOLDER)
 
     def transcripts(self, variables: Mapping[str, str], root: Path) -> Iterable[Path]:
-        """Return nothing: without the plugin, all of it is in a database."""
+        """Return nothing: all of it is in a database (see ``opencode_database``)."""
         return ()
 
     def owner(self, path: Path, entries: Sequence[Any]) -> TranscriptOwner | None:
-        """Return None: the plugin that writes the file records it as well."""
+        """Return None: the file does not say; who writes it knows."""
         return None
 
     def session_id(self, id: str) -> str:
