@@ -54,6 +54,8 @@ class MulliganSteps:
         self._agents: weakref.WeakSet[Any] = weakref.WeakSet()
         self._offset = 0
         self._missing: tuple[str, ...] = ()
+        self._last: list[Any] = []
+        """The last step that was stored here: another one is there after a restore."""
         self.lost: tuple[str, ...] = ()
         """The variables of the code agent that could not be stored after its last step."""
 
@@ -72,26 +74,29 @@ class MulliganSteps:
         # An agent adds a step to its memory after the callbacks.
         present = [*agent.memory.steps, step]
         with self._session.batch():
-            new = present[self._session.state.length(STEPS) :]
-            self._session.state.extend(STEPS, [self._dumped(one) for one in new])
+            new = [self._dumped(one) for one in present[self._session.state.length(STEPS) :]]
+            self._session.state.extend(STEPS, new)
             self._store_variables(agent)
+        self._last = new[-1:]
 
     def run(self, agent: Any, task: str, **options: Any) -> Any:
         """Run an agent on a task, or go on with it if it was interrupted in the middle.
 
-        The options are those of ``agent.run``. The steps of earlier tasks stay in the session; the
-        agent sees them with ``reset=False``.
+        The options are those of ``agent.run``. With ``reset=False`` the agent continues from the
+        stored steps of earlier tasks, and from what the program put into its memory since.
         """
-        if agent not in self._agents:
+        is_known = agent in self._agents
+        if not is_known:
             self._agents.add(agent)
             agent.step_callbacks.register(MemoryStep, self)
         if options.get("additional_args") is None and self._is_interrupted(task):
             return self._resumed(agent, task, options)
-        kept = [] if options.get("reset", True) else self.steps()
+        is_new = options.get("reset", True)
+        kept, shared = ([], 0) if is_new else self._continued(agent, is_known)
         agent.memory.steps = kept
         with self._session.batch():
-            if len(kept) != self._session.state.length(STEPS):
-                self._session.state.truncate(STEPS, 0)
+            if shared != self._session.state.length(STEPS):
+                self._session.state.truncate(STEPS, shared)
             if self._session.state.get(VARIABLES, MISSING) is not MISSING:
                 self._session.state.delete(VARIABLES)
             self._session.state.set(RECORD, {"task": task, "has_ended": False, "lost": []})
@@ -124,6 +129,21 @@ class MulliganSteps:
         self._offset = done
         most = options.get("max_steps") or agent.max_steps
         return agent.run(task, **{**options, "reset": False, "max_steps": max(1, most - done)})
+
+    def _continued(self, agent: Any, is_known: bool) -> tuple[list[Any], int]:
+        """Return the steps that a run continues from, and how many of them are stored.
+
+        They are those of the agent's memory, which the program may have changed since the last
+        run, after the stored ones if the agent is new here. After a restore of the session they
+        are the stored ones.
+        """
+        stored, present = self._session.state.get(STEPS, []), [*agent.memory.steps]
+        if is_known and stored[-1:] != self._last:
+            return self.steps(), len(stored)
+        shared = _equal(stored, [self._dumped(step) for step in present])
+        if is_known or shared == len(stored):
+            return present, shared
+        return [*self.steps(), *present], len(stored)
 
     def _store_variables(self, agent: Any) -> None:
         """Store the variables of a code agent, as far as they can be."""
@@ -200,6 +220,12 @@ class _Continued(list[Any]):
             self._has_task = True
             return
         super().append(step)
+
+
+def _equal(first: list[Any], second: list[Any]) -> int:
+    """Return how many items two lists have in common at their start."""
+    differing = (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    return next(differing, min(len(first), len(second)))
 
 
 def _error(kind: str, message: str) -> Any:

@@ -125,3 +125,41 @@ def test_a_session_goes_back_to_an_earlier_step(tmp_path: Path) -> None:
     # Now the run is one that did not end: it goes on from there, with another answer.
     assert steps.run(agent(final("another")), "task") == "another"
     steps.close()
+
+
+def tasks(steps: MulliganSteps) -> list[str]:
+    return [step.task for step in steps.steps() if isinstance(step, TaskStep)]
+
+
+def test_a_run_continues_from_what_a_program_put_into_the_memory(tmp_path: Path) -> None:
+    """As ``agent.run(reset=False)`` does: before the first run, between runs, and elsewhere."""
+    steps = MulliganSteps("s", tmp_path)
+    one = agent(final("a"), final("b"))
+    one.memory.steps.append(TaskStep(task="before"))
+    assert steps.run(one, "first", reset=False) == "a"
+    assert tasks(steps) == ["before", "first"]
+    del one.memory.steps[0]
+    one.memory.steps.append(TaskStep(task="between"))
+    assert steps.run(one, "second", reset=False) == "b"
+    assert tasks(steps) == ["first", "between", "second"]
+    assert [type(s) for s in steps.steps()] == [type(s) for s in one.memory.steps]
+    steps.close()
+    again = MulliganSteps("s", tmp_path)
+    other = agent(final("c"))
+    other.memory.steps.append(TaskStep(task="elsewhere"))
+    assert again.run(other, "third", reset=False) == "c"
+    assert tasks(again) == ["first", "between", "second", "elsewhere", "third"]
+    again.close()
+
+
+def test_after_a_restore_a_run_continues_from_the_stored_steps(tmp_path: Path) -> None:
+    steps = MulliganSteps("s", tmp_path)
+    one = agent(final("a"), final("b"), final("c"))
+    steps.run(one, "first")
+    point = steps.timeline.checkpoint()
+    steps.run(one, "second", reset=False)
+    steps.timeline.restore(point)
+    steps.run(one, "third", reset=False)
+    assert tasks(steps) == ["first", "third"]
+    assert [s.task for s in one.memory.steps if isinstance(s, TaskStep)] == ["first", "third"]
+    steps.close()
