@@ -4,8 +4,10 @@ One thin layer over threads. Every store and every session has one worker thread
 there one after the other, in the order in which they were made, so the event loop never waits for
 a disk. Arguments, results and errors are those of the synchronous calls.
 
-A call that is cancelled may still take effect: its thread completes it. A message that a cancelled
-``receive`` has taken is not lost: the next ``receive`` of the same session returns it.
+When the cancellation of a call is raised, the call has ended, or was not made: nothing is written
+after it. A block that is cancelled is left, and a store or session that was being opened is closed,
+before the cancellation goes on. A message that a cancelled ``receive`` has taken is not lost: the
+next ``receive`` of the same session returns it.
 
 Inside ``async with session.batch():`` the writes of the task that opened it become one
 transaction. A call of another task waits until the batch ends. A task that was started inside the
@@ -15,7 +17,6 @@ batch must not use the session, since the batch may be waiting for it: it gets `
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -27,7 +28,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import mulligan
-from mulligan.aio_worker import Handle, Worker, awaitable
+from mulligan.aio_worker import Handle, Worker, awaitable, opened_in_thread
 from mulligan.errors import ApprovalPending
 from mulligan.model import (
     Checkpoint,
@@ -295,13 +296,22 @@ class AsyncTools(Handle[Tools]):
     @asynccontextmanager
     async def call(self, name: str, args: Any = None, **options: Any) -> AsyncIterator[ActiveCall]:
         """Record a call of a tool around an ``async with`` block; see ``Tools.call``."""
-        async with self._worker.context(self._sync.call(name, args, **options)) as call:
+        made = self._sync.call(name, args, **options)
+        async with self._worker.context(made, is_act=True) as call:
             yield call
 
     async def run(self, command: Sequence[str], **options: Any) -> ToolCall:
-        """Run a command between two checkpoints, and record it; see ``Tools.run``."""
+        """Run a command between two checkpoints, and record it; see ``Tools.run``.
+
+        If it is cancelled, the command gets SIGTERM, or SIGKILL if it is cancelled again, and the
+        call is recorded before the cancellation is raised.
+        """
+        from mulligan.session.runtime.command import Stopper  # slow to import
+
+        stopper = Stopper()
+        run = partial(self._sync._run_stoppable, command, stopper, **options)
         # Not in the worker's thread: other tasks use the session while the command runs.
-        return await asyncio.to_thread(self._sync.run, command, **options)
+        return await self._worker.beside(run, stopper.stop)
 
 
 class AsyncSession(Handle[Session]):
@@ -340,7 +350,7 @@ class AsyncSession(Handle[Session]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        await self._worker.leave(self._sync.close, error)
 
     checkpoint = awaitable(Session.checkpoint)
     point = awaitable(Session.point)
@@ -356,7 +366,7 @@ class AsyncSession(Handle[Session]):
     async def fork(self, point: PointLike, name: str | None = None, **options: Any) -> AsyncSession:
         """Make a new session that continues from a point; see ``Session.fork``."""
         fork = partial(self._sync.fork, point, name, **options)
-        return AsyncSession(await self._worker.call(fork))
+        return AsyncSession(await self._worker.open(fork))
 
     async def events(
         self, since: PointLike | None = None, until: PointLike | None = None, follow: bool = False
@@ -396,9 +406,10 @@ class AsyncSession(Handle[Session]):
     ) -> Any:
         """Run a function once, and return its recorded result later; see ``Session.step``.
 
-        A function that is no coroutine function runs in a thread.
+        A function that is no coroutine function runs in a thread. One that has returned is
+        recorded, even if the step is cancelled then.
         """
-        return await self._steps.run_async(self._worker, name, _awaited(function), args, kwargs)
+        return await self._steps.run_async(self._worker, name, function, args, kwargs)
 
     def durable(
         self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **how: Any
@@ -412,8 +423,9 @@ class AsyncSession(Handle[Session]):
 
             @wraps(wrapped)
             async def step(*args: Any, **kwargs: Any) -> Any:
-                run = _awaited(wrapped)
-                return await self._steps.run_async(self._worker, called, run, args, kwargs, options)
+                return await self._steps.run_async(
+                    self._worker, called, wrapped, args, kwargs, options
+                )
 
             return step
 
@@ -427,7 +439,8 @@ class AsyncSession(Handle[Session]):
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds(wait, "wait=", zero=True)
         while True:
-            entering = self._worker.context(self._sync.effect(name, intent, **options))
+            made = self._sync.effect(name, intent, **options)
+            entering = self._worker.context(made, is_act=True)
             try:
                 effect = await entering.__aenter__()
                 break
@@ -469,7 +482,7 @@ class AsyncStore(Handle[Store]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        await self._worker.leave(self._sync.close, error)
 
     delete = awaitable(Store.delete)
     verify = awaitable(Store.verify)
@@ -478,12 +491,12 @@ class AsyncStore(Handle[Store]):
     async def session(self, name: str, create: bool = True, **options: Any) -> AsyncSession:
         """Open a session; see ``Store.session``."""
         opened = partial(self._sync.session, name, create, **options)
-        return AsyncSession(await self._worker.call(opened))
+        return AsyncSession(await self._worker.open(opened))
 
     async def agent(self, name: str, *, session: str, **options: Any) -> AsyncSession:
         """Open a session as the only writer of an agent; see ``Store.agent``."""
         opened = partial(self._sync.agent, name, session=session, **options)
-        return AsyncSession(await self._worker.call(opened))
+        return AsyncSession(await self._worker.open(opened))
 
     async def find(self, key: str) -> AsyncSession | None:
         """Return the session that was made with a key; see ``Store.find``."""
@@ -493,7 +506,7 @@ class AsyncStore(Handle[Store]):
     async def copy(self, name: str, new_name: str, **options: Any) -> AsyncSession:
         """Make a session that continues from the newest event of another; see ``Store.copy``."""
         copied = partial(self._sync.copy, name, new_name, **options)
-        return AsyncSession(await self._worker.call(copied))
+        return AsyncSession(await self._worker.open(copied))
 
     async def delete_checkpoints(
         self, session: AsyncSession, points: Iterable[PointLike]
@@ -515,23 +528,11 @@ class AsyncStore(Handle[Store]):
         await self._worker.close(self._sync.close)
 
 
-def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a coroutine function: the function itself, or its call in a thread."""
-    if inspect.iscoroutinefunction(function):
-        return function
-
-    @wraps(function)
-    async def in_thread(*args: Any, **kwargs: Any) -> Any:
-        return await asyncio.to_thread(function, *args, **kwargs)
-
-    return in_thread
-
-
 async def open(path: str | os.PathLike[str], create: bool = True, **options: Any) -> AsyncStore:
     """Open the store of a directory; see ``mulligan.open`` for the options."""
-    return AsyncStore(await asyncio.to_thread(mulligan.open, path, create, **options))
+    return AsyncStore(await opened_in_thread(partial(mulligan.open, path, create, **options)))
 
 
 async def attach() -> AsyncSession:
     """Return the session of the agent that this process was started for: ``mulligan.attach``."""
-    return AsyncSession(await asyncio.to_thread(mulligan.attach))
+    return AsyncSession(await opened_in_thread(mulligan.attach))

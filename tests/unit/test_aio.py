@@ -276,9 +276,11 @@ def test_a_cancelled_receive_loses_no_message(monkeypatch: pytest.MonkeyPatch, a
         waiting = asyncio.create_task(session.mailbox.receive(60))
         await asyncio.to_thread(gate.reached.wait, 60)
         waiting.cancel()
+        await asyncio.sleep(0)
+        assert not waiting.done()  # it ends with the call that the thread has started
+        gate.go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        gate.go_on.set()
         found = [await session.mailbox.receive() for _ in range(3)]
         assert [message and message.subject for message in found] == ["first", "second", None]
 
@@ -304,7 +306,7 @@ async def test_a_receive_that_is_cancelled_before_its_turn_takes_nothing() -> No
     _, session = await opened()
     await session.mailbox.send("main", "first")
     blocked = threading.Event()
-    held_up = asyncio.ensure_future(session._worker.submit(partial(blocked.wait, 60)))
+    held_up = asyncio.wrap_future(session._worker.submit(partial(blocked.wait, 60)))
     waiting = asyncio.create_task(session.mailbox.receive(60))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

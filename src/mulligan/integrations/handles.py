@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import mulligan
+from mulligan.aio_worker import finished, to_end
 from mulligan.errors import Conflict, UnknownSession
 from mulligan.session import Session
 from mulligan.session.names import session_name
@@ -111,26 +110,21 @@ class CallThread:
 
     async def run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make a call in the thread and return its result."""
+        return await finished(self._submitted(partial(call, *args, **kwargs)))
+
+    async def run_to_end(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Make a call that a cancellation does not take back, and return its result."""
+        return await to_end(self._submitted(partial(call, *args, **kwargs)))
+
+    async def enter(self, call: Callable[[], R], leave: Callable[[R], None]) -> R:
+        """Make a call whose result has to be left; a cancellation leaves it."""
+        return await finished(self._submitted(call), leave)
+
+    def _submitted(self, call: Callable[[], R]) -> Future[R]:
         if self._pid != os.getpid():
             # A fork has the object of its parent, and none of its threads.
             self._executor, self._pid = ThreadPoolExecutor(1, self._name), os.getpid()
-        made = self._executor.submit(partial(call, *args, **kwargs))
-        waiting = asyncio.wrap_future(made)
-        try:
-            return await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            if not made.cancel():
-                await _ended(waiting)
-            raise
-
-
-async def _ended(call: asyncio.Future[Any]) -> None:
-    """Wait for the end of a call, however often the waiting task is cancelled."""
-    while not call.done():
-        with suppress(asyncio.CancelledError):  # the caller raises the first one
-            await asyncio.wait({call})
-    if not call.cancelled():
-        call.exception()  # retrieved, or asyncio logs that it never was
+        return self._executor.submit(call)
 
 
 def name_of(kind: str, *parts: str) -> str:

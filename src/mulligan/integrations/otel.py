@@ -23,6 +23,7 @@ Every span has the session as ``gen_ai.conversation.id`` and the agent as ``gen_
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
@@ -162,7 +163,8 @@ class Instrumentation:
         ) -> Any:
             ran = _Ran(function)
             with self._span(f"mulligan.step {name}", steps._writer) as span:
-                result = await original(steps, runner, name, ran.awaited, *args, **options)
+                wrapped = ran.awaited if inspect.iscoroutinefunction(function) else ran.call
+                result = await original(steps, runner, name, wrapped, *args, **options)
                 self._step_ended(span, steps._writer, name, ran)
             return result
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from blake3 import blake3
@@ -80,7 +81,7 @@ class RecordedCalls:
 
     async def begin(self, id: str, name: str, args: Any) -> ToolCall | ActiveCall:
         """Return the call if it has returned; otherwise record that it is made now."""
-        return await self._thread.run(self._begin, id, name, args)
+        return await self._thread.enter(partial(self._begin, id, name, args), _not_made)
 
     async def end(
         self, active: ActiveCall, result: Any = None, error: BaseException | None = None
@@ -88,9 +89,10 @@ class RecordedCalls:
         """Record how a call ended."""
         if error is None:
             active.returned(to_stored(result))
-            await self._thread.run(active.__exit__, None, None, None)
+            await self._thread.run_to_end(active.__exit__, None, None, None)
         else:
-            await self._thread.run(active.__exit__, type(error), error, error.__traceback__)
+            leave = partial(active.__exit__, type(error), error, error.__traceback__)
+            await self._thread.run_to_end(leave)
 
     def _begin(self, id: str, name: str, args: Any) -> ToolCall | ActiveCall:
         known = self._known(id, name, args)
@@ -123,6 +125,13 @@ class RecordedCalls:
 
     def _is_once(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._at_most_once)
+
+
+def _not_made(active: ToolCall | ActiveCall) -> None:
+    """End a call that was recorded, and cancelled before it was made."""
+    if isinstance(active, ActiveCall):
+        active.failed("cancelled before it was made")
+        active.__exit__(None, None, None)
 
 
 def digest_of(value: Any) -> str:

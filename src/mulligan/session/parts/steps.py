@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
+from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, cast, get_args
 
 import msgspec
@@ -105,23 +106,42 @@ class _Recorded(msgspec.Struct, frozen=True):
 class Runner(Protocol):
     """Makes the calls of a step that is awaited, which read and write the store."""
 
-    async def call(self, call: Callable[[], T]) -> T:
-        """Make a call and return its result."""
+    async def call(self, call: Callable[[], T], keep: Callable[[T], None] | None = None) -> T:
+        """Make a call and return its result; ``keep`` gets one whose caller was cancelled."""
         ...
 
-    def context(self, manager: Any) -> AbstractAsyncContextManager[Any]:
-        """Enter and leave a context manager."""
+    async def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        returned: Callable[[Any], None],
+    ) -> None:
+        """Run the function of the step and hand its result over, also after a cancellation."""
+        ...
+
+    def context(self, manager: Any, *, is_act: bool) -> AbstractAsyncContextManager[Any]:
+        """Enter and leave a context manager; one of an act failed if its block does not start."""
         ...
 
 
 class _Inline:
     """Makes the calls where they are: a step of a session without a worker thread."""
 
-    async def call(self, call: Callable[[], T]) -> T:
+    async def call(self, call: Callable[[], T], keep: Callable[[T], None] | None = None) -> T:
         return call()
 
+    async def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        returned: Callable[[Any], None],
+    ) -> None:
+        returned(await function(*args, **kwargs))
+
     @asynccontextmanager
-    async def context(self, manager: Any) -> AsyncIterator[Any]:
+    async def context(self, manager: Any, *, is_act: bool) -> AsyncIterator[Any]:
         with manager as entered:
             yield entered
 
@@ -183,17 +203,13 @@ class Steps:
             # Looked up before every attempt: another process may have recorded the step meanwhile.
             while (found := self._recorded(call)) is None:
                 try:
-                    with self._effect(call, args, kwargs, function) as effect:
-                        call.is_running = not effect.settled
-                        result = effect.result if effect.settled else function(*args, **kwargs)
-                        self._ran(call, effect, result)
-                    # The effect was settled elsewhere, for example by a person: only the step is
-                    # left to record.
-                    self._record_settled(call, effect, result)
+                    with self._attempt(call, args, kwargs, function) as attempt:
+                        if attempt.must_run:
+                            attempt.returned(function(*args, **kwargs))
                 except Exception as error:
                     self._clock.sleep(self._pause(call, error))
                 else:
-                    return result
+                    return attempt.result
         except BaseException:
             # The next call of the name is this occurrence again: a step that failed was not taken.
             self._put_back(call)
@@ -210,22 +226,22 @@ class Steps:
         options: StepOptions = PLAIN,
     ) -> Any:
         """Do as ``run`` does where the function is awaited; the runner makes all other calls."""
-        call = await runner.call(lambda: self._call(name, args, kwargs, options))
+        # Put back if it was taken for a caller that was cancelled: the next call has its number.
+        taken = partial(self._call, name, args, kwargs, options)
+        call = await runner.call(taken, self._put_back)
         try:
             while (found := await runner.call(lambda: self._recorded(call))) is None:
                 try:
-                    act = self._effect(call, args, kwargs, function)
-                    async with runner.context(act) as effect:
-                        call.is_running = not effect.settled
-                        result = effect.result
-                        if not effect.settled:
-                            result = await function(*args, **kwargs)
-                        await runner.call(partial(self._ran, call, effect, result))
-                    await runner.call(partial(self._record_settled, call, effect, result))
+                    made = self._attempt(call, args, kwargs, function)
+                    async with runner.context(made, is_act=True) as attempt:
+                        # Nothing is awaited between its return and the end of the block, which
+                        # records it: a cancellation in between would lose what was done.
+                        if attempt.must_run:
+                            await runner.run(function, args, kwargs, attempt.returned)
                 except Exception as error:
                     await asyncio.sleep(await runner.call(partial(self._pause, call, error)))
                 else:
-                    return result
+                    return attempt.result
         except BaseException:
             self._put_back(call)
             raise
@@ -298,9 +314,19 @@ class Steps:
             return
         self._commit(change)
 
-    def _record_settled(self, call: _StepCall, effect: Any, result: Any) -> None:
+    def _attempt(
+        self,
+        call: _StepCall,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        function: Callable[..., Any],
+    ) -> _Attempt:
+        return _Attempt(self, call, self._effect(call, args, kwargs, function))
+
+    def _record_settled(self, call: _StepCall, effect: Any) -> None:
+        """Record a step whose effect was settled elsewhere, for example by a person."""
         if isinstance(effect, ActiveEffect) and effect.settled:
-            self._commit(_completed(call, result))
+            self._commit(_completed(call, effect.result))
 
     def _commit(self, change: Change) -> None:
         self._writer.commit(lambda work: work.add(change))
@@ -321,6 +347,49 @@ class Steps:
             raise error
         pause = options.delay * options.backoff ** (call.failures - 1)
         return float(min(pause, MAX_DELAY_SECONDS))
+
+
+class _Attempt:
+    """One attempt of a step in a ``with`` block, whose end records what the function returned."""
+
+    def __init__(self, steps: Steps, call: _StepCall, act: Any) -> None:
+        self._steps, self._call, self._act = steps, call, act
+        self._effect: Any = None
+        self._has_returned = False
+        self.result: Any = None
+
+    @property
+    def must_run(self) -> bool:
+        """Whether the function has to run: its effect was not settled before."""
+        return not self._effect.settled
+
+    def returned(self, result: Any) -> None:
+        """Take what the function returned."""
+        self.result, self._has_returned = result, True
+
+    def __enter__(self) -> _Attempt:
+        self._effect = self._act.__enter__()
+        self._call.is_running = self.must_run
+        self.result = self._effect.result
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._has_returned:
+            # Also where a cancellation came after it: what was done is recorded.
+            kind = error = trace = None
+            try:
+                self._steps._ran(self._call, self._effect, self.result)
+            except BaseException as failure:
+                self._act.__exit__(type(failure), failure, failure.__traceback__)
+                raise
+        self._act.__exit__(kind, error, trace)
+        if error is None:
+            self._steps._record_settled(self._call, self._effect)
 
 
 class _NoEffect:

@@ -13,7 +13,7 @@ from functools import wraps
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 
 import msgspec
 
@@ -30,6 +30,9 @@ from mulligan.session.occurrences import Scope
 from mulligan.session.parts.effects import Effects, check_name, said
 from mulligan.session.write import leases
 from mulligan.session.write.writer import Work, Writer
+
+if TYPE_CHECKING:
+    from mulligan.session.runtime.command import Stopper
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -273,16 +276,28 @@ class Tools:
         ``effect`` it is that effect, found by ``key`` or by the command: if it was done before, it
         does not run, and the call that it had is returned.
         """
+        return self._run_stoppable(command, None, effect, key, show, directory)
+
+    def _run_stoppable(
+        self,
+        command: Sequence[str],
+        stopper: Stopper | None,
+        effect: str | None = None,
+        key: str | None = None,
+        show: Callable[[int, bytes], None] | None = None,
+        directory: Path | None = None,
+    ) -> ToolCall:
+        """Do as ``run`` does; the stopper ends the command from another thread."""
         words = arguments.items(command, "A command is a list of texts", InvalidEffect, "")
         if not words or not all(isinstance(word, str) for word in words):
             raise InvalidEffect(f"A command is a list of texts, not {command!r}.")
         if effect is None:
-            return self._run(words, show, directory)
+            return self._run(words, show, directory, stopper)
         try:
             with self._effects().make(effect, {"command": words}, key=key) as act:
                 if act.settled:
                     return msgspec.convert(act.result, ToolCall)
-                call = self._run(words, show, directory)
+                call = self._run(words, show, directory, stopper)
                 act.result = msgspec.to_builtins(call)
                 if call.status == FAILED:
                     # What a signal ended may have happened or not; an exit code says that it
@@ -297,11 +312,12 @@ class Tools:
         words: Sequence[str],
         show: Callable[[int, bytes], None] | None,
         directory: Path | None,
+        stopper: Stopper | None,
     ) -> ToolCall:
         from mulligan.session.runtime.command import run  # slow to import
 
         with self.call(SHELL, {"command": [*words]}, checkpoints="both") as call:
-            ended = run(words, call.started, show or _unseen, directory)
+            ended = run(words, call.started, show or _unseen, directory, stopper)
             result = msgspec.to_builtins(ended)
             if ended.exit:
                 call.failed(f"exit code {ended.exit}", result)

@@ -29,6 +29,39 @@ class Ended(msgspec.Struct, frozen=True):
     is_cut: bool = False
 
 
+class Stopper:
+    """Stops a command from another thread: by SIGTERM, and by SIGKILL if it is asked again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._count = 0
+
+    def stop(self) -> None:
+        """Stop the command, or keep it from being started."""
+        with self._lock:
+            self._count += 1
+            if self._process is not None:
+                self._signal(self._process)
+
+    def start(self, command: Sequence[str], directory: Path | None) -> subprocess.Popen[bytes]:
+        """Start the command; raises ``InterruptedError`` if it was stopped before."""
+        # Under the lock: a stop between the start and the note of it would be missed.
+        with self._lock:
+            if self._count:
+                raise InterruptedError("stopped before it was started")
+            self._process = subprocess.Popen(
+                list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=directory
+            )
+        return self._process
+
+    def _signal(self, process: subprocess.Popen[bytes]) -> None:
+        if self._count == 1:
+            process.terminate()
+        else:
+            process.kill()
+
+
 class _Output:
     """Reads one output of a command to its end, in a thread."""
 
@@ -61,14 +94,13 @@ def run(
     started: Callable[[int], None],
     show: Show,
     directory: Path | None = None,
+    stopper: Stopper | None = None,
 ) -> Ended:
     """Run a command to its end; ``started`` is called with its process id.
 
     Ctrl-C goes to the command, too: it is waited for, and killed at the second one.
     """
-    with subprocess.Popen(
-        list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=directory
-    ) as process:
+    with (stopper or Stopper()).start(command, directory) as process:
         assert process.stdout is not None  # noqa: S101 -- a pipe, as asked for
         assert process.stderr is not None  # noqa: S101
         outputs = [_Output(1, process.stdout, show), _Output(2, process.stderr, show)]
