@@ -18,6 +18,7 @@ from a transcript is written only if the recorded progress is still the one that
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from mulligan.coding.agent_session import (
     one_line,
     read_agent_session,
 )
-from mulligan.coding.hook_input import HookEvent, HookKind, ToolUse
+from mulligan.coding.hook_input import CLAUDE, HookEvent, HookKind, ToolUse
 from mulligan.coding.tool_policy import about
 from mulligan.coding.transcripts import transcript
 from mulligan.coding.transcripts.transcript import NewEntries
@@ -144,12 +145,30 @@ def _catch_up(session: Session, event: HookEvent) -> None:
         except Conflict:
             if not left:
                 raise
-    results = list(new.results())
-    # The end of a batch does not tell calls that failed, or were refused, from others; the
-    # transcript does.
-    _settle(session, [one for one in results if one.error is not None], create=False)
-    _settle(session, event.calls, create=True)
-    _settle(session, results, create=False)
+    _end_calls(session, event, list(new.results()))
+
+
+def _end_calls(session: Session, event: HookEvent, told: list[ToolUse]) -> None:
+    """Record the results of a batch, and those that the transcripts have told of.
+
+    The end of a batch of Claude Code does not tell calls that were refused from others; its
+    transcript does, and may lag. So a call that neither a hook nor the transcript has ended stays
+    open, and the next hook, which reads on, ends it.
+    """
+    _settle(session, [one for one in told if one.error is not None], create=False)
+    has_transcript = event.transcript is not None and os.path.exists(event.transcript)
+    if event.agent == CLAUDE and has_transcript:
+        known = {one.id for one in told}
+        late = [call for call in event.calls if call.id not in known]
+        for call in late:
+            if _status(session, call.id) is None:
+                # Its first hook was missed; without a record, the transcript could not end it.
+                with suppress(Conflict):
+                    session.tools.begin(call.name, call.input, id=call.id)
+        _settle(session, [call for call in event.calls if call.id in known], create=True)
+    else:
+        _settle(session, event.calls, create=True)
+    _settle(session, told, create=False)
 
 
 def _known(session: Session, recorded: Any) -> AgentSession | None:

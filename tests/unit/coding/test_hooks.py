@@ -52,10 +52,12 @@ def test_the_next_hook_records_what_a_failed_one_missed(agent: CodingAgent) -> N
     agent.hook("UserPromptSubmit", prompt="lost")
     agent.make_store()
     agent.call("t1")
-    agent.say({"n": 2})
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
+    second = {"message": {"content": [result]}}
+    agent.say(second)
     agent.batch("t1")
     session = agent.session()
-    assert session.state.get("conversation") == [{"n": 1}, {"n": 2}]
+    assert session.state.get("conversation") == [{"n": 1}, second]
     assert session.tools.get("t1").status == "returned"
 
 

@@ -158,9 +158,26 @@ def test_a_call_that_was_refused_is_not_recorded_as_done(agent: CodingAgent) -> 
     refused = {"type": "tool_result", "tool_use_id": "t2", "content": "No.", "is_error": True}
     agent.say({"message": {"content": [refused]}})
     agent.batch("t1", "t2")
-    first, second = agent.session().tools.list()
-    assert (first.status, second.status, second.error) == ("returned", "failed", "No.")
-    assert second.name == "Bash"
+    second = agent.session().tools.get("t2")
+    assert (second.name, second.status, second.error) == ("Bash", "failed", "No.")
+
+
+def test_a_call_that_the_transcript_tells_of_late_is_ended_by_the_next_hook(
+    agent: CodingAgent,
+) -> None:
+    agent.call("t1")
+    agent.call("t2")
+    agent.returned("t2")
+    agent.say({"type": "user"})
+    agent.batch("t1", "t2", "t3")
+    found = {call.id: call.status for call in agent.session().tools.list()}
+    assert found == {"t1": "called", "t2": "returned", "t3": "called"}
+    for id, is_error in (("t1", True), ("t3", False)):
+        result = {"type": "tool_result", "tool_use_id": id, "content": "x", "is_error": is_error}
+        agent.say({"message": {"content": [result]}})
+    agent.hook("Stop")
+    found = {call.id: call.status for call in agent.session().tools.list()}
+    assert found == {"t1": "failed", "t2": "returned", "t3": "returned"}
 
 
 def test_a_result_whose_call_was_missed_is_recorded(agent: CodingAgent) -> None:
