@@ -200,6 +200,16 @@ def test_elsewhere_the_command_changes_the_directory(agent: Recorded, cli: Cli):
     assert found["command"].startswith(f"cd {agent.work} && claude --resume ")
 
 
+def test_the_branch_that_is_left_is_continued_where_it_was_started(agent: Recorded, cli: Cli):
+    with mulligan.open(agent.work) as store:
+        session = store.session(f"claude-{OLD}", create=False)
+        # The agent has changed to a directory that the rewind removes.
+        session.state.set("agent_session/cwd", str(agent.work / "made" / "later"))
+    done = cli("rewind", "--to", "2")
+    assert f"The other branch stays: `claude --resume {OLD}`" in done.out
+    assert cli("rewind", "--undo", "--json").json["command"] == f"claude --resume {OLD}"
+
+
 def test_a_checkpoint_is_a_target(agent: Recorded, cli: Cli):
     log = cli("log", "-s", f"claude-{OLD}", "--json").json["entries"]
     batch = [one for one in log if one["data"]["event"] == "PostToolBatch"][1]

@@ -162,7 +162,7 @@ def _rewind(
     if call.json:
         print_json(rewind_view(plan, typed, done))
     else:
-        print_rewound(call, done, typed, _other_branch(found.agent))
+        print_rewound(call, done, typed, _other_branch(found))
     problems = done.restored.problems if done.restored else ()
     print_problems(call, problems)
     exit_if_incomplete(problems)
@@ -173,6 +173,7 @@ def _undo(call: CliContext, named: str | None) -> None:
     from mulligan.coding.agent_session import agent_session
     from mulligan.coding.rewind.find_session import find_rewound
     from mulligan.coding.rewind.run import rewound_from, undo_rewind
+    from mulligan.coding.rewind.target import Conversation
     from mulligan.errors import CannotRewind
     from mulligan.views.rewind import undone_view
 
@@ -185,8 +186,7 @@ def _undo(call: CliContext, named: str | None) -> None:
     session = call.open_session(files=True, store=store)
     with call.working():
         done = undo_rewind(session, made)
-    agent = agent_session(session)
-    typed = _other_branch(agent)
+    typed = _other_branch(None if agent_session(session) is None else Conversation(session))
     if call.json:
         print_json(undone_view(made.name, known, typed, done))
     else:
@@ -236,15 +236,17 @@ def _command(plan: RewindPlan, folder: AgentFolder | None) -> str | None:
     return _typed_in(plan.start, typed)
 
 
-def _other_branch(agent: AgentSession | None) -> str | None:
+def _other_branch(found: Conversation | None) -> str | None:
     """Return what to type to continue the session that was left."""
-    folder = None if agent is None else _folder(agent)
-    if agent is None or folder is None:
+    folder = None if found is None else _folder(found.agent)
+    if found is None or folder is None:
         return None
+    agent = found.agent
     if agent.transcript is not None and not os.path.exists(agent.transcript):
         # Some agents delete conversations by themselves; the store has them.
         return f"mulligan rewind {shlex.quote(agent.id)} --to @latest --chat"
-    return _typed_in(Path(agent.cwd), folder.resume_command(agent.id, None, is_new=False))
+    # Not the directory that it was in last: the agent looks for its sessions by the first one.
+    return _typed_in(found.started_in, folder.resume_command(agent.id, None, is_new=False))
 
 
 def _typed_in(start: Path, command: str) -> str:
