@@ -16,7 +16,7 @@ import pytest
 
 from mulligan.failpoints import Failpoint, FailpointHook
 from mulligan.layout import read_format
-from mulligan.repair.files import discard_originals
+from mulligan.repair.originals import discard_originals
 from mulligan.repair.store import repair_store
 from mulligan.store import engine_of
 from mulligan.testing.failpoints import kill_at

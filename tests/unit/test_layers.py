@@ -69,7 +69,7 @@ INNER = {
     ],
     "upkeep.drill": [{"record", "files", "scratch", "state"}, {"commands"}, {"run"}],
     "upkeep.verify": [{"settings", "record"}, {"background"}],
-    "repair": [{"ends"}, {"files", "trial"}, {"store"}],
+    "repair": [{"ends", "originals"}, {"files", "trial"}, {"store"}],
     "drift": [
         {"observation", "settings"},
         {"signals"},

@@ -100,7 +100,7 @@ def _repair(store: Path, project: Path | None, *, dry_run: bool) -> Repaired:
 
 
 def _discard(call: CliContext, store: Path, *, yes: bool) -> int:
-    from mulligan.repair.files import discard_originals, kept_originals
+    from mulligan.repair.originals import discard_originals, kept_originals
 
     if kept_originals(store):
         confirm(call, "Delete the damaged originals?", yes=yes, default=False)

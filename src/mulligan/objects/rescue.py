@@ -52,6 +52,9 @@ class DamagedStretch(NamedTuple):
     digests: tuple[Digest, ...] = ()
 
 
+PIECE = 64 << 10
+"""How many bytes of a stretch are read at once; a hole of this size takes no space."""
+
 Contents = list[tuple[int, Digest, bytes]]
 """Objects with their kinds and bytes."""
 
@@ -215,6 +218,19 @@ def read_stretch(directory: Path, stretch: DamagedStretch) -> bytes:
         return file.read(stretch.offset, stretch.length)
     except (OSError, DamagedFrame):
         return b""
+
+
+def read_pieces(directory: Path, stretch: DamagedStretch) -> Iterator[tuple[int, bytes]]:
+    """Yield the pieces of a stretch that are not zero, with their offsets in it.
+
+    What the disk cannot read is passed over.
+    """
+    for at in range(0, stretch.length, PIECE):
+        place = stretch.offset + at
+        piece = DamagedStretch(stretch.pack, place, min(PIECE, stretch.length - at), "")
+        data = read_stretch(directory, piece)
+        if data.strip(b"\x00"):
+            yield at, data
 
 
 def _own_bytes(path: Path) -> None:

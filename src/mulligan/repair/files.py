@@ -71,12 +71,14 @@ from mulligan.objects.rescue import (
     likely_store_id,
     own_packs,
     read_object,
+    read_pieces,
     read_stretch,
     rescue_pack,
     rewrite_header,
     write_pack,
 )
 from mulligan.repair.ends import may_be_lost
+from mulligan.repair.originals import Originals
 
 Progress = Callable[[str], None]
 
@@ -232,6 +234,29 @@ class _Repair:
         tables: _Tables | None,
     ) -> None:
         """Write what was found out; the originals are kept first."""
+        try:
+            draft = self._written(store_id, format_, found, tables)
+        except BaseException:
+            # The packs still have these bytes, and the next attempt keeps them again.
+            self._originals.drop_stretches()
+            raise
+        if draft is None:
+            return
+        try:
+            # The damaged file keeps a name among the originals: a better tool may read more of it
+            # one day.
+            draft.put_in_place(lock, self._originals.path(f"journal/{DATA}"))
+        finally:
+            draft.discard()
+
+    def _written(
+        self,
+        store_id: bytes,
+        format_: layout.Format | None,
+        found: _Found,
+        tables: _Tables | None,
+    ) -> Draft | None:
+        """Write everything but the journal in its place; return the rebuilt one, if there is."""
         if tables is not None:
             self._keep(found)
         if format_ is not None:
@@ -243,22 +268,22 @@ class _Repair:
             rewrite_header(self._packs, number, store_id)
             self._failpoint(Failpoint.REPAIR_HEADER_WRITTEN)
         if tables is None:
-            return
+            return None
         self._store_again(found, store_id, tables)
         _end_collection(tables["meta"])
         draft = Draft(self._journal, self._failpoint)
         try:
             draft.write({name: table.items() for name, table in tables.items()})
-            # The damaged file keeps a name among the originals: a better tool may read more of it
-            # one day.
-            draft.put_in_place(lock, self._originals.path(f"journal/{DATA}"))
-        finally:
+        except BaseException:
             draft.discard()
+            raise
+        return draft
 
     def _keep(self, found: _Found) -> None:
         for stretch in found.damage:
             name = f"packs/{pack_name(stretch.pack)}-{stretch.offset}"
-            self._originals.keep_bytes(name, read_stretch(self._packs, stretch))
+            pieces = read_pieces(self._packs, stretch)
+            self._originals.keep_stretch(name, stretch.length, pieces)
         if found.damage:
             self._failpoint(Failpoint.REPAIR_ASIDE_KEPT)
 
@@ -548,47 +573,3 @@ def _lost(rebuilt: Rebuilt) -> Iterator[str]:
             if lost.checkpoint is not None:
                 named = f" ({lost.label})" if lost.label else ""
                 yield f"checkpoint {lost.checkpoint[:12]}{named} at #{lost.seq}, with its event"
-
-
-class Originals:
-    """Where the damaged originals of one repair are kept."""
-
-    def __init__(self, store: Path, now: datetime) -> None:
-        self._store = store
-        self.directory = store / layout.DAMAGED / now.strftime("%Y%m%dT%H%M%S.%fZ")
-        self.is_empty = True
-
-    def path(self, name: str) -> Path:
-        """Return the path of an original, in a directory that exists."""
-        path = self.directory / name
-        for made in reversed((path.parent, *path.parent.parents)):
-            if made.is_relative_to(self._store):  # parents get no mode from ``mkdir``
-                made.mkdir(mode=0o700, exist_ok=True)
-        self.is_empty = False
-        return path
-
-    def keep(self, name: str) -> None:
-        """Keep a copy of a small file, if there is one."""
-        file = self._store / name
-        if file.is_file():
-            self.keep_bytes(name, file.read_bytes())
-
-    def keep_bytes(self, name: str, data: bytes) -> None:
-        """Keep bytes under a name; durable on return."""
-        path = self.path(name)
-        layout.write_file(path, data)
-        layout.sync_directory(path.parent)
-
-
-def kept_originals(store: Path) -> list[Path]:
-    """Return the directories with damaged originals, oldest first."""
-    return sorted(path for path in (store / layout.DAMAGED).glob("*") if path.is_dir())
-
-
-def discard_originals(store: Path) -> int:
-    """Delete the damaged originals that repairs kept; return how many bytes they had."""
-    home = store / layout.DAMAGED
-    size = sum(path.lstat().st_size for path in home.rglob("*") if not path.is_dir())
-    if home.is_dir():
-        layout.remove_tree(home)
-    return size

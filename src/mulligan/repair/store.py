@@ -17,7 +17,8 @@ from mulligan.locate.pointer import read_pointer
 from mulligan.locate.project import read_places, remember
 from mulligan.model import Report
 from mulligan.opener import open_store
-from mulligan.repair.files import RepairStep, kept_originals, repair_files
+from mulligan.repair.files import RepairStep, repair_files
+from mulligan.repair.originals import kept_originals
 from mulligan.repair.trial import trial_copy
 from mulligan.store import Store, engine_of, environment_of
 from mulligan.upkeep.heal import DamagedCheckpoint, Healed, heal

@@ -20,16 +20,18 @@ from mulligan.errors import (
     CheckpointDamaged,
     DamagedJournal,
     DamageError,
+    DiskFull,
     NotAStore,
     PointFolded,
     StoreInUse,
     UnknownFormat,
 )
+from mulligan.failpoints import Failpoint
 from mulligan.journal.lmdb.salvage import read_records
 from mulligan.journal.records import PLACE
 from mulligan.layout import read_format
 from mulligan.recovery.plan import plan_resume
-from mulligan.repair.files import discard_originals
+from mulligan.repair.originals import discard_originals
 from mulligan.repair.store import Repaired, find_damaged, repair_store
 from mulligan.session.write import checkpointer
 from mulligan.testing.clock import FakeClock
@@ -706,6 +708,42 @@ def test_a_dry_run_of_a_store_in_use_is_refused(place: Path) -> None:
         with pytest.raises(StoreInUse):
             repaired(place, dry_run=True)
         other.stdin.close()
+
+
+def test_holes_of_packs_take_no_space_among_the_originals(tmp_path: Path, work: Path) -> None:
+    """With the index, what the holes are is lost; the space that upkeep freed must stay free."""
+    with open_store(tmp_path / "store") as store:
+        session = store.session("run", workspace=work)
+        for number in range(6):
+            (work / "file").write_bytes(Random(number).randbytes(400_000))
+            session.checkpoint("routine")
+        with upkeep_lock(store._engine, wait=False):
+            Pruner(store._engine, Policy()).run()
+            reclaim(store._engine)
+    place = tmp_path / "store" / ".mulligan"
+    (place / "journal" / "data.mdb").unlink()
+    done = repaired(place)
+    kept = list((place / "damaged").rglob("*.pack-*"))
+    assert sum(file.stat().st_size for file in kept) > 800_000
+    assert sum(file.stat().st_blocks * 512 for file in kept) < 200_000
+    assert done.report is not None
+    assert done.report.problems == ()
+
+
+def test_a_repair_without_room_leaves_no_copies_behind(place: Path, tmp_path: Path) -> None:
+    damage(place, content(2))
+    (place / "journal" / "data.mdb").unlink()
+
+    def full(point: Failpoint) -> None:
+        if point is Failpoint.REPAIR_JOURNAL_WRITTEN:
+            assert list((place / "damaged").rglob("*.pack-*"))
+            raise DiskFull("There is no space left.")
+
+    with pytest.raises(DiskFull):
+        repair_store(place, os.environ, failpoint=full)
+    assert not (place / "damaged").exists()
+    repaired(place)
+    check_all(place, tmp_path / "out", range(STEPS - 1))
 
 
 def test_originals_are_kept_until_they_are_discarded(place: Path) -> None:

@@ -17,7 +17,7 @@ from mulligan.journal.rebuild import DERIVED, rebuild
 from mulligan.journal.records import PLACE
 from mulligan.layout import TOMBSTONES, read_format
 from mulligan.model import ObjectKind
-from mulligan.repair.files import discard_originals
+from mulligan.repair.originals import discard_originals
 from mulligan.repair.store import repair_store
 from mulligan.store import engine_of
 from mulligan.testing.stores import open_store
