@@ -23,7 +23,7 @@ Load = Callable[[Digest], bytes]
 
 
 def add_tombstones(found: FoundRecords, events: Iterable[PlacedEvent], load: Load) -> bool:
-    """Add the tombstones that events name and that were not found; return whether there are any."""
+    """Add the tombstones and purges that events name, if they were not found; return whether."""
     added = [_added(found, event, load) for event in events if event.kind == PURGED]
     return any(added)
 
@@ -40,9 +40,10 @@ def _added(found: FoundRecords, event: PlacedEvent, load: Load) -> bool:
     missing = {key: stone for key, stone in named.items() if _is_newer(found, key, stone)}
     for of, stone in missing.items():
         found.tables["purged"][of] = encode_tombstone(stone)
-    # Not known to be finished: the next upkeep erases the bytes once more.
-    found.tables["purges"].setdefault(key, encode(purge))
-    return bool(missing)
+    if is_lost := key not in found.tables["purges"]:
+        # Not known to be finished: the next upkeep erases the bytes once more.
+        found.tables["purges"][key] = encode(purge)
+    return bool(missing) or is_lost
 
 
 def _named(record: Any, purge: int) -> Iterable[tuple[bytes, Tombstone]]:

@@ -85,7 +85,10 @@ def test_a_journal_with_tombstones_is_rebuilt_record_for_record(tmp_path: Path) 
     assert (made.lost, made.mended, made.unproven, made.assumed) == ([], [], [], [])
 
 
-def test_lost_tombstones_are_made_again_from_the_event_that_names_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [("purged",), ("purges",), ("purged", "purges")], ids=str)
+def test_lost_tombstones_are_made_again_from_the_event_that_names_them(
+    tmp_path: Path, lost: tuple[str, ...]
+) -> None:
     with open_store(tmp_path) as store:
         session, engine = store.session("run"), engine_of(store)
         session.state.set("memory/x", SECRET)
@@ -96,8 +99,8 @@ def test_lost_tombstones_are_made_again_from_the_event_that_names_them(tmp_path:
         found = list(read_records(place / "journal" / "data.mdb"))
         store_id = bytes.fromhex(read_format(place).id)
         expected = rebuild(found, store_id)
-        tombstones = expected.tables["purged"] | expected.tables["purges"]
-        left = [one for one in found if tombstones.get(one.key) != one.value]
+        gone = {key: value for name in lost for key, value in expected.tables[name].items()}
+        left = [one for one in found if gone.get(one.key) != one.value]
         assert len(left) < len(found)
         made = rebuild(left, store_id, engine.load)
     assert made.tables["purged"] == expected.tables["purged"]
