@@ -101,6 +101,9 @@ def test_lost_tombstones_are_made_again_from_the_event_that_names_them(
         expected = rebuild(found, store_id)
         gone = {key: value for name in lost for key, value in expected.tables[name].items()}
         left = [one for one in found if gone.get(one.key) != one.value]
+        if "purges" in lost:  # also its versions from before it was finished
+            purges = expected.tables["purges"]
+            left = [one for one in left if one.key not in purges or b"anna" not in one.value]
         assert len(left) < len(found)
         made = rebuild(left, store_id, engine.load)
     assert made.tables["purged"] == expected.tables["purged"]
