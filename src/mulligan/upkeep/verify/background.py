@@ -48,6 +48,9 @@ def verify_if_due(engine: Engine, stop: Event) -> int | None:
         while process.poll() is None:
             if stop.wait(POLL_SECONDS):
                 _end(process)
+                # Not checked after all: the next process tries, or a store that is only used for
+                # minutes at a time would never be.
+                (directory / "tmp" / STARTED).unlink(missing_ok=True)
     return process.returncode
 
 

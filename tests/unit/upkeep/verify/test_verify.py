@@ -203,6 +203,10 @@ def test_closing_the_store_ends_a_check(place: Path) -> None:
     with mulligan.open(place.parent) as store:
         assert verify_if_due(engine_of(store), stop) != 0
         assert newest_verify(store) is None
+    (place / "config.toml").unlink()
+    with mulligan.open(place.parent) as store:  # the next process checks it, not that of tomorrow
+        assert verify_if_due(engine_of(store), Event()) == 0
+        assert newest_verify(store) is not None
 
 
 def test_every_zero_is_never(place: Path) -> None:
