@@ -73,6 +73,7 @@ crash: $(READY) ## kill, cut the power, fail system calls and damage files at ra
 	@$(VENV)/bin/python -m mulligan.testing.syscall_faults --faults $(FAULTS) $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.damage --rounds $(DAMAGES) $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.bitrot --rounds $(FLIPS) $(ARGS)
+	@$(VENV)/bin/python -m mulligan.testing.bitrot --rounds $(FLIPS) --damages 5 $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.bitrot --rounds 20 --journal 64 --only data.mdb $(ARGS)
 	@$(VENV)/bin/python -m mulligan.testing.neighbours --checkpoints $(CHECKPOINTS) $(ARGS)
 	@MULLIGAN_TEST_SCALE=$(SCALE) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --timeout 7200 $(HARDER)

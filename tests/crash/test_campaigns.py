@@ -38,6 +38,11 @@ def test_every_flipped_bit_is_found_or_in_free_space(capsys: pytest.CaptureFixtu
     assert status == 0, capsys.readouterr().out
 
 
+def test_several_damages_at_once_are_repaired(capsys: pytest.CaptureFixture[str]) -> None:
+    status = bitrot.main(["--rounds", str(times(10)), "--damages", "5"])
+    assert status == 0, capsys.readouterr().out
+
+
 def test_reclaiming_space_beside_others_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     status = collector.main(["--rounds", "4"])
     assert status == 0, capsys.readouterr().out

@@ -9,6 +9,10 @@ repaired. Every checkpoint that could be read before must be what it was, byte f
 every one that the repair does not name as damaged; and verify must find nothing more. All but the
 newest events are in the packs as well, so damage to the journal may cost those alone. With
 ``--journal N``, the journal has N MiB.
+
+With ``--damages N``, each round has two to N damages, also zeroed, swapped and random blocks and
+deleted files. Then a checkpoint may be lost with its events; but whatever could be read before must
+be what it was, whatever differs must be named, and a second repair must find nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,7 +36,7 @@ from blake3 import blake3
 
 import mulligan
 from mulligan import Session
-from mulligan.errors import MulliganError
+from mulligan.errors import MulliganError, NotAStore, UnknownFormat
 from mulligan.journal.lmdb import clean_close, layout
 from mulligan.journal.lmdb.clean_close import DATA
 from mulligan.layout import NAME
@@ -39,6 +44,7 @@ from mulligan.model import ObjectKind
 from mulligan.repair.store import repair_store
 from mulligan.store import engine_of
 from mulligan.testing.objects import noise
+from mulligan.upkeep import PurgeTarget, run_purge
 from mulligan.upkeep.drill.files import expected_paths
 from mulligan.upkeep.lock import upkeep_lock
 from mulligan.upkeep.space.gc import collect
@@ -49,6 +55,8 @@ FOUND, SAME, DIFFERENT, ERROR = "found", "free space", "NOT FOUND", "ERROR"
 """How a round ends; the last two are violations, and so is a process that died."""
 
 REPAIRED = "repaired"
+SECRET = "key-a1b2c3d4e5f6"  # noqa: S105 -- it is purged from every store that is built here
+BLOCK = 4096
 
 CACHES = ("tmp", "locks", "config.toml", ".gitignore")
 """What may be deleted at any time, or was written by a person; verify does not look at it."""
@@ -68,6 +76,11 @@ def build(project: Path, journal_bytes: int = 0) -> Path:
             (files / f"noise-{number % 3}.bin").write_bytes(noise(30_000, number))
             session.state.append("conversation", f"message {number} " * 60)
             session.checkpoint(label=f"point {number}")
+        session.state.set("memory/key", f"the key is {SECRET}")
+        (files / "key.env").write_text(SECRET)
+        session.checkpoint()
+        run_purge(store, PurgeTarget(match=SECRET), by="nobody", reason="leaked")
+        (files / "key.env").unlink()
         session.restore("point 4")
         session.fork("point 6", "branch").state.set("x", noise(9_000).hex())
         store.session("other").state.set("text", "long " * 40_000)
@@ -143,6 +156,26 @@ def damage(file: Path, rng: random.Random) -> str:
         done += ", with the same times"
         _keep_mark(file)
     return done
+
+
+def damage_more(file: Path, rng: random.Random) -> str:
+    """Damage a file in any way that a disk, or a person, does; return what was done."""
+    kind = rng.choices(("bit", "zeros", "noise", "swap", "deletion"), (52, 20, 10, 10, 8))[0]
+    if kind == "bit":
+        return damage(file, rng)
+    if kind == "deletion":
+        file.unlink()
+        return "deleted"
+    data = bytearray(file.read_bytes())
+    one, other = (rng.randrange(len(data)) // BLOCK * BLOCK for _ in range(2))
+    size = min(BLOCK, len(data) - max(one, other))
+    first, second = bytes(data[one : one + size]), bytes(data[other : other + size])
+    if kind == "swap":
+        data[other : other + size] = first
+    made = {"zeros": bytes(size), "noise": rng.randbytes(size), "swap": second}[kind]
+    data[one : one + size] = made
+    file.write_bytes(data)
+    return f"{size} bytes of {kind} at {one}" + (f" with {other}" if kind == "swap" else "")
 
 
 def _table_list(file: Path) -> range:
@@ -237,7 +270,45 @@ def repair(project: Path, sound: dict[str, str], *, is_journal: bool) -> str:
     return REPAIRED
 
 
-def run(rounds: int, seed: int, only: str | None = None, journal_bytes: int = 0) -> list[str]:
+def repair_more(project: Path, sound: dict[str, str]) -> str:
+    """Repair a store with several damages; return what is wrong afterwards, or ``REPAIRED``."""
+    before, variables = points(project, salvage=True), {"HOME": str(project.parent)}
+    try:
+        done = repair_store(project / NAME, variables)
+    except (NotAStore, UnknownFormat):
+        # It may be a later version's. A person who knows that it is not deletes FORMAT.
+        (project / NAME / "FORMAT").unlink(missing_ok=True)
+        if not any(map(_says_which, (project / NAME).rglob("*"))):
+            return REPAIRED
+        done = repair_store(project / NAME, variables)
+    if done.report is None or not done.report.ok:
+        return f"verify still finds {done.report and done.report.problems[:3]}"
+    after, damaged = points(project), {one.label for one in done.damaged}
+    for label, expected in sound.items():
+        named = label in damaged or (label not in after and (done.lost_events or done.may_be_lost))
+        if after.get(label) != expected and (before.get(label) == expected or not named):
+            return f"{label!r} is not what it was; damaged: {sorted(map(str, damaged))}"
+    if again := repair_store(project / NAME, variables).steps:
+        return f"a second repair finds {again[:2]}"
+    with mulligan.open(project, create=False) as store:
+        for session in store.sessions():
+            session.checkpoints()
+            list(session.events())
+    return REPAIRED
+
+
+def _says_which(path: Path) -> bool:
+    """Whether a file has the id of its store."""
+    return path.suffix in (".pack", ".mdb") and path.name != "lock.mdb"
+
+
+def run(
+    rounds: int,
+    seed: int,
+    only: str | None = None,
+    journal_bytes: int = 0,
+    damages: int = 1,
+) -> list[str]:
     """Damage a store this many times; return the violations."""
     rng, counts, violations = random.Random(seed), Counter[tuple[str, str]](), []
     with tempfile.TemporaryDirectory(prefix="mulligan-bitrot-") as top:
@@ -246,28 +317,47 @@ def run(rounds: int, seed: int, only: str | None = None, journal_bytes: int = 0)
         # In a child: a process that has LMDB open must not fork others that use it.
         _built(in_child(lambda: str(build(project, journal_bytes)), out))
         shutil.copytree(store, sound)
+        shutil.copytree(project / "files", Path(top) / "files")
         before = in_child(lambda: content(project), out)
         intact = json.loads(in_child(lambda: json.dumps(points(project)), out))
         for _ in range(rounds):
             shutil.rmtree(store)
             shutil.copytree(sound, store)
-            files = [file for file in targets(store) if only is None or only in str(file)]
-            # Most of what can be lost is in the packs and the journal.
-            large = [file for file in files if file.suffix in (".pack", ".mdb")] or files
-            file = rng.choice(large if rng.random() < 0.8 else files)
-            done = damage(file, rng)
+            shutil.rmtree(project / "files")
+            shutil.copytree(Path(top) / "files", project / "files")
+            if damages == 1:
+                file = _chosen(store, rng, only)
+                name, done = file.relative_to(store), damage(file, rng)
+                is_journal = name.parts[0] == "journal"
+                mend = partial(repair, project, intact, is_journal=is_journal)
+            else:
+                name, done = store.relative_to(project), _damage_many(store, rng, only, damages)
+                mend = partial(repair_more, project, intact)
             outcome = in_child(lambda: check(project, before), out)
-            name = file.relative_to(store)
-            counts[file.name, outcome] += 1
-            is_journal = name.parts[0] == "journal"
-            repaired = in_child(lambda: repair(project, intact, is_journal=is_journal), out)  # noqa: B023
-            for ended, allowed in ((outcome, (FOUND, SAME)), (repaired, (REPAIRED,))):
+            counts[name.name, outcome] += 1
+            for ended, allowed in ((outcome, (FOUND, SAME)), (in_child(mend, out), (REPAIRED,))):
                 if ended not in allowed:
                     violations.append(f"{name}, {done}: {ended}")
                     print(f"VIOLATION: {violations[-1]}", flush=True)
     shown = {f"{name}: {outcome}": count for (name, outcome), count in sorted(counts.items())}
     print(f"{rounds} damages, {len(violations)} violations: {json.dumps(shown, indent=1)}")
     return violations
+
+
+def _chosen(store: Path, rng: random.Random, only: str | None) -> Path:
+    """Return a file to damage: most of what can be lost is in the packs and the journal."""
+    files = [file for file in targets(store) if only is None or only in str(file)]
+    large = [file for file in files if file.suffix == ".pack" or file.name == DATA] or files
+    return rng.choice(large if rng.random() < 0.8 else files)
+
+
+def _damage_many(store: Path, rng: random.Random, only: str | None, most: int) -> str:
+    done = []
+    for _ in range(rng.randint(2, most)):
+        with suppress(IndexError, layout.Unreadable, OSError):  # nothing is left to damage there
+            file = _chosen(store, rng, only)
+            done.append(f"{file.name}: {damage_more(file, rng)}")
+    return "; ".join(done)
 
 
 def _built(outcome: str) -> None:
@@ -282,10 +372,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--only", help="damage only files whose path contains this")
     parser.add_argument("--journal", type=int, default=0, help="MiB that the journal has")
+    parser.add_argument("--damages", type=int, default=1, help="up to so many in each round")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    return 1 if run(options.rounds, seed, options.only, options.journal << 20) else 0
+    found = run(options.rounds, seed, options.only, options.journal << 20, options.damages)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
