@@ -28,7 +28,7 @@ from mulligan.objects.frames import (
 )
 from mulligan.objects.pack_reader import open_pack
 from mulligan.objects.pack_writer import explained, list_packs
-from mulligan.objects.scan import ScannedFrame, ScannedGap, scan_pack
+from mulligan.objects.scan import ScannedFrame, ScannedGap, frames_inside, scan_pack
 
 MAX_ID_BITS = 16
 """How many bits of the id in a pack's header may differ for it to count as damaged, not foreign."""
@@ -130,7 +130,8 @@ def rescue_pack(directory: Path, number: int, store_id: bytes) -> RescuedPack:
         if found.damage:
             # All of it: the index must not lead into a damaged frame.
             damage.append(_damaged(found))
-            contents += _contents(file.read(found.offset, found.length), found)
+            for frame in (found, *frames_inside(file, found)):
+                contents += _contents(file.read(frame.offset, frame.length), frame)
         else:
             objects += _intact(found)
     return RescuedPack(number, size, end, objects, damage, is_header_damaged, contents)

@@ -151,6 +151,21 @@ def bodies(file: ReadHandle) -> Iterator[bytes]:
                 yield decode_frame(file.read(found.offset, found.length)).raw
 
 
+def frames_inside(file: ReadHandle, damaged: ScannedFrame) -> Iterator[ScannedFrame]:
+    """Yield the frames that begin inside of a damaged one.
+
+    A block that a disk wrote to the wrong place can have the header of another frame, whose length
+    then leads past frames that are intact.
+    """
+    end, stop = damaged.offset + damaged.length, os.fstat(file.fd).st_size
+    window = _Window(file, _WINDOW)
+    offset = _next_frame(file, damaged.offset + 1, stop)
+    while offset < end:
+        found = _frame_at(window, damaged.pack, offset, stop, lambda: True)
+        yield found
+        offset = _next_frame(file, offset + (1 if found.damage else found.length), stop)
+
+
 def _walk(file: ReadHandle, number: int, stop: int, bodies: bool | Pick) -> Iterator[Scanned]:
     offset = PACK_HEADER_SIZE
     window = _Window(file, _WINDOW if bodies is True else _HEADER_WINDOW)

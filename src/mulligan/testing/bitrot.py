@@ -278,9 +278,12 @@ def repair_more(project: Path, sound: dict[str, str]) -> str:
     except (NotAStore, UnknownFormat):
         # It may be a later version's. A person who knows that it is not deletes FORMAT.
         (project / NAME / "FORMAT").unlink(missing_ok=True)
-        if not any(map(_says_which, (project / NAME).rglob("*"))):
-            return REPAIRED
-        done = repair_store(project / NAME, variables)
+        try:
+            done = repair_store(project / NAME, variables)
+        except NotAStore:
+            if any((project / NAME / "packs").iterdir()):
+                raise
+            return REPAIRED  # nothing is left that says which store it was
     if done.report is None or not done.report.ok:
         return f"verify still finds {done.report and done.report.problems[:3]}"
     after, damaged = points(project), {one.label for one in done.damaged}
@@ -295,11 +298,6 @@ def repair_more(project: Path, sound: dict[str, str]) -> str:
             session.checkpoints()
             list(session.events())
     return REPAIRED
-
-
-def _says_which(path: Path) -> bool:
-    """Whether a file has the id of its store."""
-    return path.suffix in (".pack", ".mdb") and path.name != "lock.mdb"
 
 
 def run(

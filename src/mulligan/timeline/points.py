@@ -19,6 +19,7 @@ from mulligan.document.history import document_at
 from mulligan.errors import (
     AmbiguousPoint,
     CheckpointPruned,
+    DamagedJournal,
     PointFolded,
     UnknownPoint,
     UnknownSession,
@@ -305,8 +306,11 @@ class Points:
         return self._of(session).find(rest) if session and is_there else None
 
     def _checkpoint(self, session: SessionRecord, seq: int) -> Point:
-        (found,) = self._view.checkpoints(session.number, seq, seq)
-        return Point(session.name, *found)
+        found = self._view.checkpoints(session.number, seq, seq)
+        if not found:  # an id or a label leads to it
+            what = f"Checkpoint #{seq} of {session.name!r}"
+            raise DamagedJournal(f"{what} is missing in the index of checkpoints.")
+        return Point(session.name, *found[0])
 
     def _range(self) -> str:
         last = self._head.seq

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from subprocess import PIPE
 
+import lmdb
 import msgspec
 import pytest
 
@@ -708,6 +709,37 @@ def test_a_dry_run_of_a_store_in_use_is_refused(place: Path) -> None:
         with pytest.raises(StoreInUse):
             repaired(place, dry_run=True)
         other.stdin.close()
+
+
+def test_a_frame_behind_a_misplaced_header_is_found(place: Path, tmp_path: Path) -> None:
+    """A block in the wrong place has the header of a frame, whose length leads past an intact one.
+
+    The files are gone from the workspace, so only the pack has them.
+    """
+    pack = place / "packs" / "00000001.pack"
+    with open_store(place, create=False) as store:
+        places = [find_object(store._engine, content(number))[1] for number in range(STEPS)]
+    data = bytearray(pack.read_bytes())
+    before, intact, other = (places[number].offset for number in (1, 2, 4))
+    misplaced = data[other : other + 400]
+    data[before:intact] = bytes(intact - before - 400) + misplaced
+    pack.write_bytes(data)
+    for file in (tmp_path / "work").iterdir():
+        file.unlink()
+    done = repaired(place)
+    lost = {path for one in done.damaged for path in one.loss.files}
+    assert "file-1" in lost
+    assert "file-2" not in lost
+
+
+def test_a_label_of_a_checkpoint_that_the_index_lacks_is_damage(place: Path) -> None:
+    with lmdb.open(str(place / "journal"), max_dbs=32, map_size=1 << 30) as env:
+        table = env.open_db(b"checkpoints")
+        with env.begin(write=True) as txn:
+            assert txn.delete(PLACE.pack(1, 4), db=table)
+    with open_store(place, create=False) as store, pytest.raises(DamagedJournal, match="#4"):
+        store.session("run", create=False).state.at("step-0")
+    assert repaired(place).ok
 
 
 def test_holes_of_packs_take_no_space_among_the_originals(tmp_path: Path, work: Path) -> None:
